@@ -1,1 +1,1 @@
-"""Canvas: building an agentic workflow edit by edit. Operators, graphs, the action language, runs."""
+"""Canvas: an environment in which the agent builds an agentic workflow edit by edit."""

@@ -246,7 +246,7 @@ class CanvasEnv(TextEnv):
         "family": Maybe(OneOf(*FAMILIES)),
         "executor": Text(r"simulated|openai|custom:\w+", 200),
         "model": Maybe(Text(longest=200)),
-        "executor_settings": Plain(),  # without an address they are settings of nobody
+        "executor_settings": Plain(),  # without an address, they have no effect
         "language": OneOf(*LANGUAGES),
         "operators": Maybe(OperatorNames()),
         "descriptions": Maybe(Descriptions()),
@@ -295,9 +295,9 @@ class CanvasEnv(TextEnv):
             **({} if descriptions is None else {"descriptions": descriptions}),
         }
         check_settings(self.logged_settings, {"family": family, "model": model, "skip_damaged": skip_damaged, **rules})
-        check_settings({"dataset": Maybe(Text())}, {"dataset": dataset})  # an unknown one is reported with the data
+        check_settings({"dataset": Maybe(Text())}, {"dataset": dataset})  # unknown names are reported with the data
         self._executor = executor_of(executor, model, base_url, executor_settings)
-        simulated = self._executor.settled
+        simulated = self._executor.deterministic
         if used is not None:
             used, without = self._executor.offered(used)
             if without:
@@ -306,8 +306,9 @@ class CanvasEnv(TextEnv):
         self._tasks = tasks_of(
             data, dataset, split, family, simulated=simulated, skip_damaged=skip_damaged, season=season
         )
-        if self._tasks.skipped:
-            warnings.warn(_told(self._tasks.skipped), stacklevel=2)
+        if skipped := self._tasks.skipped:
+            which = "`agentgym-flow data check --env canvas` names them all"
+            warnings.warn(f"{len(skipped)} damaged rows are skipped, the first: {skipped[0]} {which}.", stacklevel=2)
         super().__init__(
             split=split,
             max_steps=max_steps,
@@ -336,7 +337,7 @@ class CanvasEnv(TextEnv):
     @property
     def _sandbox(self) -> str:
         """The level of the sandbox in which programs run; `"unused"` if no sandbox is needed."""
-        return "unused" if self._executor.settled and not self._tasks.data else default().probe().level
+        return "unused" if self._executor.deterministic and not self._tasks.data else default().probe().level
 
     @property
     def num_tasks(self) -> int:
@@ -349,14 +350,14 @@ class CanvasEnv(TextEnv):
 
     @property
     def game(self) -> CanvasGame:
-        """The present episode, to read only. Change it with `step`. Raises `ResetNeeded` before the first reset."""
+        """The current episode, read-only. Raises `ResetNeeded` before the first reset."""
         if self._game is None:
             raise ResetNeeded("call reset() first: there is no episode yet")
         return self._game
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
         assignment = self._tasks[task]
-        # The noise is part of the problem: another seed is another outcome of the same workflow.
+        # The noise is part of the problem: with another seed, the same workflow can have another result.
         seed = noise.word()
         tape, self._next_tape = self._next_tape, None
         backend = self._backend(assignment, tape)
@@ -364,7 +365,12 @@ class CanvasEnv(TextEnv):
         self.task_key = self.make_task_key([problem.key, problem.shown(), list(problem.answers), seed])
         self.goal = problem.shown()
         self._game = CanvasGame.of(
-            assignment, self._drafting, backend, seed=seed, hints=self._hints, settled=self._executor.settled
+            assignment,
+            self._drafting,
+            backend,
+            seed=seed,
+            hints=self._hints,
+            deterministic=self._executor.deterministic,
         )
         self._entry = self._ahead = None
         return self._game.opening(self.max_steps)
@@ -372,19 +378,18 @@ class CanvasEnv(TextEnv):
     def _backend(self, assignment: Assignment, tape: Sequence[Any] | None) -> Backend:
         """Return the backend of the next episode: the simulator, or a recorder around the executor or a tape."""
         self._recorder = None
-        backend = (
-            self._executor.for_task(assignment) if tape is None else ReplayBackend(c for e in tape if e for c in e)
-        )
+        calls = None if tape is None else [call for entry in tape for call in entry or ()]
+        backend = self._executor.for_task(assignment) if calls is None else ReplayBackend(calls)
         if backend is None:
-            advice = "name the base_url of a server, or give an object; without one only tapes can be played"
-            raise BadSetting(f"executor={self._executor.name!r} has nobody to do the work: {advice}")
-        if self._executor.settled:
+            advice = "give base_url, or an object; without one, only tapes can be played"
+            raise BadSetting(f"executor={self._executor.name!r} cannot execute operators: {advice}")
+        if self._executor.deterministic:
             return backend
-        self._recorder = ResponseRecorder(backend)  # a tape is recorded again: it is part of what replay compares
+        self._recorder = ResponseRecorder(backend)  # a replayed tape is recorded again, because replay compares it
         return self._recorder
 
     def _apply(self, action: str) -> Transition:
-        ahead, self._ahead = self._ahead, None  # it is for this step or for none
+        ahead, self._ahead = self._ahead, None  # it is only for this step
         if ahead is not None and ahead.action == action:
             turn = ahead.turn()
             self._game, self._recorder = ahead.game, ahead.recorder
@@ -401,7 +406,7 @@ class CanvasEnv(TextEnv):
             return self.game.turn(action)
         except BaseException:
             if self._recorder is not None:
-                self._recorder.drop()  # what an interrupted run left is of no step
+                self._recorder.drop()  # the entries of an interrupted run belong to no step
             raise
 
     @classmethod
@@ -421,7 +426,7 @@ class CanvasEnv(TextEnv):
             for env, ahead in zip(waiting, take_ahead(starts), strict=True):
                 env._ahead = ahead
 
-    # ---------------------------------------------------------------- what an executor gave (the tape)
+    # ---------------------------------------------------------------- recorded results (the tape)
     def keep_answers(self, store: AnswerStore | None) -> None:
         """If the executor uses a server, let it take answers from `store` and add every new answer to it."""
         if isinstance(self._executor.backend, KeepsAnswers):
@@ -437,7 +442,7 @@ class CanvasEnv(TextEnv):
 
         Raises `BadSetting` if the executor is the simulator, which needs no tape, and the tape is not empty.
         """
-        if self._executor.settled:
+        if self._executor.deterministic:
             super().use_tape(entries)
             return
         self._next_tape = None if entries is None else list(entries)
@@ -492,7 +497,7 @@ class CanvasEnv(TextEnv):
         """Return one of the candidates, drawn uniformly. Raises `ResetNeeded` at the end: there are none then."""
         proposed = self.candidates()
         if not proposed:
-            raise ResetNeeded("the workflow has been handed in, so there is no action to draw: call reset()")
+            raise ResetNeeded("the workflow has been submitted, so there are no actions: call reset()")
         return proposed[rng.below(len(proposed))]
 
     def expert_action(self) -> str | None:
@@ -500,20 +505,19 @@ class CanvasEnv(TextEnv):
 
         None if the remaining steps allow no solution, and with any other executor.
         """
-        if not self._executor.settled or self.game.finished:
-            return None
-        return next_action(self.game, self.max_steps - self.steps)
+        possible = self.has_expert and not self.game.finished
+        return next_action(self.game, self.max_steps - self.steps) if possible else None
 
     @property
     def has_expert(self) -> bool:
         """Whether the executor is the simulator, on which plans can be tried out."""
-        return self._executor.settled
+        return self._executor.deterministic
 
     def log_meta(self) -> dict[str, Any]:
-        """Return the entries of the log's `meta` for the present task: its type, and its scorer."""
-        skipped = len(self._tasks.skipped)
-        told = {"skipped_rows": skipped} if skipped else {}
-        return {**super().log_meta(), "scorer": self.game.task.scorer, **told}
+        """Return the entries of the log's `meta` for the current task: its type, and its scorer."""
+        rows = len(self._tasks.skipped)
+        skipped = {"skipped_rows": rows} if rows else {}
+        return {**super().log_meta(), "scorer": self.game.task.scorer, **skipped}
 
     def _requested_info(self, key: str) -> dict[str, Any]:
         found, places = self.game.ablation(), self.game.draft.workflow.places
@@ -527,16 +531,10 @@ class CanvasEnv(TextEnv):
 
     def _extra_info(self) -> dict[str, Any]:
         game = self.game
-        last = game.last
         return {
-            "kind": "" if self.playing else game.task.kind,  # during an episode it would tell what to mind
-            "workflow": {**game.told(), "correctness": 0.0 if self.playing else game.correctness},
+            "kind": "" if self.playing else game.task.kind,  # during an episode, it would give a hint
+            "workflow": {**game.report(), "correctness": 0.0 if self.playing else game.correctness},
             "scorer": game.task.scorer,
-            "repairs": [repair.kind for repair in last.repairs] if last is not None else [],
+            "repairs": [repair.kind for repair in game.last.repairs] if game.last else [],
             "sandbox": self._sandbox,
         }
-
-
-def _told(skipped: Sequence[str]) -> str:
-    which = "`agentgym-flow data check --env canvas` names them all"
-    return f"{len(skipped)} damaged rows are skipped, the first: {skipped[0]} {which}."

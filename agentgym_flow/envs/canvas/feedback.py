@@ -1,13 +1,12 @@
-"""What is reported of a workflow and its run: the feedback after a turn as text, and the same as plain data for `info`.
+"""Reports on a workflow and its run: the feedback after a turn as text, and plain data for `info`.
 
-Texts that operators made are shown cut and in one line, so that nothing in them can pass for a line of ours. Hints are
-an expert of a few rules; they give much of the task away, and can be left out.
+Texts of operators are shortened and shown in one line, so they cannot imitate other lines of the feedback. Hints follow
+a few expert rules; they reveal much about the task, and can be disabled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,48 +19,44 @@ from agentgym_flow.envs.canvas.workflow.run import RunStep, WorkflowRun
 from agentgym_flow.envs.canvas.workflow.text import to_text
 
 RESULT_LENGTH = 300
-"""Characters of a result that are shown, as published."""
+"""The maximum number of characters shown of a result, as published."""
 
 
-@dataclass(frozen=True, slots=True)
-class Feedback:
-    """How feedback is written.
+def feedback_text(
+    drafting: Drafting,
+    turn: TurnResult,
+    run: WorkflowRun | None,
+    circumstances: Circumstances | None = None,
+    *,
+    hints: bool = True,
+    left: int = -1,
+) -> str:
+    """Return the feedback on a turn.
 
-    Attributes:
-        drafting: the rules that hold; the finish rules that are not met yet are always shown.
-        hints: whether it says what to do next.
+    Args:
+        drafting: the rules of turns; unmet requirements of `finish` are always shown.
+        turn: its outcome.
+        run: the last run of the current workflow, or None.
+        circumstances: the facts for the finish rules.
+        hints: whether to suggest the next edit.
+        left: the number of turns left; not shown if negative.
     """
-
-    drafting: Drafting
-    hints: bool = True
-
-    def text(
-        self, turn: TurnResult, run: WorkflowRun | None, circumstances: Circumstances | None = None, left: int = -1
-    ) -> str:
-        """Return the feedback on a turn.
-
-        Args:
-            turn: what came of it.
-            run: the last run of the workflow as it is now; None when there is none.
-            circumstances: what the finish rules look at.
-            left: how many turns are left; negative for no word about it.
-        """
-        workflow = turn.draft.workflow
-        lines = [_status(turn, self.drafting)]
-        if turn.repairs:
-            lines.append(f"Overlooked in what you wrote: {', '.join(dict.fromkeys(r.kind for r in turn.repairs))}")
-        lines += graph_lines(workflow, self.drafting.language)
-        if run is not None and run.steps:
-            lines += run_lines(run)
-        lacks = self.drafting.finish.missing(workflow.statistics, circumstances)
-        if not turn.finished:
-            lines.append(f"Needed before finish: {'; '.join(lacks) or 'nothing more'}")
-        if self.hints and not turn.finished:
-            hint = hint_for(turn, run, self.drafting, circumstances or Circumstances(), lacks)
-            lines += [f"Hint: {hint}"] if hint else []
-        if left >= 0 and not turn.finished:
-            lines.append(f"Turns left: {left}")
+    workflow = turn.draft.workflow
+    lines = [_status(turn, drafting)]
+    if turn.repairs:
+        lines.append(f"Overlooked in what you wrote: {', '.join(dict.fromkeys(r.kind for r in turn.repairs))}")
+    lines += graph_lines(workflow, drafting.language)
+    if run is not None and run.steps:
+        lines += run_lines(run)
+    if turn.finished:
         return "\n".join(lines)
+    lacks = drafting.finish.missing(workflow.statistics, circumstances)
+    lines.append(f"Needed before finish: {'; '.join(lacks) or 'nothing more'}")
+    if hints and (hint := hint_for(turn, run, drafting, circumstances or Circumstances(), lacks)):
+        lines.append(f"Hint: {hint}")
+    if left >= 0:
+        lines.append(f"Turns left: {left}")
+    return "\n".join(lines)
 
 
 def _status(turn: TurnResult, drafting: Drafting) -> str:
@@ -76,7 +71,7 @@ def _status(turn: TurnResult, drafting: Drafting) -> str:
 
 
 def graph_lines(workflow: Workflow, language: Language) -> list[str]:
-    """Return the workflow in a line, its nodes with their ids, one a line, and its counts in a line."""
+    """Return lines with the workflow, its nodes with their ids, and its counts."""
     if not workflow.nodes:
         return ["Workflow: (empty)"]
     counted = workflow.statistics
@@ -91,7 +86,7 @@ def graph_lines(workflow: Workflow, language: Language) -> list[str]:
     ]
 
 
-@lru_cache(maxsize=1 << 8)  # feedback and `info` of a turn both say it
+@lru_cache(maxsize=1 << 8)  # feedback and `info` of a turn both contain it
 def _in_a_line(nodes: Chain, language: Language) -> str:
     return to_text(nodes, language, instructions=False)
 
@@ -106,19 +101,19 @@ def _named(node: object) -> str:
             return str(getattr(node, "kind", ""))
 
 
-def _checks(step: RunStep) -> bool:
+def _is_check(step: RunStep) -> bool:
     return OPERATORS[step.operator].role is Role.CHECKER
 
 
 def run_lines(run: WorkflowRun) -> list[str]:
-    """Return what a run brought: checks, failures and the result, one a line."""
+    """Return lines with the checks, failures and results of a run."""
     lines = []
     for step in run.steps:
         where = f"{step.id.place} {step.operator}" + (f", time {step.id.attempt + 1}" if step.id.attempt else "")
         value = step.result.value
         if value is None:
             lines.append(f"Failed: {where}: {one_line(step.result.text or step.result.status, NOTES_LENGTH)}")
-        elif _checks(step):
+        elif _is_check(step):
             notes = f": {one_line(value.notes, NOTES_LENGTH)}" if value.notes else ""
             lines.append(f"Check: {where}: {'passed' if value.passed else 'did not pass'}{notes}")
     if not run.results:
@@ -133,14 +128,14 @@ def run_lines(run: WorkflowRun) -> list[str]:
 def hint_for(
     turn: TurnResult, run: WorkflowRun | None, drafting: Drafting, circumstances: Circumstances, lacks: Sequence[str]
 ) -> str:
-    """Return what a person with some experience would do next; empty while a prompt is asked for.
+    """Return the next edit that an experienced person would make; empty while a prompt is requested.
 
     Args:
-        turn: what came of the last turn.
-        run: the last run of the workflow; None when there is none.
-        drafting: the rules that hold.
-        circumstances: what the finish rules look at.
-        lacks: what finishing still asks for.
+        turn: the outcome of the last turn.
+        run: the last run of the workflow, or None.
+        drafting: the rules of turns.
+        circumstances: the facts for the finish rules.
+        lacks: the unmet requirements of `finish`.
     """
     if turn.draft.waiting is not None:
         return ""
@@ -172,8 +167,8 @@ def hint_for(
 
 
 def _unheard(run: WorkflowRun, solvers: Sequence[str]) -> bool:
-    """Return whether the last check did not pass and nothing worked on the solution after it."""
-    last = next((n for n, step in reversed(list(enumerate(run.steps))) if _checks(step)), None)
+    """Return whether the last check did not pass and no operator worked on the solution after it."""
+    last = next((n for n, step in reversed(list(enumerate(run.steps))) if _is_check(step)), None)
     if last is None or not run.steps[last].ok:
         return False
     value = run.steps[last].result.value
@@ -184,14 +179,14 @@ def _unheard(run: WorkflowRun, solvers: Sequence[str]) -> bool:
 def summary(
     workflow: Workflow, drafting: Drafting, run: WorkflowRun | None, about: Circumstances, *, finished: bool
 ) -> dict[str, Any]:
-    """Return everything that can be reported of a workflow without the answer, fresh and JSON-able.
+    """Return a new JSON-able report on a workflow, without the right answer.
 
     Args:
         workflow: the workflow.
-        drafting: the rules it is made by.
-        run: its last run; None when it has none.
-        about: what the finish rules look at.
-        finished: whether it was handed in.
+        drafting: the rules of turns.
+        run: its last run, or None.
+        about: the facts for the finish rules.
+        finished: whether it was submitted.
     """
     counted, language = workflow.statistics, drafting.language
     steps = run.steps if run is not None else ()
@@ -212,7 +207,7 @@ def summary(
         "prompting": drafting.prompting,
         "first_case": language.first_case,
         "ran": [step.operator for step in steps if step.ok],
-        "checks": [_check(step) for step in steps if step.ok and OPERATORS[step.operator].role is Role.CHECKER],
+        "checks": [_check(step) for step in steps if step.ok and _is_check(step)],
         "failed": [_failure(step) for step in steps if not step.ok],
         "results": len(run.results) if run is not None else 0,
         "result": one_line(run.answer, RESULT_LENGTH) if run is not None else "",
@@ -228,5 +223,5 @@ def _check(step: RunStep) -> list[Any]:
 
 
 def _failure(step: RunStep) -> list[str]:
-    """Return the place, the operator and what is said of a call that failed."""
+    """Return the place, the operator and the reason of a failed call."""
     return [step.id.place, step.operator, one_line(step.result.text or step.result.status, NOTES_LENGTH)]

@@ -1,7 +1,7 @@
-"""Turns of many episodes taken ahead, at the same time: with a real model, a turn is waiting for the most part.
+"""Precomputes turns of many episodes in parallel, because a turn with a real model mostly consists of waiting.
 
-A turn is taken ahead by a copy of the episode. It becomes the episode when the step is really taken, and is forgotten
-when another one is.
+A copy of the episode computes the turn. The copy replaces the episode when this step is taken, and is discarded when
+another one is.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from agentgym_flow.envs.canvas.game import CanvasGame
 from agentgym_flow.envs.canvas.workflow.together import all_of
 
 MOST = 128
-"""So many turns are taken at the same time."""
+"""The maximum number of concurrent turns."""
 
 
 class LookAhead(NamedTuple):
-    """A turn that was taken ahead.
+    """A precomputed turn.
 
     Attributes:
-        action: what was written.
+        action: the action.
         game: the episode after it.
-        recorder: what recorded its calls.
-        outcome: what came of it, or what it raised.
+        recorder: the recorder of its calls.
+        outcome: its outcome, or its exception.
     """
 
     action: str
@@ -37,19 +37,19 @@ class LookAhead(NamedTuple):
     outcome: TurnResult | Exception
 
     def turn(self) -> TurnResult:
-        """Return what came of it. Raises what it raised."""
+        """Return the outcome of the turn, or raise its exception."""
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
 
 
 def take_ahead(starts: Sequence[tuple[CanvasGame, ResponseRecorder, str]]) -> list[LookAhead]:
-    """Return what comes of an action in each episode; the episodes themselves do not change.
+    """Compute the turn of each action; the episodes themselves do not change.
 
-    Nothing is raised but an interrupt, after which no request is under way.
+    Raises only interrupts, after which no request is active.
 
     Args:
-        starts: the episodes, what records their calls, and the actions.
+        starts: the episodes with the recorders of their calls, and the actions.
     """
     copies = [_copied(*start) for start in starts]
     with ThreadPoolExecutor(min(MOST, len(copies)) or 1) as pool:
@@ -67,11 +67,10 @@ def take_ahead(starts: Sequence[tuple[CanvasGame, ResponseRecorder, str]]) -> li
 
 
 def _copied(game: CanvasGame, recorder: ResponseRecorder, action: str) -> tuple[CanvasGame, ResponseRecorder, str]:
-    """Return a copy of the episode, which shares its backend and nothing else that changes."""
+    """Return a copy of the episode that shares only the backend and immutable objects."""
     recorder = copy.copy(recorder)
     interpreter = copy.copy(game.interpreter)
-    if interpreter is not None:
-        interpreter.backend, interpreter.cache = recorder, copy.deepcopy(interpreter.cache)
+    interpreter.backend, interpreter.cache = recorder, copy.deepcopy(interpreter.cache)
     return replace(game, interpreter=interpreter), recorder, action
 
 
@@ -79,6 +78,6 @@ def _taken(game: CanvasGame, recorder: ResponseRecorder, action: str) -> LookAhe
     outcome: TurnResult | Exception
     try:
         outcome = game.turn(action)
-    except Exception as error:  # whatever it is, it concerns this step and no others of the rollout
+    except Exception as error:  # it concerns only this step of the rollout
         outcome = error
     return LookAhead(action, game, recorder, outcome)

@@ -1,12 +1,10 @@
-"""Who plays Canvas: a script that designs by rules of thumb, and the expert, who tries workflows out on the simulator.
+"""Policies for Canvas: a script with design heuristics, and an expert that tries workflows on the simulator.
 
-The script reads the task and what the feedback shows, and nothing hidden. It reads what a check objects to before it
-adds Revise: a mistake is mended, an opinion is not. It tries another solver when one fails. `docs/canvas.md` has its
-figures.
+The script uses only the task and the feedback. Before it adds Revise, it reads the objection of the checker: it mends
+errors and ignores opinions. If a solver fails, it tries another one. `docs/canvas.md` has its results.
 
-The expert designs as the script does where that succeeds. It knows the outcome of a workflow before it is built,
-because the simulator tells; but it builds it edit by edit, as a policy could. Where prompts would be asked for it gives
-each operator its default instruction, so that none is.
+The expert follows the script if that succeeds. It runs workflows on the simulator before they are built, but builds
+them edit by edit, as a policy could. If prompts would be requested, it gives each operator its default instruction.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from agentgym_flow.envs.canvas.workflow.rules import Language, is_long
 from agentgym_flow.errors import BadWorkflow
 
 MOST_CHECKS = 3
-"""A checker is added at most so often."""
+"""The maximum number of times that a checker is added."""
 
 _SOLVERS: Mapping[str, tuple[str, ...]] = {
     "arithmetic": ("Programmer", "AnswerGenerate", "Custom"),
@@ -58,29 +56,29 @@ _GATHERERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def next_edit(problem: str, told: Mapping[str, Any], left: int) -> Action:
-    """Return the next edit of a workflow, or its end.
+def next_edit(problem: str, state: Mapping[str, Any], left: int) -> Action:
+    """Return the next edit of a workflow, or `finish`.
 
     Args:
-        problem: the task as it is shown.
-        told: the workflow and its last run; see `feedback.summary`.
-        left: the turns that are left, this one included.
+        problem: the task as shown.
+        state: the workflow and its last run, see `feedback.summary`.
+        left: the number of turns left, including this one.
     """
-    cues, usable = cues_of(problem), told["usable"]
+    cues, usable = cues_of(problem), state["usable"]
     solvers = [name for name in (*_order(cues), *_others(Role.SOLVER, usable)) if name in usable]
     if left <= 1:
         return Finish()
-    if told["failed"] and told["failed"][-1][1] in solvers and not told["results"]:
-        return Delete(f"node_{len(told['graph'])}")
-    node = _next_node(cues, told, [name for name in solvers if name not in _failed(told)] or solvers)
-    if node is None and told["missing"]:
-        node = _needed(told["missing"], told, solvers)
+    if state["failed"] and state["failed"][-1][1] in solvers and not state["results"]:
+        return Delete(f"node_{len(state['graph'])}")
+    node = _next_node(cues, state, [name for name in solvers if name not in _failed(state)] or solvers)
+    if node is None and state["missing"]:
+        node = _needed(state["missing"], state, solvers)
     return Finish() if node is None else Add(node)
 
 
-def _needed(missing: Sequence[str], told: Mapping[str, Any], solvers: Sequence[str]) -> Node:
-    """Return something that finishing still asks for."""
-    words, usable = missing[0], told["usable"]
+def _needed(missing: Sequence[str], state: Mapping[str, Any], solvers: Sequence[str]) -> Node:
+    """Return a node that meets an unmet requirement of `finish`."""
+    words, usable = missing[0], state["usable"]
     for name in ("Format", "Test", "Programmer"):
         if words.startswith(name) and name in usable:
             return OperatorNode(name)
@@ -94,7 +92,7 @@ def _needed(missing: Sequence[str], told: Mapping[str, Any], solvers: Sequence[s
 
 
 def _order(cues: Cues) -> Sequence[str]:
-    """Return the solvers, the most fitting first."""
+    """Return the solvers, the most suitable first."""
     if cues.endless:
         return "CustomCodeGenerate", "Custom", "Programmer"
     if cues.twist and not cues.numbers:
@@ -103,75 +101,75 @@ def _order(cues: Cues) -> Sequence[str]:
 
 
 def _others(role: Role, usable: Sequence[str]) -> tuple[str, ...]:
-    """Return the operators of a role that no rule of thumb is about: those that are not standard."""
+    """Return the operators of a role that are not standard, for which there are no heuristics."""
     return of_role(role, tuple([name for name in usable if name not in STANDARD]))
 
 
-def _failed(told: Mapping[str, Any]) -> set[str]:
-    return {operator for _, operator, _ in told["failed"]}
+def _failed(state: Mapping[str, Any]) -> set[str]:
+    return {operator for _, operator, _ in state["failed"]}
 
 
-def _next_node(cues: Cues, told: Mapping[str, Any], solvers: Sequence[str]) -> Node | None:
-    """Return what to add next; None when nothing more would help."""
-    has, usable = told["counts"], told["usable"]
+def _next_node(cues: Cues, state: Mapping[str, Any], solvers: Sequence[str]) -> Node | None:
+    """Return the next node to add; None if nothing more would help."""
+    has, usable = state["counts"], state["usable"]
     if not any(name in has for name in solvers) and solvers:
         if cues.accounts:
             return voting(solvers[0])
         if cues.parts and "Decompose" not in has and {"Decompose", "Aggregate"} <= set(usable):
             return OperatorNode("Decompose")
-        if told["operators"][-1:] == ["Decompose"] and fall_apart(told["result"]):
+        if state["operators"][-1:] == ["Decompose"] and fall_apart(state["result"]):
             return sharing(solvers[0])
         if (cues.steps or "Decompose" in has) and "Plan" in usable and "Plan" not in has:
             return OperatorNode("Plan")
         return OperatorNode(solvers[0], cues.warning)
-    if told["results"] > 1:
+    if state["results"] > 1:
         gatherers = ("Aggregate",) if "Decompose" in has else _GATHERERS[cues.family]
         known = (*gatherers, *ENSEMBLES, *_others(Role.ENSEMBLE, usable))
         gather = next((name for name in known if name in usable), "")
         if gather:
             return OperatorNode(gather)
-    return _next_check(cues, told) or _ending(told)
+    return _next_check(cues, state) or _ending(state)
 
 
-def _next_check(cues: Cues, told: Mapping[str, Any]) -> Node | None:
-    """Return a check, or what mends an objection to the solution; None when nothing more is to be heard or mended."""
-    has, usable, last = told["counts"], told["usable"], told["operators"][-1:]
+def _next_check(cues: Cues, state: Mapping[str, Any]) -> Node | None:
+    """Return the next check, or Revise after an objection; None if there is nothing more to check or mend."""
+    has, usable, last = state["counts"], state["usable"], state["operators"][-1:]
     for checker in (*_CHECKERS[cues.family], *_others(Role.CHECKER, usable)):
         if checker not in usable or (cues.accounts and checker != "Test"):
             continue
-        if checker in _failed(told):  # it cannot work on this solution
+        if checker in _failed(state):  # it cannot check this solution
             continue
-        said = [(passed, notes) for _, operator, passed, notes in told["checks"] if operator == checker]
+        said = [(passed, notes) for _, operator, passed, notes in state["checks"] if operator == checker]
         passed, notes = said[-1] if said else (False, "")
         if passed or is_opinion(notes):
             continue
         if last == [checker] and checker != "Test" and "Revise" in usable:
             return OperatorNode("Revise")
         if has.get(checker, 0) < MOST_CHECKS:
-            return _mending(told) if checker == "Test" else OperatorNode(checker)
+            return _mending(state) if checker == "Test" else OperatorNode(checker)
     return None
 
 
-def _mending(told: Mapping[str, Any]) -> Node:
-    """Return tests with what mends until they pass, as far as the language allows that; tests have no opinions."""
-    if "Revise" not in told["usable"]:
+def _mending(state: Mapping[str, Any]) -> Node:
+    """Return tests with Revise on failure, in a loop if the language allows it; tests have no opinions."""
+    if "Revise" not in state["usable"]:
         return OperatorNode("Test")
-    return Loop((mending("Test"),), TRIES) if told["nesting"] else mending("Test")
+    return Loop((mending("Test"),), TRIES) if state["nesting"] else mending("Test")
 
 
-def _ending(told: Mapping[str, Any]) -> Node | None:
-    """Return what cuts the result down to the answer, where it is more than that."""
-    wanted = is_long(told["result"]) and "Format" in told["usable"] and "Format" not in told["counts"]
+def _ending(state: Mapping[str, Any]) -> Node | None:
+    """Return Format if the result is more than an answer."""
+    wanted = is_long(state["result"]) and "Format" in state["usable"] and "Format" not in state["counts"]
     return OperatorNode("Format") if wanted else None
 
 
 class Designer:
-    """Designs a workflow by rules of thumb. Reads the goal, `info["workflow"]` and the turns left."""
+    """Designs a workflow by heuristics. Uses the goal, `info["workflow"]` and the turns left."""
 
     name = "scripted"
 
     def act(self, views: Sequence[Any]) -> list[Any]:
-        """Return one move per view, each a function of what its episode has shown."""
+        """Return one move per view, which depends only on what the episode has shown."""
         from agentgym_flow.policies.base import PolicyOutput
 
         return [PolicyOutput(_action(view)) for view in views]
@@ -179,46 +177,46 @@ class Designer:
 
 def _action(view: Any) -> str:
     left = view.episode.max_steps - len(view.episode.turns)
-    told = view.info["workflow"]
-    if told["asked"] and left > 1:
-        return OPERATORS[told["asked"]].instruction
-    return write_action(next_edit(view.info["goal"], told, left), Language(first_case=told["first_case"]))
+    state = view.info["workflow"]
+    if state["asked"] and left > 1:
+        return OPERATORS[state["asked"]].instruction
+    return write_action(next_edit(view.info["goal"], state, left), Language(first_case=state["first_case"]))
 
 
-def next_action(session: CanvasGame, left: int) -> str | None:
-    """Return the next edit on the way to a success in `left` turns, or `finish`; None when no way was found."""
-    session = copy.deepcopy(session)  # what is tried out does not count as a call of the episode
-    edit = _as_designed(session, left) or _tried_out(session, left)
-    return None if edit is None else write_action(edit, session.drafting.language)
+def next_action(game: CanvasGame, left: int) -> str | None:
+    """Return the next edit towards a success within `left` turns, or `finish`; None if no solution was found."""
+    game = copy.deepcopy(game)  # trials do not count as calls of the episode
+    edit = _as_designed(game, left) or _tried_out(game, left)
+    return None if edit is None else write_action(edit, game.drafting.language)
 
 
-def _as_designed(session: CanvasGame, left: int) -> Action | None:
-    """Return the script's next edit, if following the script from here succeeds."""
-    first, workflow, run = None, session.draft.workflow, session.run
+def _as_designed(game: CanvasGame, left: int) -> Action | None:
+    """Return the script's next edit if following the script succeeds."""
+    first, workflow, run = None, game.draft.workflow, game.run
     for turns in range(left, 0, -1):
-        edit = next_edit(session.task.problem.shown(), session.told_of(workflow, run), turns)
+        edit = next_edit(game.task.problem.shown(), game.report_on(workflow, run), turns)
         if isinstance(edit, Add):
-            (node,) = _asking_nothing((edit.node,), session.drafting)
+            (node,) = _asking_nothing((edit.node,), game.drafting)
             edit = Add(node, edit.position)
         first = first or edit
         after = apply(
-            edit, workflow, session.drafting.language, session.drafting.finish, circumstances(session.task.problem, run)
+            edit, workflow, game.drafting.language, game.drafting.finish, circumstances(game.task.problem, run)
         )
         if not after.accepted:
             return None
         if after.finished:
-            return first if session.worth(run) == 1.0 else None
+            return first if game.worth(run) == 1.0 else None
         workflow = after.workflow
-        run = session.runs(CanvasDraft(workflow))
+        run = game.runs(CanvasDraft(workflow))
     return None
 
 
-def _tried_out(session: CanvasGame, left: int) -> Action | None:
-    """Return the first edit towards the first workflow that succeeds and can be built in time."""
-    now = session.draft.workflow.nodes
-    language, finish = session.drafting.language, session.drafting.finish
-    for tried in _tries(now, warning(session.task.problem.shown()), session.drafting.offer.others):
-        nodes = _asking_nothing(tried, session.drafting)
+def _tried_out(game: CanvasGame, left: int) -> Action | None:
+    """Return the first edit towards the first tried workflow that succeeds and can be built in time."""
+    now = game.draft.workflow.nodes
+    language, finish = game.drafting.language, game.drafting.finish
+    for tried in _tries(now, warning(game.task.problem.shown()), game.drafting.offer.others):
+        nodes = _asking_nothing(tried, game.drafting)
         kept = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(now, nodes, strict=False))))
         if len(now) + len(nodes) - 2 * kept + 1 > left:
             continue
@@ -227,8 +225,8 @@ def _tried_out(session: CanvasGame, left: int) -> Action | None:
         except BadWorkflow:
             continue
         workflow = Workflow(nodes)
-        run = session.runs(CanvasDraft(workflow))
-        if finish.missing(workflow.statistics, circumstances(session.task.problem, run)) or session.worth(run) != 1.0:
+        run = game.runs(CanvasDraft(workflow))
+        if finish.missing(workflow.statistics, circumstances(game.task.problem, run)) or game.worth(run) != 1.0:
             continue
         if kept < len(now):
             return Delete(f"node_{len(now)}")
@@ -237,37 +235,37 @@ def _tried_out(session: CanvasGame, left: int) -> Action | None:
 
 
 def _asking_nothing(nodes: Chain, drafting: Drafting) -> Chain:
-    """Return nodes for which no prompt is asked: in two phases every operator has an instruction."""
+    """Return the nodes, in two-phase prompting with default instructions, so that no prompt is requested."""
     if drafting.prompting == "inline":
         return nodes
     workflow = Workflow(nodes)
     for place in workflow.places.values():
         if isinstance(place.node, OperatorNode) and not place.node.instruction:
-            told = OperatorNode(place.node.name, OPERATORS[place.node.name].instruction)
-            workflow = workflow.replace(place.id, told)
+            prompted = OperatorNode(place.node.name, OPERATORS[place.node.name].instruction)
+            workflow = workflow.replace(place.id, prompted)
     return workflow.nodes
 
 
-def _tries(now: Chain, told: str, others: tuple[str, ...]) -> Iterator[Chain]:
-    """Yield what may succeed: what is there with something after it that mends, then something new, then both.
+def _tries(now: Chain, instruction: str, others: tuple[str, ...]) -> Iterator[Chain]:
+    """Yield workflows to try: the current one with endings, then new ones, then both combined.
 
-    Operators that are not standard, `others`, are tried after the standard ones.
+    Operators that are not standard (`others`) come after the standard ones.
     """
     yield from ((*now, *ending) for ending in _endings(others))
-    yield from _recipes(told, others)
-    yield from ((*now, *recipe) for recipe in _recipes(told, others))
+    yield from _recipes(instruction, others)
+    yield from ((*now, *recipe) for recipe in _recipes(instruction, others))
 
 
-def _recipes(told: str, others: tuple[str, ...]) -> Iterator[Chain]:
-    """Yield workflows that are worth a try, plain ones first."""
+def _recipes(instruction: str, others: tuple[str, ...]) -> Iterator[Chain]:
+    """Yield new workflows to try, simple ones first."""
     for ending in _endings(others):
-        for core in _cores(told, others):
+        for core in _cores(instruction, others):
             yield (*core, *ending)
 
 
-def _cores(told: str, others: tuple[str, ...]) -> Iterator[Chain]:
+def _cores(instruction: str, others: tuple[str, ...]) -> Iterator[Chain]:
     solvers = (*SOLVERS, *of_role(Role.SOLVER, others))
-    instructions = ("", told, *VOICES) if told else ("", *VOICES)
+    instructions = ("", instruction, *VOICES) if instruction else ("", *VOICES)
     for before in ((), (OperatorNode("Plan"),)):
         for solver in solvers:
             yield from ((*before, OperatorNode(solver, words)) for words in instructions)

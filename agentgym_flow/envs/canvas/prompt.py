@@ -1,21 +1,19 @@
-"""How a policy is shown Canvas: text prompts for a language model, and words for the tiny policy.
+"""Prompts for Canvas: text for language models, and words for the tiny policy.
 
-The published prompt restates everything at every turn: rules, operators, actions, the task, and the last feedback. So
-does `text`; as a conversation, rules and task stand in its first message. The words are ours. Canvas has action tags of
-its own, so a completion is handed to the environment unchanged, which finds the action in it and tells of repairs.
+Like the published prompt, `text` repeats everything at every turn: rules, operators, actions, the task, and the last
+feedback. In a conversation, the first message contains rules and task. Canvas has its own action tags, so the
+environment receives completions unchanged, finds the action, and reports repairs.
 
-`compact` reads the goal (`proposals.cues_of`), the workflow and its last run as they are shown, and nothing else. It
-says
+`compact` uses only the goal (`proposals.cues_of`), the workflow and its last run as shown. It consists of
 
-1. the turns left, the family of the task and what was noticed in its text,
-2. the workflow, a word for each node, the last `MOST_NODES` of them,
-3. of each kind of check the last verdict, and of the result whether it is `none`, `one`, `long` or `many`; `broken`
-   when a call failed, `lacking` when finish is not accepted yet.
+1. the family of the task, the cues in its text, and the turns left,
+2. the workflow, a word for each of the last `MOST_NODES` nodes,
+3. the last verdict of each kind of check, and whether the result is `none`, `one`, `long` or `many`; `broken` if a call
+   failed, `lacking` if `finish` is not accepted yet.
 
-Its completion is the word of a move, one of `MOVES`: the same moves at every turn, so they are not listed. A move whose
-edit is not accepted is an invalid action. Which words of the problem a warned operator minds is decided by
-`proposals.warning`. Operators beside the standard ones have moves of their own where they can be used; their words
-stand behind the others in the vocabulary of a run that offers them, by name.
+Its completion is the word of a move. The moves are the same at every turn (`MOVES`), so they are not listed. A move
+whose edit is rejected is an invalid action. `proposals.warning` determines the words of a warned operator. Usable
+operators that are not standard have moves too; their words are at the end of the vocabulary, sorted by name.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ from agentgym_flow.prompts import (
 
 # ---------------------------------------------------------------- words for the tiny policy
 MOST_NODES = 8
-"""The last nodes of a workflow are shown, so many of them."""
+"""The maximum number of nodes shown, the last ones of the workflow."""
 
 _LEFT = (1, 2, 3, 4, 6, 9, 13)
 LEFT = tuple(f"left{least}" for least in _LEFT)
@@ -57,7 +55,7 @@ RESULTS = ("none", "one", "long", "many", "broken", "lacking", "waiting", "refus
 
 @lru_cache(maxsize=1 << 8)
 def _nodes_of(names: tuple[str, ...]) -> Mapping[str, Node]:
-    """Return the moves that add a node of some operators, each with the node."""
+    """Return the moves that add nodes of some operators, with the nodes."""
     solvers, checkers = of_role(Role.SOLVER, names), of_role(Role.CHECKER, names)
     return {
         **{name: OperatorNode(name) for name in names},
@@ -74,63 +72,63 @@ def _warned(names: tuple[str, ...]) -> dict[str, str]:
 
 
 MOVES = ("finish", *_nodes_of(STANDARD), *_warned(STANDARD), "delete", "warn", "prompt")
-"""The completions where the standard operators are used."""
+"""The completions for the standard operators."""
 
 OTHER = "other"
-"""A node that no move adds."""
+"""The word for a node that no move adds."""
 
 _FINISH = write_action(Finish())
 
 VOCABULARY = tuple(
     dict.fromkeys((*MOVES, *LEFT, *FAMILIES, *NOTICED, *VERDICTS, *RESULTS, OTHER, "workflow", "checks", "choose"))
 )
-"""Every word of a compact prompt or of its completion where the standard operators are used."""
+"""All words of compact prompts and completions for the standard operators."""
 
 
 @dataclass(frozen=True)
 class CanvasCompactPrompt(IndexTemplate):
     """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `MOVES`.
 
-    At most `24 + MOST_NODES` words. In one conversation, later messages say only what has changed; a move that was not
-    accepted is `refused`.
+    At most `24 + MOST_NODES` words. In a conversation, later messages contain only changes; `refused` reports a
+    rejected move.
 
     Attributes:
-        others: the operators beside the standard ones that have words in the vocabulary, by name.
+        others: the names of operators in the vocabulary that are not standard.
     """
 
     others: tuple[str, ...] = ()
 
     def for_settings(self, settings: Mapping[str, Any]) -> CanvasCompactPrompt:
-        """Return the profile with words for the operators that the setting `operators` names."""
+        """Return the profile with words for the operators in the setting `operators`."""
         used = operators_of(settings.get("operators") or ())
         return replace(self, others=tuple(sorted(one.name for one in used if one.name not in STANDARD)))
 
     @property
     def vocabulary(self) -> tuple[str, ...]:  # type: ignore[override]
-        """`VOCABULARY`, and the words of the other operators."""
+        """`VOCABULARY` with the words of the other operators."""
         others = self.others
         verdicts = [f"{name}-{verdict}" for name in of_role(Role.CHECKER, others) for verdict in ("passed", "failed")]
         return (*VOCABULARY, *_nodes_of(others), *_warned(others), *verdicts)
 
     def written(self, view: PromptContext) -> IndexedPrompt:
-        """Return the words for the present situation, with the moves there are."""
-        told = view.info["workflow"]
-        words = (*_noticed(view.info["goal"]), _left(view), "workflow", *_nodes(told), "checks", *_checks(told))
+        """Return the words for the current state, with the available moves."""
+        state = view.info["workflow"]
+        words = (*_noticed(view.info["goal"]), _left(view), "workflow", *_nodes(state), "checks", *_checks(state))
         return IndexedPrompt(" ".join((*words, "choose")), *_moves_of(view))
 
     def parse_action(self, completion: str, view: PromptContext) -> str:
-        """Return the action of this move; the empty string when there is none."""
+        """Return the action of a move; the empty string if there is none."""
         return _moves_of(view)[0].get(completion.strip(), "")
 
     def follow_up(self, view: PromptContext) -> str:
-        """Return the words for what the last action led to; the workflow is what was said before."""
+        """Return the words for the outcome of the last action, without the workflow."""
         refused = [] if view.episode.turns[-1].action_valid else ["refused"]
         return " ".join((*refused, _left(view), *_checks(view.info["workflow"]), "choose"))
 
     def format_action(self, action: str, view: PromptContext) -> str | None:
-        """Return the move that does what `action` does, or its nearest; None when there is none.
+        """Return the move for `action`, or the nearest one; None if there is none.
 
-        An operator with an instruction that is not proposed is asked for as the warned one, or the plain one.
+        An operator with any other instruction becomes the plain operator.
         """
         indices = self.written(view).indices
         if action in indices:
@@ -142,9 +140,9 @@ class CanvasCompactPrompt(IndexTemplate):
         return read.node.name
 
 
-def _others(told: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the operators beside the standard ones that can be used."""
-    return tuple([name for name in told["usable"] if name not in STANDARD])
+def _others(state: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the usable operators that are not standard."""
+    return tuple([name for name in state["usable"] if name not in STANDARD])
 
 
 def _noticed(goal: str) -> list[str]:
@@ -158,32 +156,32 @@ def _left(view: PromptContext) -> str:
     return LEFT[max(bisect_right(_LEFT, left) - 1, 0)]
 
 
-def _nodes(told: Mapping[str, Any]) -> list[str]:
-    return [_word(node) for node in told["graph"][-MOST_NODES:]]
+def _nodes(state: Mapping[str, Any]) -> list[str]:
+    return [_word(node) for node in state["graph"][-MOST_NODES:]]
 
 
-def _checks(told: Mapping[str, Any]) -> list[str]:
-    verdicts = {operator: passed for _, operator, passed, _ in told["checks"]}
-    result = ("none", "one")[told["results"]] if told["results"] < 2 else "many"
+def _checks(state: Mapping[str, Any]) -> list[str]:
+    verdicts = {operator: passed for _, operator, passed, _ in state["checks"]}
+    result = ("none", "one")[state["results"]] if state["results"] < 2 else "many"
     return [
         *(f"{operator}-{'passed' if passed else 'failed'}" for operator, passed in verdicts.items()),
-        "long" if result == "one" and is_long(told["result"]) else result,
-        *(["broken"] if told["failed"] else []),
-        *(["lacking"] if told["missing"] else []),
-        *(["waiting"] if told["asked"] else []),
+        "long" if result == "one" and is_long(state["result"]) else result,
+        *(["broken"] if state["failed"] else []),
+        *(["lacking"] if state["missing"] else []),
+        *(["waiting"] if state["asked"] else []),
     ]
 
 
 def _word(node: Mapping[str, Any]) -> str:
-    """Return the move that adds a node like this one, a node of `info["workflow"]["graph"]`; `OTHER` for none."""
+    """Return the move that adds such a node of `info["workflow"]["graph"]`, or `OTHER`."""
     match node["kind"]:
         case "operator":
             warned = node["instruction"].startswith(WARNING)
             word = f"warned-{node['name']}" if warned else node["name"]
         case "parallel":
             first = node["branches"][0][0]
-            told = first.get("instruction")
-            word = f"{'vote' if told else 'share'}-{first.get('name')}"
+            instruction = first.get("instruction")
+            word = f"{'vote' if instruction else 'share'}-{first.get('name')}"
         case "conditional":
             word = f"mend-{node['check']['name']}"
         case _:
@@ -193,16 +191,16 @@ def _word(node: Mapping[str, Any]) -> str:
 
 
 def _adds_another(word: str) -> bool:
-    """Return whether this is the move that adds a node of an operator that is not standard."""
+    """Return whether this move adds an operator that is not standard."""
     name = word.rpartition("-")[2]
     return name in OPERATORS and (word in _nodes_of((name,)) or word in _warned((name,)))
 
 
-@lru_cache(maxsize=1 << 10)  # many tasks are warned of the same
-def _additions(told: str, first_case: Literal["passed", "failed"], names: tuple[str, ...]) -> dict[str, str]:
+@lru_cache(maxsize=1 << 10)  # many tasks have the same warning
+def _additions(instruction: str, first_case: Literal["passed", "failed"], names: tuple[str, ...]) -> dict[str, str]:
     nodes = dict(_nodes_of(names))
-    if told:
-        nodes |= {word: OperatorNode(solver, told) for word, solver in _warned(names).items()}
+    if instruction:
+        nodes |= {word: OperatorNode(solver, instruction) for word, solver in _warned(names).items()}
     return {word: _addition(node, first_case) for word, node in nodes.items()}
 
 
@@ -212,21 +210,21 @@ def _addition(node: Node, first_case: Literal["passed", "failed"]) -> str:
 
 
 def _moves_of(view: PromptContext) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return the moves there are with the actions that they stand for, and these actions with the moves."""
-    told = view.info["workflow"]
-    return _moves(view.info["goal"], len(told["graph"]), told["first_case"], _others(told))
+    """Return a mapping from the available moves to their actions, and its inverse."""
+    state = view.info["workflow"]
+    return _moves(view.info["goal"], len(state["graph"]), state["first_case"], _others(state))
 
 
 @lru_cache(maxsize=1 << 10)
 def _moves(
     goal: str, nodes: int, first_case: Literal["passed", "failed"], others: tuple[str, ...]
 ) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    told = warning(goal)
-    moves = {"finish": _FINISH, **_additions(told, first_case, (*STANDARD, *others)), "prompt": prompts(goal)[0]}
+    instruction = warning(goal)
+    moves = {"finish": _FINISH, **_additions(instruction, first_case, (*STANDARD, *others)), "prompt": prompts(goal)[0]}
     if nodes:
         moves["delete"] = write_action(Delete(f"node_{nodes}"))
-        if told:
-            moves["warn"] = write_action(SetPrompt(f"node_{nodes}", told))
+        if instruction:
+            moves["warn"] = write_action(SetPrompt(f"node_{nodes}", instruction))
     return moves, {action: word for word, action in moves.items()}
 
 
@@ -257,7 +255,7 @@ _PROMPTS = {
 _NESTING = "A, B and C can be chains and structures, too, such as `Plan -> Custom` or `Verify ? done : Revise`."
 
 HISTORY = 0
-"""How many past turns a prompt shows unless told otherwise: the feedback says all that is there, as published."""
+"""The default number of past turns in a prompt; the feedback contains everything, as published."""
 
 ONE_ACTION = "exactly one edit, and nothing after it."
 ONE_PROMPT = "the prompt for {name}, inside <prompt> and </prompt>."
@@ -266,7 +264,7 @@ REFUSED = "Your last action was not accepted."
 
 @dataclass(frozen=True, slots=True)
 class CanvasText(TextTemplate):
-    """The text prompt; the completion is read by the environment."""
+    """The text prompt. The environment parses the completion."""
 
     rules: str = RULES
     history: int = HISTORY
@@ -287,26 +285,26 @@ class CanvasText(TextTemplate):
         return "\n\n".join(part for part in parts if part)
 
     def follow_up(self, view: PromptContext) -> str:
-        """Return what the last action led to; rules, task and how to answer stand in the first message."""
+        """Return the outcome of the last action; the first message contains rules, task and instructions."""
         refused = "" if view.episode.turns[-1].action_valid else REFUSED
         asked = self._asking(view) if view.info["workflow"]["asked"] else ""
         return "\n\n".join(part for part in (refused, view.observation, self._offered(view), asked) if part)
 
     def parse_action(self, completion: str, view: PromptContext) -> str:
-        """Return the completion: the environment finds the action in it, whatever is around it."""
+        """Return the stripped completion, in which the environment finds the action."""
         return completion.strip()
 
     def format_action(self, action: str, view: PromptContext) -> str | None:
         """Return `action`, which is its own completion."""
         return action if action == action.strip() else None
 
-    def _manual(self, told: Mapping[str, Any]) -> str:
-        """Return rules, operators and actions, as far as they hold in this episode."""
-        first, second = ("B", "C") if told["first_case"] == "passed" else ("C", "B")
-        operators = [f"- {name}: {said}" for name, said in told["descriptions"].items()]
-        checkers = ", ".join(told["meets"]["checker"])
+    def _manual(self, state: Mapping[str, Any]) -> str:
+        """Return the rules, operators and actions of this episode."""
+        first, second = ("B", "C") if state["first_case"] == "passed" else ("C", "B")
+        operators = [f"- {name}: {said}" for name, said in state["descriptions"].items()]
+        checkers = ", ".join(state["meets"]["checker"])
         conditional = [_CONDITIONAL.format(checkers=checkers, first=first, second=second)] if checkers else []
-        edits = [*_EDITS, *conditional, _PROMPTS[told["prompting"]], *([_NESTING] if told["nesting"] else [])]
+        edits = [*_EDITS, *conditional, _PROMPTS[state["prompting"]], *([_NESTING] if state["nesting"] else [])]
         return "\n\n".join([self.rules, "\n".join(["Operators:", *operators]), "\n".join(edits)])
 
     def _offered(self, view: PromptContext) -> str:
@@ -322,16 +320,16 @@ class CanvasText(TextTemplate):
 
 @dataclass(frozen=True, slots=True)
 class CanvasChoice(CanvasText, ChoiceTemplate):
-    """The same with edits to choose from, as a numbered list; the completion holds a number."""
+    """The text prompt with a numbered list of edits; the completion contains a number."""
 
     tags_required: bool = True
 
     def parse_action(self, completion: str, view: PromptContext) -> str:
-        """Return the candidate of the number in the completion; the empty string when it has no number in the list."""
+        """Return the candidate with the number in the completion; the empty string if there is none."""
         return ChoiceTemplate.parse_action(self, completion, view)
 
     def format_action(self, action: str, view: PromptContext) -> str | None:
-        """Return the number of `action`, in tags; None when it is no candidate."""
+        """Return the number of `action` in tags; None if it is not a candidate."""
         return ChoiceTemplate.format_action(self, action, view)
 
     def _offered(self, view: PromptContext) -> str:

@@ -1,9 +1,9 @@
-"""What can be said of a task by its text alone: concrete actions to choose from, and what a careful reader notices.
+"""Derives from the text of a task concrete actions to choose from, and cues that a careful reader would notice.
 
-The actions are a fixed list of edits that make sense in most workflows, listed by what they do, never by how good they
-are. Words of the problem that often point at a mistake (`WATCH_WORDS`) become instructions; the list is the same for
-every task, and has many words that point at nothing. What a reader notices (`Cues`) are rules of thumb, made by people
-who have seen such tasks; they err. Nothing hidden is read.
+The actions are a fixed list of edits that make sense in most workflows, in an order that does not depend on their
+quality. Words of the problem that often hint at a mistake (`WATCH_WORDS`) become instructions; the list is the same for
+all tasks, and most of its words are harmless. `Cues` are heuristics from experience with such tasks, and can be wrong.
+Nothing here uses hidden information.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WATCH_WORDS = (
     "zero", "empty", "negative", "at least", "at most", "more than", "exactly", "or less", "shorter", "lower case",
     "border", "divisible", "multiple", "same", "equal", "none", "similar", "mixed up", "meant",
 )  # fmt: skip
-"""Words that a person would tell a solver to mind."""
+"""Words that a person would warn a solver about."""
 
 VOICES = (
     "Work forward, step by step.",
@@ -44,35 +44,35 @@ VOICES = (
     "Say in your own words what is asked, then do it.",
     "Begin with what is hardest.",
 )
-"""Instructions of branches that should not all think alike."""
+"""Instructions for branches that should think differently."""
 
 TRIES = 3
-"""A proposed loop runs so often."""
+"""The number of rounds of proposed loops."""
 
 BRANCHES = 3
-"""Branches that share out sub-problems."""
+"""The number of branches for sub-problems."""
 
 MOST_DELETIONS = 4
-"""So many of the last nodes are proposed for deletion."""
+"""The maximum number of proposed deletions."""
 
 WARNING = "Mind: "
-"""How an instruction with watch-words begins."""
+"""The beginning of instructions with watch words."""
 
 _WATCHED = {word: re.compile(rf"\b{word}\b") for word in WATCH_WORDS}
 
 
-@lru_cache(maxsize=1 << 12)  # every turn and attempt at a task asks again
+@lru_cache(maxsize=1 << 12)  # repeated in every turn and attempt at a task
 def warning(problem: str) -> str:
-    """Return an instruction that names the watch-words of a problem; empty when it has none."""
+    """Return an instruction with the watch words of a problem; empty if it has none."""
     lowered = problem.lower()
     found = [word for word, pattern in _WATCHED.items() if pattern.search(lowered)]
-    while len(told := f"{WARNING}{', '.join(found)}.") > ATTENTION:
+    while len(text := f"{WARNING}{', '.join(found)}.") > ATTENTION:
         found.pop()
-    return told if found else ""
+    return text if found else ""
 
 
 def voting(solver: str) -> Parallel:
-    """Return branches with the same solver with instructions to think differently."""
+    """Return branches of one solver with different instructions."""
     return Parallel(tuple((OperatorNode(solver, voice),) for voice in VOICES))
 
 
@@ -82,18 +82,18 @@ def sharing(solver: str) -> Parallel:
 
 
 def mending(checker: str) -> Conditional:
-    """Return a check that has the solution revised when it does not pass."""
+    """Return a check that revises the solution if it fails."""
     return Conditional(OperatorNode(checker), failed=(OperatorNode("Revise"),))
 
 
 def proposals(problem: str, workflow: Workflow, language: Language, *, may_finish: bool) -> list[Action]:
-    """Return at most `MAX_CANDIDATES` actions, each of which is accepted.
+    """Return at most `MAX_CANDIDATES` actions that would be accepted.
 
     Args:
-        problem: its text.
+        problem: the text of the problem.
         workflow: the workflow so far.
-        language: what workflows can be.
-        may_finish: whether `finish` is accepted now.
+        language: the rules of workflows.
+        may_finish: whether `finish` would be accepted.
     """
     actions: list[Action] = [Finish()] if may_finish else []
     actions += [Add(node) for node in _nodes(warning(problem), language.known) if _fits(node, workflow, language)]
@@ -105,21 +105,21 @@ def proposals(problem: str, workflow: Workflow, language: Language, *, may_finis
 
 
 def deletions(nodes: int) -> list[Delete]:
-    """Return the deletions of the last nodes of a workflow with `count` nodes at the top level, the last one first."""
+    """Return the deletions of the last of `nodes` top-level nodes, the last one first."""
     return [Delete(f"node_{number}") for number in range(nodes, 0, -1)][:MOST_DELETIONS]
 
 
 @lru_cache(maxsize=1 << 8)
 def written_deletions(nodes: int, language: Language) -> tuple[str, ...]:
-    """Return `deletions` as a policy would write them."""
+    """Return the written form of `deletions`."""
     return tuple(write_action(action, language) for action in deletions(nodes))
 
 
-def _nodes(told: str, names: tuple[str, ...]) -> Iterator[Node]:
+def _nodes(instruction: str, names: tuple[str, ...]) -> Iterator[Node]:
     solvers, checkers = of_role(Role.SOLVER, names), of_role(Role.CHECKER, names)
     yield from map(OperatorNode, names)
-    if told:
-        yield from (OperatorNode(solver, told) for solver in solvers)
+    if instruction:
+        yield from (OperatorNode(solver, instruction) for solver in solvers)
     yield from map(voting, solvers)
     yield from map(sharing, solvers)
     yield from map(mending, checkers)
@@ -136,23 +136,23 @@ def _fits(node: Node, workflow: Workflow, language: Language) -> bool:
 
 
 def prompts(problem: str) -> Sequence[str]:
-    """Return texts to answer with where a prompt is asked for."""
-    told = warning(problem)
-    return (*((told,) if told else ()), *VOICES)
+    """Return texts to answer a request for a prompt."""
+    instruction = warning(problem)
+    return (*((instruction,) if instruction else ()), *VOICES)
 
 
 class Cues(NamedTuple):
-    """What was noticed.
+    """Cues in the text of a problem.
 
     Attributes:
         family: `"code"`, `"qa"` or `"arithmetic"`.
-        parts: the problem may fall into parts that can be solved apart; Decompose shows whether it does.
-        accounts: it rests on uncertain accounts.
-        steps: there are many steps to take.
-        twist: the story has a turn that must be read with care.
-        numbers: the numbers are awkward.
-        endless: the program that is asked for does not end by itself.
-        warning: an instruction that names what may mislead; empty when nothing was noticed.
+        parts: whether it may have parts that can be solved separately; Decompose shows them.
+        accounts: whether it is based on uncertain accounts.
+        steps: whether it needs many steps.
+        twist: whether it contains a detail that needs careful reading.
+        numbers: whether its numbers are awkward.
+        endless: whether the program to write never ends.
+        warning: an instruction with the words that may mislead; empty if there are none.
     """
 
     family: str
@@ -179,7 +179,7 @@ _PASSAGE = re.compile(r"^\[(.*)\]\n(.*)$", re.MULTILINE)
 _NAMED = re.compile(r"[A-Z]\w+(?: [A-Z]\w+)*")
 
 FEWEST_VOICES = 3
-"""If at least this many passages mention something and none is about it, they are accounts of it."""
+"""The minimum number of passages that mention something without being about it, to count as accounts of it."""
 
 _PAIRED = re.compile(
     r"\b(?:and|or|which(?: one)? of|compare|between|sum|total|both|combined|earli\w+|older|younger|lat\w+|longer|"
@@ -192,17 +192,15 @@ _TWIST = re.compile(
 )
 _THEN = re.compile(r"\b(?:then|next|after that|afterwards|overnight|later|in the end|lastly|finally|at last|first)\b")
 LONG_STORY = 240
-"""A story with more characters is likely to have many steps."""
+"""The length of a story above which it is likely to have many steps."""
 
 FEWEST_NUMBERS = 4
-"""A problem with fewer numbers does not fall into parts."""
+"""The minimum number of numbers in a problem with parts."""
 
 AWKWARD = 1000
-"""Numbers from here on, and those with decimals, invite wrong calculations."""
+"""The size from which on numbers are error-prone, as are decimals."""
 
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
-
-
 _ITEM = re.compile(r"(?:^|\s)\d+\. ")
 _STEP = re.compile(r"\bstep\b", re.IGNORECASE)
 _OPINION = re.compile(
@@ -215,37 +213,37 @@ _OPINION = re.compile(
 
 def _retold(passages: str, question: str) -> bool:
     """Return whether several passages mention something in the question that none of them is about."""
-    told = _PASSAGE.findall(passages)
+    found = _PASSAGE.findall(passages)
     return any(
-        sum(name in text for _, text in told) >= FEWEST_VOICES and all(name not in title for title, _ in told)
+        sum(name in text for _, text in found) >= FEWEST_VOICES and all(name not in title for title, _ in found)
         for name in _NAMED.findall(question)
     )
 
 
 def fall_apart(listed: str) -> bool:
-    """Return whether sub-problems in a numbered list, perhaps cut off, can be solved apart: each is a question."""
+    """Return whether the sub-problems in a numbered, possibly truncated list are independent: each is a question."""
     pieces = _ITEM.split(listed)[1:]
     whole = pieces[:-1] if listed.endswith("...") else pieces
     return len(pieces) > 1 and all(piece.rstrip().endswith("?") and not _STEP.search(piece) for piece in whole)
 
 
 def is_opinion(notes: str) -> bool:
-    """Return whether a note speaks of what would be usual or better, and not of what is wrong."""
+    """Return whether a note is about what would be usual or better, and not about an error."""
     return bool(_OPINION.search(notes))
 
 
 @lru_cache(maxsize=1 << 12)
 def cues_of(problem: str) -> Cues:
-    """Return what a reader notices in the text of a problem."""
-    told = warning(problem)
+    """Return the cues in the text of a problem."""
+    instruction = warning(problem)
     if _CODE.search(problem):
-        return Cues("code", False, False, False, False, False, bool(_ENDLESS.search(problem)), told)
+        return Cues("code", False, False, False, False, False, bool(_ENDLESS.search(problem)), instruction)
     passages, asks, question = problem.rpartition("Question: ")
     if asks:
         asked = question.lower()
         accounts = bool(_UNSURE.search(asked)) or _retold(passages, question)
         parts = bool(_PAIRED.search(asked)) and not accounts
-        return Cues("qa", parts, accounts, False, False, False, False, told)
+        return Cues("qa", parts, accounts, False, False, False, False, instruction)
     lowered = problem.lower()
     numbers = [number.replace(",", "") for number in _NUMBER.findall(problem)]
     accounts = bool(_UNSURE.search(lowered))
@@ -259,5 +257,5 @@ def cues_of(problem: str) -> Cues:
         twist=bool(_TWIST.search(lowered)),
         numbers=any(float(number) >= AWKWARD or "." in number for number in numbers),
         endless=False,
-        warning=told,
+        warning=instruction,
     )

@@ -49,7 +49,7 @@ def session(task: SimulatedTask, *, seed: int = 0, without: Sequence[str] = (), 
     """Return a new episode as the environment begins it, without some of the operators."""
     usable = [name for name in STANDARD if name not in without] if without else None
     drafting = drafting_of(language, None if usable is None else operators_of(usable), "lax", "inline", False)
-    return CanvasGame.of(task, drafting, SimulatedBackend(task), seed=seed, hints=True, settled=True)
+    return CanvasGame.of(task, drafting, SimulatedBackend(task), seed=seed, hints=True, deterministic=True)
 
 
 def nodes_of(text: str) -> Chain:
@@ -96,13 +96,13 @@ def wins(choose: Choice, among: Sequence[SimulatedTask], *, seed: int = 0, witho
 
 def designer(played: CanvasGame, left: int, number: int) -> str:
     """Act as the script does."""
-    edit = next_edit(played.task.problem.shown(), played.told(), left)
+    edit = next_edit(played.task.problem.shown(), played.report(), left)
     return write_action(edit, played.drafting.language)
 
 
 def frugal(played: CanvasGame, left: int, number: int) -> str:
     """Act as the script does as long as the workflow has no more than six operators."""
-    edit = next_edit(played.task.problem.shown(), played.told(), left)
+    edit = next_edit(played.task.problem.shown(), played.report(), left)
     if isinstance(edit, Add) and statistics((*played.draft.workflow.nodes, edit.node)).operators > FEW:
         edit = Finish()
     return write_action(edit, played.drafting.language)

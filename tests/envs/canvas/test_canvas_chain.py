@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.sets.calculation import Name, Number, Operation
-from agentgym_flow.envs.canvas.tasks.sets.chain import BadChain, chain_of, read_chain, usable
+from agentgym_flow.envs.canvas.tasks.sets.chain import BadChain, CalculationChain, chain_of, read_chain
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 
 
@@ -70,13 +70,13 @@ def test_ways_of_writing(written: str, result: str) -> None:
         ("none", "there are no calculations"),
         ("<<2+2=5>>", "'2\\+2=5' is not right"),
         ("<<2+2>>", "does not end with a number"),
-        ("<<2+x=4>>", "is no calculation"),
-        ("<<1/0=0>>", "is no calculation"),
-        ("<<9^9^9^9=1>>", "is no calculation"),
-        ("<<__import__('os')=1>>", "is no calculation"),
+        ("<<2+x=4>>", "is not a calculation"),
+        ("<<1/0=0>>", "is not a calculation"),
+        ("<<9^9^9^9=1>>", "is not a calculation"),
+        ("<<__import__('os')=1>>", "is not a calculation"),
         ("<<2/3=0.5>>", "is not right"),
         ("<<1=1/0>>", "does not end with a number"),
-        ("<<" + "(" * 500 + "1" + ")" * 500 + "=1>>", "is no calculation"),
+        ("<<" + "(" * 500 + "1" + ")" * 500 + "=1>>", "is not a calculation"),
     ],
 )
 def test_what_is_no_chain(solution: str, why: str) -> None:
@@ -107,7 +107,13 @@ def test_chains_in_a_row(steps: list[tuple[str, int]], start: int) -> None:
 @pytest.mark.parametrize(("file", "most"), [("gsm8k_train_1000", 0.938), ("gsm8k_test_400", 0.915)])
 def test_at_least_nine_in_ten_real_rows_are_usable(sample_data: Path, file: str, most: float) -> None:
     problems = load_problems("gsm8k", sample_data / "canvas" / f"{file}.jsonl").problems
-    chains, why = usable(problems)
+    chains: list[tuple[Problem, CalculationChain]] = []
+    why: dict[str, str] = {}
+    for one in problems:
+        try:
+            chains.append((one, chain_of(one)))
+        except BadChain as error:
+            why[one.id] = str(error)
     assert len(chains) / len(problems) == pytest.approx(most)
     assert len(chains) + len(why) == len(problems)
     consistent = sum("there are no" not in reason and "no calculation gives" not in reason for reason in why.values())

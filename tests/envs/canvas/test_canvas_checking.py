@@ -41,7 +41,7 @@ def test_a_set_is_told_of_as_the_environment_plays_it(check: Check, folder: Path
     assert list(checked.files) == ["test.jsonl", "train.jsonl"]
     ((one, other, both),) = checked.overlaps
     assert (one, other, len(both.exact)) == ("test.jsonl", "train.jsonl", 2)
-    assert len(checked.files["train.jsonl"].findings.copies()) == 1
+    assert len(checked.files["train.jsonl"].findings.repeated) == 1
     for split, played in checked.splits.items():
         assert played.tasks == len(PublishedTasks(folder, None, split, simulated=True)), split
     code, said, _ = check(folder, "--env", "Canvas-v0")
@@ -76,7 +76,7 @@ def test_a_name_that_says_no_set_is_helped_by_one(check: Check, tmp_path: Path) 
     sums(tmp_path / "mine.jsonl", range(3))
     code, _, complaint = check(tmp_path / "mine.jsonl", "--env", "canvas")
     assert code == 2
-    assert "name it" in complaint
+    assert "give it as dataset=" in complaint
     code, said, _ = check(tmp_path / "mine.jsonl", "--env", "canvas", "--dataset", "gsm8k")
     assert code == 0
     assert "mine.jsonl: 3 problems of gsm8k, 3 of them different" in said

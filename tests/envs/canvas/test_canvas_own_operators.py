@@ -230,7 +230,7 @@ def test_servers_take_turns_and_one_that_is_gone_is_passed_over() -> None:
     [
         ([], None, "several are a list"),
         ({"small": "http://a/v1"}, {"Plan": "large"}, "'large' has no URL"),
-        ({"small": "http://a/v1", "other": "http://b/v1"}, None, "'other' has a URL and nothing to do"),
+        ({"small": "http://a/v1", "other": "http://b/v1"}, None, "'other' has a URL but is not used"),
         ("http://a/v1", {"Plann": "large"}, "Did you mean Plan?"),
         ("http://a/v1", {"Plan": ""}, "names of models"),
         (7, None, "a URL is a text"),

@@ -125,9 +125,15 @@ def certain(monkeypatch: pytest.MonkeyPatch) -> None:
     change(monkeypatch, "Verify", finds=always)
     change(monkeypatch, "Review", finds=always)
     change(monkeypatch, "Revise", mends=always)
-    for name, value in {"UNLIKELY": 0, "FALSE_ALARM": 0, "SPOILT_UNPROMPTED": 0, "SPOILT_MISLED": 0, "TOLD": 1}.items():
+    for name, value in {
+        "UNLIKELY": 0,
+        "FALSE_ALARM": 0,
+        "SPOILT_UNPROMPTED": 0,
+        "SPOILT_MISLED": 0,
+        "MENDED_BY_INSTRUCTION": 1,
+    }.items():
         monkeypatch.setattr(odds, name, float(value))
-    for name, value in {"TELLING": 0, "RAMBLING": 1, "PUT_TOGETHER": 1, "LOST_SEEN": 1}.items():
+    for name, value in {"TELLING": 0, "RAMBLING": 1, "STEPS_COMBINED": 1, "LOST_NOTICED": 1}.items():
         monkeypatch.setattr(odds, name, float(value))
 
 
@@ -198,7 +204,6 @@ def every_call(task: SimulatedTask) -> list[OpCall]:
             return super().run(call)
 
     played = session(task)
-    assert played.interpreter is not None
     played.interpreter.backend, played.interpreter.cache = Noting(task), None
     for text in (
         'Plan -> [Custom, Programmer "look twice", AnswerGenerate, CustomCodeGenerate] -> ScEnsemble -> (Verify ? done'
@@ -312,7 +317,7 @@ def test_an_operator_that_cannot_solve_a_family_is_lost_and_nothing_mends_it(fam
         assert run.value.data["lost"]
         assert LOST in run.answer
         assert task.score(run.value.text, run.value.code) == 0.0
-    assert abs(seen - (seen + missed) * odds.LOST_SEEN) <= 4 * (seen + missed) ** 0.5 / 2
+    assert abs(seen - (seen + missed) * odds.LOST_NOTICED) <= 4 * (seen + missed) ** 0.5 / 2
 
 
 def test_a_program_that_does_not_end_is_a_timeout_and_the_run_goes_on() -> None:
@@ -562,8 +567,8 @@ def test_the_odds_are_probabilities_for_everyone() -> None:
         values += row.demands.values() if isinstance(row, odds.CheckerOdds) else ()
         values += [] if table is None else table.values()
     assert len(values) == len(odds.PLANNED) + len(odds.WARNED) + 7 * len(made) + len(odds.DEMANDED)
-    for name in ("UNLIKELY", "FALSE_ALARM", "TOLD", "SPOILT_UNPROMPTED", "SPOILT_MISLED", "GIVES_IN", "TELLING",
-                 "RAMBLING", "PUT_TOGETHER"):  # fmt: skip
+    for name in ("UNLIKELY", "FALSE_ALARM", "MENDED_BY_INSTRUCTION", "SPOILT_UNPROMPTED", "SPOILT_MISLED", "GIVES_IN",
+                 "TELLING", "RAMBLING", "STEPS_COMBINED"):  # fmt: skip
         values.append(getattr(odds, name))
     assert all(0.0 <= value <= 1.0 for value in values)
 

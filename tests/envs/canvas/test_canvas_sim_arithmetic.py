@@ -21,7 +21,7 @@ from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.arithmetic import KINDS, ArithmeticTask, from_gsm8k, make_task
-from agentgym_flow.envs.canvas.tasks.arithmetic.people import PEOPLE
+from agentgym_flow.envs.canvas.tasks.arithmetic.make import PEOPLE
 from agentgym_flow.envs.canvas.tasks.arithmetic.stories import STORIES
 from agentgym_flow.envs.canvas.tasks.arithmetic.story import draw
 from agentgym_flow.envs.canvas.tasks.arithmetic.task import (

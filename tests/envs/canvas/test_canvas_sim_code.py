@@ -19,7 +19,7 @@ from agentgym_flow.envs.canvas.operators import OPERATORS, Role, of_role
 from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.tasks.code import fuel, make_task
 from agentgym_flow.envs.canvas.tasks.code.build import _cases, split_of
-from agentgym_flow.envs.canvas.tasks.code.changes import NOTES, WORDS, changed, changes_of, parsed
+from agentgym_flow.envs.canvas.tasks.code.changes import MISTAKES, changed, changes_of, parsed
 from agentgym_flow.envs.canvas.tasks.code.draft import Draw, Pattern
 from agentgym_flow.envs.canvas.tasks.code.fuel import ENDLESS, FunctionCase, calls, compiled
 from agentgym_flow.envs.canvas.tasks.code.library import PATTERNS, STREAMS
@@ -145,13 +145,13 @@ def test_what_a_problem_says_of_itself(every: list[OwnTask]) -> None:
         assert task.plan
         for fault in task.faults:
             assert all(word in problem.text.lower() for word in fault.words)
-            assert (fault.note in NOTES.values()) is (fault.kind not in DEMANDED)
+            assert (fault.note in {texts.note for texts in MISTAKES.values()}) is (fault.kind not in DEMANDED)
 
 
 def test_no_instruction_that_is_given_everywhere_happens_to_warn() -> None:
     solvers = [OPERATORS[name].instruction for name in of_role(Role.SOLVER)]
     said = " ".join((*solvers, EVERYWHERE)).lower()
-    assert not [word for words in WORDS.values() for word in words if word in said]
+    assert not [word for texts in MISTAKES.values() for word in texts.words if word in said]
 
 
 def test_most_mistakes_that_only_hidden_tests_show_can_be_warned_against(every: list[OwnTask]) -> None:
@@ -326,15 +326,14 @@ def test_right_programs_need_little_of_the_fuel() -> None:
 def test_changes(source: str, name: str, wanted: str) -> None:
     found = [one for one in changes_of(parsed(source)[1]) if one.name == name]
     assert wanted in [ast.unparse(changed(source, [one])) for one in found]
-    assert name in NOTES
+    assert name in MISTAKES
 
 
 def test_changes_have_unique_tags_and_known_names() -> None:
     for pattern in (*PATTERNS, *STREAMS):
         found = changes_of(parsed(pattern(Draw("tags", pattern.__name__)).source)[1])
         assert len({one.tag for one in found}) == len(found)
-        assert {one.name for one in found} <= set(NOTES)
-    assert set(WORDS) <= set(NOTES)
+        assert {one.name for one in found} <= set(MISTAKES)
 
 
 def test_unknown_programs_are_run_in_the_sandbox(every: list[OwnTask]) -> None:

@@ -16,7 +16,7 @@ from agentgym_flow.envs.answers import normalise
 from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
 from agentgym_flow.envs.canvas.tasks.facts import FactTask, make_task
-from agentgym_flow.envs.canvas.tasks.facts.names import ONSETS
+from agentgym_flow.envs.canvas.tasks.facts.names import WORDS
 from agentgym_flow.envs.canvas.tasks.facts.relations import marked
 from agentgym_flow.seeding import stable_hash
 
@@ -245,7 +245,7 @@ def test_questions_are_worded_in_many_ways() -> None:
 
 
 def test_no_name_and_no_text_is_in_two_splits() -> None:
-    letters = [{onset[0] for onset in ONSETS[split]} for split in SPLITS]
+    letters = [{onset[0] for onset in WORDS.onsets[split]} for split in SPLITS]
     assert not letters[0] & letters[1]
     assert not letters[0] & letters[2]
     assert not letters[1] & letters[2]

@@ -1,4 +1,4 @@
-"""State keys of episodes whose executor is not settled: what has an equal key has an equal future."""
+"""State keys of episodes whose executor is not deterministic: what has an equal key has an equal future."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agentgym_flow.seeding import Stream
 FAILED = OpResult("error", text="no answer")
 
 
-def session(*results: str, settled: bool = False) -> CanvasGame:
+def session(*results: str, deterministic: bool = False) -> CanvasGame:
     """Return an episode whose executor gives these results one after the other, "-" for a failure, then "later"."""
     given = list(results)
 
@@ -29,7 +29,9 @@ def session(*results: str, settled: bool = False) -> CanvasGame:
         return FAILED if text == "-" else Value(text, code=text, items=(text,), passed=True)
 
     backend = RecordingBackend(dict.fromkeys(("Plan", "Custom", "Format", "Programmer"), answer))
-    return CanvasGame.of(generated("arithmetic", "valid", 0), Drafting(), backend, seed=0, hints=False, settled=settled)
+    return CanvasGame.of(
+        generated("arithmetic", "valid", 0), Drafting(), backend, seed=0, hints=False, deterministic=deterministic
+    )
 
 
 def add(name: str, more: str = "") -> str:
@@ -96,8 +98,8 @@ def test_equal_episodes_have_equal_keys_in_whatever_order_they_called() -> None:
 
 
 def test_on_the_simulator_the_key_is_the_workflow() -> None:
-    first = played(session("7", "12", settled=True), add("Custom"), add("Format"))
-    second = played(session("7", "8", "9", settled=True), add("Format"), add("Custom", "<position>0</position>"))
+    first = played(session("7", "12", deterministic=True), add("Custom"), add("Format"))
+    second = played(session("7", "8", "9", deterministic=True), add("Format"), add("Custom", "<position>0</position>"))
     assert first.state_key() == second.state_key() == first.draft.identity
 
 

@@ -1,1 +1,1 @@
-"""The action language: what an action is, and its two written forms, tags and JSON."""
+"""The action language: actions, and their two written forms, tags and JSON."""

@@ -1,10 +1,10 @@
-"""One turn of building: from what a policy wrote to the draft after it, with prompts inline or asked for one by one.
+"""One turn of an episode: from the text of a policy to the new draft, with inline or two-phase prompts.
 
-Inline, an action is done when it is read. In two phases, the published way, an action that brings operators without
-instructions waits until each has got one, a turn for each: one operator takes two turns, a parallel of three takes
-four. Nothing waits that could not be done: the action is tried first. Whoever is asked for a prompt can leave by giving
-one, or by writing another action, which drops the one that waits. A prompt is a text without tags of ours, or what is
-in one pair of prompt tags with nothing around it. All else is read as actions are: with repairs, or not when `strict`.
+Inline, an action is applied at once. In two phases, as published, an action that adds operators without instructions
+waits until each of them has one, one turn for each: an operator takes two turns, a parallel of three takes four.
+Actions that would be rejected never wait. The policy leaves this state by writing the prompts, or another action, which
+replaces the waiting one. A prompt is a text without known tags, or the content of one pair of prompt tags with nothing
+around it. Everything else is parsed like actions: with repairs, or without if `strict`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ UNCLEAR_PROMPT = (
     "Write the prompt for {}, as it is or in one pair of <prompt> tags, and nothing else."
 )
 
-_SHORT = 400  # characters of an action that is likely to be written again
+_SHORT = 400  # the maximum length of actions that are likely to be repeated
 _read_before = lru_cache(maxsize=1 << 10)(read_action)
 
 _NAMES = ("prompt", "action", "operator", "target", "answer", *THINKING)
@@ -48,11 +48,11 @@ _TAG = re.compile(rf"<(/?)({'|'.join(_NAMES)})>", re.IGNORECASE | re.ASCII)
 
 @dataclass(frozen=True)
 class CanvasDraft:
-    """What there is between two turns. A value.
+    """The immutable state between two turns.
 
     Attributes:
         workflow: the workflow so far.
-        waiting: the action that waits for prompts; None when none does.
+        waiting: the action that waits for prompts, or None.
     """
 
     workflow: Workflow = field(default_factory=Workflow)
@@ -60,12 +60,12 @@ class CanvasDraft:
 
     @property
     def asked(self) -> OperatorNode | None:
-        """The operator whose prompt is asked for; None when none is."""
+        """The operator whose prompt is requested, or None."""
         return None if self.waiting is None else next(_unprompted(_node(self.waiting)))[1]
 
     @property
     def identity(self) -> str:
-        """64 hex digits, equal if and only if the drafts are."""
+        """A digest of 64 hex digits, equal if and only if the drafts are."""
         if self.waiting is None:
             return self.workflow.identity
         where = self.waiting.target if isinstance(self.waiting, Modify) else self.waiting.position
@@ -73,15 +73,15 @@ class CanvasDraft:
 
 
 class TurnResult(NamedTuple):
-    """What came of a turn.
+    """The outcome of a turn.
 
     Attributes:
-        draft: the draft now.
-        action: what was read and done, or waits; None when nothing was.
-        reason: why nothing was done, in a sentence for the policy; empty otherwise.
-        repairs: what was overlooked to read the action, or the prompt.
-        edited: whether the workflow was edited, so that it is to be run.
-        finished: whether it was handed in.
+        draft: the draft after it.
+        action: the action that was applied or waits, or None.
+        reason: why nothing was done, a sentence for the policy; otherwise empty.
+        repairs: the tolerated errors in the action or the prompt.
+        edited: whether the workflow was edited, so that it must run.
+        finished: whether it was submitted.
     """
 
     draft: CanvasDraft
@@ -93,7 +93,7 @@ class TurnResult(NamedTuple):
 
     @property
     def accepted(self) -> bool:
-        """Whether the text was read and the rules allowed what it says."""
+        """Whether the text was valid and the rules allowed the action."""
         return not self.reason
 
 
@@ -102,14 +102,14 @@ class Drafting:
     """The rules of turns.
 
     Attributes:
-        language: what can be written.
-        finish: when a workflow can be handed in.
+        language: the language of workflows.
+        finish: the requirements for submitting a workflow.
         prompting: `"inline"` or `"two_phase"`.
-        strict: refuse actions and prompts that have to be repaired.
-        offer: the operators, with their descriptions for the policy.
+        strict: whether to reject actions and prompts that need repairs.
+        offer: the operators with their descriptions.
 
     Raises:
-        BadSetting: no workflow of the language can be handed in.
+        BadSetting: no workflow of the language meets the requirements.
     """
 
     language: Language = field(default_factory=Language)
@@ -124,7 +124,7 @@ class Drafting:
     def turn(
         self, written: str | Mapping[str, Any], draft: CanvasDraft, circumstances: Circumstances | None = None
     ) -> TurnResult:
-        """Return what comes of what a policy wrote; never raises for any text or object."""
+        """Return the outcome of a policy's text or object; never raises."""
         if draft.waiting is not None:
             reading = self._read(written, strict=self.strict or not _is_meant_as_action(written))
             if reading.action is None:
@@ -136,7 +136,7 @@ class Drafting:
         return self._done(reading.action, draft, draft, reading.repairs, circumstances)
 
     def _read(self, written: str | Mapping[str, Any], *, strict: bool) -> Reading:
-        # Other operators may be defined anew, and be read in another way then.
+        # Operators of users may be redefined and then parse differently.
         kept = isinstance(written, str) and len(written) <= _SHORT and not self.offer.others
         return (_read_before if kept else read_action)(written, self.language, strict=strict)
 
@@ -148,7 +148,7 @@ class Drafting:
         repairs: tuple[Repair, ...],
         about: Circumstances | None,
     ) -> TurnResult:
-        """Do `action` on `draft`; leave everything as it was `before` when it is refused."""
+        """Apply `action` to `draft`; return the draft `before` if it is rejected."""
         edit = apply(action, draft.workflow, self.language, self.finish, about)
         if not edit.accepted:
             return TurnResult(before, reason=edit.reason)
@@ -158,7 +158,7 @@ class Drafting:
         return TurnResult(CanvasDraft(edit.workflow), action, repairs=repairs, edited=edited, finished=edit.finished)
 
     def _prompted(self, text: str, draft: CanvasDraft, waiting: Add | Modify) -> TurnResult:
-        """Take `text` for the prompt that is asked for."""
+        """Use `text` as the requested prompt."""
         prompt, repairs = prompt_in(text)
         place, operator = next(_unprompted(_node(waiting)))
         if repairs and self.strict:
@@ -172,18 +172,18 @@ class Drafting:
 
 
 def _is_meant_as_action(written: str | Mapping[str, Any]) -> bool:
-    """Return whether there is an action tag in what was written, or nothing but `finish`."""
+    """Return whether a text contains an action tag, or is just `finish`."""
     lowered = written.lower() if isinstance(written, str) else ""
     return "<action>" in lowered or lowered.strip() == "finish"
 
 
 def prompt_in(text: str) -> tuple[str, tuple[Repair, ...]]:
-    """Return the prompt in a text that is taken for one, and what was overlooked to read it.
+    """Return the prompt in a text, and the tolerated errors.
 
-    The prompt is what is in the first prompt tag, or all but thinking and tags of ours. Linear in the text, which may
-    be anything.
+    The prompt is the content of the first prompt tag, or everything except thinking and known tags. Takes linear time
+    for any text.
     """
-    found = _FoundPrompts(text)
+    found = _PromptFinder(text)
     around = "".join(found.around).strip()
     if not found.prompts:
         return cleaned(around), tuple(found.repairs.values())
@@ -194,13 +194,13 @@ def prompt_in(text: str) -> tuple[str, tuple[Repair, ...]]:
     return cleaned(found.prompts[0]), tuple(found.repairs.values())
 
 
-class _FoundPrompts:
-    """What one pass over the tags of a text finds; at any time at most one tag is open, of a prompt or of thinking.
+class _PromptFinder:
+    """The prompts in a text, found in one pass over its tags; at most one tag is open at any time.
 
     Attributes:
-        prompts: what is in prompt tags.
-        around: what is neither in them nor thinking, in pieces.
-        repairs: what was overlooked, the first of each kind.
+        prompts: the contents of prompt tags.
+        around: the pieces of text outside of prompt tags and thinking.
+        repairs: the tolerated errors, the first of each kind.
     """
 
     def __init__(self, text: str) -> None:
@@ -211,7 +211,7 @@ class _FoundPrompts:
         for tag in _TAG.finditer(text):
             name, closing = tag[2].lower(), bool(tag[1])
             if opened and not (closing and name == opened):
-                continue  # free text ends with its own tag alone
+                continue  # free text ends only with its own tag
             self._keep(opened, text[start : tag.start()])
             opened, start = "" if opened else self._opened(name, closing=closing), tag.end()
             if tag[2] != name:
@@ -221,7 +221,7 @@ class _FoundPrompts:
             self.note("unclosed_tag", opened)
 
     def note(self, kind: str, detail: str = "") -> None:
-        """Note the first repair of each kind."""
+        """Add a repair unless there is one of this kind."""
         self.repairs.setdefault(kind, Repair.of(kind, detail))
 
     def _keep(self, opened: str, part: str) -> None:
@@ -229,9 +229,9 @@ class _FoundPrompts:
             (self.prompts if opened else self.around).append(part)
 
     def _opened(self, name: str, *, closing: bool) -> str:
-        """Return which tag is open after this one, where none was."""
+        """Return the tag that is open after this one, if none was open before."""
         if name in THINKING:
-            if closing:  # its opening tag was written by the chat template: all before is thinking
+            if closing:  # the chat template wrote the opening tag, so everything before is thinking
                 self.prompts.clear()
                 self.around.clear()
                 self.repairs.clear()
@@ -255,14 +255,14 @@ def _with_node(action: Add | Modify, node: Node) -> Add | Modify:
 
 
 def _unprompted(node: Node) -> Iterator[tuple[str, OperatorNode]]:
-    """Yield the operators of `node` that have no instruction, with their places in a workflow of this node alone."""
+    """Yield the operators of `node` without instruction, with their ids in a workflow of only this node."""
     for place in Workflow((node,)).places.values():
         if isinstance(place.node, OperatorNode) and not place.node.instruction:
             yield place.id, place.node
 
 
 PROMPTINGS = ("inline", "two_phase")
-"""Instructions come with the action, or are asked for one by one in turns of their own, as published."""
+"""Instructions are part of the action, or requested in separate turns, as published."""
 
 
 def drafting_of(
@@ -277,15 +277,15 @@ def drafting_of(
 
     Args:
         language: one of `LANGUAGES`.
-        operators: the only operators that can be used; None for all of the language.
+        operators: the usable operators; None for all of the language.
         finish: one of `FINISH_RULES`.
         prompting: one of `PROMPTINGS`.
-        strict: refuse actions that have to be repaired.
-        descriptions: name of an operator -> the description for the policy, in place of the operator's own description.
+        strict: whether to reject actions that need repairs.
+        descriptions: name of an operator -> a description that replaces its own.
 
     Raises:
-        UnknownOption: a name is none of these, or a description is of no operator that can be used.
-        BadSetting: no workflow can be finished with these.
+        UnknownOption: a name is unknown, or a description is for an operator that is not usable.
+        BadSetting: no workflow could be finished.
     """
     for name, known in ((language, LANGUAGES), (finish, FINISH_RULES), (prompting, PROMPTINGS)):
         if name not in known:

@@ -1,4 +1,4 @@
-"""What a policy can do to a workflow, and what comes of it: accepted whole, or refused with a reason and no change."""
+"""The edits of workflows. An edit is applied completely, or rejected with a reason."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from agentgym_flow.errors import BadWorkflow
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Put a new node into the top-level chain: an operator, a parallel, a conditional or a loop.
+    """Insert a new node into the top-level chain.
 
     Attributes:
-        node: the node, with all its instructions.
+        node: an operator, a parallel, a conditional or a loop, with all its instructions.
         position: its index, from 0; None for the end.
     """
 
@@ -31,14 +31,14 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Take the node at the place `target` out; its neighbours close up."""
+    """Remove the node with the id `target`."""
 
     target: str
 
 
 @dataclass(frozen=True, slots=True)
 class Modify:
-    """Put another operator at the place `target`, where there is an operator. It does not take over the instruction."""
+    """Replace the operator with the id `target`. The new one does not inherit the instruction."""
 
     target: str
     operator: OperatorNode
@@ -46,7 +46,7 @@ class Modify:
 
 @dataclass(frozen=True, slots=True)
 class SetPrompt:
-    """Give the operator at the place `target` another instruction."""
+    """Replace the instruction of the operator with the id `target`."""
 
     target: str
     instruction: str
@@ -57,7 +57,7 @@ class SetPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Hand the workflow in. `answer` is what the policy says the answer is; nothing is scored by it."""
+    """Submit the workflow. `answer` is the policy's own answer, which does not affect the score."""
 
     answer: str = ""
 
@@ -69,12 +69,12 @@ Action: TypeAlias = Add | Delete | Modify | SetPrompt | Finish
 
 
 class Edit(NamedTuple):
-    """What came of an action.
+    """The outcome of an action.
 
     Attributes:
-        workflow: the workflow now; the very same object when nothing was changed.
-        reason: why the action was refused, in a sentence for the policy; empty when it was accepted.
-        finished: whether the workflow was handed in.
+        workflow: the workflow after it; the same object if nothing changed.
+        reason: why the action was rejected, a sentence for the policy; empty if it was accepted.
+        finished: whether the workflow was submitted.
     """
 
     workflow: Workflow
@@ -94,14 +94,14 @@ def apply(
     rules: FinishRules,
     circumstances: Circumstances | None = None,
 ) -> Edit:
-    """Return what comes of `action` on `workflow`; never raises.
+    """Apply an action to a workflow; never raises.
 
     Args:
-        action: what to do.
-        workflow: to what.
-        language: what workflows can be; refuses an edit that would lead out of it.
-        rules: what `finish` asks for.
-        circumstances: what `rules` may also look at.
+        action: the action.
+        workflow: the workflow.
+        language: the rules of workflows; edits that break them are rejected.
+        rules: the requirements for `finish`.
+        circumstances: facts for `rules`.
     """
     if isinstance(action, Finish):
         lacks = rules.missing(workflow.statistics, circumstances)

@@ -1,6 +1,6 @@
-"""From the named fields of a written action to the action, and back. Tags and JSON have the same fields.
+"""Converts between actions and the named fields of their written form, which tags and JSON share.
 
-| action | structure | must have | may have |
+| action | structure | required | optional |
 |---|---|---|---|
 | `add` | none, or `operator` | `operator` | `prompt`, `position` |
 | `add` | `parallel` | `operators`, one branch each | `prompt` once for each operator, `position` |
@@ -11,7 +11,7 @@
 | `set_prompt` | | `target`, `prompt` | |
 | `finish` | | | `answer` |
 
-Where an operator, a branch, a step or a case is asked for, the text is that of `workflow.text`.
+Operators, branches, steps and cases are written in the syntax of `workflow.text`.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from agentgym_flow.envs.canvas.workflow.text import DONE, Reader, Repair, condit
 from agentgym_flow.errors import BadWorkflow
 
 TYPED_FORMS: Mapping[str, str] = {
-    # A loop that runs once is its steps, so one line adds a whole workflow: `Programmer -> Test ? done : Revise`.
+    # A loop that runs once equals its steps, so one line adds a whole workflow: `Programmer -> Test ? done : Revise`.
     "add {operators}": "<action>add</action><structure>loop</structure><operators>{operators}</operators>"
     "<count>1</count>",
     "delete {node}": "<action>delete</action><target>{node}</target>",
     "prompt {node} {text}": "<action>set_prompt</action><target>{node}</target><prompt>{text}</prompt>",
     "finish": "<action>finish</action>",
 }
-"""What a person may type instead of tags, and the action that it stands for."""
+"""Short forms that a person may type instead of tags, with their actions."""
 
 VERBS = ("add", "delete", "modify", "set_prompt", "finish")
 """The actions."""
 
 STRUCTURES = ("operator", "parallel", "conditional", "loop")
-"""What can be added."""
+"""The structures that can be added."""
 
 FIELDS = (
     "action", "structure", "operator", "operators", "condition", "true", "false", "count", "position", "target",
     "prompt", "answer",
 )  # fmt: skip
-"""Every field, in the order in which they are written."""
+"""All fields, in the order in which they are written."""
 
 TEMPLATES = (
     "<action>add</action><operator>{operator}</operator><prompt>{prompt}</prompt>",
@@ -58,39 +58,38 @@ TEMPLATES = (
     "<action>modify</action><target>{node}</target><operator>{operator}</operator><prompt>{prompt}</prompt>",
     "<action>set_prompt</action><target>{node}</target><prompt>{prompt}</prompt>",
 )
-"""The actions with what can be filled in."""
+"""The action templates."""
 
 Fields: TypeAlias = Mapping[str, Sequence[str]]
 """The fields of a written action; `operators` and `prompt` can have several values, the others have one."""
-
 
 _ID = re.compile(r"node_[0-9]+(?:_(?:p[0-9]+|l[0-9]+|s[0-9]+|cond|pass|fail))*", re.ASCII)
 _LONGEST_ID = 100
 _NO_ID = "a target is the id of a node, such as node_2"
 
 
-class _Form(NamedTuple):
+class _FieldRules(NamedTuple):
     needs: tuple[str, ...]
     allows: tuple[str, ...] = ()
 
 
 _FORMS = {
-    "operator": _Form(("operator",), ("structure", "prompt", "position")),
-    "parallel": _Form(("structure", "operators"), ("prompt", "position")),
-    "conditional": _Form(("structure", "condition"), ("true", "false", "prompt", "position")),
-    "loop": _Form(("structure", "operators"), ("count", "prompt", "position")),
-    "delete": _Form(("target",)),
-    "modify": _Form(("target", "operator"), ("prompt",)),
-    "set_prompt": _Form(("target", "prompt")),
-    "finish": _Form((), ("answer",)),
+    "operator": _FieldRules(("operator",), ("structure", "prompt", "position")),
+    "parallel": _FieldRules(("structure", "operators"), ("prompt", "position")),
+    "conditional": _FieldRules(("structure", "condition"), ("true", "false", "prompt", "position")),
+    "loop": _FieldRules(("structure", "operators"), ("count", "prompt", "position")),
+    "delete": _FieldRules(("target",)),
+    "modify": _FieldRules(("target", "operator"), ("prompt",)),
+    "set_prompt": _FieldRules(("target", "prompt")),
+    "finish": _FieldRules((), ("answer",)),
 }
 
 
 # ---------------------------------------------------------------------- reading
 def action_of(fields: Fields, language: Language, *, lenient: bool = False) -> tuple[Action, list[Repair]]:
-    """Return the action that the fields say, and what was repaired to read it (nothing unless `lenient`).
+    """Return the action of some fields, with the repairs that were needed (none unless `lenient`).
 
-    Raises `BadWorkflow` when they say none. Whether the action fits a workflow is not asked here.
+    Raises `BadWorkflow` if the fields are invalid. Whether the action fits a workflow is not checked.
     """
     return _EditBuilder(dict(fields), language, lenient).build()
 
@@ -147,7 +146,7 @@ class _EditBuilder:
 
     # ------------------------------------------------------------------ fields
     def _form(self) -> str:
-        """Return which row of the table this is."""
+        """Return the row of the table, a key of `_FORMS`."""
         verb = self._word("action", (*VERBS, *STRUCTURES))
         if self.lenient and verb in STRUCTURES:
             self.repairs.append(Repair.of("structure_as_action", verb))
@@ -163,7 +162,7 @@ class _EditBuilder:
         return structure
 
     def _word(self, field: str, known: Sequence[str]) -> str:
-        """Return the text of a field that is one of a few words."""
+        """Return the text of a field whose values are known words."""
         word = self._one(field).strip()
         if self.lenient and word not in known and word.lower() in known:
             self.repairs.append(Repair.of("word_case", word))
@@ -171,7 +170,7 @@ class _EditBuilder:
         return word
 
     def _check(self, form: str) -> None:
-        """Drop or refuse fields that have no meaning here; refuse when one is missing."""
+        """Drop or reject needless fields, and reject the action if a field is missing."""
         needs, allows = _FORMS[form]
         for field in needs:
             if not any(text.strip() for text in self.fields.get(field, ())):
@@ -216,14 +215,14 @@ def _name(form: str) -> str:
 
 
 def _published_id(target: str, language: Language) -> str:
-    """Return our id for a published one, which says `_true` and `_false` for the cases of a conditional."""
+    """Return our id for a published one, in which the cases of a conditional are `_true` and `_false`."""
     passed, failed = ("_true", "_false") if language.first_case == "passed" else ("_false", "_true")
     return target.replace(passed, "_pass").replace(failed, "_fail")
 
 
 # ---------------------------------------------------------------------- writing
 def fields_of(action: Action, language: Language) -> dict[str, str | list[str] | int]:
-    """Return the fields that say `action`, in their order; `operators` is a list and numbers are numbers."""
+    """Return the fields of `action` in order; `operators` is a list, and numbers are integers."""
     match action:
         case Add(node, position):
             where: dict[str, str | list[str] | int] = {} if position is None else {"position": position}

@@ -1,17 +1,16 @@
-"""Reading an action out of what a policy wrote, in either form, and writing one down.
+"""Parses actions from the text of policies, as tags or JSON, and writes them.
 
-No text raises. What cannot be read comes with a reason, and what was read only with good will with a list of repairs,
-so that whoever trains can count them, or refuse them with `strict=True`. Nothing is guessed from words in a sentence:
-"do not finish yet" is no `finish`, and a failure to answer never becomes an action.
+Parsing never raises. Invalid text gives a reason, and tolerated errors give a list of repairs, which trainers can
+count, or reject with `strict=True`. Words in sentences are never interpreted: "do not finish yet" is not `finish`.
 
-Tags are the published form, `<action>add</action><operator>Plan</operator>`. The strict form is a row of tags and
-nothing else. The lenient one takes what models write around it and instead of it, finds the first action in it, and
-says what it had to overlook. Both read any text in linear time. Within a tag, `&lt;`, `&gt;` and `&amp;` stand for what
-they stand for in XML; a bare `<` or `&` is itself.
+Tags are the published form, `<action>add</action><operator>Plan</operator>`. The strict form is a sequence of tags and
+nothing else. The lenient form accepts surrounding text and common errors, takes the first action, and lists the
+repairs. Both parse any text in linear time. Within a tag, `&lt;`, `&gt;` and `&amp;` have their meaning in XML; a bare
+`<` or `&` is itself.
 
 JSON is an object with the same fields, `{"action": "add", "operator": "Plan", "prompt": "..."}`. `operators` and
-`prompt` can be lists, `count` and `position` are numbers. An object that is at hand already (a program that acts, a
-structured decoder) is read without going through text.
+`prompt` can be lists; `count` and `position` are numbers. Programs and structured decoders can pass such an object
+directly.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from agentgym_flow.errors import BadWorkflow
 
 
 class Reading(NamedTuple):
-    """What a text was read as.
+    """The outcome of parsing.
 
     Attributes:
-        action: the action; None when there is none.
-        reason: why there is none, in a sentence for the policy; empty when there is one.
-        repairs: what was overlooked to read it; empty for a text that is right.
+        action: the action, or None.
+        reason: why there is none, a sentence for the policy; empty if there is one.
+        repairs: the tolerated errors.
     """
 
     action: Action | None
@@ -44,12 +43,12 @@ class Reading(NamedTuple):
 
 
 def read_action(written: str | Mapping[str, Any], language: Language | None = None, *, strict: bool = False) -> Reading:
-    """Return what is written as an action; never raises for any text or object.
+    """Parse an action; never raises, whatever the text or object.
 
     Args:
         written: tags, or JSON as text or as an object.
-        language: what can be written; the default one if None.
-        strict: read nothing that has to be repaired.
+        language: the language; None for the default one.
+        strict: whether to reject text that needs repairs.
     """
     language = language or Language()
     try:
@@ -68,16 +67,16 @@ def read_action(written: str | Mapping[str, Any], language: Language | None = No
 
 
 def _bare(word: str, language: Language) -> Action | None:
-    """Return the action that a word alone says: `finish`, or the name of an operator to add."""
+    """Return the action of a single word: `finish`, or the name of an operator to add."""
     if word == "finish":
         return Finish()
     return next((Add(OperatorNode(name)) for name in language.known if name.lower() == word), None)
 
 
 def write_action(action: Action, language: Language | None = None, form: Literal["tags", "json"] = "tags") -> str:
-    """Return `action` in one of the written forms; it reads back as the same action under the same language."""
+    """Return the written form of `action`, which parses to the same action in the same language."""
     fields = fields_of(action, language or Language())
-    return to_json(fields) if form == "json" else to_tags(fields)
+    return json.dumps(fields) if form == "json" else to_tags(fields)
 
 
 def _read(written: str | Mapping[str, Any], language: Language, *, lenient: bool) -> Reading:
@@ -107,7 +106,7 @@ def _fields(text: str, *, lenient: bool) -> tuple[dict[str, list[str]], list[Rep
 
 # ---------------------------------------------------------------- tags
 THINKING = ("think", "thinking", "thought", "reasoning", "scratchpad")
-"""Tags whose content is none of an action."""
+"""Tags whose content is ignored."""
 
 NO_ACTION = "There is no action in this text. Write one, such as <action>add</action><operator>Plan</operator>."
 ONLY_THINKING = "There is only thinking in this text. Write an action after it."
@@ -120,7 +119,7 @@ _CHARACTERS = {"lt": "<", "gt": ">", "amp": "&"}
 
 
 def to_tags(fields: dict[str, str | list[str] | int]) -> str:
-    """Return the tags of the fields of an action."""
+    """Return the fields of an action as tags."""
     return "".join(f"<{name}>{_escaped(value)}</{name}>" for name, value in fields.items())
 
 
@@ -134,7 +133,7 @@ def _content(text: str) -> str:
 
 
 def read_tags(text: str) -> dict[str, list[str]]:
-    """Return the fields of a row of tags. Raises `BadWorkflow` when `text` is anything else."""
+    """Parse a sequence of tags strictly. Raises `BadWorkflow` for any other text."""
     fields: dict[str, list[str]] = {}
     text = text.strip()
     position = 0
@@ -160,15 +159,15 @@ def read_tags(text: str) -> dict[str, list[str]]:
 
 
 def find_tags(text: str) -> tuple[dict[str, list[str]], list[Repair]]:
-    """Return the fields of the first action in `text`, and what was overlooked. Raises `BadWorkflow` for none."""
-    finder = _Finder(text)
+    """Return the fields of the first action in `text`, and the repairs. Raises `BadWorkflow` if there is none."""
+    finder = _TagFinder(text)
     finder.run()
     if "action" not in finder.fields:
         raise BadWorkflow(ONLY_THINKING if finder.thought else NO_ACTION)
     return finder.fields, finder.repairs
 
 
-class _Finder:
+class _TagFinder:
     """One pass over the tags of a text; at any time at most one tag is open."""
 
     def __init__(self, text: str) -> None:
@@ -177,7 +176,7 @@ class _Finder:
         self.repairs: list[Repair] = []
         self.thought = False
         self._open = ""
-        self._start = 0  # where the content of the open tag begins, or the text after the last closed one
+        self._start = 0  # start of the content of the open tag, or of the text after the last closed one
 
     def run(self) -> None:
         for tag in _ANY_TAG.finditer(self.text):
@@ -185,9 +184,9 @@ class _Finder:
             if self._open:
                 own = closing and name == self._open
                 if not own and self._open in (*_FREE, *THINKING):
-                    continue  # free text ends with its own tag alone
+                    continue  # free text ends only with its own tag
                 if name == self._open and not closing:
-                    self._note("unclosed_tag", name)  # it was only mentioned
+                    self._note("unclosed_tag", name)  # the first one was only mentioned
                     self._open = ""
                 else:
                     self._close(tag.start(), unclosed=not own)
@@ -211,7 +210,7 @@ class _Finder:
         if not closing:
             self._open = name
         elif name in THINKING:
-            # Some chat templates write the opening tag themselves; then all before the closing one is thinking.
+            # Some chat templates write the opening tag themselves, so everything before the closing one is thinking.
             self.fields.clear()
             self.repairs.clear()
             self._think()
@@ -258,13 +257,8 @@ _LISTS = ("operators", "prompt")
 _NUMBERS = ("count", "position")
 
 
-def to_json(fields: dict[str, str | list[str] | int]) -> str:
-    """Return the fields of an action as one line of ASCII JSON."""
-    return json.dumps(fields)
-
-
 def read_json(text: str) -> dict[str, Any]:
-    """Return the object that `text` is. Raises `BadWorkflow` when it is anything else."""
+    """Parse a JSON object strictly. Raises `BadWorkflow` for any other text."""
     found = _decoded(text.strip())
     if found[1] != len(text.strip()):
         raise BadWorkflow("there is something after the JSON object; write one action at a time")
@@ -272,7 +266,7 @@ def read_json(text: str) -> dict[str, Any]:
 
 
 def find_json(text: str) -> tuple[dict[str, Any], list[Repair]]:
-    """Return the object that begins with the first `{` in `text`, and what stood around it. Raises `BadWorkflow`."""
+    """Return the JSON object at the first `{` in `text`, with a repair for text around it. Raises `BadWorkflow`."""
     start = text.find("{")
     if start < 0:
         raise BadWorkflow(NO_OBJECT)
@@ -284,7 +278,7 @@ def find_json(text: str) -> tuple[dict[str, Any], list[Repair]]:
 def _decoded(text: str) -> tuple[dict[str, Any], int]:
     try:
         found, end = json.JSONDecoder(object_pairs_hook=_once).raw_decode(text)
-    except (ValueError, RecursionError):  # too deep for the decoder, or a number of thousands of digits
+    except (ValueError, RecursionError):  # nested too deep, or a number with thousands of digits
         raise BadWorkflow(NO_OBJECT) from None
     if not isinstance(found, dict):
         raise BadWorkflow(NO_OBJECT)
@@ -299,9 +293,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def fields_in(found: Mapping[str, Any], *, lenient: bool = False) -> tuple[dict[str, list[str]], list[Repair]]:
-    """Return the fields that an object has, and what was overlooked. Raises `BadWorkflow` for a wrong type.
+    """Return the fields of an object, and the repairs. Raises `BadWorkflow` for a wrong type.
 
-    The strict reading also refuses unknown fields, and null.
+    Unless `lenient`, unknown fields and null are errors as well.
     """
     fields: dict[str, list[str]] = {}
     repairs: list[Repair] = []

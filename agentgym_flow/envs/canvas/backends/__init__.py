@@ -1,1 +1,1 @@
-"""What does the work of the operators: the simulator, models behind servers, and tapes of earlier runs."""
+"""The backends of operators: the simulator, models behind servers, and tapes of earlier runs."""

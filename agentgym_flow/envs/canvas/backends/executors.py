@@ -1,7 +1,7 @@
-"""Who does the work of the operators in an episode: the simulator, a model behind a server, or a backend of your own.
+"""The executors of operators: the simulator, a model behind a server, or a user's backend.
 
-An executor that is *settled* gives equal results for equal calls for ever. What another one gives goes on the tape of
-the episode, from which it can be played again without the executor.
+A *deterministic* executor always gives equal results for equal calls. The results of other executors are recorded on
+the tape of the episode, from which it can be replayed without the executor.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
 
 EXECUTORS = ("simulated", "openai")
-"""The executors that have a name; any object with the method `run` of `calls.Backend` is one, too."""
+"""The names of executors. Any object with the method `run` of `calls.Backend` is also an executor."""
 
 CUSTOM = "custom:"
-"""The beginning of the name that such an object has in logs; what follows is its class. By name it only plays tapes."""
+"""The prefix of the class name of such an object in logs. An executor given by such a name can only play tapes."""
 
 
 class Executor(NamedTuple):
-    """An executor, as an environment holds it.
+    """An executor of an environment.
 
     Attributes:
         name: `"simulated"`, `"openai"`, or for an object `CUSTOM` and the name of its class.
-        backend: does the work; None for the simulator, which has one for each task, and where only tapes can be played.
-        settings: what a log has of it; no addresses and no keys.
+        backend: the backend; None for the simulator, which has one for each task, and if only tapes can be played.
+        settings: the settings for logs, without addresses and keys.
     """
 
     name: str
@@ -44,21 +44,21 @@ class Executor(NamedTuple):
     settings: Mapping[str, Any]
 
     @property
-    def settled(self) -> bool:
-        """Whether equal calls have equal results for ever."""
+    def deterministic(self) -> bool:
+        """Whether equal calls always have equal results."""
         return self.name == "simulated"
 
     def offered(self, operators: Sequence[Operator]) -> tuple[tuple[Operator, ...], str]:
-        """Return those of some operators whose work it can do, and why not the others; empty when there are none."""
-        without = [one.name for one in operators if one.odds is None] if self.settled else []
+        """Return the operators that it can execute, and the reason why not the others; empty if there are none."""
+        without = [one.name for one in operators if one.odds is None] if self.deterministic else []
         if not without:
             return tuple(operators), ""
         why = f"the simulator does not offer {', '.join(without)}: give a class odds, or name another executor"
         return tuple([one for one in operators if one.name not in without]), why
 
     def for_task(self, task: Assignment) -> Backend | None:
-        """Return what does the work of the operators on a task; None where only a tape can."""
-        return SimulatedBackend(cast("SimulatedTask", task)) if self.settled else self.backend
+        """Return the backend for a task; None if only tapes can be played."""
+        return SimulatedBackend(cast("SimulatedTask", task)) if self.deterministic else self.backend
 
 
 def executor_of(
@@ -67,18 +67,18 @@ def executor_of(
     base_url: str | Sequence[str] | Mapping[str, Any] | None,
     settings: Mapping[str, Any] | None,
 ) -> Executor:
-    """Return the executor that the arguments of an environment name.
+    """Return the executor for the arguments of an environment.
 
     Args:
         executor: one of `EXECUTORS`, or an object with the method `run`.
         model: the model's name on the server; only for `"openai"`.
-        base_url: the base URL of the server, or those of several, see `OpenAIBackend`; only for `"openai"`. None: only
-            tapes can be played.
+        base_url: the base URLs of one or several servers, see `OpenAIBackend`; only for `"openai"`. None: only tapes
+            can be played.
         settings: further arguments of `OpenAIBackend`, JSON-able.
 
     Raises:
         UnknownOption: there is no such executor, or a setting has an unknown name.
-        BadSetting: an argument that this executor does not take, or one that it needs is missing.
+        BadSetting: the executor does not take an argument, or a required one is missing.
         MissingExtra: the `openai` package is not installed.
     """
     Maybe(Plain()).check("executor_settings", settings)
@@ -98,18 +98,18 @@ def executor_of(
         return Executor(name, backend, {})
     if not model:
         raise BadSetting("executor='openai' needs the name of a model: model='...'")
-    told = dict(settings or {})
-    return Executor("openai", openai_backend(model, base_url, told) if base_url else None, told)
+    given = dict(settings or {})
+    return Executor("openai", openai_backend(model, base_url, given) if base_url else None, given)
 
 
 def openai_backend(
     model: str, base_url: str | Sequence[str] | Mapping[str, Any], settings: Mapping[str, Any] | None = None
 ) -> OpenAIBackend:
-    """Return the backend with these settings: one for all environments of the process, so that its usage is theirs.
+    """Return the backend with these settings. All environments of the process share it, and its usage is their total.
 
     Raises:
         UnknownOption: a setting has an unknown name.
-        BadSetting: a setting cannot work, or is no plain data.
+        BadSetting: a setting is invalid, or is not plain data.
         MissingExtra: the `openai` package is not installed.
     """
     try:

@@ -1,4 +1,4 @@
-"""A backend that asks a model behind the OpenAI chat-completions protocol: vLLM, llama.cpp, hosted servers."""
+"""A backend for models behind the OpenAI chat-completions protocol: vLLM, llama.cpp, hosted servers."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from agentgym_flow.seeding import Stream, canonical, stable_hash
 
 
 class Price(NamedTuple):
-    """What a model costs per million tokens, in any currency.
+    """The price of a model per million tokens, in any currency.
 
     Attributes:
-        read: for tokens of prompts.
-        written: for tokens of completions.
+        read: the price of prompts.
+        written: the price of completions.
     """
 
     read: float
@@ -44,15 +44,15 @@ class Price(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What a backend has used so far in this process.
+    """The usage of a backend in this process.
 
     Attributes:
-        calls: operators that were called.
-        failures: those of them that failed.
-        requests: requests that were sent, further tries included.
-        read: tokens of prompts, as the server counts them.
-        written: tokens of completions, as the server counts them.
-        cost: in the currency of the prices; None when no prices were given.
+        calls: the calls of operators.
+        failures: the calls that failed.
+        requests: the requests, including retries.
+        read: the tokens of prompts, as counted by the server.
+        written: the tokens of completions, as counted by the server.
+        cost: the cost in the currency of the prices; None without prices.
     """
 
     calls: int = 0
@@ -63,51 +63,51 @@ class Usage(NamedTuple):
     cost: float | None = None
 
     def since(self, before: Usage) -> Usage:
-        """Return what was used since the usage was `before`."""
+        """Return the usage since `before`."""
         cost = None if self.cost is None else self.cost - (before.cost or 0.0)
         calls, failures, requests, read, written = (now - then for now, then in zip(self[:5], before[:5], strict=True))
         return Usage(calls, failures, requests, read, written, cost)
 
 
 class OpenAIBackend:
-    """Does the work of the operators with one or several models. Safe in threads and after a fork.
+    """Executes operators with one or several models. Safe in threads and after a fork.
 
-    A failure is a result with the status `"error"` or `"timeout"`: no answer after all tries, a reply that is empty,
-    cut off at `max_tokens` or not in the form it was asked for. When the server is not there, refuses the key or the
-    model, or fails `server.IN_A_ROW` requests before it has answered one, nothing is scored, and `ExecutorFailed`
-    is raised. If it had answered and answers nobody any more, it is waited for first, see `wait_for`.
+    A failure is a result with the status `"error"` or `"timeout"`: no answer after all tries, or a reply that is empty,
+    truncated at `max_tokens` or not in the requested form. If there is no server, if it rejects the key or the model,
+    or if it fails `server.IN_A_ROW` requests before its first answer, `ExecutorFailed` is raised. If a server stops
+    answering, requests wait for it first, see `wait_for`.
 
-    No result depends on which model or server would be usual; all of it is said here. Each request has a seed that is
-    made of the call, so a server that keeps to seeds repeats itself; for others, use `replay.ResponseRecorder`.
+    There are no implicit defaults for models or servers. Each request has a seed derived from the call, so servers that
+    respect seeds give reproducible results; for others, use `replay.ResponseRecorder`.
 
-    Copies within a process are the backend itself. A pickle holds the settings and never the key.
+    Copies within a process are the backend itself. A pickle contains the settings but never the key.
 
     Args:
         model: the model's name on its server.
-        url: the base URL of the server, ending in `/v1` for most; or several, which take requests in turn (one that is
-            not there is passed over as long as another one is); or, for models on different servers, the name of each
-            model -> its URL or URLs.
-        models: name of an operator -> the model that does its work; `model` does that of all others.
-        key_variable: the environment variable with the key, read at each request; unset for servers that want none.
-        temperature: of sampling; 0 is greedy. None: not sent, for models that refuse it.
-        max_tokens: the longest completion, in tokens; sent as `max_completion_tokens` to a server that refuses
-            `max_tokens` by a 400. None: not sent.
-        request: more fields of every request, such as `{"top_p": 0.9}`; a field that is None is not sent, so
-            `{"seed": None}` is for servers that refuse seeds.
-        timeout: seconds for one try of a request.
-        deadline: seconds for one call of an operator, with all its requests, tries and pauses.
-        retries: further tries after a failure that may pass (timeout, 408, 429, 5xx, a broken or unusable answer).
-        backoff: seconds of the first pause between tries; they double up to 8, and vary by chance. A server that asks
-            for more time with Retry-After gets it.
-        concurrency: a request waits until fewer than so many are under way at its server. All backends and threads of
-            the process count together, by URL.
-        price: what the models cost, all of them alike. None: every result has the cost 0, and `usage.cost` is None.
-        run_code: runs programs for Programmer, Test and Revise; the sandbox of this package unless you have another.
-        repairs: how often a program that fails is given back to be repaired.
+        url: the base URL of the server, usually ending in `/v1`; or a list of URLs, which take requests in turn
+            (servers that are down are skipped while another one is up); or, for models on different servers, a mapping
+            from each model to its URLs.
+        models: name of an operator -> its model; `model` is for all others.
+        key_variable: the environment variable with the key, read at each request; unset for servers without keys.
+        temperature: the sampling temperature; 0 is greedy. None: not sent, for models that reject it.
+        max_tokens: the maximum length of a completion in tokens; sent as `max_completion_tokens` to servers that reject
+            `max_tokens` with status 400. None: not sent.
+        request: further fields of every request, such as `{"top_p": 0.9}`. Fields that are None are not sent, so
+            `{"seed": None}` is for servers that reject seeds.
+        timeout: the time limit of one try in seconds.
+        deadline: the time limit of one call of an operator in seconds, including all requests, retries and pauses.
+        retries: the maximum number of retries after transient failures (timeout, 408, 429, 5xx, an invalid answer).
+        backoff: the first pause between tries in seconds. Pauses double up to 8 s and vary randomly; a server can ask
+            for longer ones with Retry-After.
+        concurrency: the maximum number of concurrent requests to a server, from all backends and threads of the
+            process.
+        price: the price of all models. None: every result has the cost 0, and `usage.cost` is None.
+        run_code: runs programs for Programmer, Test and Revise; by default the sandbox of this package.
+        repairs: the maximum number of attempts to repair a program that fails.
 
     Raises:
         MissingExtra: the `openai` package is not installed.
-        BadSetting: a setting cannot work; the message names it.
+        BadSetting: a setting is invalid; the message names it.
     """
 
     def __init__(
@@ -165,11 +165,11 @@ class OpenAIBackend:
         self.__init__(**state)  # type: ignore[misc]
 
     def __deepcopy__(self, memo: object) -> Self:
-        return self  # a clone of an environment has the same server before it
+        return self  # clones of an environment share the backend
 
     @property
     def usage(self) -> Usage:
-        """What was used so far."""
+        """The usage so far."""
         return self._usage
 
     @property
@@ -178,25 +178,25 @@ class OpenAIBackend:
         return tuple(dict.fromkeys(url for urls in self._urls.values() for url in urls))
 
     def wait_for(self, patience: float) -> None:
-        """Wait so many seconds for servers that had answered; for all who ask them in this process.
+        """Set how many seconds all callers in this process wait for servers that stopped answering.
 
-        Raises `BadSetting` when it is not a number of at least 0.
+        Raises `BadSetting` unless it is a number of at least 0.
         """
         for url in self.urls:
             server_at(url).patience = check_patience(patience)
 
     def keep_answers(self, store: AnswerStore | None) -> None:
-        """Take answers from `store` where it has them, and give it every new one as it comes; None: no more."""
+        """Take answers from `store` if it has them, and add every new one to it; None to stop."""
         self._kept = store
 
     def run(self, call: OpCall) -> OpResult:
-        """Return what the model made of the call; its `text` is the last reply, or why there is no value.
+        """Return the result of the call; its `text` is the last reply, or the reason of the failure.
 
-        Raises `ExecutorFailed`, what `run_code` raises, `KeyboardInterrupt`, and what `cancel` says.
+        Raises `ExecutorFailed`, exceptions of `run_code`, `KeyboardInterrupt`, and `CancelledError` after `cancel`.
         """
         status: Literal["ok", "error", "timeout"]
         value: Value | None
-        started, talk, failed = time.monotonic(), _Talk(self, call), True
+        started, talk, failed = time.monotonic(), _CallConversation(self, call), True
         try:
             value = OPERATORS[call.operator].run(Model(call, talk.ask, self._run_code, self._repairs), call.inputs)
             status, text, failed = "ok", talk.reply, False
@@ -207,20 +207,20 @@ class OpenAIBackend:
         return OpResult(status, value, text, talk.read + talk.written, self._cost(talk), time.monotonic() - started)
 
     def cancel(self) -> None:
-        """Give up all requests that are under way: their calls raise `concurrent.futures.CancelledError`.
+        """Cancel all active requests: their calls raise `concurrent.futures.CancelledError`.
 
-        For the end of a program whose other threads still wait. Later calls work as before.
+        Ends waiting in other threads at the end of a program. Later calls work as before.
         """
         with self._lock:
             asked = list(self._asked)
         for one in asked:
             one.cancel()
 
-    def _cost(self, talk: _Talk) -> float:
+    def _cost(self, talk: _CallConversation) -> float:
         price = self._price or Price(0.0, 0.0)
         return (talk.read * price.read + talk.written * price.written) / 1e6
 
-    def _count(self, talk: _Talk, failed: bool) -> None:
+    def _count(self, talk: _CallConversation, failed: bool) -> None:
         with self._lock:
             old = self._usage
             self._usage = Usage(
@@ -246,7 +246,7 @@ class OpenAIBackend:
         return said
 
     def _said(self, request: Mapping[str, Any], seconds: float) -> ModelReply:
-        """Return what the server whose turn it is says; one that is not there is passed over. Raises `ServerFailed`."""
+        """Return the reply of the next server in turn, skipping those that are down. Raises `ServerFailed`."""
         urls, end, tries = self._urls[request["model"]], time.monotonic() + seconds, 0
         first = next(self._turns[request["model"]])
         for number in range(first, first + len(urls)):
@@ -268,13 +268,13 @@ class OpenAIBackend:
         try:
             return asked.result()
         finally:
-            asked.cancel()  # on Ctrl-C nobody waits for it any more
+            asked.cancel()  # after Ctrl-C, the request is not needed
             with self._lock:
                 self._asked.discard(asked)
 
 
-class _Talk:
-    """The requests of one call of an operator, and what they used."""
+class _CallConversation:
+    """The requests of one call of an operator, with their usage."""
 
     def __init__(self, backend: OpenAIBackend, call: OpCall) -> None:
         self._backend = backend
@@ -294,7 +294,7 @@ class _Talk:
         except ServerFailed as error:
             self.requests += error.tries
             if error.lasting:
-                # Not the address: messages can end in a log.
+                # Without the address, because logs may contain the message.
                 advice = "check that the server runs, its URL, the name of the model and the key"
                 raise ExecutorFailed(f"executor {self._model!r}: {error}; {advice}") from None
             raise OperatorFailed(str(error), error.status) from None
@@ -324,29 +324,29 @@ def _checked_fields(more: Mapping[str, Any]) -> dict[str, Any]:
 
 def _checked_models(models: Mapping[str, str] | None) -> dict[str, str]:
     """Return the models of operators. Raises `BadSetting`."""
-    told = {} if models is None else models
-    if not isinstance(told, Mapping) or not all(isinstance(name, str) and name for name in told.values()):
+    by_operator = {} if models is None else models
+    if not isinstance(by_operator, Mapping) or not all(isinstance(name, str) and name for name in by_operator.values()):
         raise BadSetting(f"models maps names of operators to names of models, got {shown(models)}")
-    for operator in told:
+    for operator in by_operator:
         if operator not in OPERATORS:
             raise BadSetting(f"models: {unknown_operator(str(operator), tuple(OPERATORS))}")
-    return dict(told)
+    return dict(by_operator)
 
 
 def _checked_urls(
-    told: str | Sequence[str] | Mapping[str, str | Sequence[str]], models: Collection[str]
+    urls: str | Sequence[str] | Mapping[str, str | Sequence[str]], models: Collection[str]
 ) -> dict[str, tuple[str, ...]]:
     """Return model -> the URLs of its servers. Raises `BadSetting`."""
-    by_model = told if isinstance(told, Mapping) else dict.fromkeys(models, told)
+    by_model = urls if isinstance(urls, Mapping) else dict.fromkeys(models, urls)
     if set(by_model) != set(models):
         one = sorted(map(str, set(by_model) ^ set(models)))[0]
-        said = "has no URL" if one in models else "has a URL and nothing to do"
+        said = "has no URL" if one in models else "has a URL but is not used"
         raise BadSetting(f"model {one!r:.60} {said}; the models are {', '.join(sorted(models))}")
     found = {}
-    for model, urls in by_model.items():
-        several = [urls] if isinstance(urls, str) else urls
+    for model, given in by_model.items():
+        several = [given] if isinstance(given, str) else given
         if not isinstance(several, Sequence) or not several:
-            raise BadSetting(f"a URL is a text, and several are a list, got {shown(urls)}")
+            raise BadSetting(f"a URL is a text, and several are a list, got {shown(given)}")
         found[model] = tuple(dict.fromkeys(checked_url(url) for url in several))
     return found
 

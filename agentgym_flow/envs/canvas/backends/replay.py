@@ -1,11 +1,11 @@
-"""Keeping what a backend did, and doing it again without the backend, byte for byte.
+"""Records the results of a backend, and replays them exactly without the backend.
 
-A tape is a list of entries, plain data for JSON, one for each call: which call it was (its digest, and how often an
-equal one had come before), what came of it, and a digest over the entry. Its order says nothing, so that threads may
-call in any order; `ResponseRecorder.take` gives the entries in an order of their own.
+A tape is a list of entries, plain data for JSON, one for each call: the digest of the call, the number of earlier equal
+calls, the result, and a digest of the entry. The order of entries has no meaning, because threads may call in any
+order; `ResponseRecorder.take` sorts them.
 
-The digest of an entry finds accidents. Somebody who edits an entry can make it anew; against that the chain of digests
-of an episode log helps, in which the tape is.
+The digest of an entry detects accidental changes. Deliberate changes are detected by the chain of digests of the
+episode log that contains the tape.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Entry: TypeAlias = dict[str, Any]
 """One call on a tape."""
 
 MOST_ENTRIES = 100_000
-"""Entries of a tape, by default."""
+"""The default maximum number of entries of a tape."""
 
 MOST_BYTES = 1 << 20
-"""Bytes of the JSON of one entry, the same."""
+"""The default maximum size in bytes of the JSON of an entry."""
 
 _KEYS = ("call", "time", "operator", "place", "attempt", "result", "digest")
 _VALUE = tuple(field.name for field in fields(Value))
 _RESULT = tuple(field.name for field in fields(OpResult))
 
 
-class _Copied:
-    """Can be pickled and copied, for clones of environments: everything goes along but the lock."""
+class _WithoutLock:
+    """Pickles and copies everything except the lock, for clones of environments."""
 
     _lock: Lock
 
@@ -52,16 +52,16 @@ class _Copied:
         vars(self).update(state, _lock=Lock())
 
 
-class ResponseRecorder(_Copied):
-    """A backend that has another one do the work and keeps what came of it. Safe in threads.
+class ResponseRecorder(_WithoutLock):
+    """A backend that records the results of another one. Thread-safe.
 
     Args:
-        backend: does the work. What it raises passes through and is not kept.
-        most_entries: entries that are kept until they are taken.
-        most_bytes: bytes of the JSON of one entry. A larger result, or one that JSON cannot hold, becomes an error, for
-            the caller as on the tape.
+        backend: executes the calls. Its exceptions propagate and are not recorded.
+        most_entries: the maximum number of entries until they are taken.
+        most_bytes: the maximum size of the JSON of an entry. A larger result, or one that JSON cannot contain, becomes
+            an error, both for the caller and on the tape.
 
-    Raises `BadSetting` when a limit is not a positive integer.
+    Raises `BadSetting` if a limit is not a positive integer.
     """
 
     def __init__(self, backend: Backend, *, most_entries: int = MOST_ENTRIES, most_bytes: int = MOST_BYTES) -> None:
@@ -73,7 +73,7 @@ class ResponseRecorder(_Copied):
         self._lock = Lock()
 
     def run(self, call: OpCall) -> OpResult:
-        """Return what the backend makes of the call. Raises `BadSetting` when no more entries are kept."""
+        """Return the backend's result of the call. Raises `BadSetting` if the tape is full."""
         self._check_room()
         result = self.backend.run(call)
         _check_result(result)
@@ -82,25 +82,25 @@ class ResponseRecorder(_Copied):
             self._check_room()
             self._entries.append(_entry(call, self._times[call.digest], kept))
             self._times[call.digest] += 1
-        return _result(kept)  # what a replay will return
+        return _result(kept)  # as a replay will return it
 
     def take(self) -> list[Entry]:
-        """Return the entries since the last time, which are then no longer kept: equal for equal calls and results.
+        """Return the entries since the last `take` and forget them; equal calls and results give equal entries.
 
-        Counting goes on, so the tapes of several episodes in a row can be put together into one.
+        Counting continues, so the tapes of consecutive episodes can be joined.
         """
         with self._lock:
             taken, self._entries = self._entries, []
         return sorted(taken, key=lambda entry: (entry["call"], entry["time"]))
 
     def drop(self) -> None:
-        """Forget the entries since the last time as if there had been no such calls, for a run that was broken off."""
+        """Forget the entries since the last `take` as if there had been no such calls, after an aborted run."""
         with self._lock:
             dropped, self._entries = self._entries, []
             self._times.subtract(entry["call"] for entry in dropped)
 
     def cancel(self) -> None:
-        """Have the backend give up what is under way, if it can."""
+        """Cancel the backend's requests, if it can."""
         cancel = getattr(self.backend, "cancel", None)
         if cancel is not None:
             cancel()
@@ -110,16 +110,16 @@ class ResponseRecorder(_Copied):
             raise BadSetting(f"the tape is full: {self.most_entries} entries; take them, or raise most_entries")
 
 
-class ReplayBackend(_Copied):
-    """A backend that does again what is on a tape, and nothing else. Safe in threads.
+class ReplayBackend(_WithoutLock):
+    """A backend that returns the results on a tape, and nothing else. Thread-safe.
 
     Args:
-        tape: entries as `ResponseRecorder.take` gave them, in any order.
-        most_entries: the most entries that it may have.
-        most_bytes: the most bytes of JSON that one of them may have.
+        tape: entries of `ResponseRecorder.take`, in any order.
+        most_entries: the maximum number of entries.
+        most_bytes: the maximum size of the JSON of an entry.
 
     Raises:
-        BadData: an entry is not as it was recorded, is there twice, or is too large; the message names it.
+        BadData: an entry is invalid, changed, duplicate or too large; the message names it.
         BadSetting: a limit is not a positive integer.
     """
 
@@ -139,14 +139,14 @@ class ReplayBackend(_Copied):
 
     @property
     def unused(self) -> int:
-        """How many entries have not been asked for; 0 when a replay did all that was recorded."""
+        """The number of unused entries; 0 after a complete replay."""
         with self._lock:
             return len(self._results) - self._times.total()
 
     def run(self, call: OpCall) -> OpResult:
-        """Return what came of the call when it was recorded.
+        """Return the recorded result of the call.
 
-        Raises `BadData` when it is not on the tape, or not so often.
+        Raises `BadData` if the call is not on the tape, or not as often.
         """
         with self._lock:
             time = self._times[call.digest]
@@ -161,7 +161,7 @@ class ReplayBackend(_Copied):
 
 
 def _check_result(result: object) -> None:
-    """Raise `BadSetting` for anything that is not a result: a fault of the executor, or of an operator of its own."""
+    """Raise `BadSetting` unless `result` is valid: a bug of the executor, or of a user's operator."""
     if not isinstance(result, OpResult):
         raise BadSetting(f"an executor returns an OpResult for every call, this one returned {result!r:.60}")
     if not isinstance(result.value, Value | None):
@@ -174,7 +174,7 @@ def _check_result(result: object) -> None:
 
 
 def _plain(result: OpResult) -> dict[str, Any]:
-    """Return a result as the plain data that JSON makes of it. Raises when JSON cannot hold it."""
+    """Return a result as plain JSON data. Raises if JSON cannot contain it."""
     value = result.value and {name: getattr(result.value, name) for name in _VALUE}
     made = {**{name: getattr(result, name) for name in _RESULT}, "value": value}
     plain: dict[str, Any] = json.loads(json.dumps(made, allow_nan=False))
@@ -182,7 +182,7 @@ def _plain(result: OpResult) -> dict[str, Any]:
 
 
 def _kept(result: OpResult, most_bytes: int) -> dict[str, Any]:
-    """Return what a tape keeps of a result: all of it, or that it could not be kept."""
+    """Return the recorded form of a result, or of an error if it cannot be recorded."""
     try:
         plain = _plain(result)
         size = len(canonical(plain))
@@ -193,7 +193,7 @@ def _kept(result: OpResult, most_bytes: int) -> dict[str, Any]:
         if size <= most_bytes:
             return plain
         said = f"the result has {size} bytes, a tape keeps up to {most_bytes}"
-    # Its numbers may be what was wrong with it.
+    # The numbers may be the problem.
     numbers = (number if math.isfinite(number) else 0.0 for number in (result.cost, result.latency))
     return _plain(OpResult("error", None, said, result.tokens, *numbers))
 
@@ -218,7 +218,7 @@ def _read(number: int, entry: Any, most_bytes: int) -> tuple[tuple[str, int], Op
     try:
         rest = {key: entry[key] for key in _KEYS if key != "digest"}
         if stable_hash(rest) != entry["digest"]:
-            raise BadData(f"{name} has been changed since it was recorded: its digest is another")
+            raise BadData(f"{name} has been changed since it was recorded: its digest differs")
         size = len(canonical(entry["result"]))
         if size > most_bytes:
             raise BadData(f"{name} has {size} bytes; up to {most_bytes} are read")
@@ -232,7 +232,7 @@ def _read(number: int, entry: Any, most_bytes: int) -> tuple[tuple[str, int], Op
 
 
 def _result(plain: dict[str, Any]) -> OpResult:
-    """Return the result that plain data stands for. Raises `TypeError`, `ValueError` or `KeyError`."""
+    """Return the result in plain data. Raises `TypeError`, `ValueError` or `KeyError`."""
     if set(plain) != set(_RESULT):
         raise KeyError
     value = plain["value"]

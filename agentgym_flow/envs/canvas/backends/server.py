@@ -1,9 +1,8 @@
-"""One server of chat completions as a process sees it: a limit that all its callers share, tries, pauses, deadlines.
+"""A server of chat completions: a concurrency limit for all callers of the process, retries, pauses and deadlines.
 
-All requests of a process are waited for in one thread, in an event loop: there a request can be given up at any moment,
-whatever the server does, which no timeout of a blocking client can promise (they hold for each piece of an answer).
-The client's own retries are off: they would keep a place at the server through every pause, know no deadline, and draw
-from the process's global randomness.
+One thread with an event loop waits for all requests of a process. There, a request can be cancelled at any moment,
+whereas timeouts of blocking clients apply to each chunk of an answer. The client's own retries are off: they would
+occupy a slot during every pause, ignore the deadline, and use the global random state.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
     import openai
 
 MOST_ANSWER = 16 << 20
-"""Bytes that an answer may have."""
+"""The maximum size of an answer in bytes."""
 
 IN_A_ROW = 10
-"""So many requests that fail for good are the server's fault and not theirs, if it has never answered one."""
+"""The number of failed requests after which a server that has never answered counts as down."""
 
 _LASTING = (401, 403, 404)
 
@@ -52,13 +51,13 @@ _HINTS = {
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a request is worth waiting for.
+    """The limits of a request.
 
     Attributes:
-        timeout: seconds for one try.
-        retries: further tries after the first.
-        backoff: seconds of the first pause between tries; see `retrieval.remote.pause_after`.
-        concurrency: the request waits until fewer than so many are under way at the server, whoever sent them.
+        timeout: the time limit of one try in seconds.
+        retries: the maximum number of further tries.
+        backoff: the first pause between tries in seconds; see `retrieval.remote.pause_after`.
+        concurrency: the maximum number of concurrent requests to the server, from all callers of the process.
     """
 
     timeout: float
@@ -68,15 +67,15 @@ class Patience:
 
 
 class ModelReply(NamedTuple):
-    """What a model said.
+    """A completion.
 
     Attributes:
-        text: the text; empty when there was none.
-        ended: why it ended, as the server says: `"stop"`, `"length"`, ...; empty when it does not.
-        read: tokens of the prompt; 0 when the server does not say.
-        written: tokens of the completion; the same.
-        tries: how many requests it took.
-        waited: seconds for which the request waited for a server that answered nobody.
+        text: the text, possibly empty.
+        ended: the server's finish reason, such as `"stop"` or `"length"`; empty if unknown.
+        read: the tokens of the prompt; 0 if unknown.
+        written: the tokens of the completion; 0 if unknown.
+        tries: the number of requests.
+        waited: the seconds during which the request waited for a server that was down.
     """
 
     text: str
@@ -88,14 +87,14 @@ class ModelReply(NamedTuple):
 
 
 class ServerFailed(Exception):
-    """No usable answer came; the message says why, without a word of the server's.
+    """There was no usable answer. The message gives the reason, without text from the server.
 
     Attributes:
-        status: `"timeout"` when there was no answer in time, else `"error"`.
-        tries: how many requests were sent.
-        lasting: whether all other requests would fail as well: no server is at the address, the key or the model is
-            refused, or the server has never answered and failed `IN_A_ROW` requests, or had answered and then answered
-            nothing for the length of its patience.
+        status: `"timeout"` if there was no answer in time, else `"error"`.
+        tries: the number of requests.
+        lasting: whether all other requests would fail too: there is no server at the address, it rejects the key or the
+            model, it has failed `IN_A_ROW` requests without ever answering, or it stopped answering for longer than its
+            patience.
     """
 
     def __init__(self, text: str, status: Literal["error", "timeout"], tries: int, lasting: bool = False) -> None:
@@ -104,7 +103,7 @@ class ServerFailed(Exception):
 
 
 class Gate:
-    """Counts what is under way, and lets one after the other in. All in one event loop, so there is nothing to lock."""
+    """Limits the number of concurrent requests, first come first served. Used in one event loop, so without locks."""
 
     def __init__(self) -> None:
         self.under_way = 0
@@ -112,14 +111,14 @@ class Gate:
 
     @asynccontextmanager
     async def place(self, most: int) -> AsyncIterator[None]:
-        """Wait until fewer than `most` are under way, and be one of them."""
+        """Wait until fewer than `most` requests are active, and occupy a slot."""
         if self._waiting or self.under_way >= most:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((most, turn))
             try:
                 await turn
             except asyncio.CancelledError:
-                if not turn.cancelled():  # the turn came at the same moment
+                if not turn.cancelled():  # admitted at the same moment
                     self.under_way -= 1
                 self._admit()
                 raise
@@ -143,11 +142,11 @@ class Gate:
 
 
 class Server:
-    """A server, for all who ask it in this process; get it from `server_at`.
+    """A server, shared by all its callers in this process; created by `server_at`.
 
     Attributes:
-        patience: a server that had answered and answers nobody any more is waited for so many seconds from its last
-            answer on, beyond the tries and the deadline of a request; 0: not at all.
+        patience: the seconds since its last answer for which requests wait for a server that stopped answering, beyond
+            their tries and deadline; 0 to disable.
     """
 
     def __init__(self, url: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -160,20 +159,20 @@ class Server:
         self._failed_in_a_row = 0
         self._probing = asyncio.Lock()
         self._limit = CompletionLimit()
-        self._answered: RequestTiming | None = None  # the last request that was answered, on the clock of the loop
+        self._answered: RequestTiming | None = None  # the last answered request, in the time of the loop
 
     def start(self, request: Mapping[str, Any], key: str, patience: Patience, deadline: float) -> Future[ModelReply]:
-        """Start a request, and return what its answer will be in, within `deadline` seconds.
+        """Start a request, and return the future of its answer, or of `ServerFailed`, within `deadline` seconds.
 
-        `ServerFailed` may come instead. Whoever does not wait any longer cancels it.
+        Cancel the future to abort the request.
         """
         return asyncio.run_coroutine_threadsafe(self._complete(request, key, patience, deadline), self._loop)
 
     async def _complete(self, request: Mapping[str, Any], key: str, patience: Patience, deadline: float) -> ModelReply:
         chance = Stream("canvas server", self.url, os.getpid(), next(self._numbers))
         end = self._loop.time() + deadline
-        last, tries = _Problem("no request could be sent, others are under way", "timeout"), 0
-        failed: float | None = None  # when the tries of this request were over
+        last, tries = _TryFailure("no request could be sent, others are under way", "timeout"), 0
+        failed: float | None = None  # when this request ran out of tries
         try:
             async with asyncio.timeout_at(end) as limit:
                 while True:
@@ -190,7 +189,7 @@ class Server:
                         if not self._is_outage(found, failed, began):
                             break
                         failed = failed or now
-                        limit.reschedule(None)  # until it is answered, or patience is over
+                        limit.reschedule(None)  # until there is an answer, or patience is over
                     await asyncio.sleep(pause)
                     if failed is not None:
                         await self._probe(failed, request, key, patience.timeout)
@@ -200,7 +199,7 @@ class Server:
         raise self._failed(last, tries, deadline)
 
     async def _probe(self, failed: float, request: Mapping[str, Any], key: str, timeout: float) -> None:
-        """Ask for next to nothing, unless the server has answered since: it tells an outage from a bad request."""
+        """Send a minimal request unless the server has answered since; distinguishes an outage from a bad request."""
         async with self._probing:
             if self._answered is not None and self._answered.sent >= failed:
                 return
@@ -211,15 +210,15 @@ class Server:
             if isinstance(found, ModelReply) or not (found.passing or found.lasting):
                 self._answered = RequestTiming(sent, self._loop.time())
 
-    def _is_outage(self, problem: _Problem, failed: float | None, began: float) -> bool:
-        """Return whether to wait for the server: it had answered, and the failure of a request is not the request's.
+    def _is_outage(self, problem: _TryFailure, failed: float | None, began: float) -> bool:
+        """Return whether to wait for the server: it has answered before, and the request did not cause the failure.
 
-        It is the request's if one that was sent after its tries were over has been answered, and it failed again.
+        The request is the cause if it failed again after the server has answered another one sent in the meantime.
 
         Args:
-            problem: what became of the last try of a request.
-            failed: when its tries were over; None: just now.
-            began: when the last one began.
+            problem: the outcome of the last try.
+            failed: when the request ran out of tries; None for just now.
+            began: when the last try began.
         """
         answered = self._answered
         if answered is None or not problem.passing:
@@ -228,10 +227,10 @@ class Server:
             return False
         return self._loop.time() - answered.came < self.patience
 
-    def _failed(self, problem: _Problem, tries: int, deadline: float) -> ServerFailed:
+    def _failed(self, problem: _TryFailure, tries: int, deadline: float) -> ServerFailed:
         times = "1 try" if tries == 1 else f"{tries} tries"
         text = f"the model gave no usable answer after {times} within {round(deadline, 1):g} s; last: {problem.text}"
-        self._failed_in_a_row += tries > 0  # one that found no place was never sent
+        self._failed_in_a_row += tries > 0  # without a slot, it was never sent
         if self._answered is None or not self.patience:
             down = self._failed_in_a_row >= IN_A_ROW
         else:
@@ -239,25 +238,25 @@ class Server:
             text += "; it has answered nobody for the whole of --patience" if down else ""
         return ServerFailed(text, problem.status, tries, problem.lasting or down)
 
-    async def _try(self, request: Mapping[str, Any], key: str, timeout: float) -> ModelReply | _Problem:
+    async def _try(self, request: Mapping[str, Any], key: str, timeout: float) -> ModelReply | _TryFailure:
         package = openai_package()
         try:
             async with asyncio.timeout(timeout):
                 return _read(await self._limit.send(partial(self._post, key), request))
         except TimeoutError:
-            return _Problem(f"no answer in {timeout:g} s", "timeout")
-        except _Unusable as error:
-            return _Problem(str(error), "error")
+            return _TryFailure(f"no answer in {timeout:g} s", "timeout")
+        except _InvalidAnswer as error:
+            return _TryFailure(str(error), "error")
         except package.APIStatusError as error:
             return _refused(error.status_code, error.response.headers.get("retry-after"))
         except package.APIConnectionError as error:
             cause = error.__cause__ or error
             nobody = any(kind.__name__ == "ConnectError" for kind in type(cause).__mro__)
-            return _Problem(f"the connection failed ({type(cause).__name__})", "error", lasting=nobody)
+            return _TryFailure(f"the connection failed ({type(cause).__name__})", "error", lasting=nobody)
         except package.OpenAIError as error:
-            return _Problem(f"the client failed ({type(error).__name__})", "error", passing=False)
-        except Exception as error:  # of the HTTP library below the client, which differs between its versions
-            return _Problem(f"the connection failed ({type(error).__name__})", "error")
+            return _TryFailure(f"the client failed ({type(error).__name__})", "error", passing=False)
+        except Exception as error:  # from the HTTP library of the client, which differs between versions
+            return _TryFailure(f"the connection failed ({type(error).__name__})", "error")
 
     async def _post(self, key: str, request: Mapping[str, Any]) -> bytes:
         package, client = openai_package(), self._clients.get(key)
@@ -265,63 +264,63 @@ class Server:
             client = package.AsyncOpenAI(base_url=self.url, api_key=key, timeout=None, max_retries=0)
             self._clients[key] = client
         body = bytearray()
-        # As a stream, because a stream can be left when it grows too long.
+        # As a stream, because a stream can be aborted when it grows too long.
         kind = package.AsyncStream[object]
         async with await client.post(CHAT, cast_to=object, body=request, stream=True, stream_cls=kind) as answer:
             async for part in answer.response.aiter_bytes():
                 body += part
                 if len(body) > MOST_ANSWER:
-                    raise _Unusable("the answer is too large")
+                    raise _InvalidAnswer("the answer is too large")
         return bytes(body)
 
 
-class _Problem(NamedTuple):
+class _TryFailure(NamedTuple):
     text: str
     status: Literal["error", "timeout"]
     passing: bool = True  # another try may succeed
     least_pause: float = 0.0
-    lasting: bool = False  # whoever asks gets this
+    lasting: bool = False  # all requests fail in this way
 
 
-class _Unusable(Exception):
-    """An answer is no chat completion."""
+class _InvalidAnswer(Exception):
+    """An answer is not a chat completion."""
 
 
-def _refused(status: int, retry_after: str | None) -> _Problem:
+def _refused(status: int, retry_after: str | None) -> _TryFailure:
     hint = _HINTS.get(status, "")
     text = f"status {status}{f', {hint}' if hint else ''}"
-    return _Problem(text, "error", status in AGAIN, seconds_of(retry_after) or 0.0, status in _LASTING)
+    return _TryFailure(text, "error", status in AGAIN, seconds_of(retry_after) or 0.0, status in _LASTING)
 
 
 def _read(body: bytes) -> ModelReply:
-    """Return what an answer says. Raises `_Unusable`."""
+    """Parse an answer. Raises `_InvalidAnswer`."""
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):
-        raise _Unusable("the answer is not JSON") from None
+        raise _InvalidAnswer("the answer is not JSON") from None
     try:
         choices = answer["choices"]
         if isinstance(choices, list) and not choices:
-            raise _Unusable("the answer has no choices")
+            raise _InvalidAnswer("the answer has no choices")
         text, ended = choices[0]["message"].get("content"), choices[0].get("finish_reason")
         usage = answer.get("usage") or {}
         read, written = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
     except (KeyError, IndexError, TypeError, AttributeError):
-        raise _Unusable("the answer is no chat completion") from None
+        raise _InvalidAnswer("the answer is no chat completion") from None
     counts = all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in (read, written))
     if not isinstance(text, str | None) or not isinstance(ended, str | None) or not counts:
-        raise _Unusable("the answer is no chat completion")
+        raise _InvalidAnswer("the answer is no chat completion")
     return ModelReply(text or "", ended or "", read, written)
 
 
 _lock = Lock()
-# What belongs to other processes is kept after a fork, unused: closing it here would disturb them.
+# After a fork, objects of the parent are kept but not used, because closing them would disturb the parent.
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
 _servers: dict[tuple[int, str], Server] = {}
 
 
 def server_at(url: str) -> Server:
-    """Return the server at `url`, the same one for all of this process; a forked child has its own."""
+    """Return the server at `url`, which is shared within the process; a forked child has its own."""
     process, url = os.getpid(), url.rstrip("/")
     with _lock:
         loop = _loops.get(process)

@@ -1,11 +1,11 @@
-"""The simulated backend: what each operator does to a solution, by the odds and by nothing but the call itself.
+"""The simulated backend: the effect of each operator on a solution, which depends only on its odds and on the call.
 
-A solution is a set of mistakes and the form it is written in; a task turns that into text or a program. Solvers make
-mistakes, checkers find one at a time, Revise mends what the notes name, ensembles choose, Format digs the answer out.
+A solution is a set of mistakes with a form; the task turns it into text or a program. Solvers make mistakes, checkers
+find one at a time, Revise mends the mistake in the notes, ensembles choose, Format extracts the answer.
 
-Chance is drawn from the operator, its instruction (its words, not its punctuation) and what it reads. Where a node
-stands and how often it has run is left out: the same call twice is the same result, so clones gain nothing, in whatever
-order branches run.
+The random numbers of a call depend on the operator, the words of its instruction, and its inputs, but not on the
+position of the node or the number of its calls. Equal calls have equal results, so copies of an operator gain nothing,
+and the order of branches has no effect.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from agentgym_flow.envs.canvas.tasks.simulated import VARIANTS, Fault, Simulated
 from agentgym_flow.seeding import Stream
 
 LOST = "None"
-"""What comes out where an operator cannot solve tasks of a family: a program that returns nothing."""
+"""The answer of an operator that cannot solve tasks of a family."""
 
 NO_ANSWER = "This does not answer the question at all."
-"""What a checker says to that."""
+"""The note of a checker on such an answer."""
 
 _READ = ("plan", "pieces", "previous", "solution", "candidates", "notes")
 _WORD = re.compile(r"\w+")
@@ -41,16 +41,16 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """What a solution is to the simulator.
+    """A solution in the simulator.
 
     Attributes:
-        made: the tags of the mistakes in it, in the order of the task.
-        variant: which of the solutions with these mistakes.
-        form: how it is written: the answer alone, with an explanation, or with the answer buried in it.
+        made: the tags of its mistakes, in the order of the task.
+        variant: which of the solutions with these mistakes it is.
+        form: the answer alone, with an explanation, or buried in a text.
         covers: the sub-problems that it solves; empty for the whole problem.
-        fragment: it solves a step of a problem that has no parts.
-        lost: its maker cannot solve tasks of this family; nothing mends it.
-        apart: the program stands by itself, so that it can be tested; in words it is part of the text.
+        fragment: whether it solves a step of a problem without parts.
+        lost: whether its operator cannot solve tasks of this family, so that nothing mends it.
+        apart: whether its program is separate and can be tested; otherwise it is part of the text.
     """
 
     made: tuple[str, ...]
@@ -63,14 +63,14 @@ class Solution:
 
 
 class SimulatedFailure(Exception):
-    """An operator cannot do its work; the message is its result. Never leaves the backend."""
+    """An operator failed; the message becomes its result. Never leaves the backend."""
 
 
 class SimulatedBackend:
-    """Does the work of the operators on one task.
+    """Simulates operators on one task.
 
     Args:
-        task: the task; calls are about it, whatever they name.
+        task: the task of all calls.
     """
 
     def __init__(self, task: SimulatedTask) -> None:
@@ -78,13 +78,13 @@ class SimulatedBackend:
         self._faults = {fault.tag: fault for fault in task.faults}
 
     def run(self, call: OpCall) -> OpResult:
-        """Return what the operator makes of its inputs; `error` or `timeout` where it cannot work on them."""
+        """Return the result of a call; `error` or `timeout` if the operator cannot work on its inputs."""
         return self.rerun(call, call)
 
     def rerun(self, call: OpCall, before: OpCall) -> OpResult:
-        """Return what the operator makes of its inputs with the luck it had in the call `before`.
+        """Return the result of a call with the random numbers of the call `before`.
 
-        The same numbers are drawn as there, for other inputs: what differs then is the work of the inputs, not chance.
+        A different result is then an effect of the inputs and not of chance.
         """
         try:
             return OpResult("ok", self._value(call, before), tokens=_tokens(call))
@@ -129,7 +129,7 @@ class SimulatedBackend:
         return self._written(Solution(made, variant, form, covers, fragment, lost, apart), program=row.program)
 
     def _share(self, call: OpCall) -> tuple[tuple[int, ...], bool]:
-        """Return the sub-problems that a solver has been dealt, if not all; and whether they are steps, not parts."""
+        """Return the sub-problems assigned to a solver (empty for all), and whether they are steps instead of parts."""
         dealt = call.inputs.get("pieces")
         pieces = self.task.pieces or self.task.plan
         if not isinstance(dealt, tuple) or not dealt or len(dealt) >= len(pieces):
@@ -146,10 +146,10 @@ class SimulatedBackend:
         fragment: bool,
         chance: Stream,
     ) -> bool:
-        """Return whether this solver makes this mistake; takes the same from `chance` whatever the outcome."""
+        """Return whether this solver makes this mistake; always draws the same number of random numbers."""
         drawn = chance.uniform()
         planned = isinstance(call.inputs.get("plan"), Value)
-        # Whoever follows one plan errs alike.
+        # Solvers with the same plan make the same mistakes.
         if fault.kind is Mistake.WOBBLE and isinstance(before.inputs.get("plan"), Value):
             drawn = Stream("canvas", "planned", self.task.problem.key, call.seed, fault.tag).uniform()
         if covers and not fragment and (fault.kind is Mistake.PART or fault.piece not in (None, *covers)):
@@ -173,7 +173,7 @@ class SimulatedBackend:
     def _checked(self, row: CheckerOdds, call: OpCall, before: OpCall) -> Value:
         solution, chance = _solution(call), self._chance(before)
         if solution.lost:
-            seen = chance.uniform() < odds.LOST_SEEN
+            seen = chance.uniform() < odds.LOST_NOTICED
             return _verdict(not seen, NO_ANSWER if seen else "")
         drawn = {fault.tag: chance.uniform() for fault in self.task.faults}
         alarm = chance.uniform()
@@ -206,22 +206,22 @@ class SimulatedBackend:
         verdict = notes.data if isinstance(notes, Value) and isinstance(notes.data, dict) else {}
         named, demanded = verdict.get("found", ""), verdict.get("demanded", "")
         made = solution.made
-        told = [tag for tag in made if _names(call.instruction, self._faults[tag])]
+        warned = [tag for tag in made if _names(call.instruction, self._faults[tag])]
         if named in made:
             if mends < mended.get(self._faults[named].kind, 0.0):
                 made = tuple(tag for tag in made if tag != named)
         elif demanded:
             if mends < odds.GIVES_IN:
                 made = self._ordered({*made, demanded})
-        elif told:
-            if mends < mended.get(self._faults[told[0]].kind, 0.0) * odds.TOLD:
-                made = tuple(tag for tag in made if tag != told[0])
+        elif warned:
+            if mends < mended.get(self._faults[warned[0]].kind, 0.0) * odds.MENDED_BY_INSTRUCTION:
+                made = tuple(tag for tag in made if tag != warned[0])
         elif spoils < (odds.SPOILT_MISLED if blamed else odds.SPOILT_UNPROMPTED):
             made = self._spoilt(made)
         return self._written(replace(solution, made=made))
 
     def _spoilt(self, made: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the mistakes with one more, where there is one to make."""
+        """Return the mistakes with one more, if there is another one."""
         more = next((fault.tag for fault in self.task.faults if fault.tag not in made), None)
         return made if more is None else self._ordered({*made, more})
 
@@ -238,7 +238,7 @@ class SimulatedBackend:
         return self._written(candidates[_commonest(behaviour)][1])
 
     def _voted(self, candidates: Sequence[tuple[Value, Solution]], chance: Stream) -> Value:
-        """Choose by meaning, in votes over shuffled lists; bare numbers and programs give it nothing to go by."""
+        """Choose by meaning, in votes over shuffled lists. Numbers and programs have no meaning to compare."""
         if self.task.family != "qa":
             return self._written(chance.choice(candidates)[1])
         meanings = [self._meaning(one) for _, one in candidates]
@@ -246,17 +246,17 @@ class SimulatedBackend:
         return self._written(candidates[votes[_commonest([meanings[vote] for vote in votes])]][1])
 
     def _meaning(self, one: Solution) -> str:
-        """Return what a solution says, in whatever words."""
+        """Return the meaning of a solution, independent of its phrasing."""
         return self._answer(replace(one, variant=one.variant if one.made else 0))
 
     def _behaviour(self, value: Value, one: Solution) -> str:
-        """Return what tells solutions apart when they are compared as they are: texts, or what programs do."""
+        """Return what distinguishes solutions: the text, or the behaviour of a program."""
         return self.task.public(value.code).outputs if value.code and self.task.family == "code" else self._answer(one)
 
     def _aggregated(self, candidates: Sequence[Solution], chance: Stream) -> Value:
         if any(one.fragment for one in candidates):
             made = self._union(candidates)
-            whole = chance.uniform() < odds.PUT_TOGETHER
+            whole = chance.uniform() < odds.STEPS_COMBINED
             return self._written(Solution(made if whole else self._spoilt(made), candidates[0].variant))
         if all(one.covers for one in candidates):
             covered = {piece for one in candidates for piece in one.covers}
@@ -264,7 +264,7 @@ class SimulatedBackend:
             if len(covered) < len(self.task.pieces):
                 made = self._ordered({*made, *(fault.tag for fault in self.task.faults if fault.kind is Mistake.PART)})
             return self._written(Solution(made, candidates[0].variant))
-        return self._written(chance.choice(candidates))  # whole answers are nothing to put together
+        return self._written(chance.choice(candidates))  # complete answers cannot be combined
 
     # ------------------------------------------------------------------------------------------------ writing
     def _union(self, candidates: Iterable[Solution]) -> tuple[str, ...]:
@@ -284,7 +284,7 @@ class SimulatedBackend:
         return task.answer(one.made, one.variant)
 
     def _written(self, one: Solution, *, program: str = "") -> Value:
-        """Return the solution as a value: its text, and its program where one is asked for."""
+        """Return the solution as a value: its text, and its program if the task asks for one."""
         answer, data = self._answer(one), {name: getattr(one, name) for name in Solution.__slots__}
         text = answer
         if one.form != "short":
@@ -297,16 +297,16 @@ class SimulatedBackend:
         return Value(text=text, data=data)
 
     def _chance(self, call: OpCall) -> Stream:
-        """Return the chance of a call: equal calls, equal chance, wherever they stand and however often they come."""
-        # Only solvers think differently when told differently; else rewording a check would be another throw of dice.
-        told = call.instruction if OPERATORS[call.operator].role is Role.SOLVER else ""
-        words = " ".join(_WORD.findall(told.lower()))
+        """Return the random stream of a call, equal for equal calls at any position."""
+        # Instructions affect only solvers; otherwise, rewording a check would redraw its outcome.
+        instruction = call.instruction if OPERATORS[call.operator].role is Role.SOLVER else ""
+        words = " ".join(_WORD.findall(instruction.lower()))
         read = [_read(call.inputs.get(name)) for name in _READ]
         return Stream("canvas", "operator", self.task.problem.key, call.seed, call.operator, words, read)
 
 
 def _read(given: Input) -> object:
-    """Return what the simulator sees of an input, JSON-able."""
+    """Return the JSON-able part of an input that affects the simulator."""
     if isinstance(given, Value):
         return given.data if given.data else [given.text, given.notes]
     if isinstance(given, tuple):
@@ -315,12 +315,11 @@ def _read(given: Input) -> object:
 
 
 def _of(value: Value) -> Solution | None:
-    """Return the solution that a value stands for; None for plans and verdicts."""
+    """Return the solution in a value; None for plans and verdicts."""
     data = value.data
     if not isinstance(data, Mapping) or "made" not in data:
         return None
-    told = {**data, "made": tuple(data["made"]), "covers": tuple(data["covers"])}
-    return Solution(**told)
+    return Solution(**{**data, "made": tuple(data["made"]), "covers": tuple(data["covers"])})
 
 
 def _values(call: OpCall) -> tuple[Value, ...]:
@@ -329,7 +328,7 @@ def _values(call: OpCall) -> tuple[Value, ...]:
 
 
 def _given(call: OpCall) -> tuple[Value, Solution]:
-    """Return the solution that an operator works on, the first of several. Raises `SimulatedFailure` without one."""
+    """Return the first solution that an operator works on. Raises `SimulatedFailure` if there is none."""
     for value in _values(call):
         if (one := _of(value)) is not None:
             return value, one
@@ -346,7 +345,7 @@ def _verdict(passed: bool, notes: str, *, found: str = "", demanded: str = "") -
 
 
 def _names(instruction: str, fault: Fault) -> bool:
-    """Return whether an instruction names what points at a mistake; nobody heeds one that names everything."""
+    """Return whether an instruction warns against a mistake. Long instructions have no effect."""
     if not instruction or len(instruction) > odds.ATTENTION:
         return False
     lowered = f" {' '.join(_WORD.findall(instruction.lower()))} "
@@ -354,7 +353,7 @@ def _names(instruction: str, fault: Fault) -> bool:
 
 
 def _commonest(keys: Sequence[str], chance: Stream | None = None) -> int:
-    """Return the place of the first of the commonest keys; ties go to the earliest, or to chance."""
+    """Return the index of the first of the most common keys; ties go to the earliest, or are drawn from `chance`."""
     counts = Counter(keys)
     most = max(counts.values())
     tied = [key for key, count in counts.items() if count == most]
@@ -366,6 +365,6 @@ def _numbered(steps: Sequence[str]) -> str:
 
 
 def _tokens(call: OpCall) -> int:
-    """Return about how many tokens a language model would have read for a call: a quarter of its characters."""
+    """Return an estimate of the tokens that a language model would read: a quarter of the characters."""
     text = call.inputs.get("problem")
     return (len(text) if isinstance(text, str) else 0) // 4 + len(call.instruction) // 4 + 1

@@ -1,8 +1,7 @@
-"""The operators a workflow is made of: one class each, and the registry that everything else reads.
+"""The operators of workflows: one class each, and the registry through which all other code finds them.
 
-`base` says what an operator is, `planners`, `solvers`, `checkers`, `revisers` and `ensembles` are the standard ones by
-role, `registry` holds them with those of others, `odds` is what the simulator makes of them, and `model` what they work
-with.
+`base` defines operators; `planners`, `solvers`, `checkers`, `revisers` and `ensembles` are the standard ones by role;
+`registry` also contains those of users; `odds` are for the simulator; `model` is what operators work with.
 """
 
 from __future__ import annotations
@@ -47,19 +46,19 @@ __all__ = [
 ]
 
 ADVERTISED = tuple(name for name in STANDARD if name not in ("CustomCodeGenerate", "MdEnsemble"))
-"""The twelve operators that the published prompt offers."""
+"""The twelve operators of the published prompt."""
 
 
 def of_role(role: Role, names: tuple[str, ...] = STANDARD) -> tuple[str, ...]:
-    """Return those of some operators that have this role, in their order."""
+    """Return those of `names` that have this role, in order."""
     return tuple(name for name in names if OPERATORS[name].role is role)
 
 
 SOLVERS = of_role(Role.SOLVER)
-"""The standard operators that make a solution."""
+"""The standard solvers."""
 
 CHECKERS = of_role(Role.CHECKER)
-"""The standard operators that can be the check of a conditional."""
+"""The standard checkers."""
 
 ENSEMBLES = of_role(Role.ENSEMBLE)
-"""The standard operators that gather several results; none can begin a parallel branch."""
+"""The standard ensembles."""

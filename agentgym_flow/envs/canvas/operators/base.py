@@ -1,4 +1,4 @@
-"""What an operator is: one class that says what it reads, how it is described to a policy, and what it does.
+"""The base classes of operators. An operator is one class: its inputs, its description for policies, and its work.
 
 ::
 
@@ -6,12 +6,12 @@
         name = "Debate"
         summary = "argues for and against, then answers"
         instruction = "Argue for and against each possible answer, then give the best one."
-        odds = SolverOdds({Kind.TRAP: 0.3, Kind.SLIP: 0.5})
+        odds = SolverOdds({Mistake.TRAP: 0.3, Mistake.SLIP: 0.5})
 
         def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
             return Value(text=model.ask())
 
-Derive from the class of its role. Defining a class that has a name registers it; see `registry`.
+Derive from the class of the role. Defining a class with a name registers it; see `registry`.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from agentgym_flow.errors import BadSetting, shown
 
 
 class Role(StrEnum):
-    """What an operator does to the flow of a workflow."""
+    """The role of an operator in a workflow."""
 
     PLANNER = "planner"
-    """Reads the problem alone, and prepares what comes after it."""
+    """Reads only the problem, and prepares the following operators."""
     SOLVER = "solver"
     """Makes a solution."""
     CHECKER = "checker"
-    """Says whether the solution passes, and why not; the solution goes on. The only operators that can be a check."""
+    """Judges the solution, which passes on. Only checkers can be the check of a conditional."""
     REVISER = "reviser"
-    """Makes another solution out of the present one."""
+    """Makes a new solution from the current one."""
     ENSEMBLE = "ensemble"
-    """Makes one solution of several."""
+    """Combines several solutions into one."""
 
 
 class FieldType(StrEnum):
@@ -61,27 +61,27 @@ class FieldType(StrEnum):
     FLAG = "flag"
     """A `bool`."""
     VALUE = "value"
-    """A `calls.Value`, or None where nothing has been made yet."""
+    """A `calls.Value`, or None if there is none yet."""
     RESULT = "result"
-    """A `calls.Value`; a tuple of them after parallel branches that nothing has gathered; or None."""
+    """A `calls.Value`; a tuple of them after branches that no operator has combined; or None."""
     VALUES = "values"
-    """A tuple of `calls.Value`, one per result there is."""
+    """A tuple of `calls.Value`, one per result."""
 
 
 INPUTS: Mapping[str, FieldType] = MappingProxyType(
     {
-        "problem": FieldType.TEXT,  # the raw problem
-        "entry_point": FieldType.TEXT,  # the name of the function that is asked for; empty when none is
+        "problem": FieldType.TEXT,  # the unchanged problem
+        "entry_point": FieldType.TEXT,  # the name of the function to write; empty if there is none
         "tests": FieldType.TEXTS,  # the public tests, never the hidden ones
-        "plan": FieldType.VALUE,  # what the last operator that leaves a plan made
+        "plan": FieldType.VALUE,  # the output of the last planner that leaves a plan
         "pieces": FieldType.TEXTS,  # the sub-problems to solve here
-        "previous": FieldType.RESULT,  # what the node before made
+        "previous": FieldType.RESULT,  # the output of the previous node
         "solution": FieldType.RESULT,  # the same, for an operator that works on it
         "candidates": FieldType.VALUES,  # the same, one by one
-        "notes": FieldType.VALUE,  # what the last checker made, as long as its solution stands
+        "notes": FieldType.VALUE,  # the output of the last checker, until the solution changes
     }
 )
-"""Every input that an operator can declare."""
+"""The inputs that an operator can declare."""
 
 OUTPUTS: Mapping[str, FieldType] = MappingProxyType(
     {
@@ -92,38 +92,38 @@ OUTPUTS: Mapping[str, FieldType] = MappingProxyType(
         "notes": FieldType.TEXT,
     }
 )
-"""Every output that an operator can declare; the fields of `calls.Value` of the same names."""
+"""The outputs that an operator can declare: fields of `calls.Value`."""
 
 Need = Literal["solver", "checker", "tests", "code", "format"]
-"""What the rules of `finish` may ask for, and the parts of a design that the structure reward looks for."""
+"""What the rules of `finish` can require, and the structure reward looks for."""
 
 NEEDS: tuple[Need, ...] = get_args(Need)
 """All needs."""
 
-_WORDS = "done|add|delete|modify|set_prompt|finish|prompt|warn"  # of workflows, actions and moves
+_WORDS = "done|add|delete|modify|set_prompt|finish|prompt|warn"  # reserved by workflows, actions and moves
 _NAME = re.compile(rf"(?!(?:{_WORDS}|x[0-9]*)$)[A-Za-z_]\w{{0,39}}", re.ASCII | re.IGNORECASE)
 LONGEST = {"summary": 300, "instruction": 4096, "form": 4096}
-"""The texts of an operator, with the most characters that each may have."""
+"""Text of an operator -> its maximum length."""
 
 
 class Operator:
-    """An operator. It has no state: one object does the work of all calls, in several threads at once.
+    """An operator. It has no state: one object serves all calls, from several threads at once.
 
     Attributes:
-        name: as it is written in a workflow: an identifier of at most 40 ASCII characters.
-        role: what it does to the flow; set by the class of the role.
-        inputs: what it is given, names in `INPUTS`.
-        outputs: what its result must hold, names in `OUTPUTS`. A checker may leave `text` and `code` empty: then the
-            solution goes on as it was.
-        summary: its description for a policy, one line that goes on from the name. An environment can replace it.
-        instruction: the model's instruction if the workflow has no other.
-        form: the form of the model's reply.
-        meets: the needs that it meets once it is part of a workflow.
-        branches: a run with fewer results before it is not given to it: the call fails. 2 is for operators that make
-            no sense without parallel branches.
-        odds: what the simulator makes of it, of the type for its role. None: it is not offered there.
+        name: its name in workflows, an identifier of at most 40 ASCII characters.
+        role: its role in a workflow; set by the class of the role.
+        inputs: its inputs, names in `INPUTS`.
+        outputs: what its result must contain, names in `OUTPUTS`. If a checker leaves `text` and `code` empty, the
+            solution stays unchanged.
+        summary: its description for a policy, one line that continues the name. An environment can replace it.
+        instruction: the default instruction of the model.
+        form: the format of the model's reply.
+        meets: the needs that it meets once it is in a workflow.
+        branches: the minimum number of previous results; with fewer, the call fails. 2 is for operators that make no
+            sense without parallel branches.
+        odds: its odds in the simulator, of the type for its role. None: the simulator does not offer it.
 
-    Raises `BadSetting` when a class is defined that cannot be an operator.
+    Raises `BadSetting` if a class is defined that cannot be an operator.
     """
 
     name: ClassVar[str]
@@ -145,23 +145,23 @@ class Operator:
             registry.register(cls.name, cls())
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
-        """Return what the operator makes, with a model.
+        """Return the operator's output.
 
         Args:
-            model: answers, and runs programs.
-            inputs: what it is given, by the names in `inputs`.
+            model: answers requests and runs programs.
+            inputs: the values of the declared `inputs`.
 
-        Raises `replies.OperatorFailed` when it cannot do its work; nothing is made up in its place.
+        Raises `replies.OperatorFailed` if it cannot do its work.
         """
         raise NotImplementedError
 
 
 class Planner(Operator):
-    """Prepares what comes after it. By default it asks for a numbered list.
+    """Prepares the following operators. By default it asks for a numbered list.
 
     Attributes:
-        leaves: what its items are to later operators: a `plan` to follow, or `pieces`, which parallel branches right
-            after it share out.
+        leaves: how later operators use its items: as a `plan` to follow, or as `pieces`, which parallel branches right
+            after it distribute among themselves.
     """
 
     role = Role.PLANNER
@@ -171,7 +171,7 @@ class Planner(Operator):
     leaves: ClassVar[Literal["plan", "pieces"]] = "plan"
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
-        """Return the entries of the list that the model gives."""
+        """Return the entries of the list in the model's reply."""
         reply = model.ask()
         return Value(text=reply, items=replies.steps(reply))
 
@@ -189,7 +189,7 @@ class Solver(Operator):
 
 
 class Checker(Operator):
-    """Says whether the solution passes. By default the model gives a verdict."""
+    """Judges the solution. By default the model gives a verdict."""
 
     role = Role.CHECKER
     inputs: ClassVar[tuple[str, ...]] = ("problem", "solution")
@@ -201,14 +201,14 @@ class Checker(Operator):
     )
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
-        """Return the verdict that the model gives, and the rest of its reply as notes."""
+        """Return the verdict of the model, with the rest of its reply as notes."""
         solutions(inputs["solution"])
         passed, notes = replies.verdict(model.ask())
         return Value(passed=passed, notes=notes)
 
 
 class Reviser(Operator):
-    """Makes another solution out of the present one. By default the reply is the solution."""
+    """Makes a new solution from the current one. By default the reply is the solution."""
 
     role = Role.REVISER
     inputs: ClassVar[tuple[str, ...]] = ("problem", "solution", "notes")
@@ -220,7 +220,7 @@ class Reviser(Operator):
 
 
 class Ensemble(Operator):
-    """Makes one solution of several. It cannot begin a parallel branch. By default the reply is the solution."""
+    """Combines several solutions into one. It cannot begin a branch. By default the reply is the solution."""
 
     role = Role.ENSEMBLE
     inputs: ClassVar[tuple[str, ...]] = ("problem", "candidates")
@@ -241,7 +241,7 @@ _ODDS: Mapping[Role, type[Odds]] = {
 
 
 def _check(cls: type[Operator]) -> None:
-    """Raise `BadSetting` for a class that cannot be an operator, and say why."""
+    """Raise `BadSetting` if a class cannot be an operator."""
     what = f"operator {cls.__qualname__}"
     if not isinstance(cls.name, str) or not _NAME.fullmatch(cls.name):
         raise BadSetting(f"{what}: name must be an identifier of at most 40 ASCII characters, got {shown(cls.name)}")

@@ -1,4 +1,4 @@
-"""What the interpreter asks of a backend, and what it gets: a call of one operator, and its result."""
+"""The interface between interpreter and backend: a call of one operator, and its result."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from agentgym_flow.seeding import stable_hash
 
 @dataclass(frozen=True)
 class WorkflowProblem:
-    """What a workflow is run on.
+    """The input of a workflow.
 
     Attributes:
-        task_id: names the task to the backend.
+        task_id: identifies the task for the backend.
         text: the problem in words.
-        entry_point: the name of the function that is asked for; empty when none is.
-        tests: the public tests. Hidden ones have no place here, so that no operator can see them.
+        entry_point: the name of the function to write; empty if there is none.
+        tests: the public tests. There is no field for hidden ones, so no operator can see them.
     """
 
     task_id: str
@@ -30,16 +30,16 @@ class WorkflowProblem:
 
 @dataclass(frozen=True)
 class Value:
-    """What an operator made.
+    """The output of an operator.
 
     Attributes:
-        text: what a reader sees: the plan, the solution, the answer. For a program, its output.
-        code: the program, where there is one.
+        text: the plan, the solution or the answer. For a program, its output.
+        code: the program, if there is one.
         items: the steps of a plan, or the sub-problems.
         passed: the verdict of a checker; None for other operators.
-        notes: what a checker found.
-        data: anything more that a backend wants to find again in the inputs of later calls; JSON-able, and never
-            changed once it is here. Nothing else reads it.
+        notes: the findings of a checker.
+        data: further data of the backend, which it finds again in the inputs of later calls; JSON-able and never
+            modified. Nothing else reads it.
     """
 
     text: str = ""
@@ -51,13 +51,13 @@ class Value:
 
     @cached_property
     def identity(self) -> tuple[Any, ...]:
-        """Equal for equal values, and can be a key."""
+        """A hashable key, equal for equal values."""
         data = "" if self.data is None else stable_hash(self.data)
         return self.text, self.code, self.items, self.passed, self.notes, data
 
 
 Input: TypeAlias = str | tuple[str, ...] | Value | tuple[Value, ...] | None
-"""An input of an operator; `operators.INPUTS` says which is of which type."""
+"""An input of an operator; `operators.INPUTS` has the type of each."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ class OpCall:
 
     Attributes:
         operator: its name.
-        task_id: names the task.
+        task_id: identifies the task.
         place: the id of its node in the workflow.
-        attempt: how often this node has been called before in this run; above 0 only in loops.
-        inputs: what it is given, by the names that `operators.OPERATORS` declares for it.
-        instruction: what the workflow tells it; empty for the default of its declaration.
-        seed: what chance is drawn from.
+        attempt: the number of earlier calls of this node in this run; above 0 only in loops.
+        inputs: its inputs by name.
+        instruction: its instruction in the workflow; empty for the default one.
+        seed: the seed of randomness.
     """
 
     operator: str
@@ -83,24 +83,19 @@ class OpCall:
     seed: int
 
     @cached_property
-    def input_digest(self) -> str:
-        """64 hex digits, equal for equal inputs."""
-        return stable_hash(self.identity[-1])
-
-    @cached_property
     def identity(self) -> tuple[Any, ...]:
-        """Equal for equal calls, the instruction included, and can be a key."""
+        """A hashable key, equal for equal calls, the instruction included."""
         inputs = tuple([(name, _identity(value)) for name, value in self.inputs.items()])
         return self.operator, self.task_id, self.place, self.attempt, self.instruction, self.seed, inputs
 
     @cached_property
     def digest(self) -> str:
-        """64 hex digits, equal for equal calls, in every process."""
+        """A digest of 64 hex digits, equal for equal calls in every process."""
         return stable_hash(self.identity)
 
 
 def _identity(value: Input) -> Any:
-    """Return what tells inputs apart; one value and a tuple of one are two things."""
+    """Return a hashable key of an input; a value differs from a tuple of one value."""
     if isinstance(value, Value):
         return value.identity
     if isinstance(value, tuple):
@@ -110,16 +105,16 @@ def _identity(value: Input) -> Any:
 
 @dataclass(frozen=True)
 class OpResult:
-    """What came of a call.
+    """The result of a call.
 
     Attributes:
-        status: whether it worked. An error is never dressed up as a value.
-        value: what was made; None unless `status` is `"ok"`.
-        text: for an error or a timeout, what happened, in our words; else free for a backend, such as what a model
-            said before a value was read out of it.
-        tokens: how many were read and written for it.
-        cost: what it cost, in the backend's currency.
-        latency: how long it took, in seconds; simulated backends say 0.
+        status: whether the call succeeded.
+        value: the output; None unless `status` is `"ok"`.
+        text: for an error or a timeout, a description in our words; otherwise free for the backend, such as the raw
+            reply of a model.
+        tokens: the number of tokens read and written.
+        cost: the cost in the backend's currency.
+        latency: the duration in seconds; 0 for simulated backends.
     """
 
     status: Literal["ok", "error", "timeout"]
@@ -132,18 +127,18 @@ class OpResult:
 
 @runtime_checkable
 class KeepsAnswers(Protocol):
-    """A backend that asks a server, and need not ask again for what is kept."""
+    """A backend that uses a server and can reuse stored answers."""
 
     def keep_answers(self, store: AnswerStore | None) -> None:
-        """Take answers from `store` where it has them, and give it every new one as it comes; None: no more."""
+        """Take answers from `store` if it has them, and add every new one to it; None to stop."""
 
 
 class Backend(Protocol):
-    """What does the work of the operators."""
+    """Executes operators."""
 
     def run(self, call: OpCall) -> OpResult:
-        """Return what came of the call; failures of the operator are a result, not an exception.
+        """Return the result of a call; failures of the operator are results, not exceptions.
 
-        Called from several threads at once when the interpreter runs branches concurrently. For an exact repetition the
-        result depends on the call alone.
+        The interpreter may call it from several threads at once. Runs are reproducible only if the result depends on
+        the call alone.
         """

@@ -1,4 +1,4 @@
-"""Operators that say whether a solution passes."""
+"""The standard checkers."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ from typing import cast
 from agentgym_flow.envs.canvas.operators import replies
 from agentgym_flow.envs.canvas.operators.base import Checker
 from agentgym_flow.envs.canvas.operators.calls import Input, Value
-from agentgym_flow.envs.canvas.operators.model import (
-    PROGRAM_FORM,
-    Execution,
-    Model,
-    given_back,
-    said,
-)
-from agentgym_flow.envs.canvas.operators.odds import CheckerOdds, Mistake
+from agentgym_flow.envs.canvas.operators.model import PROGRAM_FORM, Execution, Model, given_back, said
+from agentgym_flow.envs.canvas.operators.odds import CheckerOdds, chances
 from agentgym_flow.envs.canvas.operators.replies import OperatorFailed
 
 
 class Test(Checker):
-    """Runs the public tests. The model is asked only to repair a program that fails."""
+    """Runs the public tests, and has the model repair a program that fails."""
 
     name = "Test"
     inputs = ("problem", "entry_point", "tests", "solution")
@@ -31,7 +25,7 @@ class Test(Checker):
     odds = CheckerOdds({}, runs_tests=True)
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
-        """Return the verdict of the tests, and a repaired program where there is one."""
+        """Return the verdict of the tests, with the repaired program if there is one."""
         solution, function = inputs["solution"], str(inputs["entry_point"])
         tests = cast("tuple[str, ...]", inputs["tests"])
         if not tests:
@@ -52,7 +46,7 @@ class Test(Checker):
             reply = model.ask(conversation)
             code = _found(reply, function)
             if not code:
-                break  # the verdict is known all the same
+                break  # the verdict stays as it is
             ran = model.run_code(Execution(code, function, tests))
             if ran.status == "ok":
                 notes = f"Repaired; every public test passes now. Before: {first.problem}"
@@ -70,20 +64,12 @@ class Review(Checker):
     summary = "reads the solution critically and says what is wrong with it"
     instruction = "Read the solution critically. Say whether it answers the problem, and name each fault you find."
     odds = CheckerOdds(
-        {
-            Mistake.SLIP: 0.10,
-            Mistake.NUANCE: 0.25,
-            Mistake.TRAP: 0.94,
-            Mistake.OMISSION: 0.30,
-            Mistake.PART: 0.10,
-            Mistake.WOBBLE: 0.08,
-            Mistake.EDGE: 0.10,
-            Mistake.CORNER: 0.94,
-            Mistake.HOP: 0.30,
-            Mistake.DISTRACTION: 0.10,
-        },
-        demands={Mistake.CONVENTION: 0.95},
-    )
+        chances(
+            slip=0.1, nuance=0.25, trap=0.94, omission=0.3, part=0.1, wobble=0.08, edge=0.1, corner=0.94, hop=0.3,
+            distraction=0.1,
+        ),
+        demands=chances(convention=0.95),
+    )  # fmt: skip
 
 
 class Verify(Checker):
@@ -93,24 +79,16 @@ class Verify(Checker):
     summary = "solves the problem again by itself and compares"
     instruction = "Solve the problem again on your own, compare with the solution, and say whether they agree."
     odds = CheckerOdds(
-        {
-            Mistake.SLIP: 0.72,
-            Mistake.NUANCE: 0.10,
-            Mistake.TRAP: 0.10,
-            Mistake.OMISSION: 0.30,
-            Mistake.PART: 0.10,
-            Mistake.WOBBLE: 0.08,
-            Mistake.EDGE: 0.30,
-            Mistake.CORNER: 0.08,
-            Mistake.HOP: 0.30,
-            Mistake.DISTRACTION: 0.94,
-        },
-        demands={Mistake.BELIEF: 0.95},
-    )
+        chances(
+            slip=0.72, nuance=0.1, trap=0.1, omission=0.3, part=0.1, wobble=0.08, edge=0.3, corner=0.08, hop=0.3,
+            distraction=0.94,
+        ),
+        demands=chances(belief=0.95),
+    )  # fmt: skip
 
 
 def _found(text: str, function: str) -> str:
-    """Return the program in a text, or nothing."""
+    """Return the program in a text, or an empty text."""
     try:
         return replies.program(text, function)
     except OperatorFailed:

@@ -1,4 +1,4 @@
-"""Operators that make one solution of several."""
+"""The standard ensembles."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from agentgym_flow.envs.canvas.operators import replies
 from agentgym_flow.envs.canvas.operators.base import Ensemble
 from agentgym_flow.envs.canvas.operators.calls import Input, Value
 from agentgym_flow.envs.canvas.operators.model import PROGRAM_FORM, Model, solutions
-from agentgym_flow.envs.canvas.operators.odds import EnsembleOdds
-
-VOTES = 5
-"""How often MdEnsemble votes, unless a candidate has most of the votes before."""
+from agentgym_flow.envs.canvas.operators.odds import VOTES, EnsembleOdds
 
 _CHOICE = "Compare briefly, then end with one line `Choice: N`, where N is the number of a candidate."
 
@@ -28,7 +25,7 @@ class ScEnsemble(Ensemble):
     odds = EnsembleOdds("text")
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
-        """Return the candidate that the model chooses; the only one without asking."""
+        """Return the candidate that the model chooses; a single one is returned without asking."""
         candidates = solutions(inputs["candidates"])
         place = replies.choice(model.ask(), len(candidates)) if len(candidates) > 1 else 0
         return _solution(candidates[place])
@@ -44,7 +41,7 @@ class MdEnsemble(Ensemble):
     odds = EnsembleOdds("meaning")
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
-        """Return the candidate with most votes; of equal numbers of votes, the earlier one."""
+        """Return the candidate with the most votes; ties go to the earlier one."""
         candidates = solutions(inputs["candidates"])
         chance = model.chance("canvas votes")
         votes: Counter[int] = Counter()
@@ -56,7 +53,7 @@ class MdEnsemble(Ensemble):
 
 
 class Aggregate(Ensemble):
-    """Puts the results of branches together."""
+    """Combines the results of branches."""
 
     name = "Aggregate"
     inputs = ("problem", "pieces", "candidates")
@@ -66,7 +63,7 @@ class Aggregate(Ensemble):
     odds = EnsembleOdds("pieces")
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
-        """Return one answer, or one program where all candidates are programs without an output."""
+        """Return one answer, or one program if all candidates are programs without output."""
         candidates = solutions(inputs["candidates"])
         if all(candidate.code and not candidate.text for candidate in candidates):
             return Value(code=replies.program(model.ask(form=PROGRAM_FORM)))

@@ -1,7 +1,7 @@
-"""What an operator does its work with: a model that is asked, and what runs programs.
+"""What operators work with: a model, and a runner of programs.
 
-A request has the form of the reply, what the operator is given, and its instruction. The instruction of the workflow
-takes the place of the operator's own, for every operator; the form of the reply stays, because a program reads it.
+A request contains the form of the reply, the inputs of the operator, and its instruction. An instruction in the
+workflow replaces the operator's own; the form of the reply always stays, because a program parses it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ class Execution(NamedTuple):
 
     Attributes:
         code: its source text.
-        function: called without arguments, if it is named and there are no tests; what tests of the form
-            `check(candidate)` get, if there are some.
-        tests: source texts, each of which has to pass. Without tests and function the program itself is run.
+        function: the function that is called without arguments, or that tests of the form `check(candidate)` receive.
+        tests: source texts, each of which must pass. Without tests and function, the program itself runs.
     """
 
     code: str
@@ -35,12 +34,12 @@ class Execution(NamedTuple):
 
 
 class ExecutionResult(NamedTuple):
-    """What came of it.
+    """The outcome of an execution.
 
     Attributes:
-        status: `"ok"`; `"failed"`: a fault of the program; `"error"`: nothing is known about it.
-        output: what the function returned, as text, or what the program printed.
-        problem: what went wrong, in a line; empty for `"ok"`.
+        status: `"ok"`; `"failed"` if the program is wrong; `"error"` if it could not be executed.
+        output: the returned value as text, or the output of the program.
+        problem: what went wrong, in one line; empty for `"ok"`.
     """
 
     status: Literal["ok", "failed", "error"]
@@ -53,7 +52,7 @@ RunCode: TypeAlias = Callable[[Execution], ExecutionResult]
 
 
 def in_sandbox(order: Execution) -> ExecutionResult:
-    """Run a program in this process's sandbox, with its usual limits, and only where that is `strong`."""
+    """Run a program in this process's sandbox, with its usual limits, and only if its level is `strong`."""
     try:
         if order.tests:
             return _tested(order)
@@ -88,7 +87,7 @@ def _ran(order: Execution) -> ExecutionResult:
 
 # ---------------------------------------------------------------- the model
 Messages = list[dict[str, str]]
-"""A conversation: the last message is the one to reply to."""
+"""A conversation; the model replies to the last message."""
 
 _ROLE = (
     "You do one step of a workflow that solves a problem. Follow the instruction, and use what you are given. "
@@ -109,68 +108,64 @@ _TITLES = {
     "candidates": "Candidates",
     "notes": "What the checker found",
 }
-"""The heading of each input, in the order in which they are shown."""
+"""The headings of inputs, in the order in which they are shown."""
 
 
 class Model:
-    """A model at work on one call of an operator.
+    """The model during one call of an operator.
 
     Args:
         call: the call.
-        reply: returns the model's reply to a conversation, without thoughts and not empty, or raises `OperatorFailed`.
-        run_code: runs a program.
-        repairs: how often a program that fails is given back to be repaired.
+        reply: returns the model's non-empty reply to a conversation, without thoughts, or raises `OperatorFailed`.
+        run_code: returns the outcome of a program.
+        repairs: the maximum number of attempts to repair a program that fails.
     """
 
     def __init__(self, call: OpCall, reply: Callable[[Messages], str], run_code: RunCode, repairs: int) -> None:
         self.call = call
         self.repairs = repairs
         self._reply = reply
-        self._run_code = run_code
+        self.run_code = run_code
 
     def messages(self, *, form: str = "", **inputs: Input) -> Messages:
-        """Return what the model is asked for this call.
+        """Return the request for this call.
 
         Args:
-            form: the form of the reply, if it is not the operator's own.
-            inputs: shown in place of the inputs of the same names.
+            form: the form of the reply; empty for the operator's own.
+            inputs: replacements for inputs of the call.
         """
         return messages(self.call, form=form, **inputs)
 
     def ask(self, conversation: Messages | None = None, *, form: str = "", **inputs: Input) -> str:
-        """Return the reply to a conversation, by default `messages`. Raises `OperatorFailed` when there is none."""
+        """Return the reply to a conversation, by default `messages`. Raises `OperatorFailed` if there is none."""
         return self._reply(self.messages(form=form, **inputs) if conversation is None else conversation)
 
-    def run_code(self, order: Execution) -> ExecutionResult:
-        """Return what came of a program."""
-        return self._run_code(order)
-
     def chance(self, name: str) -> Stream:
-        """Return a stream of random numbers of this call: the same for equal calls."""
+        """Return a stream of random numbers for this call, the same for equal calls."""
         return Stream(name, self.call.seed, self.call.digest)
 
 
 def messages(call: OpCall, *, form: str = "", **changed: Input) -> Messages:
-    """Return what a model is asked for a call, see `Model.messages`."""
+    """Return the request for a call, see `Model.messages`."""
     operator = OPERATORS[call.operator]
     inputs: Mapping[str, Input] = {**call.inputs, **changed}
     if inputs.get("previous") == inputs.get("plan"):
-        inputs = {**inputs, "previous": None}  # Plan was the step before
+        inputs = {**inputs, "previous": None}  # Plan was the previous step
     parts = [f"## {title}\n{shown}" for name, title in _TITLES.items() if (shown := _shown(inputs.get(name)))]
     parts.append(f"## Instruction\n{call.instruction or operator.instruction}")
     return [said("system", f"{_ROLE}\n\n{form or operator.form}"), said("user", "\n\n".join(parts))]
 
 
 def written(conversation: Messages, model: Model, function: str, asked_for: str = "") -> Value:
-    """Return a program that runs, with the result of `function`; without one it only has to load.
+    """Return a working program, with the result of `function`; without a function it only has to load.
 
-    Raises `OperatorFailed` when none does after all repairs.
+    Raises `OperatorFailed` if there is none after all repairs.
     """
     code, ran = "", ExecutionResult("failed")
     for _ in range(model.repairs + 1):
         reply = model.ask(conversation)
         code = replies.program(reply, asked_for or function)
-        # Naming the function that is asked for shows whether it is there.
+        # Evaluating the name of the function shows whether it is defined.
         named = f"{code}\n{asked_for}\n" if asked_for.isidentifier() else code
         ran = model.run_code(Execution(named, function))
         if ran.status != "failed":
@@ -182,13 +177,13 @@ def written(conversation: Messages, model: Model, function: str, asked_for: str 
 
 
 def given_back(conversation: Messages, reply: str, problem: str) -> Messages:
-    """Return the conversation in which a program is given back."""
+    """Return the conversation with a request to repair the program."""
     request = f"That program failed:\n{problem}\n\nGive the whole program again, repaired."
     return [*conversation, said("assistant", reply), said("user", request)]
 
 
 def solutions(given: Input) -> tuple[Value, ...]:
-    """Return the solutions that an operator works on, one by one. Raises `OperatorFailed` when there are none."""
+    """Return the solutions that an operator works on as a tuple. Raises `OperatorFailed` if there are none."""
     found = (given,) if isinstance(given, Value) else cast("tuple[Value, ...]", given or ())
     if not found:
         raise OperatorFailed("there is no solution to work on")
@@ -196,7 +191,7 @@ def solutions(given: Input) -> tuple[Value, ...]:
 
 
 def said(role: str, text: str) -> dict[str, str]:
-    """Return a message. Halves of surrogate pairs, which no request can hold, become question marks."""
+    """Return a message. Lone surrogates, which requests cannot contain, become question marks."""
     return {"role": role, "content": text.encode("utf-8", "replace").decode("utf-8")}
 
 

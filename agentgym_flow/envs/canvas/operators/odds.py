@@ -1,8 +1,8 @@
-"""What the simulator makes of an operator: the kinds of mistakes, a row of odds for each role, and its other numbers.
+"""The odds of the simulator: the kinds of mistakes, a type of odds for each role of operators, and further numbers.
 
-An operator brings its row in `Operator.odds`. The numbers are set so that the design decides: one operator alone solves
-about half of the tasks, no fixed workflow more than four in five, and one that is fitted to the task and to what its
-checks say nearly all. `tests/envs/canvas/test_canvas_calibration.py` measures it.
+`Operator.odds` contains the odds of an operator. The numbers are calibrated so that the design of the workflow decides:
+one operator alone solves about half of the tasks, no fixed workflow more than four in five, and a workflow that is
+adapted to the task and its checks nearly all. `tests/envs/canvas/test_canvas_calibration.py` measures this.
 """
 
 from __future__ import annotations
@@ -14,52 +14,57 @@ from typing import Literal, TypeAlias
 
 
 class Mistake(StrEnum):
-    """The kinds of mistakes that can be made in a task. The rows of operators say who makes, finds and mends which."""
+    """The kinds of mistakes in tasks. The odds of operators state which of them they make, find and mend."""
 
     SLIP = "slip"
-    """A wrong calculation, or a wrong fact recalled: by chance, each time another."""
+    """A miscalculation or a wrongly recalled fact: random, and different each time."""
     NUANCE = "nuance"
-    """A turn of the story that must be read with care; whoever goes straight to a program misses it."""
+    """A detail of the story that needs careful reading; writing a program at once misses it."""
     TRAP = "trap"
-    """A misreading that everybody falls into who is not warned: always the same wrong answer."""
+    """A misreading that any operator makes unless it is warned: always the same wrong answer."""
     OMISSION = "omission"
-    """A step left out of a long way, unless there is a plan."""
+    """An omitted step of a long solution, unless there is a plan."""
     PART = "part"
-    """Parts of a whole mixed up, unless they are solved apart and put together."""
+    """Confused parts of a problem, unless they are solved separately and combined."""
     WOBBLE = "wobble"
-    """Cannot be made sure of: often right, wrong in different ways, and no checker can tell."""
+    """An uncertain answer: often right, wrong in different ways, and hardly visible to checkers."""
     EDGE = "edge"
-    """A fault of a program that the public tests show."""
+    """A bug that the public tests reveal."""
     CORNER = "corner"
-    """A fault of a program that only the hidden tests show."""
+    """A bug that only the hidden tests reveal."""
     HOP = "hop"
     """The answer to the first half of a question instead of the whole."""
     DISTRACTION = "distraction"
-    """The wrong one of two things that look alike."""
+    """The wrong one of two similar entities."""
     CONVENTION = "convention"
-    """The usual thing where the task asks for an unusual one. No solver makes it; Review asks for it."""
+    """The usual behaviour although the task asks for an unusual one. Solvers never make it; Review demands it."""
     BELIEF = "belief"
-    """What is generally held where the task says otherwise. No solver makes it; Verify asks for it."""
+    """A common belief although the task states something else. Solvers never make it; Verify demands it."""
 
 
 DEMANDED = frozenset({Mistake.CONVENTION, Mistake.BELIEF})
-"""Mistakes that no solver makes and no check finds: a check demands them, and Revise makes them."""
+"""Mistakes that solvers never make and checkers never find: a checker demands them, and Revise makes them."""
+
+
+def chances(**by_kind: float) -> Mapping[Mistake, float]:
+    """Return probabilities by kind of mistake: `chances(slip=0.65, trap=0.85)`."""
+    return {Mistake(kind): chance for kind, chance in by_kind.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class PlannerOdds:
-    """Of a planner: it gives the steps of the task's plan, or its sub-problems where it leaves pieces. No chance."""
+    """Odds of a planner. It always gives the steps of the task's plan, or its sub-problems if it leaves pieces."""
 
 
 @dataclass(frozen=True, slots=True)
 class SolverOdds:
-    """Of a solver.
+    """Odds of a solver.
 
     Attributes:
-        risk: kind of mistake -> the probability that it makes one; 0 for a kind that is not here.
-        beyond: the families whose tasks it cannot solve at all.
-        program: what comes of it where it is not words: the program that it wrote, or also the output of that.
-        wordy: it explains, and buries its answer in words where a task tempts to it.
+        risk: kind of mistake -> the probability of making it; 0 for missing kinds.
+        beyond: the families whose tasks it cannot solve.
+        program: `"written"` if it gives a program, `"run"` if also its output; empty for words.
+        wordy: whether it explains its answer, and buries it in words in tasks that are `wordy`.
     """
 
     risk: Mapping[Mistake, float]
@@ -70,13 +75,13 @@ class SolverOdds:
 
 @dataclass(frozen=True, slots=True)
 class CheckerOdds:
-    """Of a checker.
+    """Odds of a checker.
 
     Attributes:
-        finds: kind of mistake -> the probability that it finds one; 0 for a kind that is not here.
-        demands: kind of mistake -> the probability that it objects to a solution without one, where the task has it;
-            0 for a kind that is not here. Revise makes the mistake then.
-        runs_tests: it runs the public tests and draws nothing.
+        finds: kind of mistake -> the probability of finding it; 0 for missing kinds.
+        runs_tests: whether it runs the public tests and involves no chance.
+        demands: kind of mistake -> the probability of objecting to a solution without it, if the task has it; 0 for
+            missing kinds. Revise then makes the mistake.
     """
 
     finds: Mapping[Mistake, float]
@@ -86,11 +91,11 @@ class CheckerOdds:
 
 @dataclass(frozen=True, slots=True)
 class ReviserOdds:
-    """Of a reviser.
+    """Odds of a reviser.
 
     Attributes:
-        mends: kind of mistake -> the probability that it takes out one that the notes name. None: it changes nothing
-            but the form, to the answer alone.
+        mends: kind of mistake -> the probability of mending one that the notes name. None if it only reduces the
+            solution to the answer.
     """
 
     mends: Mapping[Mistake, float] | None
@@ -98,24 +103,23 @@ class ReviserOdds:
 
 @dataclass(frozen=True, slots=True)
 class EnsembleOdds:
-    """Of an ensemble.
+    """Odds of an ensemble.
 
     Attributes:
-        by: how it comes to one solution: the commonest one as it is written, a vote on what they mean, or pieces put
-            together.
+        by: how it chooses a solution: the most common text, a vote on the meaning, or by combining pieces.
     """
 
     by: Literal["text", "meaning", "pieces"]
 
 
 Odds: TypeAlias = PlannerOdds | SolverOdds | CheckerOdds | ReviserOdds | EnsembleOdds
-"""The row of an operator; each role has a type of its own."""
+"""The odds of an operator; each role has its own type."""
 
 UNLIKELY = 0.07
-"""Of a mistake that is seldom made (`Fault.likely` is False) the probability is so many times smaller."""
+"""The factor on the probability of unlikely mistakes (`Fault.likely` is False)."""
 
 PLANNED: Mapping[Mistake, float] = {Mistake.OMISSION: 0.04, Mistake.HOP: 0.60}
-"""With a plan the probability is so many times smaller; the same for kinds that are not here."""
+"""Kind of mistake -> the factor on its probability if there is a plan; 1 for missing kinds."""
 
 WARNED: Mapping[Mistake, float] = {
     Mistake.TRAP: 0.10,
@@ -124,37 +128,37 @@ WARNED: Mapping[Mistake, float] = {
     Mistake.DISTRACTION: 0.40,
     Mistake.OMISSION: 0.60,
 }
-"""The same for an instruction that names the mistake's words."""
+"""Kind of mistake -> the factor on its probability if the instruction contains the mistake's words; else 1."""
 
 ATTENTION = 100
-"""An instruction with more characters warns against nothing."""
+"""The maximum length of an instruction that has an effect as a warning."""
 
-LOST_SEEN = 0.45
-"""The probability that a checker sees that a solution has nothing to do with the task."""
+LOST_NOTICED = 0.45
+"""The probability that a checker notices an answer which has nothing to do with the task."""
 
 FALSE_ALARM = 0.05
-"""The probability that a checker finds fault with what it finds no mistake in."""
+"""The probability that a checker objects without having found a mistake."""
 
-TOLD = 0.50
-"""So many times that, where it is named by the instruction of Revise and not by notes."""
+MENDED_BY_INSTRUCTION = 0.50
+"""The factor on `ReviserOdds.mends` if the instruction of Revise names the mistake and no notes do."""
 
 SPOILT_UNPROMPTED = 0.08
-"""The probability that Revise spoils a solution when no notes say what to change."""
+"""The probability that Revise spoils a solution without notes on what to change."""
 
 SPOILT_MISLED = 0.25
-"""The probability that it does when the notes find fault with what is right."""
+"""The probability that Revise spoils a solution if the notes object to something right."""
 
 GIVES_IN = 0.95
 """The probability that Revise makes the mistake that the notes demand."""
 
 TELLING = 0.03
-"""The probability that Custom explains at length where others just answer."""
+"""The probability that a wordy solver explains its answer in a task that is not wordy."""
 
 RAMBLING = 0.50
-"""The probability that Custom buries its answer in words, in a task that tempts to it."""
+"""The probability that a wordy solver buries its answer in a wordy task."""
 
-PUT_TOGETHER = 0.50
-"""The probability that Aggregate makes a whole of pieces that are none."""
+STEPS_COMBINED = 0.50
+"""The probability that Aggregate succeeds in combining steps that are not separate pieces."""
 
 VOTES = 5
-"""So often MdEnsemble votes."""
+"""The number of votes of MdEnsemble; with a real model, it stops once a candidate has a majority."""

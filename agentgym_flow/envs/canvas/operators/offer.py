@@ -1,4 +1,4 @@
-"""The operators that an environment offers, and how it describes them to a policy."""
+"""The operators that an environment offers, with their descriptions for policies."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from agentgym_flow.envs.canvas.operators import NEEDS, OPERATORS, STANDARD, Oper
 from agentgym_flow.errors import BadSetting, UnknownOption, shown
 
 LONGEST_DESCRIPTION = 300
-"""A description has at most so many characters."""
+"""The maximum length of a description."""
 
 
 class Descriptions:
-    """The setting `descriptions`: the name of an operator -> a text in one line."""
+    """The setting `descriptions`: name of an operator -> a text in one line."""
 
     def check(self, name: str, value: object) -> None:
         """Raise `BadSetting` unless `value` is such a mapping."""
@@ -31,13 +31,13 @@ class Descriptions:
 
 @dataclass(frozen=True)
 class Offer:
-    """The operators that can be used in an episode.
+    """The usable operators of an episode.
 
     Attributes:
-        operators: in the order in which they are shown. Held as objects, so that a pickle brings their modules along.
-        replaced: name -> the description in place of the operator's own.
+        operators: the operators in the order in which they are shown; as objects, so unpickling imports their modules.
+        replaced: name -> a description that replaces the operator's own.
 
-    Raises `UnknownOption` when a description is of no operator here.
+    Raises `UnknownOption` if a description is for an operator that is not usable.
     """
 
     operators: tuple[Operator, ...] = tuple([OPERATORS[name] for name in STANDARD])
@@ -55,12 +55,12 @@ class Offer:
 
     @cached_property
     def others(self) -> tuple[str, ...]:
-        """The names of those that are not standard."""
+        """The names of the operators that are not standard."""
         return tuple([name for name in self.names if name not in STANDARD])
 
     @cached_property
     def descriptions(self) -> Mapping[str, str]:
-        """Name -> the description of the operator for the policy."""
+        """Name -> the description of the operator."""
         return {operator.name: self.replaced.get(operator.name, operator.summary) for operator in self.operators}
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Operators that prepare what comes after them."""
+"""The standard planners."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Plan(Planner):
 
 
 class Decompose(Planner):
-    """Makes sub-problems."""
+    """Splits the problem into sub-problems."""
 
     name = "Decompose"
     summary = "splits the problem into sub-problems; parallel branches right after it share them out"

@@ -1,7 +1,7 @@
-"""The operators that are registered, by name: the standard ones, and those of classes that were defined elsewhere.
+"""The registered operators by name: the standard ones, and those of classes defined elsewhere.
 
-Defining a class with a name registers it. An environment is given those to offer: by name, by class, or by
-`"module:Class"`, which imports the module. What a log names is never imported: there, only registered ones count.
+Defining a class with a name registers it. An environment receives the operators to offer by name, by class, or as
+`"module:Class"`, which imports the module. Names in logs are never imported; they must be registered already.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 _registered: dict[str, Operator] = {}
 
 OPERATORS: Mapping[str, Operator] = MappingProxyType(_registered)
-"""Every registered operator by its name."""
+"""All registered operators by name."""
 
 STANDARD = (
     "Plan", "Decompose", "Programmer", "Custom", "AnswerGenerate", "CustomCodeGenerate", "Test", "Review", "Verify",
     "Revise", "Format", "ScEnsemble", "MdEnsemble", "Aggregate",
 )  # fmt: skip
-"""The operators of this package, in the order in which they are shown: what an environment offers unless told."""
+"""The operators of this package in the order in which they are shown: the default of environments."""
 
 
 def register(name: str, operator: Operator) -> None:
-    """Register an operator; a class that is defined again takes the place of the old one.
+    """Register an operator; a class that is defined again replaces the old one.
 
-    Raises `BadSetting` when another class has this name, in whatever case.
+    Raises `BadSetting` if another class has this name, ignoring case.
     """
     for known, other in _registered.items():
         if known.lower() == name.lower() and path_of(other) != path_of(operator):
@@ -46,12 +46,12 @@ def path_of(operator: Operator) -> str:
 
 
 def logged_name(operator: Operator) -> str:
-    """Return what a log says of an operator: the name of a standard one, else `module:Class`."""
+    """Return the name of an operator in logs: the name of a standard one, else `module:Class`."""
     return operator.name if operator.name in STANDARD else path_of(operator)
 
 
 def registered(named: str) -> Operator | None:
-    """Return the operator of this name or this `module:Class`; None when none is registered. Imports nothing."""
+    """Return the registered operator with this name or `module:Class`, or None. Imports nothing."""
     if ":" not in named:
         return _registered.get(named)
     return next((one for one in _registered.values() if path_of(one) == named), None)
@@ -61,12 +61,12 @@ def operators_of(named: object) -> tuple[Operator, ...]:
     """Return the operators that a user names.
 
     Args:
-        named: a list of names, classes and texts `"module:Class"`. The modules of these are imported, which runs their
-            code; those in the current directory are found as well.
+        named: a list of names, classes and texts `"module:Class"`. Such modules are imported, which runs their code;
+            the current directory is searched as well.
 
     Raises:
         UnknownOption: there is no such operator, module or class.
-        BadSetting: it is no list, or an item is nothing of these, or one operator is named twice.
+        BadSetting: it is not a list, an item is invalid, or an operator occurs twice.
     """
     if not isinstance(named, list | tuple):
         raise BadSetting(f"operators must be a list of names or classes, got {shown(named)}")
@@ -92,10 +92,10 @@ def _operator(named: Any) -> Operator:
 
 
 class OperatorNames:
-    """The setting `operators` of a log: a list of names of registered operators, or of their `module:Class`."""
+    """The setting `operators` of a log: a list of names or `module:Class` of registered operators."""
 
     def check(self, name: str, value: object) -> None:
-        """Raise `BadSetting` unless `value` is such a list, and `UnknownOption` for a name that nothing has."""
+        """Raise `BadSetting` unless `value` is such a list, and `UnknownOption` for unknown names."""
         if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
             raise BadSetting(f"{name} must be a list of names, got {shown(value)}")
         for one in value:
@@ -105,5 +105,5 @@ class OperatorNames:
             if not colon:
                 raise UnknownOption.among(one, OPERATORS)
             if module in sys.modules:
-                raise BadSetting(f"{one:.80} is no operator")
+                raise BadSetting(f"{one:.80} is not an operator")
             raise BadSetting(f"{one:.80} is not imported because a log names it; if you trust it: --import {module}")

@@ -1,4 +1,4 @@
-"""What the replies of a model mean. Whatever cannot be read is a failure, never a pass and never an empty result."""
+"""Parses the replies of models. An invalid reply is a failure, never a pass or an empty result."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class OperatorFailed(Exception):
-    """An operator failed; the message says why, in our words.
+    """An operator failed; the message gives the reason in our words.
 
     Attributes:
-        status: of the result.
+        status: the status of the result.
     """
 
     def __init__(self, text: str, status: Literal["error", "timeout"] = "error") -> None:
@@ -33,7 +33,7 @@ _CHOICE = re.compile(rf"{_AROUND}choice{_AROUND}:{_AROUND}(\d{{1,6}}){_END}", re
 
 
 def without_thoughts(reply: str) -> str:
-    """Return what follows the block in which some models think, stripped. Raises `OperatorFailed` if nothing does."""
+    """Return the stripped text after a model's thoughts. Raises `OperatorFailed` if it is empty."""
     before, closed, after = reply.partition("</think>")
     if not closed and before.lstrip().startswith("<think>"):
         raise OperatorFailed("the reply is a thought without an end")
@@ -44,7 +44,7 @@ def without_thoughts(reply: str) -> str:
 
 
 def steps(reply: str) -> tuple[str, ...]:
-    """Return the entries of a numbered list, or of a list with bullets. Raises `OperatorFailed` when there are none."""
+    """Return the entries of a numbered or bulleted list. Raises `OperatorFailed` if there are none."""
     lines = reply.splitlines()
     for entry in (_NUMBERED, _BULLET):
         found: list[list[str]] = []
@@ -60,9 +60,9 @@ def steps(reply: str) -> tuple[str, ...]:
 
 
 def program(reply: str, function: str = "") -> str:
-    """Return the program in a reply: its last block of code, of those that define `function` if there are any.
+    """Return the program in a reply: the last code block that defines `function`, else the last code block.
 
-    Raises `OperatorFailed` when there is no code.
+    Raises `OperatorFailed` if there is no code.
     """
     blocks = [text for language, text in _FENCED.findall(reply) if language.lower() in ("", "py", "python", "python3")]
     defining = [text for text in blocks if function and re.search(rf"\bdef\s+{re.escape(function)}\b", text)]
@@ -75,7 +75,7 @@ def program(reply: str, function: str = "") -> str:
 
 
 def answer(reply: str) -> str:
-    """Return what the last answer tag holds. Raises `OperatorFailed` when there is none, or nothing in it."""
+    """Return the content of the last answer tag. Raises `OperatorFailed` if there is none, or it is empty."""
     found = _ANSWER.findall(reply)
     if not found or not found[-1].strip():
         raise OperatorFailed("the reply holds no <answer>")
@@ -84,21 +84,21 @@ def answer(reply: str) -> str:
 
 
 def verdict(reply: str) -> tuple[bool, str]:
-    """Return whether the reply says pass, and the rest of it. Raises `OperatorFailed` when it says neither, or both."""
-    said, rest = _said(reply, _VERDICT, str.lower, "verdict")
+    """Return whether the verdict is a pass, and the other lines. Raises `OperatorFailed` if it is unclear."""
+    said, rest = _agreed(reply, _VERDICT, str.lower, "verdict")
     return said == "pass", rest
 
 
 def choice(reply: str, count: int) -> int:
-    """Return the index of the candidate that the reply chooses. Raises `OperatorFailed` when it chooses none."""
-    number, _ = _said(reply, _CHOICE, int, "choice")
+    """Return the index of the chosen candidate. Raises `OperatorFailed` if there is no valid choice."""
+    number, _ = _agreed(reply, _CHOICE, int, "choice")
     if not 1 <= number <= count:
         raise OperatorFailed(f"the reply chooses number {number} of {count} candidates")
     return number - 1
 
 
-def _said(reply: str, form: re.Pattern[str], read: Callable[[str], T], what: str) -> tuple[T, str]:
-    """Return what the lines of this form say, if they agree, and the other lines."""
+def _agreed(reply: str, form: re.Pattern[str], read: Callable[[str], T], what: str) -> tuple[T, str]:
+    """Return the value of the lines that match `form`, if they agree, and the other lines."""
     found: dict[T, None] = {}
     others = []
     for line in reply.splitlines():

@@ -1,4 +1,4 @@
-"""Operators that make another solution out of the present one."""
+"""The standard revisers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ from collections.abc import Mapping
 from agentgym_flow.envs.canvas.operators import replies
 from agentgym_flow.envs.canvas.operators.base import Reviser
 from agentgym_flow.envs.canvas.operators.calls import Input, Value
-from agentgym_flow.envs.canvas.operators.model import (
-    PROGRAM_FORM,
-    Model,
-    solutions,
-    written,
-)
-from agentgym_flow.envs.canvas.operators.odds import Mistake, ReviserOdds
+from agentgym_flow.envs.canvas.operators.model import PROGRAM_FORM, Model, solutions, written
+from agentgym_flow.envs.canvas.operators.odds import ReviserOdds, chances
 
 
 class Revise(Reviser):
-    """Takes out what the last checker found."""
+    """Corrects what the last checker found."""
 
     name = "Revise"
     summary = "rewrites the solution with the notes of the last checker"
@@ -25,22 +20,14 @@ class Revise(Reviser):
     form = "Give the whole new solution, without a word on what you changed."
     meets = frozenset({"solver"})
     odds = ReviserOdds(
-        {
-            Mistake.SLIP: 0.95,
-            Mistake.NUANCE: 0.60,
-            Mistake.TRAP: 0.95,
-            Mistake.OMISSION: 0.35,
-            Mistake.PART: 0.10,
-            Mistake.WOBBLE: 0.30,
-            Mistake.EDGE: 0.95,
-            Mistake.CORNER: 0.95,
-            Mistake.HOP: 0.35,
-            Mistake.DISTRACTION: 0.95,
-        }
-    )
+        chances(
+            slip=0.95, nuance=0.6, trap=0.95, omission=0.35, part=0.1, wobble=0.3, edge=0.95, corner=0.95, hop=0.35,
+            distraction=0.95,
+        ),
+    )  # fmt: skip
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
-        """Return the new solution: a program where the present one is one, run again if that was run."""
+        """Return the new solution. A program stays a program, and runs again if the old one was run."""
         (solution, *others) = solutions(inputs["solution"])
         if others or not solution.code:
             return Value(text=model.ask())
@@ -51,7 +38,7 @@ class Revise(Reviser):
 
 
 class Format(Reviser):
-    """Gives the answer alone."""
+    """Reduces the solution to its answer."""
 
     name = "Format"
     inputs = ("problem", "solution")
@@ -62,7 +49,7 @@ class Format(Reviser):
     odds = ReviserOdds(None)
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
-        """Return the answer; of a program without an output, the program."""
+        """Return the answer, or the program if the solution is one without output."""
         (solution, *others) = solutions(inputs["solution"])
         if others or not solution.code or solution.text:
             return Value(text=model.ask())

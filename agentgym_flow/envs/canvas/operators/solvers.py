@@ -1,4 +1,4 @@
-"""Operators that make a solution."""
+"""The standard solvers."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ from collections.abc import Mapping
 from agentgym_flow.envs.canvas.operators import replies
 from agentgym_flow.envs.canvas.operators.base import Solver
 from agentgym_flow.envs.canvas.operators.calls import Input, Value
-from agentgym_flow.envs.canvas.operators.model import (
-    PROGRAM_FORM,
-    Model,
-    written,
-)
-from agentgym_flow.envs.canvas.operators.odds import Mistake, SolverOdds
+from agentgym_flow.envs.canvas.operators.model import PROGRAM_FORM, Model, written
+from agentgym_flow.envs.canvas.operators.odds import SolverOdds, chances
 
 FUNCTION = "solve"
-"""The function that gives the answer where none is asked for by name."""
+"""The function that returns the answer if the problem does not name one."""
 
 _CODE_INPUTS = ("problem", "entry_point", "plan", "pieces", "previous")
 
 
 class Programmer(Solver):
-    """Writes a program and runs it; one that fails is given back to be repaired."""
+    """Writes a program and runs it; the model repairs programs that fail."""
 
     name = "Programmer"
     inputs = _CODE_INPUTS
@@ -34,24 +30,16 @@ class Programmer(Solver):
     form = PROGRAM_FORM
     meets = frozenset({"solver", "code"})
     odds = SolverOdds(
-        {
-            Mistake.SLIP: 0.00,
-            Mistake.NUANCE: 0.90,
-            Mistake.TRAP: 0.85,
-            Mistake.OMISSION: 0.80,
-            Mistake.PART: 0.90,
-            Mistake.WOBBLE: 0.53,
-            Mistake.EDGE: 0.65,
-            Mistake.CORNER: 0.85,
-            Mistake.HOP: 0.95,
-            Mistake.DISTRACTION: 0.95,
-        },
+        chances(
+            slip=0.0, nuance=0.9, trap=0.85, omission=0.8, part=0.9, wobble=0.53, edge=0.65, corner=0.85, hop=0.95,
+            distraction=0.95,
+        ),
         beyond=frozenset({"qa"}),
         program="run",
-    )
+    )  # fmt: skip
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
-        """Return a program that runs, with its result where no function is asked for by name."""
+        """Return a working program, with its result if the problem does not name a function."""
         asked_for = str(inputs["entry_point"])
         form = f"{PROGRAM_FORM} It defines {FUNCTION}(), which takes nothing and returns the answer."
         conversation = model.messages(form="" if asked_for else form)
@@ -65,20 +53,12 @@ class Custom(Solver):
     summary = "reasons in words and answers"
     instruction = "Solve the problem with what is known so far. Reason briefly, and end with the answer."
     odds = SolverOdds(
-        {
-            Mistake.SLIP: 0.65,
-            Mistake.NUANCE: 0.06,
-            Mistake.TRAP: 0.85,
-            Mistake.OMISSION: 0.80,
-            Mistake.PART: 0.90,
-            Mistake.WOBBLE: 0.53,
-            Mistake.EDGE: 0.85,
-            Mistake.CORNER: 0.85,
-            Mistake.HOP: 0.70,
-            Mistake.DISTRACTION: 0.75,
-        },
+        chances(
+            slip=0.65, nuance=0.06, trap=0.85, omission=0.8, part=0.9, wobble=0.53, edge=0.85, corner=0.85, hop=0.7,
+            distraction=0.75,
+        ),
         wordy=True,
-    )
+    )  # fmt: skip
 
 
 class AnswerGenerate(Solver):
@@ -89,28 +69,20 @@ class AnswerGenerate(Solver):
     instruction = "Think step by step about the problem, then give the final answer alone."
     form = "Think first, then give the final answer alone between <answer> and </answer>."
     odds = SolverOdds(
-        {
-            Mistake.SLIP: 0.55,
-            Mistake.NUANCE: 0.90,
-            Mistake.TRAP: 0.85,
-            Mistake.OMISSION: 0.80,
-            Mistake.PART: 0.90,
-            Mistake.WOBBLE: 0.53,
-            Mistake.EDGE: 0.90,
-            Mistake.CORNER: 0.90,
-            Mistake.HOP: 0.10,
-            Mistake.DISTRACTION: 0.75,
-        },
+        chances(
+            slip=0.55, nuance=0.9, trap=0.85, omission=0.8, part=0.9, wobble=0.53, edge=0.9, corner=0.9, hop=0.1,
+            distraction=0.75,
+        ),
         beyond=frozenset({"code"}),
-    )
+    )  # fmt: skip
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
-        """Return what stands in the answer tag of the reply."""
+        """Return the content of the reply's answer tag."""
         return Value(text=replies.answer(model.ask()))
 
 
 class CustomCodeGenerate(Solver):
-    """Writes a program and does not run it. The published rules of `finish` do not count it as a solver."""
+    """Writes a program without running it. The published rules of `finish` do not count it as a solver."""
 
     name = "CustomCodeGenerate"
     inputs = _CODE_INPUTS
@@ -120,21 +92,13 @@ class CustomCodeGenerate(Solver):
     form = PROGRAM_FORM
     meets = frozenset()
     odds = SolverOdds(
-        {
-            Mistake.SLIP: 0.00,
-            Mistake.NUANCE: 0.85,
-            Mistake.TRAP: 0.85,
-            Mistake.OMISSION: 0.80,
-            Mistake.PART: 0.90,
-            Mistake.WOBBLE: 0.53,
-            Mistake.EDGE: 0.65,
-            Mistake.CORNER: 0.85,
-            Mistake.HOP: 0.95,
-            Mistake.DISTRACTION: 0.95,
-        },
+        chances(
+            slip=0.0, nuance=0.85, trap=0.85, omission=0.8, part=0.9, wobble=0.53, edge=0.65, corner=0.85, hop=0.95,
+            distraction=0.95,
+        ),
         beyond=frozenset({"arithmetic", "qa"}),
         program="written",
-    )
+    )  # fmt: skip
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
         """Return the program of the reply."""

@@ -1,1 +1,1 @@
-"""What an answer is worth: mathematics, questions and code, each in one place, from the text of a workflow's result."""
+"""Scorers of results: mathematics, questions and code."""

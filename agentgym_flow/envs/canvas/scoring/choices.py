@@ -1,8 +1,8 @@
-"""Multiple choice: the options that a text lists, and whether an answer is the right one.
+"""Multiple choice: finds the options in a text, and scores answers.
 
-A text is a multiple choice when it lists at least three options under the letters from A on, in one style, each with a
-text of its own that asks nothing. A lone letter is no option: neither `choose five of the 5e eggs` nor `f(a)` nor
-`in parts (a), (b) and (c)` makes one.
+A text is a multiple choice if it lists at least three options under the letters from A on, in one style, each with a
+text that is not a question. A lone letter is not an option: `choose five of the 5e eggs`, `f(a)` and
+`in parts (a), (b) and (c)` contain none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from agentgym_flow.envs.canvas.scoring.extract import stated_answer
 
 LETTERS = "ABCDEFGH"
 FEWEST = 3
-"""The fewest options that make a multiple choice."""
+"""The minimum number of options."""
 _LONGEST = 300
 
 _STYLES = (
@@ -30,7 +30,7 @@ _ASKING = re.compile(r"\?|\b(?:find|compute|determine|prove|show that|how many|w
 
 
 def options_in(text: str) -> tuple[str, ...]:
-    """Return the options that a text lists, in the order of their letters; none when it is no multiple choice."""
+    """Return the options in a text, in the order of their letters; empty if it is not a multiple choice."""
     for style in _STYLES:
         labels = list(style.finditer(text))
         for first in range(len(labels)):
@@ -58,9 +58,9 @@ def _listed(text: str, labels: list[re.Match[str]]) -> tuple[str, ...]:
 
 
 def right_choice(text: str, options: tuple[str, ...], letter: str) -> bool:
-    """Return whether a text answers with `letter`, or, without a letter, with what its option says.
+    """Return whether a text answers with `letter`, or without a letter with the content of the option.
 
-    Raises `MissingExtra` as `mathematics.equal` does, when the text gives no letter.
+    Raises `MissingExtra` as `mathematics.equal` does, if the text contains no letter.
     """
     for said in (stated_answer(text).text, text.strip()):
         found = _ANSWERED.fullmatch(said)

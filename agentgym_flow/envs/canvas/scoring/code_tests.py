@@ -1,9 +1,9 @@
-"""What the tests of a program may take from it.
+"""Decides which names tests take from the program under test.
 
-A program that supplied whatever its tests read could supply a helper that says yes. So helpers, imports and constants
-come from the problem and its reference solution. Of the program come the function that is asked for, and what the
-solution defines, too, where tests make arguments with it: MBPP 601 hands over objects of a class `Pair`, which each
-program writes for itself.
+If a program could supply every name that its tests read, it could supply a helper that always succeeds. So helpers,
+imports and constants come from the problem and its reference solution. From the program come only the function to
+write, and names that the solution also defines and tests use for arguments: MBPP 601 passes objects of a class `Pair`,
+which every program defines itself.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _LINE_END = re.compile(r"\r\n?|\n")
 
 
 def definition(program: str, name: str) -> re.Match[str] | None:
-    """Return where a line of a program begins the definition of the function `name` at its outermost level."""
+    """Return the match of the first top-level definition of the function `name`, or None."""
     return re.search(rf"^(?:async\s+)?def\s+{re.escape(name)}\s*\(", program, re.MULTILINE) if name else None
 
 
 def before(prefix: str, name: str) -> str | None:
-    """Return what stands above the function `name` in the beginning of a program, or None without such a function.
+    """Return the part of `prefix` above the function `name`, or None if there is no such function.
 
-    Decorators belong to the function; without them a complete one can take its place.
+    Decorators belong to the function, because a complete function replaces it.
     """
-    for source in (prefix, f"{prefix.rstrip()}\n    pass\n"):  # a beginning may end with the line of the `def`
+    for source in (prefix, f"{prefix.rstrip()}\n    pass\n"):  # the prefix may end with the line of the `def`
         tree = _parsed(source)
         for last, one in pairwise((None, *tree.body)) if tree else ():
             if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.name == name:
-                # `@(` may stand on a line of its own, so that a decorator is known to begin after the statement before.
+                # `@(` may be on its own line, so a decorator begins after the previous statement.
                 line = (last.end_lineno or 0 if last else 0) if one.decorator_list else one.lineno - 1
                 starts = [0, *(end.end() for end in _LINE_END.finditer(prefix))]
                 return prefix[: starts[line]]
@@ -44,13 +44,13 @@ def before(prefix: str, name: str) -> str | None:
 def code_tests(
     checks: tuple[str, ...], entry_point: str, *, setup: str = "", prefix: str = "", solution: str = ""
 ) -> CodeTests:
-    """Return tests that take from a program what they may, and the rest from the problem.
+    """Return tests that take only permitted names from a program, and the others from the problem.
 
     Args:
-        checks: pieces of Python.
+        checks: snippets of Python.
         entry_point: the function to write.
-        setup: Python that the set runs before them.
-        prefix: the beginning of the program that is wanted, if the problem gives it.
+        setup: Python that runs before the checks.
+        prefix: the beginning of the program, if the problem gives it.
         solution: the reference solution.
     """
     given = "\n\n".join(part for part in ((before(prefix, entry_point) or "").strip(), setup) if part)
@@ -66,7 +66,7 @@ def _free(source: str) -> set[str]:
     try:
         return free_names(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()  # such tests cannot be run
+        return set()  # such tests cannot run
 
 
 def _parsed(source: str) -> ast.Module | None:
@@ -77,7 +77,7 @@ def _parsed(source: str) -> ast.Module | None:
 
 
 def _top_level(solution: str, names: set[str]) -> tuple[list[str], set[str]]:
-    """Return the imports and constants of a program that give `names`, and those of `names` that it makes itself.
+    """Return the imports and constants of a program that bind `names`, and those of `names` that it defines otherwise.
 
     A constant is a literal that is assigned once.
     """

@@ -1,4 +1,4 @@
-"""The correctness of a workflow's result, in [0, 1]: one function for all problems."""
+"""The correctness of results, in [0, 1]: one function for all problems."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from agentgym_flow.envs.canvas.scoring.questions import score_question
 from agentgym_flow.errors import BadSetting
 
 GENERATED = "arithmetic"
-"""The source of the generated word problems: their answers are plain numbers, and need no extra."""
+"""The source of generated word problems, whose answers are plain numbers and need no extra package."""
 
 
 @dataclass(frozen=True, slots=True)
 class Correctness:
-    """What an answer is worth.
+    """The correctness of an answer.
 
     Attributes:
-        score: in [0, 1]. Mathematics, a choice and code: 0 or 1. A question: F1.
-        exact: 1.0 when it is right without reserve, else 0.0: exact match of a question, and the score of all others.
+        score: in [0, 1]; 0 or 1 for mathematics, multiple choice and code, the F1 for questions.
+        exact: the exact match for questions, 0 or 1; otherwise the score.
     """
 
     score: float
@@ -30,16 +30,16 @@ class Correctness:
 
 
 def correctness(problem: Problem, text: str, run_tests: RunTests | None = None, *, compat: bool = False) -> Correctness:
-    """Return what a text is worth as the answer to a problem.
+    """Return the correctness of a text as the answer to a problem.
 
     Args:
-        problem: what was asked.
-        text: the result of a workflow; any string, of any length. It never raises.
-        run_tests: runs a program against tests; needed for code.
-        compat: as published, for comparisons: see `questions.score_question`.
+        problem: the problem.
+        text: the result of a workflow; any string of any length.
+        run_tests: runs a program against tests; required for code.
+        compat: score as published, for comparisons; see `questions.score_question`.
 
     Raises:
-        BadSetting: a problem with tests, and nothing to run them.
+        BadSetting: the problem has tests but `run_tests` is None.
         MissingExtra: Math-Verify is needed (see `scorer_of`) and not installed.
     """
     if problem.kind == "qa":
@@ -59,10 +59,10 @@ def correctness(problem: Problem, text: str, run_tests: RunTests | None = None, 
 
 
 def scorer_of(problem: Problem) -> str:
-    """Return what `correctness` decides by, with its version where that is a package of its own.
+    """Return the name of the scorer that `correctness` uses.
 
-    `"f1"` (questions), `"tests"` (programs), `"choice"`, `"number"` (generated word problems), or for all other
-    mathematics `"math-verify 0.9.0"`.
+    It is `"f1"` for questions, `"tests"` for programs, `"choice"`, `"number"` for generated word problems, or for other
+    mathematics the package with its version, `"math-verify 0.9.0"`.
     """
     if problem.kind == "qa":
         return "f1"

@@ -1,6 +1,6 @@
-r"""Where a text states its answer: in an answer tag, a box, after `####`, or after a phrase that announces it.
+r"""Finds the answer in a text: in an answer tag, after `####`, in a box, or after a phrase that announces it.
 
-In this order, and within each the last one that is complete, because a text ends with what it concludes.
+The first of these that occurs counts, and the last complete occurrence of it, because conclusions come last.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from agentgym_flow.envs.answers import last_answer
 
 MAX_TEXT = 20_000
-"""Of a longer text only the end is read, so many characters of it."""
+"""The number of characters that are read, from the end of a text."""
 
 _BOXES = ("\\boxed", "\\fbox")
 _LONGEST_BOX = 600
@@ -22,14 +22,14 @@ _QUOTES = "*_`\"' \t\r\n"
 
 
 class StatedAnswer(NamedTuple):
-    """An answer, and whether the text announces it; otherwise it is the whole text."""
+    """An answer, and whether the text announces it. If not, the answer is the whole text."""
 
     text: str
     announced: bool
 
 
 def stated_answer(text: str) -> StatedAnswer:
-    """Return the answer that a text states; the text itself when nothing announces one."""
+    """Return the announced answer of a text, or the text itself."""
     text = text[-MAX_TEXT:]
     marked = marked_answer(text)
     text = text if marked is None else marked
@@ -49,7 +49,7 @@ def stated_answer(text: str) -> StatedAnswer:
 
 
 def marked_answer(text: str) -> str | None:
-    """Return what stands in the last `<answer>` block of a text, or without one after its last `####`, or None."""
+    """Return the content of the last `<answer>` block of a text, else the text after its last `####`, or None."""
     tagged = last_answer(text)
     if tagged is not None:
         return tagged
@@ -58,7 +58,7 @@ def marked_answer(text: str) -> str | None:
 
 
 def last_box(text: str) -> str | None:
-    r"""Return what is in the last complete `\boxed{...}` or `\fbox{...}` of a text, or None; `\boxed 5` counts."""
+    r"""Return the content of the last complete `\boxed{...}`, `\fbox{...}` or `\boxed 5` of a text, or None."""
     end = len(text)
     for _ in range(_MOST_BOXES):
         start, name = max((text.rfind(name, 0, end), name) for name in _BOXES)

@@ -1,8 +1,8 @@
-"""Whether a text answers a mathematical problem, by Math-Verify, in a process with limits.
+"""Compares mathematical answers with Math-Verify, in a process with limits.
 
-SymPy, on which it builds, can take hours or gigabytes for a short formula, and nothing stops it within a process; a
-signal would only work in the main thread. So one process works for all threads, is started at the first comparison,
-and ends with this one.
+Math-Verify uses SymPy, which can take hours or gigabytes for a short formula and cannot be interrupted within a process
+(signals only work in the main thread). So a separate process serves all threads. It starts at the first comparison and
+ends with this process.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from agentgym_flow.envs.canvas.scoring.extract import MAX_TEXT, marked_answer
 from agentgym_flow.errors import MissingExtra
 
 CPU_SECONDS = 5.0
-"""How much time of the processor a comparison may take; usual answers take hundredths of it."""
-_WALL_SECONDS = 120.0  # for a process that is stopped, or a machine under great load
+"""The CPU time limit of a comparison; usual answers take hundredths of it."""
+_WALL_SECONDS = 120.0  # for a stopped process, or a machine under heavy load
 
 _WORKER = Path(__file__).with_name("mathematics_worker.py")
 _lock = threading.Lock()
 _process: subprocess.Popen[str] | None = None
-_of_parents: list[subprocess.Popen[str]] = []  # kept, because they are not this process's to wait for
+_of_parents: list[subprocess.Popen[str]] = []  # kept, because only the parent may wait for them
 
 
 @lru_cache(maxsize=1)
@@ -39,7 +39,7 @@ def _installed() -> bool:
 
 
 def check_installed() -> None:
-    """Raise `MissingExtra` when Math-Verify is not installed, or the system cannot limit the process it runs in."""
+    """Raise `MissingExtra` if Math-Verify is not installed, or the system cannot limit processes."""
     if sys.platform == "win32":
         raise MissingExtra("Math-Verify runs within limits that Windows does not have: use Linux, macOS or WSL")
     if not _installed():
@@ -48,7 +48,7 @@ def check_installed() -> None:
 
 @lru_cache(maxsize=1)
 def scorer() -> str:
-    """Return the name and the version of what compares: `math-verify 0.9.0`. Raises `MissingExtra`."""
+    """Return the name and version of the package: `math-verify 0.9.0`. Raises `MissingExtra`."""
     check_installed()
     return f"math-verify {version('math-verify')}"
 
@@ -56,12 +56,12 @@ def scorer() -> str:
 def equal(text: str, gold: str) -> bool:
     """Return whether a text answers with `gold`.
 
-    The answer is looked for in the last `<answer>` block of the text, or after its last `####`, or in all of it: there
-    Math-Verify looks for a box, *the answer is* and the last formula or number, with the settings of its own tasks
-    (GSM8K, MATH, AIME). What it finds must be equal to `gold` within six decimals, or as a formula. An answer that is
-    `gold` to the letter is always right, one that takes longer than `CPU_SECONDS` never.
+    Math-Verify searches the last `<answer>` block of the text, or the text after its last `####`, or all of it for a
+    box, *the answer is* and the last formula or number, with the settings of its own tasks (GSM8K, MATH, AIME). The
+    result must equal `gold` within six decimals, or as a formula. An answer identical to `gold` is always right; one
+    that takes longer than `CPU_SECONDS` is wrong.
 
-    Raises `MissingExtra` when Math-Verify is not installed.
+    Raises `MissingExtra` if Math-Verify is not installed.
     """
     check_installed()
     text = text[-MAX_TEXT:]
@@ -79,7 +79,7 @@ def _equal(question: str) -> bool:
 
 
 def _answer(question: str) -> str:
-    """Return the line that the process answers; empty when it ended over the question."""
+    """Return the line that the process answers; empty if the process ended."""
     process = _running()
     assert process.stdin is not None
     assert process.stdout is not None
@@ -98,7 +98,7 @@ def _answer(question: str) -> str:
 
 def _running() -> subprocess.Popen[str]:
     global _process
-    if _process is not None and _process.poll() is not None:  # someone ended it
+    if _process is not None and _process.poll() is not None:  # it was killed
         _stop(_process)
     if _process is None:
         _process = subprocess.Popen(
@@ -113,20 +113,20 @@ def _running() -> subprocess.Popen[str]:
 
 @atexit.register
 def close() -> None:
-    """End the process, if there is one; the next comparison starts another."""
+    """End the process, if there is one. The next comparison starts a new one."""
     if _process is not None:
         _stop(_process)
 
 
 def _start_anew() -> None:
-    """In a forked process: leave the parent's process alone, and the lock that another thread may hold."""
+    """After a fork, forget the process of the parent, and the lock that another thread may hold."""
     global _process, _lock
     if _process is not None:
         _of_parents.append(_process)
     _process, _lock = None, threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):  # there is no fork elsewhere
+if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_start_anew)
 
 
@@ -134,5 +134,5 @@ def _stop(process: subprocess.Popen[str]) -> None:
     global _process
     _process = None
     process.kill()
-    with suppress(OSError), process:  # closes the pipes, a question perhaps still in one, and waits
+    with suppress(OSError), process:  # closes the pipes, which may contain a question, and waits
         pass

@@ -1,9 +1,10 @@
-"""The process that compares answers with Math-Verify; started by `mathematics`, one for many comparisons.
+"""The process that compares answers with Math-Verify; `mathematics` starts one for many comparisons.
 
-It imports nothing of this package, so that it can be started as a file. A line in is a JSON list of an answer and the
-right one; a line out is `true` or `false`. Its memory is bounded, it can neither write files nor start processes, and
-an answer that takes too much time of the processor ends it: its timer has no handler, because Python would not run one
-while a long number is being computed. Math-Verify's own time limits are off; they need the main thread of the caller.
+It imports nothing from this package, so it can be started as a file. An input line is a JSON list of an answer and the
+right one; an output line is `true` or `false`. Its memory is bounded, and it can neither write files nor start
+processes. An answer that takes too much CPU time ends the process: the timer has no handler, because Python would not
+run one during the computation of a long number. Math-Verify's own time limits are off, because they need the main
+thread of the caller.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import signal
 import sys
 from typing import Any
 
-if sys.platform != "win32":  # there this module can be imported and does nothing
+if sys.platform != "win32":  # on Windows this module can be imported but not used
     import resource
 
 math_verify: Any = importlib.import_module("math_verify")
@@ -34,7 +35,7 @@ _ESCAPED_MONEY = re.compile(r"\\\$(?=\s*\d)")
 
 
 def equal(text: str, gold: str) -> bool:
-    """Return whether the answer that Math-Verify finds in `text` equals `gold`, with the defaults of its own tasks."""
+    """Return whether the answer that Math-Verify finds in `text` equals `gold`, with its default settings."""
     wanted = _parsed(f"\\boxed{{{gold}}}")
     return any(math_verify.verify(wanted, _parsed(reading), timeout_seconds=None) for reading in _readings(text))
 
@@ -45,9 +46,9 @@ def _parsed(text: str) -> list[Any]:
 
 
 def _readings(text: str) -> list[str]:
-    """Return a formula without words as one in a box, since only LaTeX is looked for; everything else unchanged.
+    """Return the readings of a text: a formula without words is put into a box, because only LaTeX is searched.
 
-    `49 or 48` in words, or `49 (or 48)`, becomes what Math-Verify takes it for in LaTeX, two answers.
+    `49 or 48` in words, or `49 (or 48)`, becomes LaTeX that Math-Verify reads as two answers.
     """
     text = _ESCAPED_MONEY.sub("", text).strip()
     formal = _CHOICE.sub(r"\1 or \3", text)
@@ -62,10 +63,10 @@ def _readings(text: str) -> list[str]:
 
 
 def main() -> None:
-    """Compare until the input ends."""
+    """Compare answers until the input ends."""
     logging.disable(logging.CRITICAL)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    equal("$x^2 + 1$", "x^2 + 1")  # so that modules that are imported late are there
+    equal("$x^2 + 1$", "x^2 + 1")  # imports modules that are loaded lazily
     for limit in (resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC):
         resource.setrlimit(limit, (0, 0))
     seconds = float(sys.argv[1])
@@ -73,7 +74,7 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
             found = equal(*json.loads(line))
-        except Exception:  # whatever an answer leads the libraries to, it is not right
+        except Exception:  # an answer on which the libraries fail is wrong
             found = False
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.write(json.dumps(found) + "\n")

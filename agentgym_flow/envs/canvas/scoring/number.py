@@ -1,4 +1,4 @@
-"""Whether a text states a number: exact, without a parser, for tasks whose answers are plain numbers."""
+"""Compares plain numbers in texts, exactly and without a parser of formulas."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _ALTERNATIVE = re.compile(
 
 
 def same_number(text: str, gold: str) -> bool:
-    """Return whether `text` states the number `gold`, digit for digit: `12.0` is 12, `12.0005` is not.
+    """Return whether `text` states exactly the number `gold`: `12.0` equals 12, `12.0005` does not.
 
-    Of a text that announces its answer the first number counts, of another the last. Answers that leave a choice
-    (`49 or 48`), percentages (`48%`), multiples (`48 thousand`, `48e3`) and calculations without a result (`48 + 1`,
-    `10-48`, `7^48`) are no numbers, and equal none.
+    In a text that announces its answer the first number counts, otherwise the last. Alternatives (`49 or 48`),
+    percentages (`48%`), multiples (`48 thousand`, `48e3`) and calculations without a result (`48 + 1`, `10-48`, `7^48`)
+    equal no number.
 
     Args:
         text: any string.
-        gold: a number; a text without one is equal to nothing.
+        gold: a number. Nothing equals a text without a number.
     """
     wanted = stated_number(gold)
     return wanted is not None and stated_number(text) == wanted
@@ -64,7 +64,7 @@ def stated_number(text: str) -> Fraction | None:
 
 
 def _in_calculation(number: re.Match[str], text: str) -> bool:
-    """Return whether a number of a text is a part of another: of a power, a sum, a multiple."""
+    """Return whether a number in a text is part of a calculation, such as a power, a sum or a multiple."""
     start = number.start("number")
     before = text[max(start - _LONGEST_BETWEEN, 0) : start]
     return _BEFORE.search(before) is not None or _AFTER.match(text, number.end()) is not None

@@ -1,4 +1,4 @@
-"""A problem of a published set, whatever the set: what is asked, what is right, and what may be shown of it."""
+"""The common form of problems of all sets: the question, the right answers, and what may be shown."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ Kind = Literal["math", "qa", "code"]
 
 
 class ContextPassage(NamedTuple):
-    """A text that comes with a question; the title may be empty."""
+    """A text for a question; the title may be empty."""
 
     title: str
     text: str
 
 
 class StdioCase(NamedTuple):
-    """What a program reads from its standard input, and what it must write to its standard output."""
+    """The standard input of a program, and its expected standard output."""
 
     stdin: str
     stdout: str
@@ -24,17 +24,17 @@ class StdioCase(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CodeTests:
-    """Tests of a program, of one of three shapes; false when there are none.
+    """Tests of a program in one of three forms; false if there are none.
 
     Attributes:
-        setup: Python that runs before the checks, and after the program where they are not kept apart, so that it wins
-            over what the program defines: imports, and helpers that the problem gives.
-        checks: pieces of Python, each run after the program; one that raises has failed.
-        names: what the checks take from the program: the function to write, and of others that its reference solution
-            defines, too, what makes its arguments. Everything else that they read is theirs.
-        cases: for a whole program: its input and output. See `scoring.programs.same_output`.
-        harness: Python that defines `test_execution(code)`, and `test_string(code)` perhaps, which take the program as
-            text (DS-1000).
+        setup: Python that runs before the checks (imports, helpers of the problem). If checks run in the namespace of
+            the program, it runs after the program, so that it overrides definitions of the program.
+        checks: snippets of Python that run after the program; one that raises has failed.
+        names: the names that checks take from the program: the function to write, and names for its arguments that the
+            reference solution also defines. Checks define all other names themselves.
+        cases: the inputs and outputs of a whole program, see `scoring.programs.same_output`.
+        harness: Python that defines `test_execution(code)` and possibly `test_string(code)`, which receive the program
+            as text (DS-1000).
     """
 
     setup: str = ""
@@ -48,13 +48,13 @@ class CodeTests:
 
     @property
     def source(self) -> str:
-        """The setup and the checks as one text, for a runner that keeps them apart from the program."""
+        """The setup and the checks as one text, for a runner that separates them from the program."""
         return "\n\n".join(part for part in (self.setup, *self.checks) if part) + "\n"
 
     def script(self, program: str) -> str:
-        """Return Python that raises exactly when `program` fails a check or the harness; `cases` are not in it.
+        """Return Python that raises if and only if `program` fails a check or the harness; without `cases`.
 
-        It is the runner's part to tell this from a program that ends the process early, or writes a verdict itself.
+        The runner must detect programs that end the process early, or write a verdict themselves.
         """
         if self.harness:
             calls = ["test_execution(_program)"]
@@ -66,25 +66,25 @@ class CodeTests:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem, and all that scoring needs.
+    """A problem with everything that scoring needs.
 
-    `shown` is all that a policy or an operator may see of it; the other fields would give the answer away.
+    Policies and operators may only see `shown`, because the other fields reveal the answer.
 
     Attributes:
         id: unique within its source.
-        text: what is asked.
-        kind: decides how it is scored.
+        text: the question.
+        kind: the kind, which determines the scorer.
         source: the name of the set.
-        answers: the right ones; any of them will do. Empty for code, and for a question that has no answer.
+        answers: the right answers, one of which is enough. Empty for code, and for a question without answer.
         answerable: False for a question that its passage does not answer (SQuAD 2.0).
-        options: the texts of a multiple choice in the order of their letters; then the answers are letters.
-        passages: what comes with a question.
+        options: the options of a multiple choice in the order of their letters; the answers are then letters.
+        passages: the passages for a question.
         entry_point: the name of the function to write; empty for a whole program.
-        prefix: the beginning of the program that is wanted, down to the function's docstring (HumanEval); else empty.
-        public_tests: may be shown, and run by an operator.
-        hidden_tests: those that score, never shown. Some of them may be public as well.
+        prefix: the beginning of the program up to the function's docstring (HumanEval); else empty.
+        public_tests: tests that may be shown, and that operators may run.
+        hidden_tests: the tests for scoring, never shown. Some of them may also be public.
         solution: a worked solution, or a program that passes.
-        meta: what else the set says of it.
+        meta: further data of the set.
     """
 
     id: str
@@ -104,11 +104,11 @@ class Problem:
 
     @property
     def key(self) -> str:
-        """The source and the id: `gsm8k/17`."""
+        """The source and the id, such as `gsm8k/17`."""
         return f"{self.source}/{self.id}"
 
     def shown(self) -> str:
-        """Return the problem as text: its passages, what is asked, the options, and the tests that are public."""
+        """Return the problem as text: its passages, the question, the options, and the public tests."""
         parts = [f"[{passage.title}]\n{passage.text}" if passage.title else passage.text for passage in self.passages]
         parts.append(f"Question: {self.text}" if self.passages else self.text)
         if self.options:

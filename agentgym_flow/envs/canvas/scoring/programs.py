@@ -1,7 +1,4 @@
-"""Programs as answers: found in a text, completed, and scored by running the hidden tests, and by nothing else.
-
-What a text says of its tests proves nothing, and neither does code that merely compiles.
-"""
+"""Programs as answers: found in a text, completed, and scored only by running the hidden tests."""
 
 from __future__ import annotations
 
@@ -12,14 +9,14 @@ from agentgym_flow.envs.canvas.scoring.code_tests import before, definition
 from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem
 
 MAX_PROGRAM = 100_000
-"""A longer program is not run."""
+"""The maximum length of a program that is run."""
 
 RunTests = Callable[[str, CodeTests], bool]
-"""Runs a program against tests, safely; `True` only when all of them passed.
+"""Runs a program against tests safely; returns True only if all of them pass.
 
-Checks are run against the program in another process (`tests.source`, which takes `tests.names` from the program and
-nothing else), or after it where the program is known (`tests.script(program)`), a harness
-as `tests.script(program)`; for cases the program itself is run, once for each, and compared with `same_output`.
+Checks run in a different process than the program (`tests.source`, which takes only `tests.names` from it), or after it
+if the program is trusted (`tests.script(program)`). A harness runs as `tests.script(program)`. For cases, the program
+runs once for each, and its output is compared with `same_output`.
 """
 
 _FENCED = re.compile(r"^[ \t]*```[ \t]*(?P<language>\w*)[^\n]*\n(?P<code>.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
@@ -28,11 +25,11 @@ _PYTHON = ("python", "python3", "py")
 
 
 def program_in(text: str, entry_point: str = "") -> str:
-    """Return the program in a text: of its fenced blocks the last that defines `entry_point`, else the last.
+    """Return the program in a text: the last fenced block that defines `entry_point`, else the last block.
 
-    Blocks that say they are Python come before others. Without a block the text itself is the program.
+    Blocks that are marked as Python take precedence. Without a block, the text itself is the program.
     """
-    text = text[: text.rfind("```") + 3] if "```" in text else text  # every start looked at has an end
+    text = text[: text.rfind("```") + 3] if "```" in text else text  # every opening fence now has a closing one
     blocks = [(found["language"].lower(), found["code"]) for found in _FENCED.finditer(text)]
     blocks = [block for block in blocks if block[0] in _PYTHON] or blocks
     codes = [code for _, code in blocks]
@@ -41,16 +38,15 @@ def program_in(text: str, entry_point: str = "") -> str:
 
 
 def defines(program: str, name: str) -> bool:
-    """Return whether a line of a program begins the definition of the function `name` at its outermost level."""
+    """Return whether a program defines the function `name` at its top level."""
     return definition(program, name) is not None
 
 
 def completed(problem: Problem, program: str) -> str:
-    """Return a program that can stand alone and defines the function that is tested.
+    """Return a standalone program that defines the function under test.
 
-    Where the problem gives the beginning of a program (`Problem.prefix`), it may be answered with the whole function,
-    or with its body alone; both need the imports and helpers above it. A method of `class Solution` is as good as a
-    function (APPS).
+    If the problem gives the beginning of a program (`Problem.prefix`), the answer may be the whole function or only its
+    body; both need the imports and helpers above it. A method of `class Solution` also counts as a function (APPS).
     """
     if not defines(program, problem.entry_point):
         if problem.entry_point and _SOLUTION.search(program):
@@ -61,7 +57,7 @@ def completed(problem: Problem, program: str) -> str:
 
 
 def passes(problem: Problem, text: str, run_tests: RunTests) -> bool:
-    """Return whether the program in a text passes the hidden tests; False for a problem that has none (pass@1)."""
+    """Return whether the program in a text passes the hidden tests (pass@1); False if there are none."""
     if not problem.hidden_tests:
         return False
     program = completed(problem, program_in(text, problem.entry_point))
@@ -69,7 +65,7 @@ def passes(problem: Problem, text: str, run_tests: RunTests) -> bool:
 
 
 def same_output(produced: str, wanted: str) -> bool:
-    """Return whether two outputs have the same words in the same lines; blank lines do not count."""
+    """Return whether two outputs have the same words on the same lines, ignoring blank lines."""
     return _words(produced) == _words(wanted)
 
 

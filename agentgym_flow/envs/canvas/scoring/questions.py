@@ -1,4 +1,4 @@
-"""Answers to questions: exact match and the F1 of words, as SQuAD scores them, over any number of right answers."""
+"""Answers to questions: exact match and word F1 as in SQuAD, with any number of right answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from agentgym_flow.envs.answers import exact_match, last_answer, normalise, sub_exact_match, token_f1
 
 MAX_TEXT = 20_000
-"""A longer answer is no answer; it scores 0."""
+"""The maximum length of an answer; longer ones score 0."""
 
 UNANSWERABLE = frozenset(
     (
@@ -20,11 +20,11 @@ UNANSWERABLE = frozenset(
         "question cannot be answered",
     )
 )
-"""What says that a question has no answer, normalised."""
+"""Normalised texts which state that a question has no answer."""
 
 
 class QuestionScore(NamedTuple):
-    """Exact match and F1, each in [0, 1]; `credited` is what counts, and the F1 except where `compat` says more."""
+    """Exact match and F1, each in [0, 1]; `credited` is the score, the F1 unless `compat` raises it."""
 
     exact: float
     f1: float
@@ -32,13 +32,13 @@ class QuestionScore(NamedTuple):
 
 
 def score_question(text: str, answers: tuple[str, ...], *, compat: bool = False) -> QuestionScore:
-    """Return the score of an answer: of the last `<answer>` block where there is one, else of the whole text.
+    """Return the score of the last `<answer>` block of a text, else of the whole text.
 
     Args:
         text: a policy's text.
-        answers: the right ones, the best of which counts; none when the question has no answer.
-        compat: as published: an answer that has a right one within it, but an F1 below 0.5, counts 0.9. It pays for
-            long answers, and is meant for comparisons only.
+        answers: the right answers, the best of which counts; empty if the question has no answer.
+        compat: score as published: an answer that contains a right one but has an F1 below 0.5 scores 0.9. This rewards
+            long answers and is meant for comparisons only.
     """
     tagged = last_answer(text)
     answer = (text if tagged is None else tagged).strip()

@@ -1,4 +1,4 @@
-"""Running the tests of a program in the sandbox: what `correctness` needs for code."""
+"""Runs the tests of programs in the sandbox, for `correctness`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ NO_HARNESS = (
 
 
 def run_tests(program: str, tests: CodeTests) -> bool:
-    """Return whether `program` passes all of `tests`, by separate processes of the sandbox and its usual limits.
+    """Return whether `program` passes all of `tests`, in separate sandbox processes with the usual limits.
 
-    Raises `SandboxUnavailable` where the machine does not reach the level `strong`, `SandboxFailed` when the sandbox
-    itself broke, and `BadSetting` for tests with a harness: it runs in one process with the program, which could end it
-    as if all had passed, and needs NumPy, which the sandbox does not have.
+    Raises `SandboxUnavailable` if the machine does not support the level `strong`, `SandboxFailed` if the sandbox
+    itself failed, and `BadSetting` for tests with a harness: a harness shares a process with the program, which could
+    fake success, and needs NumPy, which the sandbox does not have.
     """
     if tests.harness:
         raise BadSetting(NO_HARNESS)

@@ -1,1 +1,1 @@
-"""What an episode is about: generated tasks with hidden mistakes, and the problems of published sets."""
+"""The tasks of episodes: generated tasks with known mistakes, and the problems of published sets."""

@@ -1,4 +1,4 @@
-"""What an episode is about: a problem, and how a result is scored; the same for simulated and published tasks."""
+"""The common interface of simulated and published tasks: a problem, and the score of a result."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
 
 
 class Assignment(Protocol):
-    """A problem with its score. `tasks.simulated.SimulatedTask` is one."""
+    """A problem with its scorer, such as `tasks.simulated.SimulatedTask`."""
 
     @property
     def problem(self) -> Problem:
-        """What is asked, and what is right."""
+        """The problem with its right answers."""
 
     @property
     def family(self) -> str:
@@ -25,19 +25,19 @@ class Assignment(Protocol):
 
     @property
     def kind(self) -> str:
-        """A finer division, for statistics."""
+        """A subdivision of the family, for statistics."""
 
     @property
     def scorer(self) -> str:
-        """What decides the score, see `scoring.correctness.scorer_of`."""
+        """The name of the scorer, see `scoring.correctness.scorer_of`."""
 
     def score(self, text: str, code: str) -> float:
-        """Return what a result is worth, in [0, 1]."""
+        """Return the score of a result, in [0, 1]."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedTask:
-    """A problem whose operators a real model plays. Programs are scored in the sandbox."""
+    """A problem for operators that use a real model. The sandbox scores programs."""
 
     problem: Problem
 
@@ -53,13 +53,13 @@ class PublishedTask:
 
     @property
     def scorer(self) -> str:
-        """What decides the score."""
+        """The name of the scorer."""
         return scorer_of(self.problem)
 
     def score(self, text: str, code: str) -> float:
-        """Return what a result is worth, in [0, 1]: a program for code, the text for all else.
+        """Return the score of a result, in [0, 1]: of the program for code, of the text otherwise.
 
-        Raises `SandboxUnavailable` or `SandboxFailed` where programs cannot be run.
+        Raises `SandboxUnavailable` or `SandboxFailed` if programs cannot run.
         """
         if self.problem.kind != "code":
             return correctness(self.problem, text).score
@@ -68,21 +68,21 @@ class PublishedTask:
         return correctness(self.problem, code or text, run_tests).score
 
 
-def asked(problem: Problem) -> calls.WorkflowProblem:
-    """Return what operators are shown of a problem; hidden tests and answers stay out."""
+def workflow_problem(problem: Problem) -> calls.WorkflowProblem:
+    """Return what operators see of a problem, without hidden tests and answers."""
     public = problem.public_tests
     tests = (public.setup, *public.checks) if public.setup and public.checks else public.checks
     return calls.WorkflowProblem(problem.key, problem.shown(), problem.entry_point, tests)
 
 
 def result_of(run: WorkflowRun) -> tuple[str, str]:
-    """Return the text and the program that a run came to; of several results that nothing gathered, all texts."""
+    """Return the text and the program of a run's result; of several uncombined results, only their texts."""
     value = run.value
     return (run.answer, "") if value is None else (value.text, value.code)
 
 
 def circumstances(problem: Problem, run: WorkflowRun | None) -> Circumstances:
-    """Return what finish rules and hints may look at."""
+    """Return the facts that finish rules and hints may use."""
     return Circumstances(
         code=problem.kind == "code", tests=bool(problem.public_tests.checks), result="" if run is None else run.answer
     )

@@ -1,4 +1,4 @@
-"""What is in a published set of problems, for a look before a policy is trained or measured on it."""
+"""Reports on a published set of problems, to inspect it before training or evaluation."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from agentgym_flow.envs.canvas.tasks.sets.load import LoadedSet, load_problems
 from agentgym_flow.errors import BadData, BadSetting
 
 MOST_NAMED = 5
-"""Of more problems that are odd only the first are named."""
+"""The maximum number of examples in a remark."""
 
 
 class CheckedFile(NamedTuple):
-    """What a file holds: its problems with the rows that cannot be read, and what is odd about the problems."""
+    """The problems of a file with its invalid rows, and the anomalies of the problems."""
 
     loaded: LoadedSet
     findings: Findings
 
 
 class SplitSummary(NamedTuple):
-    """What the environment plays of a split.
+    """The tasks of a split in the environment.
 
     Attributes:
-        tasks: how many tasks there are.
-        unusable: the key of each problem that the simulator cannot use -> why.
-        refused: why the split is not played at all; empty where it is, and where the set has no such split.
+        tasks: the number of tasks.
+        unusable: the key of each problem that the simulator cannot use -> the reason.
+        refused: the reason why the split cannot be played; empty if it can, or if the set has no such split.
     """
 
     tasks: int
@@ -41,13 +41,13 @@ class SplitSummary(NamedTuple):
 
 
 class CanvasSetReport(NamedTuple):
-    """What a set holds.
+    """The contents of a set.
 
     Attributes:
         dataset: the name of the set.
-        files: name of a file -> what was read from it, in the order `test`, `dev`, `train`.
-        overlaps: (one file, another file, what both have), where they have anything in common.
-        splits: split -> what the environment plays of it, without damaged rows.
+        files: name of a file -> its contents, in the order `test`, `dev`, `train`.
+        overlaps: the names of two files with their overlap, if it is not empty.
+        splits: split -> its tasks in the environment, without damaged rows.
     """
 
     dataset: str
@@ -59,11 +59,11 @@ class CanvasSetReport(NamedTuple):
 def check_set(data: str | os.PathLike[str] | DataSet, dataset: str | None = None) -> CanvasSetReport:
     """Read all problems of a published set: a folder, a file, or the name of registered data.
 
-    Rows that cannot be read are reported. `dataset` is the name of the set, where no name of a file says it.
+    Invalid rows are reported. `dataset` is the name of the set, if no file name contains it.
 
     Raises:
-        UnknownData: there is nothing of that name, or no such set.
-        BadData: a file holds no data, there is no file, or nothing says of which set they are.
+        UnknownData: there are no such data, or there is no such set.
+        BadData: a file contains no data, there is no file, or the set is unknown.
         MissingExtra: a Parquet file needs pyarrow.
     """
     found = registry.resolve(data)
@@ -93,7 +93,7 @@ def _played(found: DataSet, name: str) -> dict[str, SplitSummary]:
 
 
 def remarks(checked: CanvasSetReport) -> Iterator[str]:
-    """Yield what there is to say of a set, a line each: its files, what is odd about them, its splits."""
+    """Yield a report of a set, line by line: its files, their anomalies, its splits."""
     for name, (loaded, findings) in checked.files.items():
         yield f"{name}: {findings.problems:,} problems of {checked.dataset}, {findings.distinct:,} of them different"
         for what, odd in _oddities(loaded, findings):

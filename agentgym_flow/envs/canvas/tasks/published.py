@@ -1,10 +1,9 @@
-"""The tasks of the published sets: from files or through the Hub, by split and number.
+"""The tasks of published sets: from files or through the Hub, by split and number.
 
-A set is a folder with files whose names hold the words `train`, `dev` (or `valid`, `validation`, `val`, `eval`) and
-`test`, those that there are, or one file, which is `test` if neither its name nor its folder's has any of them;
-`published_splits` says which splits they make. The one file of MBPP, full or sanitised, is split as its authors do.
-Problems are the same when they ask the same in the same words, or nearly so (`sets.checks`): those that are tested on
-are never trained on.
+A set is a folder of files whose names contain the words `train`, `dev` (or `valid`, `validation`, `val`, `eval`) or
+`test`, or a single file, which is `test` if neither its name nor its folder's contains any of them. `published_splits`
+defines the resulting splits. The single file of MBPP, full or sanitised, is split as by its authors. Problems with
+equal or nearly equal texts (`sets.checks`) never occur in two splits.
 """
 
 from __future__ import annotations
@@ -35,36 +34,36 @@ from agentgym_flow.errors import BadData, BadSetting, UnknownData
 from agentgym_flow.seeding import stable_hash
 
 SIMULATED = ("gsm8k", "humaneval", "mbpp")
-"""The sets whose problems the simulator can make mistakes in: through worked solutions, or programs that pass."""
-
+"""The sets that the simulator can play, because they have worked solutions, or programs that pass."""
 
 BY_ID = "its one file is split by task_id, as its authors do"
-"""What to say of the splits of MBPP's own file."""
+"""The remark on the splits of MBPP's own file."""
 
 
 class PublishedTasks:
-    """The tasks of a split of a published set. Immutable, so that copies of an environment share it.
+    """The tasks of a split of a published set. Immutable, so copies of an environment share it.
 
     Args:
         data: a file or a folder, or the name of registered data; None: the set comes through the Hub.
         dataset: the name of the set, one of `sets.load.SETS`. None: taken from the names of the files, the registered
-            name, the name of the folder, or rows in FlowSteer's form.
+            name, the name of the folder, or rows in FlowSteer's format.
         split: `"train"`, `"valid"` or `"test"`.
-        simulated: whether the simulator is to do the work of the operators; see `SIMULATED`.
-        skip_damaged: leave out rows that cannot be read, instead of raising, and number the others without them.
+        simulated: whether the simulator does the work of the operators; see `SIMULATED`.
+        skip_damaged: skip invalid rows instead of raising; task numbers do not count them.
 
     Attributes:
         dataset: the name of the set.
-        data: name -> SHA-256 over the problems of the split, as they were read: the same problems have the same one,
-            whichever file they come from. The name of a set from the Hub begins with `hub:`.
-        shared: how many problems are not in this split because another one has them, too, or nearly.
-        left_out: the key of each problem that the simulator cannot use -> why.
-        skipped: a sentence for each damaged row of the files of the split that was left out, with its place.
+        data: name -> SHA-256 of the problems of the split; equal problems have equal digests, whichever file they come
+            from. The name of a set from the Hub begins with `hub:`.
+        shared: the number of problems that are not in this split because another one has equal or similar ones.
+        left_out: the key of each problem that the simulator cannot use -> the reason.
+        skipped: a sentence with the location of each damaged row that was skipped in the files of the split.
 
     Raises:
-        UnknownSplit, UnknownData: as their names say.
-        BadData: a file or a row is damaged (the message has the place), the set cannot be told, or it has no problems
-            for the split.
+        UnknownSplit: there is no such split.
+        UnknownData: there are no such data, or there is no such set.
+        BadData: a file or a row is damaged (the message contains the location), the set cannot be determined, or it has
+            no problems for the split.
         BadSetting: the simulator cannot play the set, or there is neither data nor dataset.
         MissingExtra: `datasets`, for a Parquet file pyarrow, or to score mathematics Math-Verify, is not installed.
     """
@@ -113,7 +112,7 @@ class PublishedTasks:
         return len(self.problems)
 
     def family_of(self, number: int) -> str:
-        """Return the set that a problem is from; rows of FlowSteer's name several."""
+        """Return the set of a problem; rows in FlowSteer's format name theirs."""
         return self.problems[number].source
 
     def __getitem__(self, number: int) -> Assignment:
@@ -135,7 +134,7 @@ class PublishedTasks:
 def _again(
     found: DataSet | None, dataset: str, split: str, simulated: bool, skip_damaged: bool, data: Mapping[str, str]
 ) -> PublishedTasks:
-    """Return the tasks of a pickle. Raises `BadData` when their data have changed since."""
+    """Unpickle tasks. Raises `BadData` if their data have changed."""
     tasks = PublishedTasks(found, dataset, split, simulated=simulated, skip_damaged=skip_damaged)
     if tasks.data != data:
         where = found.path if found else dataset
@@ -143,22 +142,22 @@ def _again(
     return tasks
 
 
-class _Kept(NamedTuple):
-    """The problems of a split that can be played, the digest of them, and why the others cannot."""
+class _PlayableProblems(NamedTuple):
+    """The playable problems of a split, their digest, and the reasons why the others are left out."""
 
     problems: tuple[Problem, ...]
     digest: str
     left_out: Mapping[str, str]
 
 
-class _Set:
-    """A set: its splits, what of them the simulator can use, and its latest tasks. Shared by all who play it.
+class _PublishedSplits:
+    """A set: its splits, their usable problems, and a cache of tasks. All its users share one object.
 
     Args:
         dataset: its name.
-        parts: the parts it has.
-        read: returns what a part holds.
-        remark: what decides on its splits.
+        parts: its parts.
+        read: reads a part.
+        remark: explains its splits in error messages.
     """
 
     def __init__(self, dataset: str, parts: Sequence[str], read: Callable[[str], LoadedSet], remark: str) -> None:
@@ -169,17 +168,17 @@ class _Set:
         self.task = lru_cache(maxsize=1 << 10)(self._task)  # a group plays one task many times
 
     def skipped(self, split: str) -> tuple[str, ...]:
-        """Return what was said of the damaged rows in the file from which a split is made."""
+        """Return the remarks on damaged rows in the file of a split."""
         sources = {"test": ("test", "dev"), "valid": ("dev", "train"), "train": ("train",)}[split]
         part = next((part for part in sources if part in self._parts), None)
         return self._read(part).rejected if part is not None else ()
 
-    def _kept(self, split: str, simulated: bool) -> _Kept:
+    def _kept(self, split: str, simulated: bool) -> _PlayableProblems:
         problems, left_out = self.splits[split], {}
         if simulated:
             left_out = {problem.key: why for problem in problems if (why := _unusable(problem))}
             problems = without(problems, left_out)
-        return _Kept(problems, stable_hash([_content(problem) for problem in problems]), left_out)
+        return _PlayableProblems(problems, stable_hash([_content(problem) for problem in problems]), left_out)
 
     def _task(self, split: str, number: int) -> Assignment:
         problem = self.kept(split, True).problems[number]
@@ -189,7 +188,7 @@ class _Set:
 
             try:
                 return from_program(problem)
-            except NotUsable:  # known only after some seconds in the sandbox: numbers of tasks must not wait for it
+            except NotUsable:  # takes seconds in the sandbox, too long to exclude the task when counting
                 return UnchangedTask(problem)
         from agentgym_flow.envs.canvas.tasks.arithmetic import from_gsm8k
 
@@ -197,7 +196,7 @@ class _Set:
 
 
 def _unusable(problem: Problem) -> str:
-    """Return why the simulator cannot use a problem; empty where it can. Fast, and nothing of the problem is run."""
+    """Return why the simulator cannot use a problem; empty if it can. Fast: runs no program."""
     if problem.kind == "code":
         return _no_program(problem)
     try:
@@ -213,12 +212,12 @@ def _no_program(problem: Problem) -> str:
     try:
         ast.parse(problem.solution)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return "its solution is no Python program."
+        return "its solution is not a Python program."
     return ""
 
 
 def _content(problem: Problem) -> list[Any]:
-    """Return everything of a problem that decides what is asked and how it is scored or simulated."""
+    """Return all fields of a problem that affect what is shown, scored or simulated."""
     both = problem.public_tests, problem.hidden_tests
     tests = [[one.setup, one.checks, one.names, one.cases, one.harness] for one in both]
     shown = [problem.key, problem.text, problem.kind, problem.options, problem.passages, problem.entry_point]
@@ -233,11 +232,11 @@ def _without(problems: Sequence[Problem], others: Sequence[Problem]) -> Sequence
 
 # ---------------------------------------------------------------- from files
 def files_of_set(found: DataSet, dataset: str | None) -> tuple[str, Mapping[str, Path]]:
-    """Return the name of the set that data are of, and its files by part. Raises `BadData` when these cannot be told.
+    """Return the name of the set of some data, and its files by part. Raises `BadData` if these are ambiguous.
 
     Args:
         found: a file or a folder.
-        dataset: the name of the set; None: it is found as in `PublishedTasks`.
+        dataset: the name of the set; None to find it as in `PublishedTasks`.
     """
     place = found.path
     name = dataset or _named(found)
@@ -246,23 +245,23 @@ def files_of_set(found: DataSet, dataset: str | None) -> tuple[str, Mapping[str,
         name = _native_in(parts.values())
     if not name:
         known = ", ".join(SETS)
-        raise BadData(f"{place}: no name says of which set it is; name it: dataset=..., one of {known}.")
+        raise BadData(f"{place}: no file name contains the name of a set; give it as dataset=..., one of {known}.")
     return name, parts
 
 
 def split_sizes(found: DataSet, dataset: str | None) -> dict[str, int]:
-    """Return how many problems each split of a set has, before the simulator leaves any out. Raises `BadData`."""
+    """Return the number of problems of each split, including those that the simulator cannot use. Raises `BadData`."""
     return _on_disk(found, dataset, True).splits.sizes
 
 
-def _on_disk(found: DataSet, dataset: str | None, skip_damaged: bool) -> _Set:
+def _on_disk(found: DataSet, dataset: str | None, skip_damaged: bool) -> _PublishedSplits:
     name, parts = files_of_set(found, dataset)
     alone = len(parts) == 1 and (found.path.is_file() or not any(part_named(stem(file)) for file in parts.values()))
     return _read(name, stamps_of(parts), alone, skip_damaged)
 
 
 def _named(found: DataSet) -> str:
-    """Return the set that data are of by name; empty when nothing names it. Raises `BadData` for several sets."""
+    """Return the set in the names of data; empty if there is none. Raises `BadData` for several sets."""
     place = found.path
     sets = {set_named(stem(file)) for file in ([place] if place.is_file() else files_of(place))} - {""}
     if len(sets) > 1:
@@ -276,8 +275,8 @@ def _native_in(files: Iterable[Path]) -> str:
     return "flowsteer" if all(is_native(record) for record in first) else ""
 
 
-@once(8)  # the stamps are part of the key: files that have changed are read again
-def _read(dataset: str, stamps: tuple[Stamp, ...], alone: bool, skip_damaged: bool) -> _Set:
+@once(8)  # the stamps are part of the key, so changed files are read again
+def _read(dataset: str, stamps: tuple[Stamp, ...], alone: bool, skip_damaged: bool) -> _PublishedSplits:
     files = {part: file for part, file, _ in stamps}
     file = next(iter(files.values()))
     if alone and not part_named(stem(file)):
@@ -294,14 +293,16 @@ def _read(dataset: str, stamps: tuple[Stamp, ...], alone: bool, skip_damaged: bo
             )
         if "" not in by_part:
             parts = [part for part in PARTS if part in by_part]
-            return _Set(dataset, parts, lambda part: LoadedSet(tuple(by_part[part]), whole.rejected), BY_ID)
+            return _PublishedSplits(dataset, parts, lambda part: LoadedSet(tuple(by_part[part]), whole.rejected), BY_ID)
     remark = ALONE if alone else f"its files are {', '.join(file.name for file in files.values())}"
-    return _Set(dataset, tuple(files), lambda part: load_problems(dataset, files[part], skip_bad=skip_damaged), remark)
+    return _PublishedSplits(
+        dataset, tuple(files), lambda part: load_problems(dataset, files[part], skip_bad=skip_damaged), remark
+    )
 
 
 # ---------------------------------------------------------------- through the Hub
 @once(8)
-def _from_hub(dataset: str, skip_damaged: bool) -> _Set:
+def _from_hub(dataset: str, skip_damaged: bool) -> _PublishedSplits:
     if not SETS[dataset].hub[0]:
         raise UnknownData.among(dataset, [name for name, one in SETS.items() if one.hub[0]], "Others come from files.")
     registry.check_fetching(f"{FETCHED}{dataset}")
@@ -312,4 +313,4 @@ def _from_hub(dataset: str, skip_damaged: bool) -> _Set:
     def read(part: str) -> LoadedSet:
         return load_from_hub(dataset, ours.get(part, part), skip_bad=skip_damaged)
 
-    return _Set(dataset, parts, read, remark)
+    return _PublishedSplits(dataset, parts, read, remark)

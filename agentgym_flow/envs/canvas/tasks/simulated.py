@@ -1,7 +1,7 @@
-"""What a task is to the simulator: a problem, the mistakes that can be made in it, and what each of them leads to.
+"""The interface of simulated tasks: a problem, the possible mistakes, and the answers that they lead to.
 
-Nothing here draws chance. Odds say how likely which operator makes, finds or mends which kind of mistake; a task
-says what a solution with given mistakes looks like, so that a wrong answer is one to which the mistake really leads.
+Nothing here is random. The odds of operators determine how likely they make, find or mend each kind of mistake; a task
+computes the solution with given mistakes, so a wrong answer is really what the mistakes lead to.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from agentgym_flow.envs.canvas.scoring.correctness import scorer_of
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 
 VARIANTS = 7
-"""Chance tells so many solutions with the same mistakes apart."""
+"""The number of variants of solutions with the same mistakes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,13 @@ class Fault:
     """A mistake that can be made in a task.
 
     Attributes:
-        tag: its name, unique within the task.
-        kind: what decides who makes, finds and mends it.
-        words: words of the problem, in lower case, that point at it: an instruction with one of them warns against it.
-            Empty where no warning helps.
-        note: what a checker writes that finds it: a sentence without the answer.
-        piece: the sub-problem in which it is made; None where it concerns the whole.
-        likely: False where it is made seldom (an easy task).
+        tag: its identifier, unique within the task.
+        kind: its kind, which determines the odds of operators.
+        words: lower-case words of the problem; an instruction with one of them warns against the mistake. Empty if no
+            warning helps.
+        note: the note of a checker that finds it, a sentence without the answer.
+        piece: the sub-problem in which it is made; None if it concerns the whole.
+        likely: False if it is rare, as in easy tasks.
     """
 
     tag: str
@@ -42,12 +42,12 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class TestOutcome:
-    """What running tests on a program brought.
+    """The outcome of running tests on a program.
 
     Attributes:
-        passed: whether all passed.
-        note: what failed, in a sentence that shows no hidden test; empty when all passed.
-        outputs: tells apart programs that behave differently on the inputs of the tests, and no others.
+        passed: whether all tests passed.
+        note: what failed, in a sentence without hidden tests; empty if all passed.
+        outputs: equal for programs with the same behaviour on the inputs of the tests, and different for others.
     """
 
     passed: bool
@@ -56,19 +56,19 @@ class TestOutcome:
 
 
 class SimulatedTask(ABC):
-    """A task of the simulator. Immutable; every method is a pure function, the same in every process.
+    """A simulated task. Immutable; every method is a pure function with the same results in every process.
 
     Attributes:
-        problem: what is asked, and what is right. `problem.key` names the task.
+        problem: the problem with its right answers. `problem.key` identifies the task.
         family: `"arithmetic"`, `"code"` or `"qa"`.
         kind: what makes it hard, such as `"trap"`; for statistics, never shown.
-        faults: the mistakes that can be made, in a fixed order; tags are unique.
-        plan: the steps of a sound plan, at least one; they do not give the answer away.
-        pieces: sub-problems, at least two, whose answers together give the answer, and which can be solved apart;
-            empty for a problem that is not made of parts.
-        endless: the program that is asked for does not end by itself, so that running it outside its tests fails.
-        wordy: solutions in words tend to bury the answer.
-        phrasings: in how many ways a right answer may be put; above 1, texts of equal meaning often differ.
+        faults: the possible mistakes in a fixed order, with unique tags.
+        plan: the steps of a good plan, at least one; they do not contain the answer.
+        pieces: at least two sub-problems that can be solved separately and whose answers combine to the answer; empty
+            for a problem without parts.
+        endless: whether the program to write never ends, so that running it outside its tests fails.
+        wordy: whether solutions in words tend to bury the answer.
+        phrasings: the number of phrasings of a right answer; if it is above 1, equivalent texts often differ.
     """
 
     problem: Problem
@@ -86,49 +86,49 @@ class SimulatedTask(ABC):
         """Return the short answer of a solution.
 
         Args:
-            made: tags of the mistakes in it. Without mistakes the answer is right; with any it is wrong.
-            variant: at least 0; tells solutions with the same mistakes apart where chance does, in slips, wobbles and
-                phrasings. Mistakes of other kinds lead to the same wrong answer whatever it is.
+            made: the tags of its mistakes. The answer is right if there are none, else wrong.
+            variant: at least 0; distinguishes solutions with the same mistakes in slips, wobbles and phrasings. Other
+                kinds of mistakes always lead to the same wrong answer.
         """
 
     @abstractmethod
     def piece_answer(self, piece: int, made: Collection[str], variant: int) -> str:
-        """Return the short answer to sub-problem number `piece`; for a task without pieces, to some step of the way.
+        """Return the short answer to sub-problem number `piece`, or without pieces to an intermediate step.
 
-        A step of the way (of a task without pieces) never has the same text as the right answer.
+        The answer of an intermediate step never equals the right answer.
         """
 
     @abstractmethod
     def telling(self, answer: str, variant: int) -> str:
-        """Return a short text of a few lines that argues for `answer` and ends with it clearly, `Answer: ...`.
+        """Return a text of a few lines that argues for `answer` and ends with `Answer: ...`.
 
-        Scored as `answer` is for mathematics, where answers are extracted from texts. For a question the whole text
-        counts, so that this is wrong there until it is formatted.
+        In mathematics it scores the same as `answer`, because answers are extracted from texts. For questions the whole
+        text counts, so it is wrong until it is formatted.
         """
 
     @abstractmethod
     def rambling(self, answer: str, variant: int) -> str:
-        """Return a text that has `answer` somewhere in it but is wrong as it stands: the scorer reads something else.
+        """Return a text that contains `answer` but from which the scorer reads something else.
 
-        Used where solutions in words bury the answer; Format digs it out again.
+        Used if solutions in words bury the answer; Format extracts it again.
         """
 
     def program(self, made: Collection[str], variant: int) -> str:
-        """Return the source of a program with these mistakes; empty where no program is asked for.
+        """Return the source of a program with these mistakes; empty if the task does not ask for a program.
 
-        Each tag is a change to the syntax tree of the right program.
+        Each tag stands for a change to the syntax tree of the right program.
         """
         return ""
 
     def public(self, program: str) -> TestOutcome:
-        """Return what the public tests say of a program. Only for tasks that ask for programs."""
+        """Return the outcome of the public tests of a program. Only for tasks that ask for programs."""
         return TestOutcome(False, "There are no tests.")
 
     @property
     def scorer(self) -> str:
-        """What decides the score, see `scoring.correctness.scorer_of`."""
+        """The name of the scorer, see `scoring.correctness.scorer_of`."""
         return scorer_of(self.problem)
 
     @abstractmethod
     def score(self, text: str, code: str) -> float:
-        """Return what a result is worth, in [0, 1], by the scorer of its problem; text for all but code."""
+        """Return the score of a result, in [0, 1]: of `code` for programs, of `text` otherwise."""

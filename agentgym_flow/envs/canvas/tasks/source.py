@@ -1,4 +1,4 @@
-"""Where assignments come from: the generated tasks of the simulator, or published sets, by split and number."""
+"""The sources of tasks: generated tasks, or published sets, by split and number."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MODULES = {"arithmetic": "arithmetic", "code": "code", "qa": "facts"}
 
 
 class Tasks(Protocol):
-    """The tasks of a split. Immutable, so that copies of an environment share them."""
+    """The tasks of a split. Immutable, so copies of an environment share them."""
 
     @property
     def dataset(self) -> str | None:
@@ -39,7 +39,7 @@ class Tasks(Protocol):
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """What is damaged in the data and was left out, a sentence for each row."""
+        """A sentence for each damaged row that was skipped."""
 
     def __len__(self) -> int:
         """Return the number of tasks."""
@@ -48,22 +48,22 @@ class Tasks(Protocol):
         """Return a task."""
 
     def family_of(self, number: int) -> str:
-        """Return the family of a task, or the published set it is from, without making the task."""
+        """Return the family of a task, or the set of a published one, without creating the task."""
 
 
 class GeneratedTasks:
-    """The generated tasks of a split. Made one by one, when they are asked for; immutable.
+    """The generated tasks of a split, each created on access. Immutable.
 
     Args:
         split: `"train"`, `"valid"` or `"test"`.
         family: one of `FAMILIES`; None for all of them in turn.
-        simulated: whether the simulator does the work; otherwise the tasks are only problems.
+        simulated: whether the simulator does the work of the operators; if not, tasks are plain problems.
         season: the seed of a season of test tasks; `""` for the standard ones.
 
     Raises:
-        UnknownSplit: as it says.
+        UnknownSplit: there is no such split.
         UnknownOption: there is no such family.
-        BadSetting: there is no such season.
+        BadSetting: the season is invalid.
     """
 
     dataset = None
@@ -106,20 +106,21 @@ def tasks_of(
     skip_damaged: bool = False,
     season: str = "",
 ) -> Tasks:
-    """Return the tasks that the arguments of an environment name.
+    """Return the tasks for the arguments of an environment.
 
     Args:
-        data: a file or a folder of a published set, or the name of registered data; None for the generated tasks.
-        dataset: the name of the published set, one of `sets.load.SETS`; None: taken from the name of the file.
+        data: a file or a folder of a published set, or the name of registered data; None for generated tasks.
+        dataset: the name of the published set, one of `sets.load.SETS`; None to take it from the file names.
         split: `"train"`, `"valid"` or `"test"`.
         family: a family of generated tasks.
-        simulated: whether the simulator is to do the work.
+        simulated: whether the simulator does the work of the operators.
+        skip_damaged: skip the rows of a published set that cannot be read.
         season: the seed of a season of generated test tasks; `""` for the standard ones.
-        skip_damaged: leave out the rows of a published set that cannot be read.
 
     Raises:
-        UnknownSplit, UnknownOption, UnknownData, BadData: as their names say.
-        BadSetting: an argument that does not go with the others.
+        UnknownSplit, UnknownOption, UnknownData: there is no such split, family, or data or set.
+        BadData: the data are damaged; see `PublishedTasks`.
+        BadSetting: an argument is invalid or contradicts another.
     """
     if not isinstance(skip_damaged, bool):
         raise BadSetting(f"skip_damaged is True or False, got {skip_damaged!r:.40}")
@@ -146,8 +147,8 @@ def generated(family: str, split: str, index: int, season: str = "") -> Simulate
 def manifest_digest(split: str) -> str:
     """Return the SHA-256, in hex, of the canonical JSON of all generated tasks of a split, each followed by a newline.
 
-    Of each task that is its problem with the hidden tests, the mistakes that can be made in it with the answers they
-    lead to, and all else that the simulator reads. Raises `UnknownSplit`.
+    The content of a task is its problem with the hidden tests, its possible mistakes with their answers, and everything
+    else that the simulator reads. Raises `UnknownSplit`.
     """
     digest, tasks = sha256(), GeneratedTasks(split)
     for number in range(len(tasks)):
@@ -170,5 +171,4 @@ MANIFEST = {
     "valid": "5f0c63f2f7b285bd3898a945c6ad8bfe4e198b30d0d339fed5570ae877c7a4e9",
     "test": "a319ebba1fe2cbff06c14b0611d11cb9af4d688db7cb5a9b0bdccff8f38e2ae3",
 }
-"""Split -> recorded digest. Should one change, published results would be about other tasks: the id needs a new
-version."""
+"""Split -> recorded digest. If one changes, published results are about other tasks, so the id needs a new version."""

@@ -1,1 +1,1 @@
-"""Workflows: the graph and its text, what can be written and handed in, and what happens when one runs."""
+"""Workflows: the graph and its text, the rules for edits and submissions, and the interpreter."""

@@ -1,11 +1,11 @@
-"""Which operators of a workflow its result needs: the workflow is run again without each of them.
+"""Determines which operators the result of a workflow needs, by running the workflow without each of them.
 
-A run again keeps everything else as it was. Nodes keep their places. A call whose inputs are as before comes to what it
-came to, and one whose inputs are others draws the same random numbers as before (*common random numbers*, by the method
-`rerun` of the simulator), so that leaving out an operator never gives the rest of the workflow another throw of dice.
+Such a run changes nothing else. Nodes keep their ids. A call with unchanged inputs has the same result; one with other
+inputs uses the same random numbers (*common random numbers*, by the method `rerun` of the simulator), so omitting an
+operator does not change the randomness of the others.
 
-An executor that cannot do that is not asked again. Only what it has said in this episode is known; where more would be
-needed, an operator is undecided, and counts if data flowed from it into the result.
+An executor without `rerun` is not called again; only its results of this episode are known. If these are not enough, an
+operator is undecided and counts if data flowed from it into the result.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from agentgym_flow.envs.canvas.operators.calls import Backend, OpCall, OpResult, Value, WorkflowProblem
 from agentgym_flow.envs.canvas.workflow.graph import Conditional, Loop, NodePosition, OperatorNode, Parallel, Workflow
-from agentgym_flow.envs.canvas.workflow.interpreter import NOTHING, Cache, Interpreter, LeftOut
+from agentgym_flow.envs.canvas.workflow.interpreter import NOTHING, Cache, Interpreter, Omissions
 from agentgym_flow.envs.canvas.workflow.run import RunState, RunStep, StepId, WorkflowRun
 
 STRUCTURES = ("parallel", "conditional", "loop")
 """The kinds of structures."""
 
 Memo: TypeAlias = dict[tuple[Any, ...], OpResult]
-"""Results of calls that were made again, by the call and the one before."""
+"""The results of repeated calls, by the new and the original call."""
 
 
 @runtime_checkable
-class Repeats(Protocol):
-    """A backend that can make a call again with other inputs and the random numbers of the call before."""
+class RepeatableBackend(Protocol):
+    """A backend that can repeat a call with other inputs and the same random numbers."""
 
     def rerun(self, call: OpCall, before: OpCall) -> OpResult:
-        """Return what would have come of `before` with the inputs of `call`."""
+        """Return the result that `before` would have had with the inputs of `call`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """What the result of a run needs.
+    """The parts of a workflow that the result of a run needs.
 
     Attributes:
-        needed: the places of the operators that count, in the order in which the workflow is written down.
-        undecided: those among them of which it is not known whether the result would be another without them.
-        structures: how many structures of each kind count.
+        needed: the ids of the operators that count, in the order of the workflow's text.
+        undecided: those of them for which the effect of their omission is unknown.
+        structures: kind of structure -> the number of structures that count.
     """
 
     needed: tuple[str, ...]
@@ -50,38 +50,38 @@ class Ablation:
 
 
 NOTHING_RAN = Ablation((), (), dict.fromkeys(STRUCTURES, 0))
-"""Of a workflow that has not run."""
+"""The ablation of a workflow that has not run."""
 
 
 def ablation(
     workflow: Workflow, run: WorkflowRun, interpreter: Interpreter, problem: WorkflowProblem, memo: Memo
 ) -> Ablation:
-    """Return what the result of `run`, a run of `workflow`, needs.
+    """Return the parts of `workflow` that the result of `run` needs.
 
-    First the workflow ends where the result was there for the first time: what was appended and changed nothing does
-    not count, and neither does it keep anything before it from counting. Then its operators are left out one by one,
-    the last first. One that leaves the result as it was stays out, so that of two that do the same one counts. A check
-    counts when the result is another both without its conditional and when the case that it chose runs unchecked.
+    First, the workflow is cut after the node where the result appeared for the first time: later nodes that changed
+    nothing do not count. Then its operators are left out one by one, from the last to the first. An operator without
+    which the result is the same stays out, so only one of two equivalent operators counts. A check counts if the result
+    changes both without its conditional and if the chosen case runs unconditionally.
 
-    A parallel counts when operators in two of its branches do, a conditional when its check and an operator in one of
-    its cases do, a loop when one round would not have done.
+    A parallel counts if operators in two of its branches do, a conditional if its check and an operator in one of its
+    cases do, a loop if a single round gives another result.
 
     Args:
-        workflow: what ran.
-        run: what happened.
-        interpreter: ran it.
-        problem: what it ran on.
-        memo: results of calls made again in this episode; grows.
+        workflow: the workflow.
+        run: its run.
+        interpreter: the interpreter that ran it.
+        problem: the problem that it ran on.
+        memo: the results of repeated calls in this episode; extended in place.
     """
-    return _Ablating(workflow, run, interpreter, problem, memo).result()
+    return _AblationSearch(workflow, run, interpreter, problem, memo).result()
 
 
-class _Unknown(Exception):
-    """What would come of a call is not known. Never leaves this module."""
+class _UnknownResult(Exception):
+    """The result of a call is unknown. Never leaves this module."""
 
 
-class _Ablating:
-    """An ablation under way."""
+class _AblationSearch:
+    """The state of an ablation in progress."""
 
     def __init__(
         self, workflow: Workflow, run: WorkflowRun, interpreter: Interpreter, problem: WorkflowProblem, memo: Memo
@@ -89,10 +89,12 @@ class _Ablating:
         self.workflow = workflow
         self.run = run
         self.problem = problem
-        self.ends = _outcome(run.results)
-        self.again = Interpreter(_Again(run, interpreter.backend, interpreter.cache, memo), seed=interpreter.seed)
+        self.outcome = _outcome(run.results)
+        self.interpreter = Interpreter(
+            _RepeatedCalls(run, interpreter.backend, interpreter.cache, memo), seed=interpreter.seed
+        )
         stages = (RunState(), *run.stages)
-        self.kept = next(n for n, stage in enumerate(stages) if _outcome(stage.values) == self.ends)
+        self.kept = next(n for n, stage in enumerate(stages) if _outcome(stage.values) == self.outcome)
         self.used = run.led_to(tuple(step for made in stages[self.kept].results for step in made.by))
         self.without = NOTHING
         self.needed: dict[str, None] = {}
@@ -116,21 +118,21 @@ class _Ablating:
         return Ablation(needed, tuple(place for place in needed if place in self.undecided), found)
 
     def _leave_out(self, place: NodePosition) -> None:
-        """Find out whether an operator counts."""
+        """Determine whether an operator counts."""
         unknown = False
         for without in self._ways(place):
             try:
                 if self._same(place, without):
                     self.without = without
                     return
-            except _Unknown:
+            except _UnknownResult:
                 unknown = True
         self.needed[place.id] = None
         if unknown:
             self.undecided[place.id] = None
 
-    def _ways(self, place: NodePosition) -> Iterator[LeftOut]:
-        """Yield the ways to leave out an operator: a check alone has more than one."""
+    def _ways(self, place: NodePosition) -> Iterator[Omissions]:
+        """Yield the ways to leave out an operator; only a check has more than one."""
         fewer = self.without._replace(operators=self.without.operators | {place.id})
         yield fewer
         if _is_check(place, self.workflow):
@@ -143,24 +145,24 @@ class _Ablating:
                 yield fewer._replace(cases=(*self.without.cases, (place.id, verdict)))
 
     def _leave_out_rounds(self, place: NodePosition) -> None:
-        """Find out whether a loop counts."""
+        """Determine whether a loop counts."""
         without = self.without._replace(rounds=self.without.rounds | {place.id})
         try:
             if self._same(place, without):
                 self.without = without
                 return
-        except _Unknown:
+        except _UnknownResult:
             if not _more_in_later_rounds(place, self.used):
                 return
         self.loops[place.id] = None
 
-    def _same(self, place: NodePosition, without: LeftOut) -> bool:
-        """Return whether the result stays as it was; all that is left out is at `place` or after it."""
+    def _same(self, place: NodePosition, without: Omissions) -> bool:
+        """Return whether the result stays the same; everything left out is at `place` or after it."""
         nodes, before = self.workflow.nodes[: self.kept], self.run.stages[: place.path[0]]
-        return _outcome(self.again.run(nodes, self.problem, without, before).results) == self.ends
+        return _outcome(self.interpreter.run(nodes, self.problem, without, before).results) == self.outcome
 
     def _count_clones_once(self) -> None:
-        """Take out the undecided operators that made the same as others that count."""
+        """Remove undecided operators with the same output as others that count."""
         made: set[tuple[Any, ...]] = set()
         for place in list(reversed(self.needed)):
             own = {_made(step) for step in self.used if step.id.place == place}
@@ -185,24 +187,24 @@ class _Ablating:
         return [one for one in self.needed if self.workflow.places[one].path[: len(place.path)] == place.path]
 
 
-class _Again:
-    """Makes the calls of a run again: what is known is not asked for."""
+class _RepeatedCalls:
+    """A backend that repeats the calls of a run and reuses known results."""
 
     def __init__(self, run: WorkflowRun, backend: Backend, cache: Cache | None, memo: Memo) -> None:
         self._before = {step.id: step for step in run.steps}
         self._backend = backend
-        self._repeats = backend if isinstance(backend, Repeats) else None
+        self._repeats = backend if isinstance(backend, RepeatableBackend) else None
         self._memo = memo
         self._known = {} if self._repeats is not None else _known(run.steps, cache)
 
     def run(self, call: OpCall) -> OpResult:
-        """Return what comes of a call. Raises `_Unknown` when that is not known."""
+        """Return the result of a call. Raises `_UnknownResult` if it is unknown."""
         step = self._before.get(StepId(call.place, call.attempt))
         if step is not None and step.call.identity == call.identity:
             return step.result
         if self._repeats is None:
             if (found := self._known.get(_wherever(call.identity))) is None:
-                raise _Unknown
+                raise _UnknownResult
             return found
         before = call if step is None else step.call
         key = (call.identity, before.identity)
@@ -212,20 +214,20 @@ class _Again:
 
 
 def _known(steps: Iterable[RunStep], cache: Cache | None) -> Memo:
-    """Return everything that an executor has said in this episode, by its call wherever that stood."""
+    """Return all results of an executor in this episode, by call without its place."""
     said = {} if cache is None else dict(cache.items())
     said.update((step.call.identity, step.result) for step in steps)
-    # Of several with equal instructions, the first in the workflow: an order that threads have no part in.
+    # Of several equal calls the first in the workflow wins, which does not depend on the timing of threads.
     return {_wherever(identity): said[identity] for identity in sorted(said, key=lambda one: one[2:4], reverse=True)}
 
 
 def _wherever(identity: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the identity of a call without the place and the attempt."""
+    """Return the identity of a call without its place and attempt."""
     return (*identity[:2], *identity[4:])
 
 
 def _outcome(results: tuple[Value, ...]) -> tuple[tuple[str, str], ...]:
-    """Return what a reader has of results; the same twice is no more than once."""
+    """Return the visible content of results, without duplicates."""
     return tuple(dict.fromkeys((value.text, value.code) for value in results))
 
 
@@ -235,12 +237,12 @@ def _is_check(place: NodePosition, workflow: Workflow) -> bool:
 
 
 def _made(step: RunStep) -> tuple[Any, ...]:
-    """Return what a step made: equal for clones."""
+    """Return the output of a step, equal for equivalent operators."""
     return step.operator, None if step.result.value is None else step.result.value.identity
 
 
 def _more_in_later_rounds(place: NodePosition, used: Iterable[RunStep]) -> bool:
-    """Return whether a later round of a loop made something of use that the first did not."""
+    """Return whether a later round of a loop had a used output that the first had not."""
     within = [step for step in used if step.id.place.startswith(f"{place.id}_")]
     first = {_made(step) for step in within if step.id.attempt == 0}
     return any(_made(step) not in first for step in within)

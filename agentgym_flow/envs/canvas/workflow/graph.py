@@ -1,11 +1,10 @@
-"""A workflow as a value: its nodes, the names of their places, what can be counted of it, and edits.
+"""Workflows as immutable values: nodes, their ids, statistics, and edits.
 
-There are four kinds of node: an operator, parallel branches, a conditional, a loop; they are checked when they are
-made. Nodes stand in *chains*: in a chain each node works on what the one before it made. A workflow is a chain, and so
-is every branch of a parallel or a conditional and the body of a loop; so structures nest to any depth. How deep a
-policy may go, and whether it may at all, is said by `rules.Language`.
+A node is an operator, a parallel, a conditional or a loop; nodes are validated on creation. Nodes form *chains*, in
+which each node works on the output of the previous one. A workflow is a chain, and so is every branch of a parallel or
+a conditional and the body of a loop, so structures nest to any depth. `rules.Language` limits the depth for policies.
 
-An edit applies whole or changes nothing. Nothing here runs a workflow.
+An edit applies completely or not at all. Nothing here runs a workflow.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from agentgym_flow.errors import BadWorkflow
 from agentgym_flow.seeding import canonical
 
 MOST_LOOPS = 10
-"""A loop runs at most so often."""
+"""The maximum number of rounds of a loop."""
 
 DEFAULT_LOOPS = 3
-"""A loop runs so often when nothing else is said."""
+"""The default number of rounds of a loop."""
 
 _LONGEST_NAME = 40
 
@@ -36,8 +35,8 @@ class OperatorNode:
 
     Attributes:
         name: a name in `operators.OPERATORS`.
-        instruction: replaces its default instruction; empty for the default. Blanks around it are dropped, and
-            halves of surrogate pairs, which no file can hold, become the replacement character.
+        instruction: its instruction; empty for the default one. Surrounding whitespace is removed, and lone surrogates,
+            which files cannot contain, become the replacement character.
 
     Raises:
         BadWorkflow: there is no such operator.
@@ -55,20 +54,20 @@ class OperatorNode:
 
     @property
     def chains(self) -> tuple[Chain, ...]:
-        """The chains within: none."""
+        """The chains in this node: none."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """Branches that all start from the same result; what they make is gathered in their order.
+    """Branches that start from the same result; their outputs are collected in order.
 
     Attributes:
-        branches: at least two chains, none empty. A branch does not begin with an ensemble, which would have nothing to
-            gather there.
+        branches: at least two non-empty chains. A branch must not begin with an ensemble, which would have nothing to
+            combine there.
 
     Raises:
-        BadWorkflow: the branches are not like that.
+        BadWorkflow: the branches are invalid.
     """
 
     kind: ClassVar[str] = "parallel"
@@ -87,21 +86,21 @@ class Parallel:
         return self.branches
 
     def with_chain(self, slot: int, chain: Chain) -> Parallel:
-        """Return the same with another branch number `slot`; without this branch when `chain` is empty."""
+        """Return a copy with another branch number `slot`, or without it if `chain` is empty."""
         return Parallel(self.branches[:slot] + ((chain,) if chain else ()) + self.branches[slot + 1 :])
 
 
 @dataclass(frozen=True, slots=True)
 class Conditional:
-    """A check, and what runs when the solution passes it and when it fails it.
+    """A check, with the chains for a pass and for a fail.
 
     Attributes:
-        check: an operator that says whether the solution passes: its role is that of a checker.
-        passed: runs when it does. Empty: the solution goes on unchanged.
-        failed: runs when it does not. Empty: likewise. At least one of the two is not empty.
+        check: a checker, which judges the solution.
+        passed: the chain that runs if the solution passes; if it is empty, the solution stays unchanged.
+        failed: the chain that runs if the solution fails, possibly empty. At least one of the chains is not empty.
 
     Raises:
-        BadWorkflow: the check is no checker, or there is nothing to run either way.
+        BadWorkflow: the check is not a checker, or both chains are empty.
     """
 
     kind: ClassVar[str] = "conditional"
@@ -121,7 +120,7 @@ class Conditional:
         return ((self.check,), self.passed, self.failed)
 
     def with_chain(self, slot: int, chain: Chain) -> Conditional:
-        """Return the same with another chain number `slot` of `chains`."""
+        """Return a copy with another chain number `slot`."""
         if slot == 0:
             if len(chain) != 1 or not isinstance(chain[0], OperatorNode):
                 raise BadWorkflow("the condition of a conditional is exactly one operator")
@@ -131,11 +130,11 @@ class Conditional:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A chain that runs several times, each time on what the last time made.
+    """A chain that runs several times, each time on the output of the previous round.
 
     Attributes:
-        body: what runs; not empty.
-        count: how often, from 1 to `MOST_LOOPS`.
+        body: a non-empty chain.
+        count: the number of rounds, from 1 to `MOST_LOOPS`.
 
     Raises:
         BadWorkflow: the body is empty or the count is out of range.
@@ -157,7 +156,7 @@ class Loop:
         return (self.body,)
 
     def with_chain(self, slot: int, chain: Chain) -> Loop:
-        """Return the same with another body; `slot` is 0."""
+        """Return a copy with another body; `slot` is 0."""
         return Loop(chain, self.count)
 
 
@@ -167,7 +166,7 @@ Chain: TypeAlias = tuple[Node, ...]
 
 
 def form(node: Node) -> list[Any]:
-    """Return everything that makes the node what it is, JSON-able; different nodes, different forms."""
+    """Return a JSON-able form of a node; different nodes have different forms."""
     match node:
         case OperatorNode(name, instruction):
             return ["operator", name, instruction]
@@ -183,7 +182,7 @@ def _written(node: Node) -> str:
 
 
 def unknown_operator(name: str, known: Sequence[str] = STANDARD) -> str:
-    """Return the refusal of a name that no operator has, with the closest that one of `known` has."""
+    """Return the error message for an unknown operator, with the closest of the `known` names."""
     short = name[:_LONGEST_NAME]
     close = difflib.get_close_matches(short, known, n=1, cutoff=0.5)
     guess = f" Did you mean {close[0]}?" if close else ""
@@ -191,7 +190,7 @@ def unknown_operator(name: str, known: Sequence[str] = STANDARD) -> str:
 
 
 def cleaned(text: str) -> str:
-    """Return `text` without blanks around it, its surrogate pairs joined, and halves of pairs replaced."""
+    """Return the stripped `text` with surrogate pairs joined and lone surrogates replaced."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -200,20 +199,19 @@ def cleaned(text: str) -> str:
 
 
 UNDO_DEPTH = 100
-"""So many edits can be undone."""
+"""The maximum number of edits that can be undone."""
 
 
 class NodePosition(NamedTuple):
-    """Where a node stands.
+    """The position of a node.
 
     Attributes:
-        id: the name of the place. Top-level nodes are `node_1`, `node_2`, ... in their order. Within `node_2`, the
-            branches of a parallel are `node_2_p0`, `node_2_p1`, ...; a conditional has `node_2_cond`, `node_2_pass`
-            and `node_2_fail`; the body of a loop is `node_2_l0`, `node_2_l1`, ... Where a branch is more than one node,
-            they are `node_2_p0_s0`, `node_2_p0_s1`, ...
-        path: the same as numbers: the index in the top-level chain, and then for each level the number of the chain
-            in `chains` and the index in it.
-        node: what stands there.
+        id: its id. Top-level nodes are `node_1`, `node_2`, ... in order. In `node_2`, the branches of a parallel are
+            `node_2_p0`, `node_2_p1`, ...; a conditional has `node_2_cond`, `node_2_pass` and `node_2_fail`; the body of
+            a loop is `node_2_l0`, `node_2_l1`, ... The nodes of a longer branch are `node_2_p0_s0`, `node_2_p0_s1`, ...
+        path: the index in the top-level chain, then for each level the number of the chain in `chains` and the index in
+            it.
+        node: the node.
     """
 
     id: str
@@ -223,9 +221,9 @@ class NodePosition(NamedTuple):
 
 @dataclass(frozen=True)
 class Workflow:
-    """A workflow. A value: every edit gives another one and does not change this one, so no edit applies in part.
+    """An immutable workflow. Every edit returns a new one.
 
-    Two are equal if their nodes are, instructions included; what can be undone does not matter.
+    Workflows with equal nodes are equal, whatever their history.
 
     Attributes:
         nodes: the top-level chain; empty at first.
@@ -238,7 +236,7 @@ class Workflow:
     def insert(self, node: Node, position: int | None = None) -> Workflow:
         """Return the workflow with `node` at top-level index `position`, or at the end.
 
-        Raises `BadWorkflow` when there is no such index.
+        Raises `BadWorkflow` if there is no such index.
         """
         at = len(self.nodes) if position is None else position
         if not 0 <= at <= len(self.nodes):
@@ -246,18 +244,18 @@ class Workflow:
         return self._edited((*self.nodes[:at], node, *self.nodes[at:]))
 
     def remove(self, place_id: str) -> Workflow:
-        """Return the workflow without the node at this place.
+        """Return the workflow without the node with this id.
 
-        Raises `BadWorkflow` when there is none, or when what is around it cannot do without.
+        Raises `BadWorkflow` if there is none, or if the structure around it would be invalid without it.
         """
         return self._edited(_changed(self.nodes, self.place(place_id).path, None))
 
     def replace(self, place_id: str, node: Node) -> Workflow:
-        """Return the workflow with `node` at this place. Raises `BadWorkflow` as `remove` does."""
+        """Return the workflow with another node at this id. Raises `BadWorkflow` as `remove` does."""
         return self._edited(_changed(self.nodes, self.place(place_id).path, node))
 
     def undo(self) -> Workflow:
-        """Return the workflow before the last edit. Raises `BadWorkflow` when there is nothing to undo."""
+        """Return the workflow before the last edit. Raises `BadWorkflow` if there is nothing to undo."""
         if not self.history:
             raise BadWorkflow("there is no edit to undo")
         return Workflow(self.history[-1], self.history[:-1])
@@ -267,13 +265,13 @@ class Workflow:
 
     @cached_property
     def places(self) -> Mapping[str, NodePosition]:
-        """All places by their ids, in the order in which the workflow is written down."""
+        """The positions of all nodes by id, in the order of the workflow's text."""
         found: dict[str, NodePosition] = {}
         _walk(top_ids(self.nodes), self.nodes, (), found)
         return found
 
     def place(self, place_id: str) -> NodePosition:
-        """Return the place of this id. Raises `BadWorkflow` when there is none."""
+        """Return the position with this id. Raises `BadWorkflow` if there is none."""
         if place_id not in self.places:
             known = ", ".join(self.places) if self.places else "the workflow is empty"
             raise BadWorkflow(f"there is no node {place_id[:40]!a}: {known}")
@@ -281,18 +279,18 @@ class Workflow:
 
     @cached_property
     def statistics(self) -> Statistics:
-        """What can be counted of it."""
+        """The statistics of the workflow."""
         return statistics(self.nodes)
 
     @cached_property
     def identity(self) -> str:
-        """64 hex digits, equal if and only if the workflows are: `stable_hash` of the forms of the nodes."""
-        written = ",".join(map(_written, self.nodes))  # an edit leaves most nodes as they are
+        """A digest of 64 hex digits, equal if and only if the workflows are: `stable_hash` of the nodes' forms."""
+        written = ",".join(map(_written, self.nodes))  # cached, because an edit leaves most nodes unchanged
         return hashlib.sha256(f"[{written}]".encode("ascii")).hexdigest()
 
 
 def child_ids(own: str, node: Node) -> tuple[tuple[str, ...], ...]:
-    """Return the ids of the children of `node`, which is at `own`, chain by chain in the order of `node.chains`."""
+    """Return the ids of the children of `node`, whose id is `own`, for each chain in `node.chains`."""
     match node:
         case OperatorNode():
             return ()
@@ -314,7 +312,7 @@ def top_ids(nodes: Chain) -> tuple[str, ...]:
 
 
 def _walk(ids: tuple[str, ...], chain: Chain, path: tuple[int, ...], found: dict[str, NodePosition]) -> None:
-    """Put the places of a chain into `found`; `path` leads to the chain."""
+    """Add the positions of a chain to `found`; `path` leads to the chain."""
     for index, (place_id, node) in enumerate(zip(ids, chain, strict=True)):
         own = (*path, index)
         found[place_id] = NodePosition(place_id, own, node)
@@ -324,7 +322,7 @@ def _walk(ids: tuple[str, ...], chain: Chain, path: tuple[int, ...], found: dict
 
 
 def _changed(chain: Chain, path: tuple[int, ...], node: Node | None) -> Chain:
-    """Return `chain` with `node` at `path`, or with nothing there for None."""
+    """Return `chain` with `node` at `path`, or without the node there if `node` is None."""
     index, *rest = path
     if rest:
         around = chain[index]
@@ -335,19 +333,19 @@ def _changed(chain: Chain, path: tuple[int, ...], node: Node | None) -> Chain:
 
 
 class Statistics(NamedTuple):
-    """Counts of a workflow.
+    """Counts of a workflow, at any depth unless stated otherwise.
 
     Attributes:
-        top_level: nodes of the top-level chain.
-        operators: operators at any depth, checks included.
-        kinds: how often each operator occurs, in the order of the first time.
-        depth: 0 for the empty workflow, 1 without structures, one more for each structure around an operator.
-        parallel: structures of this kind, at any depth; so are the next two.
-        conditional: conditionals.
-        loop: loops.
-        instructions: operators with an instruction of their own.
-        most_calls: how many operators one run calls at most; loops count as often as they run, a conditional with the
-            longer of its cases.
+        top_level: the nodes of the top-level chain.
+        operators: the operators, checks included.
+        kinds: operator -> the number of its occurrences, in the order of their first occurrence.
+        depth: 0 for the empty workflow, 1 without structures, plus one for each structure around an operator.
+        parallel: the parallels.
+        conditional: the conditionals.
+        loop: the loops.
+        instructions: the operators with an instruction.
+        most_calls: the maximum number of calls of one run, with every round of loops and the longer case of
+            conditionals.
     """
 
     top_level: int
@@ -379,7 +377,7 @@ def statistics(nodes: Chain) -> Statistics:
 
 
 def every(nodes: Chain) -> Iterator[Node]:
-    """Yield every node of a chain, at any depth, in the order in which the workflow is written down."""
+    """Yield all nodes of a chain at any depth, in the order of the workflow's text."""
     for node in nodes:
         yield node
         for chain in node.chains:
@@ -387,7 +385,7 @@ def every(nodes: Chain) -> Iterator[Node]:
 
 
 class _Tally:
-    """One walk over a graph. A workflow is counted after every edit, so that it is worth not to walk once per count."""
+    """Counts everything in one walk over a graph, because workflows are counted after every edit."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, int] = {}
@@ -395,7 +393,7 @@ class _Tally:
         self.instructions = 0
 
     def chain(self, nodes: Chain) -> tuple[int, int]:
-        """Count a chain; return its depth, and how many operators one run of it calls at most."""
+        """Count a chain; return its depth, and the maximum number of calls of one run."""
         deepest = calls = 0
         for node in nodes:
             if isinstance(node, OperatorNode):

@@ -1,4 +1,4 @@
-"""A workflow and what happened when it ran as plain data: what `info` holds, and what a report draws."""
+"""Workflows and their runs as plain data, for `info` and for reports."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from agentgym_flow.envs.canvas.workflow.graph import (
 from agentgym_flow.envs.canvas.workflow.run import RunStep, WorkflowRun
 
 NOTES_LENGTH = 150
-"""Characters of an instruction or a checker's notes that are shown."""
+"""The maximum number of characters shown of an instruction or of a checker's notes."""
 
 
 def one_line(text: str, length: int) -> str:
-    """Return `text` in one printable line of at most `length` characters."""
+    """Return `text` as one printable line of at most `length` characters."""
     return _line(text[: 4 * length], length, len(text) > 4 * length)
 
 
-@lru_cache(maxsize=1 << 10)  # the report on a run is shown again after the next edit
+@lru_cache(maxsize=1 << 10)  # the next edit reports the same texts again
 def _line(text: str, length: int, cut: bool) -> str:
     line = " ".join(text.split())
     shown = line if line.isprintable() else "".join(mark if mark.isprintable() else "?" for mark in line)
@@ -38,7 +38,7 @@ def _line(text: str, length: int, cut: bool) -> str:
 def plain_graph(nodes: Chain) -> list[dict[str, Any]]:
     """Return a top-level chain as nested JSON-able data, fresh on every call.
 
-    Every node has `kind` and `id` (the name of its place), and:
+    Every node has `kind` and `id`, and:
 
     - `"operator"`: `name`, `role`, `instruction` (empty for the default);
     - `"parallel"`: `branches`, a list of chains;
@@ -51,8 +51,8 @@ def plain_graph(nodes: Chain) -> list[dict[str, Any]]:
 def plain_run(run: WorkflowRun) -> list[dict[str, Any]]:
     """Return the calls of a run as JSON-able data, fresh on every call, in the order of `run.steps`.
 
-    Each has `place`, `attempt`, `status`, `passed` (None without a verdict), `influential` (whether the result could be
-    another without it) and `notes` (a checker's notes or what went wrong, in a short line).
+    Each has `place`, `attempt`, `status`, `passed` (None without a verdict), `influential` (whether it contributed to
+    the result) and `notes` (a checker's notes or the failure, in a short line).
     """
     influential = {step.id for step in run.influential}
     return [

@@ -1,4 +1,4 @@
-"""What a policy may write, and what a workflow must have before it can be handed in."""
+"""The rules of the workflow language, and the requirements for submitting a workflow."""
 
 from __future__ import annotations
 
@@ -22,27 +22,26 @@ from agentgym_flow.envs.canvas.workflow.graph import (
 from agentgym_flow.errors import BadSetting, BadWorkflow
 
 SHORTEST_INSTRUCTION = 5
-"""An instruction has at least so many characters, as in the published environment."""
+"""The minimum length of an instruction, as in the published environment."""
 
 LONGEST_INSTRUCTION = 4000
-"""An instruction has at most so many characters."""
+"""The maximum length of an instruction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """The rules of what can be written.
+    """The rules of the workflow language.
 
     Attributes:
-        operators: the operators that can be used, in the order in which they are shown. Leaving some out is how one
-            measures what they are worth.
-        nesting: whether structures can hold chains and other structures. Without it a structure is at the top level and
-            holds single operators, as published.
+        operators: the usable operators, in the order in which they are shown.
+        nesting: whether structures can contain chains and other structures. If not, structures are at the top level and
+            contain single operators, as published.
         first_case: the case of a conditional that is written first, in `Verify ? A : B` and in the tag `<true>`.
-            `"passed"`: A runs when the solution passes the check, which is what the published prompt says.
-            `"failed"`: A runs when it fails, which is what the published code does.
-        most_operators: operators of a workflow at any depth.
-        most_depth: levels of a workflow; 1 is no structures.
-        most_calls: operators that one run may call, loops counted as often as they run.
+            `"passed"`: A runs if the solution passes the check, as the published prompt says. `"failed"`: A runs if it
+            fails, as in the published code.
+        most_operators: the maximum number of operators at any depth.
+        most_depth: the maximum number of levels; 1 excludes structures.
+        most_calls: the maximum number of calls of one run, with every round of loops counted.
 
     Raises:
         BadSetting: an operator does not exist, there is none, or a number is not a positive integer.
@@ -68,18 +67,18 @@ class Language:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The names that are read as operators: the standard ones, whether usable or not, and the others usable here.
+        """The names that are parsed as operators: all standard ones, and the other usable ones.
 
-        What other modules have registered is unknown here, so that no episode depends on what was imported.
+        Other registered operators are unknown, so that episodes do not depend on what was imported.
         """
         return _known(self.operators)
 
     def check(self, nodes: Chain, counted: Statistics | None = None) -> None:
-        """Raise `BadWorkflow` when a top-level chain breaks a rule, and say which.
+        """Raise `BadWorkflow` if a top-level chain breaks a rule; the message names the rule.
 
         Args:
             nodes: the chain.
-            counted: its statistics, where they are known already.
+            counted: its statistics; None to compute them.
         """
         for node in every(nodes):
             if isinstance(node, OperatorNode):
@@ -96,7 +95,7 @@ class Language:
             _check_flat(nodes)
 
     def check_operator(self, operator: OperatorNode) -> None:
-        """Raise `BadWorkflow` when the operator is left out here, or its instruction is too short or too long."""
+        """Raise `BadWorkflow` if the operator is not usable, or its instruction is too short or too long."""
         if operator.name not in self.operators:
             raise BadWorkflow(f"{operator.name} cannot be used here; use one of {', '.join(self.operators)}")
         length = len(operator.instruction)
@@ -112,11 +111,11 @@ def _known(operators: tuple[str, ...]) -> tuple[str, ...]:
 
 
 PUBLISHED = Language(operators=ADVERTISED, nesting=False, first_case="failed")
-"""The published language, and what its conditionals really did."""
+"""The published language, with the actual behaviour of its conditionals."""
 
 LANGUAGES: Mapping[str, Language] = {"full": Language(), "published": PUBLISHED}
-"""What can be written: everything, or what the published environment knew (twelve operators, no nesting, the first
-case of a conditional runs when its check fails)."""
+"""The languages by name: everything, or that of the published environment (twelve operators, no nesting, the first case
+of a conditional runs if its check fails)."""
 
 
 def _check_flat(nodes: Chain) -> None:
@@ -129,19 +128,19 @@ def _check_flat(nodes: Chain) -> None:
 
 
 _SOLVERS_FIRST = ("Custom", "Programmer", "AnswerGenerate", "Aggregate", "Revise")
-"""The solvers of the published rule, in the order in which it names them."""
+"""The solvers of the published rule, in its order."""
 
 
 @lru_cache(maxsize=1 << 10)
 def meeting(need: Need, others: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Return the standard operators that meet a need, and those among `others` that do."""
+    """Return the operators that meet a need, among the standard ones and `others`."""
     found = [name for name in (*STANDARD, *others) if need in OPERATORS[name].meets]
     order = [*_SOLVERS_FIRST, *found]
     return tuple(sorted(found, key=order.index))
 
 
 LONG_RESULT = 60
-"""A result with more characters is long."""
+"""The length above which a result is long."""
 
 _EXPLAINS = re.compile(
     r"\b(?:therefore|because|step \d|first,|in conclusion|the answer is|let us|let's)\b", re.IGNORECASE
@@ -150,12 +149,12 @@ _EXPLAINS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What the rules may also look at.
+    """Facts about the task and the last run that rules may use.
 
     Attributes:
         code: whether the task asks for code.
         tests: whether the task has public tests.
-        result: what the workflow gave when it ran last; empty when it has not.
+        result: the result of the last run; empty if there is none.
     """
 
     code: bool = False
@@ -165,17 +164,17 @@ class Circumstances:
 
 @dataclass(frozen=True, slots=True)
 class FinishRules:
-    """When `finish` is accepted. The default asks for one operator.
+    """The requirements for `finish`. The default requires one operator.
 
     Attributes:
-        least_operators: operators at any depth; at least 1, because there is nothing to hand in without one.
-        structure: a parallel, a conditional or a loop is needed.
-        solver: an operator is needed that meets the need `solver` (`Operator.meets`).
-        checker: one that meets `checker` is needed.
-        test_if_tests: one that meets `tests` is needed when the task has public tests.
-        code_if_code: one that meets `code` is needed when the task asks for code.
-        format_if_long: one that meets `format` is needed when the last result is long or explains.
-        others: the operators beside the standard ones that can be used, so that they count as well.
+        least_operators: the minimum number of operators at any depth, at least 1.
+        structure: whether a parallel, a conditional or a loop is required.
+        solver: whether an operator that meets the need `solver` (`Operator.meets`) is required.
+        checker: whether one that meets `checker` is required.
+        test_if_tests: whether one that meets `tests` is required if the task has public tests.
+        code_if_code: whether one that meets `code` is required if the task asks for code.
+        format_if_long: whether one that meets `format` is required if the last result is long or contains explanations.
+        others: the usable operators that are not standard, so that they count as well.
 
     Raises:
         BadSetting: `least_operators` is not a positive integer.
@@ -194,7 +193,7 @@ class FinishRules:
         check_integer("least_operators", self.least_operators, 1)
 
     def missing(self, counted: Statistics, circumstances: Circumstances | None = None) -> list[str]:
-        """Return what a workflow with these counts still lacks, each as a few words; empty when it can be handed in."""
+        """Return the unmet requirements of a workflow with these counts, each in a few words."""
         about = circumstances or Circumstances()
         lacks = []
         if counted.operators < self.least_operators:
@@ -216,13 +215,13 @@ class FinishRules:
         return lacks
 
     def meeting(self, need: Need) -> tuple[str, ...]:
-        """Return the operators that meet a need, whether they can be used or not."""
+        """Return the operators that meet a need, usable or not."""
         return meeting(need, self.others)
 
     def simplest(self, language: Language) -> Chain:
-        """Return a small workflow that can be handed in under any circumstances.
+        """Return a small workflow that meets the requirements under any circumstances.
 
-        Raises `BadSetting` when `language` has none: an episode could never be finished.
+        Raises `BadSetting` if `language` has none, because episodes could never be finished.
         """
         names: list[str] = []
         for wanted, needed in (
@@ -257,13 +256,13 @@ PUBLISHED_FINISH = FinishRules(
     code_if_code=True,
     format_if_long=True,
 )
-"""What the published configuration asks for."""
+"""The requirements of the published configuration."""
 
 FINISH_RULES: Mapping[str, FinishRules] = {"lax": FinishRules(), "published": PUBLISHED_FINISH}
-"""What `finish` asks for: an operator, or what the published configuration does."""
+"""The requirements for `finish` by name."""
 
 
 def is_long(result: str) -> bool:
-    """Return whether a result is more than a short answer: many characters, several lines, or it explains itself."""
+    """Return whether a result is more than a short answer: long, of several lines, or with explanations."""
     text = result.strip()
     return len(text) > LONG_RESULT or "\n" in text or _EXPLAINS.search(text) is not None

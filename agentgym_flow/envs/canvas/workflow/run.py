@@ -1,4 +1,4 @@
-"""What happened when a workflow ran: every call with its result, what came out, and which calls it came from."""
+"""Records of workflow runs: every call with its result, the final results, and the calls that led to them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 
 
 class StepId(NamedTuple):
-    """Names a step of a run.
+    """The identifier of a step of a run.
 
     Attributes:
         place: the id of the node.
-        attempt: how often the node had been called before.
+        attempt: the number of earlier calls of the node.
     """
 
     place: str
@@ -22,26 +22,26 @@ class StepId(NamedTuple):
 
 
 By: TypeAlias = tuple[StepId, ...]
-"""The steps that something comes from."""
+"""The steps that produced something."""
 
 
 class StepValue(NamedTuple):
-    """A value, and the steps that it comes from directly."""
+    """A value with the steps that produced it."""
 
     value: Value
     by: By
 
 
 class RunState(NamedTuple):
-    """What there is at a point of a run.
+    """The state at a point of a run.
 
     Attributes:
-        results: what nodes left; several after branches that nothing has gathered.
+        results: the current results; several after branches that no operator has combined.
         plan: the last plan.
         pieces: the sub-problems.
-        pieces_by: the steps that they come from.
-        to_share: whether the sub-problems have just been made.
-        notes: those of the last checker, as long as its solution stands.
+        pieces_by: the steps that produced the sub-problems.
+        to_share: whether the sub-problems are new, so that parallel branches distribute them.
+        notes: the notes of the last checker, until the solution changes.
         control: the checks whose verdicts led here.
     """
 
@@ -55,11 +55,11 @@ class RunState(NamedTuple):
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """The results alone."""
+        """The results without their steps."""
         return tuple(made.value for made in self.results)
 
     def then(self, results: tuple[StepValue, ...], notes: StepValue | None = None) -> RunState:
-        """Return what there is when a node has left `results`."""
+        """Return the state after a node with these results."""
         return RunState(results, self.plan, self.pieces, self.pieces_by, False, notes, self.control)
 
 
@@ -68,12 +68,12 @@ class RunStep:
     """One call.
 
     Attributes:
-        id: which one.
-        operator: what was called.
-        result: what came of it.
-        cached: whether it was taken from the cache.
-        reads: the steps that its inputs come from, and whose verdicts led to it.
-        call: everything that was said to the backend.
+        id: its identifier.
+        operator: the name of the operator.
+        result: the result.
+        cached: whether the result was taken from the cache.
+        reads: the steps that produced its inputs, and those whose verdicts led to it.
+        call: the call of the backend.
     """
 
     id: StepId
@@ -85,27 +85,27 @@ class RunStep:
 
     @property
     def ok(self) -> bool:
-        """Whether the call worked."""
+        """Whether the call succeeded."""
         return self.result.status == "ok"
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """Equal for steps that called the same and came to the same, whatever that cost and wherever it came from."""
+        """A key of the step and its value; cost and cache do not affect it."""
         value = self.result.value
         return *self.id, self.operator, self.result.status, None if value is None else value.identity
 
 
 @dataclass(frozen=True)
 class WorkflowRun:
-    """What happened when a workflow ran. Equal for equal workflows, problems, seeds and backends.
+    """The record of a run. Equal for equal workflows, problems, seeds and backends.
 
     Attributes:
-        steps: the calls, in the order in which the workflow is written down, loops unrolled; the order in which
-            concurrent branches came to an end does not show.
-        results: what came out: one value, several after branches that nothing gathered, or none.
-        made_by: the steps that `results` come from directly.
-        stages: what there was after each top-level node.
-        counts: how many steps there were after each top-level node.
+        steps: the calls in the order of the workflow's text with loops unrolled, whatever the timing of concurrent
+            branches.
+        results: the final results: one value, several after branches that no operator combined, or none.
+        made_by: the steps that produced `results`.
+        stages: the state after each top-level node.
+        counts: the number of steps after each top-level node.
     """
 
     steps: tuple[RunStep, ...]
@@ -116,41 +116,40 @@ class WorkflowRun:
 
     @property
     def value(self) -> Value | None:
-        """The one value that came out; None when there is none, or more than one."""
+        """The result, or None if there is none or more than one."""
         return self.results[0] if len(self.results) == 1 else None
 
     @cached_property
     def answer(self) -> str:
-        """What came out, as text; several results in lines, and no result is the empty text."""
+        """The results as text, one per line; empty if there is none."""
         return "\n".join(value.text or value.code for value in self.results)
 
     @property
     def failures(self) -> tuple[RunStep, ...]:
-        """The steps that failed; what they should have made was missing in the rest of the run."""
+        """The steps that failed. The rest of the run had to do without their outputs."""
         return tuple(step for step in self.steps if not step.ok)
 
     @property
     def tokens(self) -> int:
-        """Tokens of the calls of this run; what came from the cache is not counted again."""
+        """The tokens of the calls of this run, without results from the cache."""
         return sum(step.result.tokens for step in self.steps if not step.cached)
 
     @property
     def cost(self) -> float:
-        """Cost of the calls of this run; what came from the cache is not counted again."""
+        """The cost of the calls of this run, without results from the cache."""
         return sum(step.result.cost for step in self.steps if not step.cached)
 
     @cached_property
     def influential(self) -> tuple[RunStep, ...]:
         """The steps whose output flowed into the results, or whose verdict led to them.
 
-        Those they were made by, whatever these read, and so on; nothing is run again without them. A step that only ran
-        is not among them: a plan that nobody read, a solution that was made anew, a check whose verdict and notes were
-        used by nothing.
+        These are the steps that produced the results, the steps that these read, and so on; nothing runs again. A plan
+        that no operator read, a replaced solution, and a check whose verdict and notes had no effect are not included.
         """
         return self.led_to(self.made_by)
 
     def led_to(self, made_by: By) -> tuple[RunStep, ...]:
-        """Return these steps, whatever they read, and so on."""
+        """Return these steps, the steps that they read, and so on."""
         reads = {step.id: step.reads for step in self.steps}
         found: set[StepId] = set()
         waiting = list(made_by)

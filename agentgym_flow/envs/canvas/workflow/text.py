@@ -1,6 +1,6 @@
-"""Workflows as one line of text, the published way: `Plan -> [Custom, Programmer] -> Verify ? done : Revise`.
+"""Workflows as one line of text in the published syntax: `Plan -> [Custom, Programmer] -> Verify ? done : Revise`.
 
-| what | how it is written |
+| element | syntax |
 |---|---|
 | operator | `Plan`, or with an instruction `Plan "Name the unknowns first."` (a JSON string) |
 | chain | `Plan -> Custom` |
@@ -8,8 +8,8 @@
 | conditional | `Verify ? A : B`; a case is one operator, parallel or loop, a chain in round brackets, or `done` |
 | loop | `(Review -> Revise) * 2` |
 
-Which of A and B runs on a pass is for `Language.first_case` to say. Round brackets without a count only group, so the
-published `(Verify ? A : done)` is read, too. What is printed reads back as the same graph.
+`Language.first_case` determines whether A or B runs on a pass. Round brackets without a count only group, so the
+published `(Verify ? A : done)` is also valid. Printed text parses to the same graph.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.errors import BadWorkflow
 
 DONE = "done"
-"""The case of a conditional in which nothing runs."""
+"""The empty case of a conditional."""
 
 DEEPEST = 50
-"""Text that nests deeper is refused before any rule of a language is asked."""
+"""The maximum nesting of text, checked before the rules of a language."""
 
 _TOKEN = re.compile(
     r"""\s*(?: (?P<name>[A-Za-z_]\w*+) | (?P<number>[0-9]++) | (?P<string>"(?:[^"\\]|\\.)*")
@@ -47,11 +47,11 @@ _TIMES = re.compile(r"x[0-9]*", re.ASCII)
 
 
 class Repair(NamedTuple):
-    """Something that was read although it was not written as it should be.
+    """An error of format that was tolerated.
 
     Attributes:
-        kind: what was wrong, one word or a few joined by `_`.
-        detail: what it was; at most 60 ASCII characters in one line.
+        kind: the kind of error, words joined by `_`.
+        detail: the wrong text; at most 60 ASCII characters in one line.
     """
 
     kind: str
@@ -59,7 +59,7 @@ class Repair(NamedTuple):
 
     @classmethod
     def of(cls, kind: str, detail: str = "") -> Self:
-        """Return the repair with `detail` cut and escaped as it has to be."""
+        """Return a repair with `detail` escaped and truncated."""
         return cls(kind, detail[:60].encode("unicode_escape").decode("ascii")[:60])
 
 
@@ -69,8 +69,8 @@ def to_text(nodes: Chain, language: Language | None = None, *, instructions: boo
 
     Args:
         nodes: the chain.
-        language: says which case of a conditional is written first; the default one if None.
-        instructions: also print these. Without them the text is for the eye: it reads back as another graph.
+        language: determines which case of a conditional comes first; None for the default language.
+        instructions: whether to print instructions. Without them, the text parses to a different graph.
     """
     return _Printer(language or Language(), instructions).chain(nodes)
 
@@ -102,15 +102,15 @@ class _Printer(NamedTuple):
 
 
 def _quoted(text: str) -> str:
-    # What is not printable (line breaks, marks that turn the reading direction) is escaped, so that it stays one line.
+    # Escapes unprintable characters (line breaks, marks that change the reading direction), so that it stays one line.
     return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
 # ---------------------------------------------------------------------- reading
 def read(text: str, language: Language | None = None) -> Chain:
-    """Return the chain that `text` says; the empty chain for an empty text.
+    """Parse a chain; a blank text is the empty chain.
 
-    Raises `BadWorkflow` when it says none, or one that breaks a rule of `language`.
+    Raises `BadWorkflow` if the text is invalid, or the chain breaks a rule of `language`.
     """
     language = language or Language()
     nodes = Reader(language).chain_of(text) if text.strip() else ()
@@ -119,16 +119,15 @@ def read(text: str, language: Language | None = None) -> Chain:
 
 
 class Reader:
-    """Reads text into chains, in linear time and in bounded depth.
+    """Parses chains in linear time and with bounded depth.
 
     Args:
-        language: what can be written. Only `first_case` matters here; the other rules are about whole workflows.
-        lenient: also read names in the wrong case and counts out of range, and note it in `repairs`.
-        instructions: instructions that stand apart from the text, as tags; each operator that has none in the text
-            takes the next one, in the order in which the operators are written.
+        language: the language, of which only `first_case` and the names of operators matter here.
+        lenient: whether to accept names in the wrong case and counts out of range, and add them to `repairs`.
+        instructions: instructions outside of the text, from tags; each operator without one in the text takes the next.
 
     Attributes:
-        repairs: what was read although it was not right.
+        repairs: the tolerated errors.
     """
 
     def __init__(self, language: Language, *, lenient: bool = False, instructions: Iterable[str] = ()) -> None:
@@ -141,18 +140,18 @@ class Reader:
 
     @property
     def instructions_left(self) -> int:
-        """How many of the separate instructions no operator has taken."""
+        """The number of separate instructions that no operator has taken."""
         return len(self._instructions)
 
     def chain_of(self, text: str) -> Chain:
-        """Return the one chain that `text` says. Raises `BadWorkflow`."""
+        """Parse a single chain. Raises `BadWorkflow`."""
         chains = self.chains_of(text)
         if len(chains) != 1:
             raise BadWorkflow("here stands one chain; join operators with ->")
         return chains[0]
 
     def chains_of(self, text: str) -> list[Chain]:
-        """Return the chains in `text`, parted by commas, semicolons or blanks. Raises `BadWorkflow`."""
+        """Parse chains separated by commas, semicolons or blanks. Raises `BadWorkflow`."""
         self._take(text)
         found = []
         while self._tokens:
@@ -164,11 +163,11 @@ class Reader:
         return found
 
     def case_of(self, text: str) -> Chain:
-        """Return the chain of a case of a conditional; the empty one for `done`. Raises `BadWorkflow`."""
+        """Parse a case of a conditional; `done` is the empty chain. Raises `BadWorkflow`."""
         return () if self._is_done(text.strip()) else self.chain_of(text)
 
     def operator_of(self, text: str) -> OperatorNode:
-        """Return the single operator that `text` says. Raises `BadWorkflow`."""
+        """Parse a single operator. Raises `BadWorkflow`."""
         nodes = self.chain_of(text)
         if len(nodes) != 1 or not isinstance(nodes[0], OperatorNode):
             raise BadWorkflow("here stands exactly one operator")
@@ -238,7 +237,7 @@ class Reader:
         return Parallel(tuple(branches))
 
     def _count(self) -> int | None:
-        """Take `* 3`, or the published `x3`, after a closing bracket."""
+        """Parse `* 3`, or the published `x3`, after a closing bracket."""
         token = self._next()
         if token != "*" and not _TIMES.fullmatch(token):
             return None
@@ -251,7 +250,7 @@ class Reader:
         return self.count_of(digits)
 
     def count_of(self, digits: str) -> int:
-        """Return the count of a loop. Raises `BadWorkflow` when it is out of range and nothing is repaired."""
+        """Parse the count of a loop. Raises `BadWorkflow` if it is out of range and not repaired."""
         if not (digits.isascii() and digits.isdecimal()):
             raise BadWorkflow(f"the count of a loop is a whole number from 1 to {MOST_LOOPS}")
         count = int(digits) if len(digits) < 5 else MOST_LOOPS + 1
@@ -280,7 +279,7 @@ class Reader:
 
 
 def conditional(check: OperatorNode, first: Chain, second: Chain, language: Language) -> Conditional:
-    """Return the conditional whose cases are written in this order. Raises `BadWorkflow` as `Conditional` does."""
+    """Return the conditional with its cases in written order. Raises `BadWorkflow` as `Conditional` does."""
     return Conditional(check, first, second) if language.first_case == "passed" else Conditional(check, second, first)
 
 

@@ -1,4 +1,4 @@
-"""Waiting for work in several threads, all of it or none: an interrupt leaves nothing that still waits for a server."""
+"""Waits for work in several threads; an interrupt leaves no thread that still waits for a server."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TypeVar
 T = TypeVar("T")
 
 POLL = 0.02
-"""Seconds between two looks whether what was interrupted has come to its end."""
+"""The interval in seconds at which interrupted work is polled."""
 
 
 def all_of(parts: Sequence[Future[T]], stop: Callable[[], None], cancel: Callable[[], None] | None) -> list[T]:
-    """Return what all parts come to.
+    """Return the results of all parts.
 
-    What the first of them raises that was not merely stopped is raised again, after all have ended.
+    If parts raise, the first exception other than a cancellation is raised after all have ended.
 
     Args:
-        parts: what is waited for.
-        stop: called when something is raised: no part is to begin anything new.
-        cancel: called on an interrupt, perhaps often: what the parts wait for is given up. None: it cannot be.
+        parts: the futures to wait for.
+        stop: called after an exception, so that no part begins anything new.
+        cancel: called on an interrupt, possibly several times, to abort what parts wait for; None if impossible.
     """
     try:
         return [part.result() for part in parts]
@@ -29,8 +29,8 @@ def all_of(parts: Sequence[Future[T]], stop: Callable[[], None], cancel: Callabl
         interrupted = not isinstance(error, Exception)
         while wait(parts, POLL if interrupted and cancel else None).not_done:
             if cancel is not None:
-                cancel()  # again and again: a part may just have been about to ask
-        if isinstance(error, CancelledError):  # because of what another part raised
+                cancel()  # repeatedly, because a part may have been about to send a request
+        if isinstance(error, CancelledError):  # because another part raised
             causes = (part.exception() for part in parts if not part.cancelled())
             raise next((cause for cause in causes if not isinstance(cause, CancelledError | None)), error) from None
         raise

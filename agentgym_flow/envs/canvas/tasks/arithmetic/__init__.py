@@ -1,7 +1,7 @@
-"""Arithmetic word problems of the simulator: generated ones, and GSM8K's own through their worked solutions.
+"""Arithmetic word problems for the simulator: generated ones, and those of GSM8K by their worked solutions.
 
-`task` says what a mistake does to the answer, `story` how a problem is drawn from a template, `stories` has the
-templates, `make` puts a task together, and `gsm8k` reads mistakes off a real solution.
+`task` computes the effect of mistakes on the answer, `story` draws problems from the templates in `stories`, `make`
+assembles generated tasks, and `gsm8k` derives mistakes from a real solution.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tasks of GSM8K, of which only the worked solution is known: mistakes are read off its calculations."""
+"""Tasks of GSM8K: their mistakes are derived from the calculations of the worked solution."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.arithmetic.make import omission, omitted, owners_of, slip, slipped
 from agentgym_flow.envs.canvas.tasks.arithmetic.misprint import misprint
 from agentgym_flow.envs.canvas.tasks.arithmetic.task import ArithmeticTask, ChainMistake
-from agentgym_flow.envs.canvas.tasks.sets.calculation import Expression, Name, Number, Operation, parts
+from agentgym_flow.envs.canvas.tasks.sets.calculation import Expression, Name, Number, Operation, parts, with_leaves
 from agentgym_flow.envs.canvas.tasks.sets.chain import Calculation, CalculationChain, chain_of
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
 from agentgym_flow.envs.canvas.tasks.unusual import demanded, unusual
 from agentgym_flow.seeding import Stream
 
 MOST_SLIPS = 3
-"""So many steps at most have a slip, the hardest ones."""
+"""The maximum number of steps with a slip; the hardest steps have one."""
 
 MOST_TRAPS = 2
-"""So many steps at most are traps, the last ones."""
+"""The maximum number of steps that are traps; the last ones are chosen."""
 
 LONG = 4
-"""From this depth on a step is easily left out."""
+"""The depth from which on a step is easily left out."""
 
 _SHARES = (
     "percent", "%", "half", "third", "quarter", "fourth", "fifth", "fraction", "discount", "interest", "remaining",
@@ -39,9 +39,9 @@ _Faults = list[tuple[Fault, ChainMistake]]
 def from_gsm8k(problem: Problem) -> ArithmeticTask:
     """Return the task of a problem with a worked solution in the form of GSM8K.
 
-    Percentages and fractions are traps; of a long way a step is left out; large numbers and divisions are likely to go
-    wrong; what comes together only in the last step are parts. A problem with none of these is easy. In some a check
-    takes a number of the text for a misprint, which only its note tells.
+    Percentages and fractions are traps; long solutions allow omissions; large numbers and divisions make slips likely;
+    results that only the last step combines are parts. A problem with none of these is easy. In some problems, a
+    checker takes a number of the text for a misprint.
 
     Raises:
         BadChain: the solution has no calculations that lead to the answer.
@@ -71,7 +71,7 @@ def from_gsm8k(problem: Problem) -> ArithmeticTask:
 
 
 def _kind(faults: _Faults) -> str:
-    """Return what makes a task hard, in the words of the generated ones."""
+    """Return what makes a task hard, one of `make.KINDS`."""
     found = {fault.kind for fault, _ in faults if fault.likely}
     hard = found - {Mistake.SLIP}
     if len(hard) > 1:
@@ -81,15 +81,15 @@ def _kind(faults: _Faults) -> str:
 
 
 def _asked(text: str) -> str:
-    """Return the question that a problem ends with."""
+    """Return the question at the end of a problem."""
     questions: list[str] = _QUESTION.findall(text)
     return (questions[-1] if questions else text).strip()
 
 
 def _parts(chain: CalculationChain) -> tuple[int, ...]:
-    """Return the steps that the last one joins, at least two, if they have nothing to do with each other.
+    """Return the independent steps, at least two, that the last step combines; empty if there are none.
 
-    None of them comes to the answer, so that nothing is right that is only a part.
+    None of them has the result of the whole, so a part alone is never right.
     """
     joined = chain.steps[-1].uses
     if len(joined) < 2 or any(chain.steps[place].result == chain.answer for place in joined):
@@ -104,7 +104,7 @@ def _parts(chain: CalculationChain) -> tuple[int, ...]:
 
 
 def _mixed_up(chain: CalculationChain, places: tuple[int, ...]) -> ChainMistake | None:
-    """Return that the last step takes one part for another, or loses the last part; None if that changes nothing."""
+    """Return the mistake that the last step confuses two parts or drops the last; None if that has no effect."""
     if not places:
         return None
     last = len(chain.steps) - 1
@@ -117,13 +117,11 @@ def _mixed_up(chain: CalculationChain, places: tuple[int, ...]) -> ChainMistake 
 
 
 def _renamed(tree: Expression, old: str, new: str) -> Expression:
-    if isinstance(tree, Operation):
-        return Operation(tree.name, tuple(_renamed(operand, old, new) for operand in tree.operands))
-    return Name(new) if tree == Name(old) else tree
+    return with_leaves(tree, lambda leaf: Name(new) if leaf == Name(old) else leaf)
 
 
 def _differs(chain: CalculationChain, place: int, other: Expression) -> bool:
-    """Return whether another tree for a step leads to another answer, one that is more than nothing."""
+    """Return whether another tree for a step gives another answer, up to the sign, that is not 0."""
     value = chain.compute({place: other})
     return isinstance(value, Fraction) and abs(value) != abs(chain.answer) and value != 0
 
@@ -144,7 +142,7 @@ def _traps(problem: Problem, chain: CalculationChain, needed: tuple[int, ...], o
 
 
 def _is_share(step: Calculation) -> bool:
-    """Return whether a step takes a percentage or a fraction of something."""
+    """Return whether a step computes a percentage or a fraction of something."""
     for part in parts(step.tree):
         if isinstance(part, Operation) and part.name == "%":
             return True
@@ -158,7 +156,7 @@ def _is_share(step: Calculation) -> bool:
 
 
 def _misread(chain: CalculationChain, place: int) -> Iterator[Expression]:
-    """Yield other calculations for a share: what is left of the whole, the whole and the share, the whole itself."""
+    """Yield wrong calculations for a share: the whole minus the share, plus the share, and the whole alone."""
     step = chain.steps[place]
     leaves = [part for part in parts(step.tree) if not isinstance(part, Operation)]
     values = {leaf: _leaf_value(chain, leaf) for leaf in leaves}
@@ -178,7 +176,7 @@ def _leaf_value(chain: CalculationChain, leaf: Expression) -> Fraction:
 
 
 def _omissions(chain: CalculationChain, needed: tuple[int, ...], owners: Mapping[int, int]) -> _Faults:
-    """Return up to two steps, neither the first nor the last, without which another answer comes out."""
+    """Return up to two steps, neither the first nor the last, whose omission changes the answer."""
     found: _Faults = []
     for place in needed[-2:0:-1]:
         change = omitted(chain, place)
@@ -189,14 +187,14 @@ def _omissions(chain: CalculationChain, needed: tuple[int, ...], owners: Mapping
 
 
 def _demanded(problem: Problem, chain: CalculationChain) -> _Faults:
-    """Return what a check demands in some problems: that another number be taken for one that the text gives."""
+    """Return the mistake that a checker demands in some problems: replacing a number that looks like a misprint."""
     kind, chance = demanded("arithmetic", "gsm8k", problem.text), Stream("canvas", "gsm8k", "unusual", problem.text)
     odd = misprint(chain, problem.text, chance) if kind else None
     return [(unusual(kind, "arithmetic", "test", chance, figure=odd[0]), odd[1])] if kind and odd else []
 
 
 def _slips(chain: CalculationChain, needed: tuple[int, ...], owners: Mapping[int, int]) -> _Faults:
-    """Return a slip in each of the hardest steps, in their order, at least one; in most it is not likely."""
+    """Return a slip for each of the hardest steps, in order; at least one, and most of them unlikely."""
     hardest = sorted(needed, key=lambda place: (-_hardness(chain.steps[place]), place))[:MOST_SLIPS]
     found: _Faults = []
     for place in sorted(hardest):
@@ -206,7 +204,7 @@ def _slips(chain: CalculationChain, needed: tuple[int, ...], owners: Mapping[int
 
 
 def _hardness(step: Calculation) -> int:
-    """Return how easily a calculation goes wrong by hand: above 1, it is likely to."""
+    """Return how error-prone a calculation is by hand; a slip is likely above 1."""
     figures = (*step.given, step.result)
     operations = [part.name for part in parts(step.tree) if isinstance(part, Operation)]
     big = sum(abs(value) >= _BIG and value % 100 != 0 for value in figures)

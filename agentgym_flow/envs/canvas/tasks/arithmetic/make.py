@@ -1,4 +1,4 @@
-"""Generated tasks: which kind a number has, and how a drawn story becomes a task."""
+"""Generated word problems: the kind of each task number, and how a drawn story becomes a task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import lru_cache
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.arithmetic.misprint import misprint
-from agentgym_flow.envs.canvas.tasks.arithmetic.people import PEOPLE
 from agentgym_flow.envs.canvas.tasks.arithmetic.stories import STORIES
 from agentgym_flow.envs.canvas.tasks.arithmetic.story import Story, StoryProblem, draw, figure, tell
 from agentgym_flow.envs.canvas.tasks.arithmetic.task import ArithmeticTask, ChainMistake, slip_amounts, written
@@ -16,6 +15,7 @@ from agentgym_flow.envs.canvas.tasks.sets.calculation import Expression, Name, N
 from agentgym_flow.envs.canvas.tasks.sets.chain import CalculationChain
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
 from agentgym_flow.envs.canvas.tasks.unusual import aside, demanded, unusual
+from agentgym_flow.envs.content import read_content
 from agentgym_flow.errors import UnknownSplit, UnknownTask
 from agentgym_flow.seeding import Stream, seasonal
 
@@ -29,25 +29,28 @@ KINDS: Mapping[str, int] = {
     "accounts": 3,
     "mixed": 3,
 }
-"""How many of each 35 consecutive tasks are of a kind."""
+"""Kind -> the number of tasks of this kind in each block of 35."""
+
+PEOPLE = read_content("agentgym_flow.envs.canvas.tasks.arithmetic", "people.json", dict[str, tuple[str, ...]])
+"""Split -> the names of people in its stories; no name is in two splits."""
 
 _BLOCK = sum(KINDS.values())
 _ROUNDS = 3
 
 
 def make_task(split: str, index: int, season: str = "") -> ArithmeticTask:
-    """Return task number `index` of a split, the same one every time.
+    """Return task number `index` of a split.
 
-    The people of different splits have different names, and each problem names one, so that splits share no problem.
+    Each problem names a person, and no name is in two splits, so splits have no problem in common.
 
     Args:
         split: `"train"`, `"valid"` or `"test"`.
-        index: any integer from 0 on; there is no last one.
-        season: every season has tasks of its own; `""` are the standard ones.
+        index: any non-negative integer.
+        season: every season has different tasks; `""` is the standard one.
 
     Raises:
-        UnknownSplit: a split that there is not.
-        UnknownTask: a negative index.
+        UnknownSplit: there is no such split.
+        UnknownTask: the index is negative.
     """
     if split not in PEOPLE:
         raise UnknownSplit.among(split, PEOPLE)
@@ -84,7 +87,7 @@ def make_task(split: str, index: int, season: str = "") -> ArithmeticTask:
 
 @lru_cache(maxsize=256)
 def _kinds(seasonal_split: str, block: int) -> tuple[str, ...]:
-    """Return the kinds of a block, in rounds that each have about as many of every kind: so have all small splits."""
+    """Return the kinds of a block, in rounds with about equal shares of kinds, so that small splits have them too."""
     stream = Stream("canvas", "arithmetic", seasonal_split, "kinds", block)
     kinds: list[str] = []
     for number in range(_ROUNDS):
@@ -123,7 +126,7 @@ def _faults(
 
 
 def _unlikely(story: Story, owners: Mapping[int, int], stream: Stream) -> tuple[int, ...]:
-    """Return where a slip is possible in a story that is not about slips: in one step, or one of each piece."""
+    """Return the steps of unlikely slips in a story that has no likely ones: one step, or one for each piece."""
     if story.slips:
         return ()
     if owners:
@@ -132,7 +135,7 @@ def _unlikely(story: Story, owners: Mapping[int, int], stream: Stream) -> tuple[
 
 
 def owners_of(chain: CalculationChain, places: tuple[int, ...]) -> dict[int, int]:
-    """Return for each step that leads to the answer of a sub-problem the number of that sub-problem."""
+    """Return, for each step that a sub-problem needs, the number of the sub-problem."""
     owners: dict[int, int] = {}
     for piece, place in enumerate(places):
         for step in CalculationChain(chain.steps[: place + 1]).needed():
@@ -141,23 +144,23 @@ def owners_of(chain: CalculationChain, places: tuple[int, ...]) -> dict[int, int
 
 
 def slip(place: int, what: str, piece: int | None, likely: bool) -> Fault:
-    """Return a slip in a step."""
+    """Return a slip in a step as a fault."""
     note = f"A calculation does not come out right in this step: {lower(what)}."
     return Fault(f"slip-{place}", Mistake.SLIP, (), note, piece, likely)
 
 
 def slipped(chain: CalculationChain, place: int) -> ChainMistake:
-    """Return what a slip or a wobble in a step does."""
+    """Return the effect of a slip or a wobble in a step."""
     return ChainMistake(slip=place, amounts=slip_amounts(chain.steps[place].result))
 
 
 def omission(place: int, note: str, piece: int | None = None, *, likely: bool = True) -> Fault:
-    """Return that a step is left out."""
+    """Return the omission of a step as a fault."""
     return Fault(f"omission-{place}", Mistake.OMISSION, (), note, piece, likely)
 
 
 def omitted(chain: CalculationChain, place: int) -> ChainMistake:
-    """Return what it does to leave a step out: its first operand that comes from a step goes on, else the first."""
+    """Return the effect of omitting a step: it passes on its first operand, preferably one from another step."""
     tree = chain.steps[place].tree
     leaves: list[Expression] = [part for part in parts(tree) if not isinstance(part, Operation)]
     steps = [leaf for leaf in leaves if isinstance(leaf, Name)]
@@ -166,5 +169,5 @@ def omitted(chain: CalculationChain, place: int) -> ChainMistake:
 
 
 def lower(sentence: str) -> str:
-    """Return a sentence as part of another one."""
+    """Return a sentence with a lower-case first letter, to put it into another one."""
     return sentence[:1].lower() + sentence[1:]

@@ -1,4 +1,4 @@
-"""A number of a problem that looks like a misprint: what it does to take a more usual one in its place."""
+"""A number that looks like a misprint, and the effect of replacing it by a more usual one."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from fractions import Fraction
 
 from agentgym_flow.envs.canvas.tasks.arithmetic.story import figure
 from agentgym_flow.envs.canvas.tasks.arithmetic.task import ChainMistake, slip_amounts
-from agentgym_flow.envs.canvas.tasks.sets.calculation import Expression, Number, Operation, parts
+from agentgym_flow.envs.canvas.tasks.sets.calculation import Number, parts, with_leaves
 from agentgym_flow.envs.canvas.tasks.sets.chain import CalculationChain
 from agentgym_flow.seeding import Stream
 
 
 def misprint(chain: CalculationChain, text: str, chance: Stream) -> tuple[str, ChainMistake] | None:
-    """Return a number as it stands in a text, and the change to take another number for it; None if none will do.
+    """Return the spelling of a number in the text and the change that replaces it; None if no number is suitable.
 
-    The number stands once in the text, and the other one leads to another answer, a whole one where all numbers are.
+    The number occurs once in the text. Its replacement gives another answer, an integer if all numbers are.
     """
     found: dict[str, Fraction] = {}
     for place in chain.needed():
@@ -39,16 +39,12 @@ def _with_commas(value: Fraction) -> str:
 
 
 def _taken_for(chain: CalculationChain, value: Fraction, other: Fraction) -> ChainMistake | None:
-    """Return the change to take `other` for `value` wherever it stands; None where that is not another sound answer."""
-    trees = {place: _replaced(step.tree, value, other) for place, step in enumerate(chain.steps)}
-    change = ChainMistake({place: tree for place, tree in trees.items() if tree != chain.steps[place].tree})
+    """Return the change that replaces `value` by `other`; None if it does not give another plausible answer."""
+    trees = [
+        with_leaves(step.tree, lambda leaf: Number(other) if leaf == Number(value) else leaf) for step in chain.steps
+    ]
+    change = ChainMistake({place: tree for place, tree in enumerate(trees) if tree != chain.steps[place].tree})
     answer = chain.compute(change.trees)
     if answer is None or answer == 0 or abs(answer) == abs(chain.answer) or (answer < 0) != (chain.answer < 0):
         return None
     return change if answer.denominator == 1 or chain.answer.denominator != 1 else None
-
-
-def _replaced(tree: Expression, value: Fraction, other: Fraction) -> Expression:
-    if isinstance(tree, Operation):
-        return Operation(tree.name, tuple(_replaced(operand, value, other) for operand in tree.operands))
-    return Number(other) if tree == Number(value) else tree

@@ -1,8 +1,8 @@
-"""Templates of word problems: how one is written, and how a problem is drawn from it.
+"""Templates of word problems, and how problems are drawn from them.
 
-The text has `{n}`, `{m}` and `{o}` for people, `{x}` and `{y}` for things, a small letter for each number (`{k:times}`
-for `twice`, `{k:nth}` for `third`), and `[this|that]` for wordings. Calculations are in the same letters; a capital is
-the result of an earlier step, `A` that of the first.
+In the text, `{n}`, `{m}` and `{o}` are people, `{x}` and `{y}` things, other lower-case letters numbers (`{k:times}`
+for `twice`, `{k:nth}` for `third`), and `[this|that]` alternative wordings. Calculations use the same letters; an
+upper-case letter is the result of an earlier step, `A` that of the first.
 """
 
 from __future__ import annotations
@@ -14,24 +14,19 @@ from fractions import Fraction
 from functools import cached_property
 
 from agentgym_flow.envs.canvas.operators.odds import Mistake
+from agentgym_flow.envs.canvas.tasks.arithmetic.task import TEXTS
 from agentgym_flow.envs.canvas.tasks.sets.calculation import (
     BadCalculation,
     Expression,
     Name,
     Number,
-    Operation,
     evaluate,
     parse,
     parts,
+    with_leaves,
 )
 from agentgym_flow.envs.canvas.tasks.sets.chain import Calculation, CalculationChain
 from agentgym_flow.seeding import Stream
-
-THINGS = (
-    "marbles", "stickers", "stamps", "shells", "buttons", "beads", "postcards", "pencils", "badges", "coins",
-    "cards", "ribbons", "candles", "erasers", "magnets", "puzzles", "notebooks", "whistles", "balloons", "dice",
-)  # fmt: skip
-"""What stories are about that do not say otherwise."""
 
 _TIMES = ("", "once", "twice", "three times", "four times", "five times")
 _ORDINALS = ("", "first", "second", "third", "fourth", "fifth", "sixth")
@@ -42,14 +37,14 @@ _MOST_DRAWS = 500
 
 
 @dataclass(frozen=True)
-class Wrong:
-    """A mistake that puts other calculations in the place of steps.
+class StoryMistake:
+    """A mistake that replaces the calculations of steps.
 
     Attributes:
-        kind: a nuance, a trap, or parts mixed up.
-        steps: the number of each step that is changed, from 0, and its other calculation.
-        words: what may point at it in the text; those that the drawn text has are taken.
-        note: what a checker says of it.
+        kind: a nuance, a trap, or confused parts.
+        steps: the number of each changed step, from 0, and its new calculation.
+        words: words that may warn against it; those that the drawn text contains are used.
+        note: the note of a checker about it.
     """
 
     kind: Mistake
@@ -60,48 +55,47 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Story:
-    """A template.
+    """A template of a word problem.
 
     Attributes:
         text: the problem.
-        numbers: `a=3-9` draws a whole number, `b=10-50/5` one of 10, 15, ..., and `c=a*b` computes one.
-        steps: each calculation, and what it is for: a short imperative without numbers.
+        numbers: `a=3-9` draws an integer, `b=10-50/5` one of 10, 15, ..., and `c=a*b` computes one.
+        steps: each calculation with its purpose, a short imperative without numbers.
         wrong: mistakes of understanding.
         slips: the steps in which a slip is likely.
         omitted: the steps that are easily left out.
-        wobbles: the steps that cannot be made sure of.
+        wobbles: the steps whose numbers are uncertain.
         pieces: for each sub-problem the step that answers it, and its question.
-        things: what `{x}` and `{y}` can be.
-        money: results may have two decimals; without it all are whole.
-        retold: the same problem in words that are nowhere else, for the split `test`; empty where it has no words of
-            its own.
+        things: the possible values of `{x}` and `{y}`.
+        money: whether results may have two decimals; otherwise all are integers.
+        retold: a different wording of the problem for the split `test`; empty if it has none.
     """
 
     text: str
     numbers: str
     steps: tuple[tuple[str, str], ...]
-    wrong: tuple[Wrong, ...] = ()
+    wrong: tuple[StoryMistake, ...] = ()
     slips: tuple[int, ...] = ()
     omitted: tuple[int, ...] = ()
     wobbles: tuple[int, ...] = ()
     pieces: tuple[tuple[int, str], ...] = ()
-    things: tuple[str, ...] = THINGS
+    things: tuple[str, ...] = TEXTS["things"]
     money: bool = False
     retold: str = ""
 
     @cached_property
     def trees(self) -> tuple[Expression, ...]:
-        """The calculations of the steps, in letters."""
+        """The calculations of the steps, with letters for numbers."""
         return tuple(parse(formula) for formula, _ in self.steps)
 
     @cached_property
     def others(self) -> tuple[tuple[tuple[int, Expression], ...], ...]:
-        """The calculations of each mistake, in letters."""
+        """The calculations of each mistake, with letters for numbers."""
         return tuple(tuple((place, parse(formula)) for place, formula in wrong.steps) for wrong in self.wrong)
 
     @cached_property
     def drawn(self) -> tuple[tuple[str, Expression | tuple[Fraction, Fraction, int]], ...]:
-        """For each number its letter, and its calculation or the lowest, the distance and how many there are."""
+        """The letter of each number with its calculation, or with its lowest value, step and number of values."""
         found: list[tuple[str, Expression | tuple[Fraction, Fraction, int]]] = []
         for item in self.numbers.split():
             letter, _, how = item.partition("=")
@@ -116,7 +110,7 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class StoryProblem:
-    """A problem that was drawn: its numbers, its chain, and the trees of the story's mistakes."""
+    """A drawn problem: its numbers, its chain, and the trees of the story's mistakes."""
 
     numbers: Mapping[str, Fraction]
     chain: CalculationChain
@@ -124,10 +118,10 @@ class StoryProblem:
 
 
 def draw(story: Story, stream: Stream) -> StoryProblem:
-    """Return a problem with numbers for which everything comes out well and each mistake leads elsewhere.
+    """Return a problem whose numbers give plausible results, and a different answer for each mistake.
 
-    Numbers that are the same as the result of an earlier step are drawn again, because in the worked solution they
-    would stand for it. Raises `RuntimeError` for a story that hardly ever comes out.
+    Numbers that equal the result of an earlier step are rejected, because the worked solution would refer to this step.
+    Raises `RuntimeError` if no suitable numbers are found.
     """
     for _ in range(_MOST_DRAWS):
         drawn = _attempt(story, stream)
@@ -193,18 +187,16 @@ def _bound(numbers: Mapping[str, Fraction], steps: int) -> dict[str, Expression]
 
 
 def _bind(tree: Expression, bound: Mapping[str, Expression]) -> Expression:
-    if isinstance(tree, Operation):
-        return Operation(tree.name, tuple(_bind(operand, bound) for operand in tree.operands))
-    return bound[tree.name] if isinstance(tree, Name) else tree
+    return with_leaves(tree, lambda leaf: bound[leaf.name] if isinstance(leaf, Name) else leaf)
 
 
 def figure(value: Fraction) -> str:
-    """Return a number of a calculation: `12`, or with two decimals."""
+    """Return a number as text: `12`, or with two decimals."""
     return str(value.numerator) if value.denominator == 1 else f"{float(value):.2f}"
 
 
 def tell(text: str, drawn: StoryProblem, names: Mapping[str, str], stream: Stream) -> str:
-    """Return `text` with its wordings chosen and its places filled."""
+    """Return `text` with wordings chosen and placeholders filled in."""
     text = _CHOICES.sub(lambda found: stream.choice(found.group(1).split("|")), text)
     return _FORMS.sub(lambda found: names.get(found[1]) or _form(drawn.numbers[found[1]], found[2]), text)
 

@@ -1,7 +1,7 @@
-"""A task whose right answer is the end of a chain of calculations, and whose mistakes are changes to the chain.
+"""Tasks whose right answer is the result of a chain of calculations, and whose mistakes are changes to the chain.
 
-A slip adds an amount to the result of a step; every other mistake puts another calculation in the place of a step. What
-follows is computed, so that a wrong answer is the one to which the mistakes really lead.
+A slip adds an amount to the result of a step; every other mistake replaces the calculation of a step. The following
+steps are computed again, so a wrong answer is really what the mistakes lead to.
 """
 
 from __future__ import annotations
@@ -16,37 +16,26 @@ from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.sets.calculation import Expression, Number, Operation
 from agentgym_flow.envs.canvas.tasks.sets.chain import CalculationChain
 from agentgym_flow.envs.canvas.tasks.simulated import VARIANTS, Fault, SimulatedTask
+from agentgym_flow.envs.content import read_content
 
 VARYING = (Mistake.SLIP, Mistake.WOBBLE)
-"""The kinds of mistakes that lead to another answer each time."""
+"""The kinds of mistakes with a different answer each time."""
 
-_NEAR = Fraction(1, 50)  # what is nearer to the right number could be taken for it, rounded
-_LARGEST = 10**15  # nobody writes a larger number down
-_TELLINGS = (
-    "Reading the problem once more, each quantity has its place.\nTaking them in order leads to {}.",
-    "First I note what is given, then what is asked.\nWorking through it in that order, I get {}.",
-    "Every sentence gives one piece of information.\nPut together, they come to {}.",
-    "I go through the story from its beginning to its end.\nAt the end there are {}.",
-    "The way is clear once it is written down line by line.\nThe last line reads {}.",
-)
-_RAMBLINGS = (
-    "This looked easier than it is. Somewhere along the way I had {answer}, which seems fair to me, although I had to"
-    " go through the whole story {number} times before I believed it.",
-    "Let me think aloud. If I follow the story, I come to {answer}. I could have taken another way, and I tried it too;"
-    " there are at least {number} ways to look at it.",
-    "One thing after the other: what is given, what happens, what is asked. That makes {answer}, if I have understood"
-    " it well. I checked this by hand, {number} times over.",
-)
+TEXTS = read_content("agentgym_flow.envs.canvas.tasks.arithmetic", "wordings.json", dict[str, tuple[str, ...]])
+"""The wordings of explanations (`telling`, `rambling`), and the default `things` of stories."""
+
+_NEAR = Fraction(1, 50)  # closer numbers could be rounded to the right one
+_LARGEST = 10**15  # larger numbers are not plausible answers
 
 
 @dataclass(frozen=True, slots=True)
 class ChainMistake:
-    """What a mistake does to the chain: trees that take the place of steps, or a slip in the result of one step.
+    """The change that a mistake makes to the chain: other trees for some steps, or a slip in the result of one step.
 
     Attributes:
-        trees: for each step that is changed, its other tree.
-        slip: the step whose result is off, by one of `amounts`; None for none.
-        amounts: by how much, `VARIANTS` of them, all different.
+        trees: number of a changed step -> its new tree.
+        slip: the step whose result is off by one of `amounts`; None if there is none.
+        amounts: `VARIANTS` different amounts.
     """
 
     trees: Mapping[int, Expression] = field(default_factory=dict)
@@ -55,17 +44,17 @@ class ChainMistake:
 
 
 class ArithmeticTask(SimulatedTask):
-    """A word problem with one number for an answer.
+    """A word problem whose answer is a number.
 
     Args:
-        problem: of kind `math`, with one answer, the last of the chain.
+        problem: a problem of kind `math` with one answer, the result of the chain.
         kind: what makes it hard.
         chain: the calculations that lead to the answer.
-        faults: the mistakes, each with what it does; at least one.
-        plan: what the steps do, in words.
-        pieces: for each sub-problem the step that answers it, and what it asks.
+        faults: the mistakes with their changes; at least one.
+        plan: the steps in words.
+        pieces: for each sub-problem the step that answers it, and its question.
         wordy: whether solutions in words bury the answer.
-        money: whether the numbers are sums of money, which have two decimals where they are not whole.
+        money: whether the numbers are amounts of money, written with two decimals unless they are integers.
     """
 
     family = "arithmetic"
@@ -93,25 +82,25 @@ class ArithmeticTask(SimulatedTask):
         self._changes = {fault.tag: change for fault, change in faults}
         self._money = money
         self._whole = not money and all(step.result.denominator == 1 for step in chain.steps)
-        self._known: dict[tuple[int, int], tuple[str, ...]] = {}  # by the step and the mistakes: an answer per variant
+        self._known: dict[tuple[int, int], tuple[str, ...]] = {}  # (step, mistakes) -> an answer per variant
 
     def __repr__(self) -> str:
         return f"ArithmeticTask({self.problem.key}, {self.kind})"
 
     def answer(self, made: Collection[str], variant: int) -> str:
-        """Return the short answer; see `SimulatedTask.answer`. Raises `ValueError` for a tag that no fault has.
+        """Return the short answer; see `SimulatedTask.answer`. Raises `ValueError` for the tag of no fault.
 
-        With mistakes that vary, the variants 0 to `VARIANTS` - 1 give different answers, and a larger one counts round.
+        With mistakes that vary, the variants 0 to `VARIANTS` - 1 give different answers; others are taken modulo it.
         """
         if not made:
             return self.problem.answers[0]
         return self._answer(len(self.chain.steps) - 1, self._mask(made), self.chain.answer, variant)
 
     def piece_answer(self, piece: int, made: Collection[str], variant: int) -> str:
-        """Return the short answer to a sub-problem, or to a step of the way; see `SimulatedTask.piece_answer`.
+        """Return the short answer to a sub-problem, or the result of a step; see `SimulatedTask.piece_answer`.
 
-        Of the mistakes, those with this piece spoil it. Those that concern the whole, such as parts that are mixed up,
-        are made when the parts are put together, and do not change it.
+        Only mistakes in this piece change it. Mistakes that concern the whole, such as confusing parts, happen when the
+        parts are combined.
         """
         if not self.pieces:
             place = piece % max(len(self.chain.steps) - 1, 1)
@@ -123,23 +112,23 @@ class ArithmeticTask(SimulatedTask):
         )
 
     def telling(self, answer: str, variant: int) -> str:
-        """Return a short text that ends with `Answer: ...`, in one of a few wordings. Scored as `answer` is."""
-        return _TELLINGS[variant % len(_TELLINGS)].format(answer) + f"\nAnswer: {answer}"
+        """Return a short text that ends with `Answer: ...`. It scores the same as `answer`."""
+        return TEXTS["telling"][variant % len(TEXTS["telling"])].format(answer) + f"\nAnswer: {answer}"
 
     def rambling(self, answer: str, variant: int) -> str:
-        """Return a text that has `answer` in it but ends with another number, which is what is read: always wrong."""
+        """Return a text that contains `answer` but ends with another number, which the scorer reads: always wrong."""
         taken = (answer, *self.problem.answers)
         numbers = [str(number) for number in range(2, 6) if not any(_same(str(number), other) for other in taken)]
-        text = _RAMBLINGS[variant % len(_RAMBLINGS)]
+        text = TEXTS["rambling"][variant % len(TEXTS["rambling"])]
         return text.format(answer=answer, number=numbers[variant % len(numbers)])
 
     @property
     def scorer(self) -> str:
-        """`"number"`: what the simulator answers is a plain number, that of a problem of GSM8K, too."""
+        """`"number"`: the simulator answers with plain numbers, also for GSM8K."""
         return NUMBER
 
     def score(self, text: str, code: str) -> float:
-        """Return 1.0 when the answer in `text` is the right one, else 0.0. `code` does not matter."""
+        """Return 1.0 if the answer in `text` is right, else 0.0. `code` has no effect."""
         return float(same_number(text, self.problem.answers[0]))
 
     def _mask(self, made: Collection[str]) -> int:
@@ -149,10 +138,10 @@ class ArithmeticTask(SimulatedTask):
         return mask
 
     def _answer(self, place: int, mask: int, right: Fraction, variant: int) -> str:
-        """Return the answer at a step with mistakes, neither what is `right` there nor the answer to the problem.
+        """Return the answer at a step with mistakes; never the `right` result of the step or the answer to the problem.
 
-        Mistakes can cancel each other out, and different slips can come to the same when what follows rounds them:
-        then the answer is moved on, so that a wrong way has a wrong end, and each variant its own.
+        Mistakes can cancel each other, and later rounding can make different slips equal. The answer is then increased,
+        so that a wrong solution has a wrong answer, and each variant a different one.
         """
         key = (place, mask)
         answers = self._known.get(key, ())
@@ -166,7 +155,7 @@ class ArithmeticTask(SimulatedTask):
                 value += 1
                 text = written(value, self._money)
             answers = (*answers, text)
-            self._known[key] = answers  # threads may do this at the same time: they do the same
+            self._known[key] = answers  # threads may compute this at the same time, with the same outcome
         return answers[variant]
 
     def _varies(self, mask: int) -> bool:
@@ -188,7 +177,7 @@ class ArithmeticTask(SimulatedTask):
 
 
 def written(value: Fraction, money: bool) -> str:
-    """Return a number as people write it: `12`, money with two decimals as `4.50`, all else with two at most."""
+    """Return a number as text: `12`, an amount of money as `4.50`, others with at most two decimals."""
     if value.denominator != 1:
         value = round(value, 2)
     if value.denominator == 1:
@@ -198,16 +187,16 @@ def written(value: Fraction, money: bool) -> str:
 
 
 def plausible(value: Fraction | None, near: Fraction) -> Fraction:
-    """Return a number that one would write down: no debts where the right number is none, nothing without an end."""
+    """Return `value` made plausible: not negative if `near` is not, and neither missing nor too large."""
     if value is None or abs(value) > _LARGEST:
         return near + 3
     return abs(value) if near >= 0 else value
 
 
 def slip_amounts(result: Fraction) -> tuple[Fraction, ...]:
-    """Return by how much people are off when they calculate by hand, `VARIANTS` amounts, the likeliest varying.
+    """Return `VARIANTS` typical errors of calculations by hand, in an order that depends on the result.
 
-    A wrong carry, a number next to the right one, two digits swapped (which makes a multiple of 9).
+    They are a wrong carry, a neighbouring number, and two swapped digits (a multiple of 9).
     """
     size = abs(result)
     if result.denominator != 1 and size < 10:

@@ -1,4 +1,4 @@
-"""Tasks that ask for a program: functions of our own, and those of published sets."""
+"""Tasks that ask for a program: generated functions, and those of published sets."""
 
 from agentgym_flow.envs.canvas.tasks.code.build import SHARES, make_task
 from agentgym_flow.envs.canvas.tasks.code.foreign import NotUsable, PublishedProgram, from_program

@@ -1,4 +1,4 @@
-"""Tasks of our own library: a function with its parameters drawn, and mistakes that really fail the tests they must."""
+"""Generated programming tasks: a function with drawn parameters, and mistakes that were verified to fail its tests."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem
-from agentgym_flow.envs.canvas.tasks.code.changes import NOTES, ProgramMistake, changes_of, parsed, words_of
-from agentgym_flow.envs.canvas.tasks.code.cues import cue, opening
+from agentgym_flow.envs.canvas.tasks.code.changes import MISTAKES, ProgramMistake, changes_of, parsed, words_of
 from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft
 from agentgym_flow.envs.canvas.tasks.code.fuel import CallOutcome, FunctionCase, calls, compiled
 from agentgym_flow.envs.canvas.tasks.code.library import PATTERNS, STREAMS
 from agentgym_flow.envs.canvas.tasks.code.own import ISLICE, Behaviour, Cases, OwnTask, behaviour
+from agentgym_flow.envs.canvas.tasks.code.task import TEXTS
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
 from agentgym_flow.envs.canvas.tasks.unusual import aside, demanded, unusual
 from agentgym_flow.errors import UnknownSplit
 from agentgym_flow.seeding import Stream, seasonal, stable_hash
 
 SHARES = {"plain": 32, "edge": 15, "corner": 20, "several": 18, "stream": 15}
-"""How many of a hundred tasks are of each kind."""
+"""Kind -> the percentage of tasks of this kind."""
 _SPLITS = {"train": (0, 1), "valid": (2,), "test": (3,)}
 
 _FAULTS: dict[str, tuple[tuple[Mistake, bool], ...]] = {
@@ -44,10 +44,9 @@ class _Pick(NamedTuple):
 def make_task(split: str, index: int, season: str = "") -> OwnTask:
     """Return task number `index` (at least 0) of a split, `"train"`, `"valid"` or `"test"`.
 
-    Every season has tasks of its own; `""` are the standard ones.
-
-    The same everywhere, and no function with the same names and constants occurs in two splits. Programs are run in
-    this process to build it, a few milliseconds.
+    Every season has different tasks; `""` is the standard one. Equal arguments give equal tasks in every process. No
+    function with the same names and constants occurs in two splits. Building a task runs programs in this process for
+    a few milliseconds.
 
     Raises:
         UnknownSplit: there is no such split.
@@ -68,22 +67,18 @@ def make_task(split: str, index: int, season: str = "") -> OwnTask:
 
 
 def split_of(pattern: str, draft: FunctionDraft) -> str:
-    """Return the one split in which a function with these names and constants may occur."""
+    """Return the only split in which a function with these names and constants may occur."""
     part = int(stable_hash([pattern, draft.source])[:8], 16) % 4
     return next(split for split, parts in _SPLITS.items() if part in parts)
 
 
 def _kind_of(seasonal_split: str, index: int) -> str:
-    place = Stream("canvas", "code", "kind", seasonal_split, index).below(sum(SHARES.values()))
-    for kind, share in SHARES.items():
-        place -= share
-        if place < 0:
-            return kind
-    raise AssertionError("unreachable")
+    kinds = [kind for kind, share in SHARES.items() for _ in range(share)]
+    return Stream("canvas", "code", "kind", seasonal_split, index).choice(kinds)
 
 
 def _task(draw: Draw, split: str, index: int, season: str, kind: str, draft: FunctionDraft) -> OwnTask | None:
-    """Return the task; None where the function has no mistakes of the sorts that are wanted."""
+    """Return the task; None if the function does not allow mistakes of the wanted kinds."""
     cases = _cases(draft)
     seen: dict[str, Behaviour] = {}
     chance = Stream("canvas", "code", "unusual", seasonal(split, season), index)
@@ -112,7 +107,7 @@ def _task(draw: Draw, split: str, index: int, season: str, kind: str, draft: Fun
 
 
 def _cases(draft: FunctionDraft) -> Cases:
-    """Return the tests, with what the right program gives as the wanted values."""
+    """Return the tests, with the values of the right program as the wanted ones."""
     code = compiled(ast.parse(draft.source))
     both = []
     for arguments in (draft.public, draft.hidden):
@@ -133,9 +128,9 @@ def _picks(
     cases: Cases,
     seen: dict[str, Behaviour],
 ) -> list[_Pick] | None:
-    """Return mistakes of the sorts that a kind of task has, found by running programs; None where one is missing.
+    """Return a mistake of each of the wanted sorts, found by running programs; None if one is missing.
 
-    What each program did is noted in `seen`, by the tag of its mistake.
+    The behaviour of each program is added to `seen` by the tag of its mistake.
     """
     every = changes_of(parsed(draft.source)[1])
     draw.shuffle(every)
@@ -175,9 +170,9 @@ def _is_of(sort: Mistake, found: Behaviour) -> bool:
 def _behaviours(
     draft: FunctionDraft, cases: Cases, picks: list[_Pick], seen: dict[str, Behaviour]
 ) -> dict[frozenset[str], Behaviour] | None:
-    """Return what every program does that these mistakes lead to; None where two mistakes make a right one.
+    """Return the behaviour of the programs with each combination of mistakes; None if a combination is right.
 
-    A program with a mistake that the public tests show fails them, whatever else is wrong with it.
+    A program with a mistake that the public tests reveal must fail them in every combination.
     """
     behaviours = {frozenset[str](): Behaviour(tuple(CallOutcome(case.wanted) for case in cases.public), True, True)}
     behaviours |= {frozenset((pick.change.tag,)): seen[pick.change.tag] for pick in picks}
@@ -193,9 +188,11 @@ def _behaviours(
 
 def _text(draw: Draw, kind: str, draft: FunctionDraft, cases: Cases, meant: str) -> str:
     examples = "\n".join(f">>> {case.call(draft.name)}\n{case.wanted!r}" for case in cases.public)
-    said = f"{opening(draw, draft.signature, endless=bool(draft.take))} {draft.ask}"
-    hints = [hint for hint in (cue(draw, kind), meant) if hint]
-    return f"{' '.join([said, *hints])}\n\nExamples:\n{examples}"
+    opening = draw.choice(TEXTS["endless_opening" if draft.take else "opening"]).format(signature=draft.signature)
+    cues = TEXTS[kind]
+    hint = draw.choice(cues) if cues else ""
+    text = " ".join(part for part in (opening, draft.ask, hint, meant) if part)
+    return f"{text}\n\nExamples:\n{examples}"
 
 
 def _problem(identity: str, text: str, draft: FunctionDraft, cases: Cases) -> Problem:
@@ -216,7 +213,9 @@ def _problem(identity: str, text: str, draft: FunctionDraft, cases: Cases) -> Pr
 
 
 def _fault(pick: _Pick, text: str) -> Fault:
-    return Fault(pick.change.tag, pick.kind, words_of(pick.change, text), NOTES[pick.change.name], likely=pick.likely)
+    return Fault(
+        pick.change.tag, pick.kind, words_of(pick.change, text), MISTAKES[pick.change.name].note, likely=pick.likely
+    )
 
 
 def _plan(draft: FunctionDraft) -> tuple[str, ...]:

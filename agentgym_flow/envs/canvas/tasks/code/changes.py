@@ -1,7 +1,7 @@
-"""The mistakes that can be made in a program, as small named changes to its syntax tree.
+"""Mistakes in programs: small named changes to the syntax tree.
 
-`changes_of` finds where each of them can be made. Changes refer to the nodes of a tree by their number in the order of
-`ast.walk`, so that several can be made in one fresh tree of the same source.
+`changes_of` finds the places where they can be made. Changes refer to nodes by their number in the order of `ast.walk`,
+so several of them can be made in one fresh tree of the same source.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
+
+from agentgym_flow.envs.content import read_content
 
 Nodes: TypeAlias = list[ast.AST]
 Edit: TypeAlias = Callable[[ast.AST], None]
@@ -20,10 +22,10 @@ class ProgramMistake(NamedTuple):
     """A mistake at one place of a program.
 
     Attributes:
-        name: the kind of mistake, a key of `NOTES`.
+        name: the kind of mistake, a key of `MISTAKES`.
         place: the number of the node.
-        turn: which of the changes of this name at this node.
-        edit: makes it in a node of an equal tree.
+        turn: distinguishes the changes at this node.
+        edit: makes the change in a node of an equal tree.
     """
 
     name: str
@@ -33,54 +35,24 @@ class ProgramMistake(NamedTuple):
 
     @property
     def tag(self) -> str:
-        """Unique among the changes of a program."""
+        """An identifier, unique among the changes of a program."""
         return f"{self.name}-{self.place}-{self.turn}"
 
 
-NOTES = {
-    "strict": "A comparison treats values that are exactly equal, or exactly at the limit, the wrong way.",
-    "compare": "A comparison points the wrong way, so that the wrong values are taken.",
-    "guard": "A case that needs its own treatment is not treated: the statement for it is missing.",
-    "bound": "A bound is off by one, so that an element too few or too many is looked at.",
-    "start": "A variable has the wrong value at the start.",
-    "sign": "One operation goes in the wrong direction: something is added that should be taken away, or the reverse.",
-    "swap": "The two sides of an operation are swapped.",
-    "number": "A constant in the program is not the one that the task names.",
-    "logic": "Two conditions are joined the wrong way: one is enough where both are needed, or the reverse.",
-    "negate": "A condition is the opposite of what it should be.",
-    "extreme": "It takes the largest where the smallest is wanted, or the reverse.",
-    "order": "A sort is missing its rule for the order, such as which way round or what decides between equals.",
-    "forgotten": "A statement that belongs there has been left out.",
-    "unprepared": "A value is used as it comes, without the preparation that it needs first.",
-    "unreturned": "In one case the result is not given back.",
-    "division": "A division is of the wrong sort: it rounds where it must not, or does not where it must.",
-}
-"""What a checker writes about a change of each name."""
+class MistakeTexts(NamedTuple):
+    """The texts about a kind of mistake.
 
-WORDS = {
-    "strict": (
-        "equal", "same", "exactly", "at most", "at least", "limit", "inclusive", "more than", "less than", "fewer",
-        "shorter", "as far as", "moment", "prime", "alphabet", "border",
-    ),
-    "guard": (
-        "empty", "fewer", "negative", "zero", "shorter", "too short", "special", "invalid", "exist", "divisible",
-        "second one", "or less", "at most", "at least", "border", "left open",
-    ),
-    "bound": ("last", "neighbour", "both", "inclusive", "up to", "position", "border"),
-    "order": ("order", "alphabetical", "same", "equal"),
-    "logic": ("both", "either", "unless", "divisible", "border"),
-    "unprepared": ("lower case", "negative", "sign", "order"),
-    "extreme": ("largest", "smallest", "longest", "shortest", "never more", "costs more"),
-    "forgotten": ("last", "empty", "negative", "shorter"),
-    "start": ("empty", "start", "none"),
-    "number": (
-        "empty", "fewer", "negative", "zero", "below", "at most", "at least", "gap", "closed", "multiple", "shorter",
-    ),
-    "compare": ("empty", "negative", "zero", "equal", "same"),
-    "sign": ("multiple",),
-    "division": ("rounded", "half", "average"),
-}  # fmt: skip
-"""Words by which a problem may point at a change of each name: none that is in every other instruction."""
+    Attributes:
+        note: the note of a checker about it.
+        words: words of a problem that may warn against it; none of them is in every other instruction.
+    """
+
+    note: str
+    words: tuple[str, ...] = ()
+
+
+MISTAKES = read_content("agentgym_flow.envs.canvas.tasks.code", "mistakes.json", dict[str, MistakeTexts])
+"""Name of a kind of mistake -> its texts."""
 
 _STRICT: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 _OTHER: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -95,15 +67,15 @@ _LEAVING = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 
 def parsed(source: str) -> tuple[ast.Module, Nodes]:
-    """Return the tree of a program and its nodes in the order that changes refer to."""
+    """Return the tree of a program, and its nodes in the order that changes refer to."""
     tree = ast.parse(source)
     return tree, list(ast.walk(tree))
 
 
 def changed(source: str, changes: Iterable[ProgramMistake]) -> ast.Module:
-    """Return the tree of a program in which these changes are made; the order of the changes does not matter.
+    """Return the tree of a program with these changes; their order does not matter.
 
-    Of two changes that concern the same place, one can be without effect.
+    If two changes concern the same place, one of them may have no effect.
     """
     tree, nodes = parsed(source)
     for change in sorted(changes, key=lambda one: (one.place, one.turn, one.name)):
@@ -112,7 +84,7 @@ def changed(source: str, changes: Iterable[ProgramMistake]) -> ast.Module:
 
 
 def changes_of(nodes: Nodes) -> list[ProgramMistake]:
-    """Return every change that can be made in a program, in a fixed order."""
+    """Return all changes that can be made in a program, in a fixed order."""
     found = []
     for place, node in enumerate(nodes):
         for turn, (name, edit) in enumerate(_at(node)):
@@ -121,13 +93,13 @@ def changes_of(nodes: Nodes) -> list[ProgramMistake]:
 
 
 def words_of(change: ProgramMistake, text: str) -> tuple[str, ...]:
-    """Return the words of a problem's text that point at a change, in lower case."""
+    """Return the words of a problem's text that warn against a change, in lower case."""
     lower = text.lower()
-    return tuple(word for word in WORDS.get(change.name, ()) if re.search(rf"\b{re.escape(word)}", lower))
+    return tuple(word for word in MISTAKES[change.name].words if re.search(rf"\b{re.escape(word)}", lower))
 
 
 def unreturned(nodes: Nodes) -> list[ProgramMistake]:
-    """Return changes by which a program gives nothing back: mistakes for a program that has no place for another."""
+    """Return changes that drop a return value: mistakes for programs that allow no others."""
     return [
         ProgramMistake("unreturned", place, 0, _with_field("value", None))
         for place, node in enumerate(nodes)
@@ -201,7 +173,7 @@ def _with_field(field: str, value: ast.AST | None) -> Edit:
 
 
 def _numbers(name: str, field: str, value: ast.AST) -> Found:
-    """Changes of a whole number that stands in a field of a node, or in an element of one (`args.0`)."""
+    """Yield changes of an integer in a field of a node, or in an element of one (`args.0`)."""
     if isinstance(value, ast.Constant) and type(value.value) is int:
         for other in (value.value + 1, value.value - 1):
             if other >= 0:
@@ -209,7 +181,7 @@ def _numbers(name: str, field: str, value: ast.AST) -> Found:
 
 
 def _with_child(field: str, make: Callable[[ast.expr], ast.expr]) -> Edit:
-    """Put what `make` makes of a child in its place."""
+    """Return an edit that replaces a child by `make(child)`."""
     name, _, index = field.partition(".")
 
     def edit(node: ast.AST) -> None:
@@ -223,7 +195,7 @@ def _with_child(field: str, make: Callable[[ast.expr], ast.expr]) -> Edit:
 
 
 def _located(new: ast.expr, old: ast.expr) -> ast.expr:
-    """Return `new` with the place in the source that a node needs to be compiled, and its operands with it."""
+    """Return `new` with the source locations that it and its operands need to be compiled."""
     for part in ast.walk(new):
         if isinstance(part, ast.expr) and not hasattr(part, "lineno"):
             ast.copy_location(part, old)
@@ -307,7 +279,7 @@ def _slices(node: ast.Slice) -> Found:
 
 
 def _left_out(node: ast.AST) -> Found:
-    """Statements that can be missing: cases with their own treatment, and steps that are not the whole of a block."""
+    """Yield omissions of statements: special cases, and steps that are not the only one of a block."""
     for field in ("body", "orelse"):
         block = getattr(node, field, None)
         if not isinstance(block, list):
@@ -323,12 +295,12 @@ def _left_out(node: ast.AST) -> Found:
 
 def _is_a_step(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Expr):
-        return not isinstance(statement.value, ast.Constant)  # a docstring is none
+        return not isinstance(statement.value, ast.Constant)  # not a docstring
     return isinstance(statement, ast.AugAssign | ast.Break | ast.Continue)
 
 
 def _left_out_at(field: str, original: ast.stmt) -> Edit:
-    """Leave a statement out; found by where it stands in the source, because others may be left out before it."""
+    """Return an edit that omits a statement, found by its source location, because other edits may shift its index."""
     where = (original.lineno, original.col_offset)
 
     def edit(node: ast.AST) -> None:
@@ -353,7 +325,7 @@ def _negated_at(field: str, index: int) -> Edit:
 
 
 def _unwrapped(node: ast.AST) -> Found:
-    """Values that are used without their preparation: `abs(x)`, `sorted(x)`, `x.lower()` become `x`."""
+    """Yield omissions of conversions: `abs(x)`, `sorted(x)`, `x.lower()` become `x`."""
     for field, value in ast.iter_fields(node):
         children = value if isinstance(value, list) else [value]
         for index, child in enumerate(children):

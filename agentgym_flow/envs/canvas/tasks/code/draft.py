@@ -1,16 +1,16 @@
-"""How the functions of the library are written down: a pattern of source and text, names, and arguments for tests."""
+"""Templates of library functions, and how they are filled in."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from string import Template
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
+from agentgym_flow.envs.content import read_content
 from agentgym_flow.seeding import Stream
 
-T = TypeVar("T")
 Arguments: TypeAlias = tuple[Any, ...]
 
 _WORDS = (
@@ -22,32 +22,28 @@ _WORDS = (
 
 
 class Draw(Stream):
-    """A stream with the draws that patterns need."""
+    """A random stream with the draws that patterns need."""
 
     __slots__ = ()
 
     def between(self, low: int, high: int) -> int:
-        """Return a number from `low` to `high`, both possible."""
+        """Return an integer from `low` to `high`, both included."""
         return low + self.below(high - low + 1)
 
     def ints(self, count: int, low: int, high: int) -> list[int]:
-        """Return `count` numbers from `low` to `high`."""
+        """Return `count` integers from `low` to `high`."""
         return [self.between(low, high) for _ in range(count)]
 
     def distinct(self, count: int, low: int, high: int) -> list[int]:
-        """Return `count` different numbers from `low` to `high`, in random order."""
+        """Return `count` different integers from `low` to `high`, in random order."""
         return self.sample(range(low, high + 1), count)
 
     def words(self, count: int) -> list[str]:
-        """Return `count` different words in lower case."""
+        """Return `count` different lower-case words."""
         return self.sample(_WORDS, count)
 
-    def pick(self, names: str) -> str:
-        """Return one of some words in a text."""
-        return self.choice(names.split())
-
     def coin(self) -> bool:
-        """Return True in one of two cases."""
+        """Return True with probability 1/2."""
         return self.below(2) == 1
 
 
@@ -56,14 +52,14 @@ class FunctionDraft:
     """A function with all its parameters chosen.
 
     Attributes:
-        name: of the function.
+        name: the name of the function.
         signature: its name and arguments as in its definition.
         source: the right program.
-        ask: what it has to do, in one paragraph.
-        step: how it can be done, in one sentence, for a plan.
-        public: arguments of the public tests: ordinary ones.
-        hidden: arguments of further tests, unusual ones among them.
-        take: for a generator that never ends, how many values a test takes; else 0.
+        ask: its specification, one paragraph.
+        step: an approach in one sentence, for a plan.
+        public: the arguments of the public tests, ordinary ones.
+        hidden: the arguments of further tests, including unusual ones.
+        take: for a generator that never ends, the number of values that a test takes; else 0.
     """
 
     name: str
@@ -76,38 +72,55 @@ class FunctionDraft:
     take: int
 
 
+class FunctionTexts(NamedTuple):
+    """The texts of a pattern, with `$name` for names and values.
+
+    Attributes:
+        code: the lines of the program.
+        ask: its specification.
+        step: an approach in one sentence, for a plan.
+        names: placeholder -> the names to choose from.
+    """
+
+    code: tuple[str, ...]
+    ask: str
+    step: str
+    names: dict[str, tuple[str, ...]]
+
+
+def function_texts(file: str) -> dict[str, FunctionTexts]:
+    """Return the texts of the patterns in a file of the library."""
+    return read_content("agentgym_flow.envs.canvas.tasks.code.library", file, dict[str, FunctionTexts])
+
+
 Pattern: TypeAlias = Callable[[Draw], FunctionDraft]
-"""A function of the library, its parameters still open."""
+"""Draws the parameters of a library function."""
 
 _SIGNATURE = re.compile(r"^def (\w+)\(([^\n]*)\):$", re.MULTILINE)
 
 
 def draft(
     draw: Draw,
-    code: str,
-    ask: str,
-    step: str,
+    texts: FunctionTexts,
     public: Sequence[Arguments],
     hidden: Sequence[Arguments],
     /,
     *,
     take: int = 0,
-    names: Mapping[str, str],
     **values: object,
 ) -> FunctionDraft:
-    """Return a pattern filled in: `$name` in its texts stands for one of the `names` there, or for one of the `values`.
+    """Return a filled-in pattern: `$name` in its texts is replaced by one of its names, or one of the `values`.
 
-    In `values`, too, `$name` stands for a name, or for an earlier value. Names are quoted in texts, not in code.
-
-    The last function that `code` defines is the one that is asked for.
+    `values` may refer to names and to earlier values in the same way. Names are quoted in texts, not in code. The last
+    function that the code defines is the one to write.
     """
-    chosen = {name: draw.pick(choices) for name, choices in names.items()}
+    chosen = {name: draw.choice(choices) for name, choices in texts.names.items()}
     quoted = {name: f"`{choice}`" for name, choice in chosen.items()}
     for name, value in values.items():
         chosen[name] = Template(str(value)).substitute(chosen)
         quoted[name] = Template(str(value)).substitute(quoted)
-    source = Template(code.strip("\n")).substitute(chosen)
-    text, how = (Template(pattern).substitute(quoted) for pattern in (ask, step))
+    source = Template("\n".join(texts.code)).substitute(chosen)
+    text, how = (Template(pattern).substitute(quoted) for pattern in (texts.ask, texts.step))
     name, arguments = _SIGNATURE.findall(source)[-1]
     signature = f"{name}({arguments})"
     return FunctionDraft(

@@ -1,8 +1,8 @@
-"""Tasks out of problems of published sets: the solution of a problem with changes, run in the sandbox.
+"""Tasks from problems of published sets: mistakes are changes to the solution of a problem, run in the sandbox.
 
-These programs are untrusted, so none of them runs in this process. Each is run once; a script in the sandbox
-tells what it does. There, too, a program has a number of steps instead of a time; those that use it up are not taken,
-because the official tests would end them by a clock.
+The programs are untrusted, so none of them runs in this process. Each runs once, in a script in the sandbox that
+reports its behaviour. The script limits the number of steps instead of the time. Programs that exceed the limit are not
+used, because the official tests would stop them by a clock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.scoring.programs import completed
 from agentgym_flow.envs.canvas.tasks.code.changes import (
-    NOTES,
+    MISTAKES,
     ProgramMistake,
     changed,
     changes_of,
@@ -32,13 +32,13 @@ from agentgym_flow.envs.canvas.tasks.unusual import demanded, unusual
 from agentgym_flow.seeding import Stream, stable_hash
 
 RunScript: TypeAlias = Callable[[str], str]
-"""Runs a script safely and returns what it printed; empty when it was ended or failed."""
+"""Runs a script safely and returns its output; empty if it failed or was killed."""
 
 MOST_TRIES = 8
-"""How many programs are run at most in search of one kind of mistake."""
+"""The maximum number of programs that run in the search for one kind of mistake."""
 _FIRST_FOR_CORNERS = ("guard", "strict", "order", "logic", "unprepared", "bound")
 _STEPS = 500_000
-"""How many lines and calls a program may run in one test; of HumanEval's first hundred, all but one need fewer."""
+"""The maximum number of lines and calls of a program in one test; 99 of HumanEval's first 100 need fewer."""
 
 _SCRIPT = """\
 import contextlib, io, json, sys
@@ -86,11 +86,11 @@ print(json.dumps(found))
 
 
 class NotUsable(ValueError):
-    """A problem of which no simulated task can be made; the message says why."""
+    """No simulated task can be made from a problem; the message gives the reason."""
 
 
 class _Behaviour(NamedTuple):
-    """Which public tests a program passes, what the calls in them give, and whether it passes the hidden ones."""
+    """The public tests that a program passes, the outcomes of their calls, and whether it passes the hidden tests."""
 
     public: tuple[bool, ...]
     came: tuple[str, ...]
@@ -98,23 +98,23 @@ class _Behaviour(NamedTuple):
 
 
 def from_program(problem: Problem, run: RunScript | None = None) -> PublishedProgram:
-    """Return a task out of a problem of HumanEval or MBPP, with one mistake of each kind as far as there are any.
+    """Return a task from a problem of HumanEval or MBPP, with up to one mistake of each kind.
 
-    Runs at most about twenty programs, a tenth of a second each; the result is kept for the next time.
+    Runs at most about twenty programs, each for a tenth of a second. Results are cached.
 
     Args:
-        problem: with a right program, a function that is asked for, and hidden tests that are checks.
-        run: runs scripts; the sandbox of this process when it is None.
+        problem: a problem with a solution, the name of a function, and hidden tests that are checks.
+        run: runs scripts; None for the sandbox of this process.
 
     Raises:
-        NotUsable: there is no such program, it fails its own tests, or no change of it that is tried fails one.
+        NotUsable: there is no such solution, it fails its own tests, or no tried change makes it fail one.
         SandboxUnavailable: this machine cannot run programs safely.
     """
     return _made(problem, run or in_sandbox)
 
 
 def in_sandbox(script: str) -> str:
-    """Run a script in this process's sandbox, with its usual limits. Raises as `sandbox.run` does."""
+    """Return the output of a script in this process's sandbox, empty if it failed. Raises as `sandbox.run` does."""
     from agentgym_flow import sandbox
 
     found = sandbox.run(script)
@@ -134,7 +134,7 @@ def _made(problem: Problem, run: RunScript) -> PublishedProgram:
     if right is None or not right.hidden:
         raise NotUsable(f"The solution of {problem.key} does not pass its own tests.")
     trials.shown = tuple(place for place, passed in enumerate(right.public) if passed)
-    every = changes_of(nodes) if trials.steps else []  # without a limit, only what does not make a program endless
+    every = changes_of(nodes) if trials.steps else []  # without a limit, a change might not end
     Draw("canvas", "code", "published", problem.key).shuffle(every)
     picks = _picks(trials, every) or _picks(trials, unreturned(nodes))
     if not picks:
@@ -149,9 +149,9 @@ class _Trials:
     Attributes:
         run: runs scripts.
         checks: the public tests.
-        calls: the calls in them, in their order.
-        steps: how many lines a program may run in one test; 0 for any number, where only time is limited.
-        shown: the numbers of the public tests that the right program passes; the examples of a docstring err at times.
+        calls: the calls in the public tests, in order.
+        steps: the maximum number of lines of a program in one test; 0 for no limit except time.
+        shown: the indices of the public tests that the right program passes; examples in docstrings can be wrong.
     """
 
     def __init__(self, problem: Problem, run: RunScript) -> None:
@@ -164,13 +164,13 @@ class _Trials:
         self._found: dict[frozenset[str], _Behaviour | None] = {}
 
     def without_limit(self) -> _Trials:
-        """Return these trials without a limit to the steps, for a solution that needs very many."""
+        """Remove the limit on steps, for a solution that needs very many, and return these trials."""
         self.steps = 0
         self._found.clear()
         return self
 
     def of(self, changes: Collection[ProgramMistake]) -> _Behaviour | None:
-        """Return what the solution does with these changes; None when it did not come to an end."""
+        """Return the behaviour of the solution with these changes; None if it did not end."""
         tags = frozenset(change.tag for change in changes)
         if tags not in self._found:
             program = ast.unparse(changed(self.problem.solution, changes)) + "\n"
@@ -191,7 +191,7 @@ class _Trials:
         return all(found.public[place] for place in self.shown)
 
     def tested(self, found: _Behaviour) -> TestOutcome:
-        """Return what the public tests say of a program."""
+        """Return the outcome of the public tests of a program."""
         outputs = stable_hash(list(found.came))[:16]
         if self.passes(found):
             return TestOutcome(True, outputs=outputs)
@@ -201,9 +201,9 @@ class _Trials:
 
 
 def _picks(trials: _Trials, every: list[ProgramMistake]) -> list[tuple[Mistake, ProgramMistake]]:
-    """Return a change that the public tests show and one that only the hidden tests show, as far as they are found.
+    """Return a change that the public tests reveal and one that only the hidden tests reveal, if found.
 
-    In some problems the latter is what Review demands.
+    In some problems, Review demands the latter.
     """
     rank = {name: place for place, name in enumerate(_FIRST_FOR_CORNERS)}
     for_corners = sorted(every, key=lambda one: rank.get(one.name, len(rank)))
@@ -224,7 +224,7 @@ def _is_of(kind: Mistake, trials: _Trials, changes: list[ProgramMistake]) -> boo
 
 
 def _calls(check: str, name: str) -> Iterable[str]:
-    """Return the calls of a function in a check, as they are written in it, if they are given literals alone."""
+    """Yield the source of the calls of a function in a check whose arguments are literals."""
     for node in ast.walk(ast.parse(check)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
             source = ast.get_source_segment(check, node)
@@ -235,11 +235,11 @@ def _calls(check: str, name: str) -> Iterable[str]:
 def _fault(kind: Mistake, change: ProgramMistake, text: str) -> Fault:
     if kind in DEMANDED:
         return unusual(kind, "code", "test", Stream("canvas", "code", "unusual", text), tag=change.tag)
-    return Fault(change.tag, kind, words_of(change, text), NOTES[change.name])
+    return Fault(change.tag, kind, words_of(change, text), MISTAKES[change.name].note)
 
 
 class PublishedProgram(CodeTask):
-    """A task out of a problem of a published set; see `from_program`, which makes it."""
+    """A task from a problem of a published set, made by `from_program`."""
 
     def __init__(
         self, problem: Problem, faults: tuple[Fault, ...], changes: dict[str, ProgramMistake], trials: _Trials
@@ -257,7 +257,7 @@ class PublishedProgram(CodeTask):
         return from_program, (self.problem, self._trials.run)
 
     def piece_answer(self, piece: int, made: Collection[str], variant: int) -> str:
-        """Return what the program brings for a call in the public tests, or the name of the function without any."""
+        """Return the outcome of a call in the public tests, or the name of the function if there are none."""
         calls = self._trials.calls
         if not calls:
             return f"The function is {self.problem.entry_point}."

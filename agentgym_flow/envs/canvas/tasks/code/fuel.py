@@ -1,13 +1,13 @@
-"""Run programs that we wrote ourselves in this process, for a bounded number of steps instead of a bounded time.
+"""Run trusted programs in this process, with a bounded number of steps instead of a bounded time.
 
-Only texts that a task has made out of its own reference come here; nothing that a policy wrote. Each pass of a loop,
-each step of a comprehension and each call of a function costs one unit of fuel, so that the same program ends the same
-way on every machine.
+Only programs that tasks derive from their own references run here, never those of a policy. Each iteration of a loop or
+comprehension and each function call costs one unit of fuel, so a program ends the same way on every machine.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Callable, Iterable
 from itertools import islice
 from types import CodeType
@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from agentgym_flow.seeding import stable_hash
 
 FUEL = 2_000
-"""What one call may spend; a right program spends less than a tenth of it."""
+"""The fuel of one call; a right program uses less than a tenth of it."""
 ENDLESS = "it did not end"
-"""What came of a call that used up its fuel."""
+"""The error of a call that used up its fuel."""
 _LONGEST_RANGE = 100_000
 _SPEND = "_spend"
 
@@ -28,17 +28,17 @@ _ALLOWED = (
 )
 
 
-class Exhausted(BaseException):
+class OutOfFuel(BaseException):
     """The fuel is used up. Not an `Exception`, so that no program can catch it."""
 
 
 class FunctionCase(NamedTuple):
-    """A call, and what it has to return.
+    """A call with its expected value.
 
     Attributes:
         arguments: literals.
-        wanted: a literal.
-        take: for a generator, how many of its values are compared, as a list; 0 for anything else.
+        wanted: the expected value, a literal.
+        take: for a generator, the number of values that are compared, as a list; else 0.
     """
 
     arguments: tuple[Any, ...]
@@ -56,7 +56,7 @@ class FunctionCase(NamedTuple):
 
 
 class CallOutcome(NamedTuple):
-    """What came of a call: its value, or in `error` why there is none."""
+    """The outcome of a call: its value, or in `error` the reason why there is none."""
 
     value: Any = None
     error: str = ""
@@ -66,7 +66,7 @@ class CallOutcome(NamedTuple):
 
 
 def compiled(tree: ast.Module) -> CodeType:
-    """Return the code of a program that spends fuel. Changes `tree`."""
+    """Return the code of a program instrumented to spend fuel. Changes `tree`."""
     statement = ast.parse(f"{_SPEND}()").body[0]
     assert isinstance(statement, ast.Expr)
     for node in list(ast.walk(tree)):
@@ -78,9 +78,9 @@ def compiled(tree: ast.Module) -> CodeType:
 
 
 def calls(code: CodeType, name: str, cases: Iterable[FunctionCase]) -> list[CallOutcome]:
-    """Return what the function `name` of a program brings for each case; each call has the whole `FUEL`.
+    """Return the outcome of the function `name` for each case; each call starts with the full `FUEL`.
 
-    After a call that does not end the others are taken not to end either.
+    After a call that does not end, the others are assumed not to end either.
     """
     left = FUEL
 
@@ -88,7 +88,7 @@ def calls(code: CodeType, name: str, cases: Iterable[FunctionCase]) -> list[Call
         nonlocal left
         left -= 1
         if left < 0:
-            raise Exhausted
+            raise OutOfFuel
         return True
 
     space: dict[str, Any] = {"__builtins__": _BUILTINS, _SPEND: spend}
@@ -105,18 +105,18 @@ def calls(code: CodeType, name: str, cases: Iterable[FunctionCase]) -> list[Call
 
 
 def same(came: CallOutcome, case: FunctionCase) -> bool:
-    """Return whether a call brought what it had to."""
+    """Return whether the outcome of a call is the expected value."""
     return not came.error and bool(came.value == case.wanted)
 
 
 def digest(outcomes: Iterable[CallOutcome]) -> str:
-    """Return a text that is equal for equal outcomes of the same calls, and for no others."""
-    # The digest is of this text, whatever the class is called: logs and digests of tasks depend on it.
+    """Return a digest of the outcomes of calls."""
+    # Logs and digests of tasks depend on this text, which therefore does not change with the name of the class.
     return stable_hash([f"Came(value={one.value!r}, error={one.error!r})" for one in outcomes])[:16]
 
 
 def fresh(value: Any) -> Any:
-    """Return a copy of a literal that a program may change."""
+    """Return a deep copy of a literal, which a program may modify."""
     if isinstance(value, list):
         return [fresh(item) for item in value]
     if isinstance(value, dict):
@@ -128,7 +128,7 @@ def _came(function: Callable[..., Any], case: FunctionCase) -> CallOutcome:
     try:
         value = function(*fresh(case.arguments))
         return CallOutcome(list(islice(value, case.take)) if case.take else value)
-    except (Exhausted, RecursionError):  # how deep a call may go depends on who calls
+    except (OutOfFuel, RecursionError):  # the recursion limit depends on the caller's depth
         return CallOutcome(error=ENDLESS)
     except Exception as error:
         return CallOutcome(error=f"it raised {type(error).__name__}")
@@ -137,14 +137,8 @@ def _came(function: Callable[..., Any], case: FunctionCase) -> CallOutcome:
 def _range(*bounds: int) -> range:
     found = range(*bounds)
     if len(found) > _LONGEST_RANGE:
-        raise Exhausted
+        raise OutOfFuel
     return found
 
 
-def _builtins() -> dict[str, Any]:
-    import builtins
-
-    return {name: getattr(builtins, name) for name in _ALLOWED.split()} | {"range": _range}
-
-
-_BUILTINS = _builtins()
+_BUILTINS = {name: getattr(builtins, name) for name in _ALLOWED.split()} | {"range": _range}

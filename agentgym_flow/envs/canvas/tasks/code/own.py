@@ -1,4 +1,4 @@
-"""A task of our own library: what each of its programs does is found out when the task is built."""
+"""Tasks of the library: the behaviour of all programs is known when the task is built."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def first_values(count, *arguments):
 
 
 class Cases(NamedTuple):
-    """The tests of a function: the ordinary ones that are shown, and those that are not."""
+    """The public and the hidden tests of a function."""
 
     public: tuple[FunctionCase, ...]
     hidden: tuple[FunctionCase, ...]
 
 
 class Behaviour(NamedTuple):
-    """What a program does: what came of its public tests, and whether it passes those and the hidden ones."""
+    """The outcomes of a program's public tests, and whether it passes the public and the hidden ones."""
 
     came: tuple[CallOutcome, ...]
     public: bool
@@ -37,12 +37,12 @@ class Behaviour(NamedTuple):
 
     @property
     def ends(self) -> bool:
-        """Whether the calls of the public tests come to an end."""
+        """Whether all calls of the public tests end."""
         return all(came.error != ENDLESS for came in self.came)
 
 
 def behaviour(draft: FunctionDraft, cases: Cases, changes: Sequence[ProgramMistake]) -> Behaviour:
-    """Return what the program of a draft does with these changes made in it. Runs it in this process, with fuel."""
+    """Return the behaviour of a draft's program with these changes. Runs it in this process, with fuel."""
     code = compiled(changed(draft.source, changes))
     came = tuple(calls(code, draft.name, cases.public))
     public = all(map(same, came, cases.public))
@@ -51,12 +51,13 @@ def behaviour(draft: FunctionDraft, cases: Cases, changes: Sequence[ProgramMista
 
 
 class OwnTask(CodeTask):
-    """A task of our own library.
+    """A task of the library.
 
     Args:
-        again: builds the same task anew, from which it can be unpickled.
-        cases: the tests, as data.
-        behaviours: for every set of tags what the program does that has these mistakes.
+        problem, kind, faults, changes, plan: see `CodeTask`.
+        cases: the tests.
+        behaviours: set of tags -> the behaviour of the program with these mistakes.
+        again: the function and arguments that build the task again, for pickling.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class OwnTask(CodeTask):
         return self._again
 
     def piece_answer(self, piece: int, made: Collection[str], variant: int) -> str:
-        """Return what the program brings for one of the examples."""
+        """Return the outcome of one of the examples."""
         place = piece % len(self._cases.public)
         return self._said(self._cases.public[place], self._behaviours[frozenset(made)].came[place])
 

@@ -1,4 +1,4 @@
-"""A simulated task that asks for a program: wrong programs are the right one with changes to its syntax tree."""
+"""Simulated tasks that ask for a program: wrong programs are the right one with changes to its syntax tree."""
 
 from __future__ import annotations
 
@@ -13,33 +13,25 @@ from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem
 from agentgym_flow.envs.canvas.scoring.programs import completed
 from agentgym_flow.envs.canvas.tasks.code.changes import ProgramMistake, changed
 from agentgym_flow.envs.canvas.tasks.simulated import Fault, SimulatedTask, TestOutcome
+from agentgym_flow.envs.content import read_content
 
-_OPENINGS = (
-    "I go through the input step by step, as the task describes it, and checked the examples by hand.",
-    "The idea is to follow the rules of the task one by one.",
-    "Here is how I would write it; the names are those of the task.",
-    "It follows the description closely and needs no library.",
-)
-_RAMBLINGS = (
-    "One could think of {answer}\nbut there may be shorter ways, and I have not decided between them.",
-    "Let me think. My first version was\n{answer}\nwhich seems to do it, although I would still tidy it up.",
-    "So the code might look like this:\n{answer}\nI am fairly sure about the rest; the details follow from the task.",
-)
+TEXTS = read_content("agentgym_flow.envs.canvas.tasks.code", "wordings.json", dict[str, tuple[str, ...]])
+"""The wordings of tasks and answers: openings, hints by kind of task, and explanations (`telling`, `rambling`)."""
 
 
 class CodeTask(SimulatedTask):
-    """A task whose answer is a function in Python. Immutable, as far as anybody can see.
+    """A task whose answer is a Python function. Immutable to callers.
 
-    The answer in short is the program itself. Only programs that the task has made are judged from what is known of
-    them; every other program that has the function goes to the sandbox.
+    The short answer is the program itself. The task knows the behaviour of the programs that it generates; every other
+    program that defines the function runs in the sandbox.
 
     Args:
-        problem: with a right program in `solution`, and tests of both sorts.
+        problem: the problem, with a right program in `solution` and with public and hidden tests.
         kind: what makes it hard.
-        faults: what can be wrong.
-        changes: by tag, what each of them does to the program.
-        plan: as in `SimulatedTask`.
-        endless: as in `SimulatedTask`.
+        faults: the possible mistakes.
+        changes: tag of a fault -> its change to the program.
+        plan: see `SimulatedTask`.
+        endless: see `SimulatedTask`.
     """
 
     family = "code"
@@ -70,7 +62,7 @@ class CodeTask(SimulatedTask):
         return self
 
     def program(self, made: Collection[str], variant: int) -> str:
-        """Return the right program with the changes of these tags made in it; `variant` makes no difference."""
+        """Return the right program with the changes of these tags; `variant` has no effect."""
         tags = frozenset(made)
         text = self._texts.get(tags)
         if text is None:
@@ -79,24 +71,24 @@ class CodeTask(SimulatedTask):
         return text
 
     def answer(self, made: Collection[str], variant: int) -> str:
-        """Return the program, which is the shortest answer there is."""
+        """Return the program."""
         return self.program(made, variant)
 
     def telling(self, answer: str, variant: int) -> str:
-        """Return a few words with the program in a fenced block; scored as the program is."""
-        opening = _OPENINGS[variant % len(_OPENINGS)]
+        """Return a short text with the program in a fenced block. It scores the same as the program."""
+        opening = TEXTS["telling"][variant % len(TEXTS["telling"])]
         return (
             f"{opening}\n\n```python\n{answer.rstrip()}\n```\n\nAnswer: the function {self.problem.entry_point} above."
         )
 
     def rambling(self, answer: str, variant: int) -> str:
-        """Return thoughts in which the program stands without a fence, so that the whole is no program."""
-        return _RAMBLINGS[variant % len(_RAMBLINGS)].format(answer=answer.rstrip())
+        """Return a text that contains the program without a fence, so that the text is not a valid program."""
+        return TEXTS["rambling"][variant % len(TEXTS["rambling"])].format(answer=answer.rstrip())
 
     def public(self, program: str) -> TestOutcome:
-        """Return what the public tests say of a program.
+        """Return the outcome of the public tests of a program.
 
-        Raises `SandboxUnavailable` for a program that the task did not make, where nothing can be run safely.
+        Raises `SandboxUnavailable` if the task did not generate the program and no sandbox can run it safely.
         """
         whole = completed(self.problem, program)
         made = self._made(whole)
@@ -107,9 +99,9 @@ class CodeTask(SimulatedTask):
         return self._tested(whole)
 
     def score(self, text: str, code: str) -> float:
-        """Return 1.0 when `code`, or without it the program in `text`, passes the hidden tests, else 0.0.
+        """Return 1.0 if `code`, or the program in `text` if it is blank, passes the hidden tests, else 0.0.
 
-        Raises as `public` does.
+        Raises `SandboxUnavailable` as `public` does.
         """
         return correctness(self.problem, code if code.strip() else text, self._run_tests).score
 
@@ -120,7 +112,7 @@ class CodeTask(SimulatedTask):
         return _defines(program, self.problem.entry_point) and self._passes(program)
 
     def _made(self, whole: str) -> frozenset[str] | None:
-        """Return the tags of a completed program that this task can make; None for another text."""
+        """Return the tags of a completed program that this task can generate; None for other texts."""
         if not self._known:
             tags = [fault.tag for fault in self.faults]
             for count in range(len(tags) + 1):
@@ -131,23 +123,23 @@ class CodeTask(SimulatedTask):
 
     @abstractmethod
     def _known_tested(self, made: frozenset[str]) -> TestOutcome:
-        """Return what the public tests say of an own program."""
+        """Return the outcome of the public tests of a generated program."""
 
     @abstractmethod
     def _known_passes(self, made: frozenset[str]) -> bool:
-        """Return whether an own program passes the hidden tests."""
+        """Return whether a generated program passes the hidden tests."""
 
     @abstractmethod
     def _tested(self, program: str) -> TestOutcome:
-        """Return what the public tests say of an unknown program, completed, in the sandbox."""
+        """Run the public tests of any other completed program in the sandbox."""
 
     @abstractmethod
     def _passes(self, program: str) -> bool:
-        """Return whether an unknown program, completed, passes the hidden tests, in the sandbox."""
+        """Return whether any other completed program passes the hidden tests, in the sandbox."""
 
 
 def _defines(text: str, name: str) -> bool:
-    """Return whether a text is a program that may give something this name, anywhere in it."""
+    """Return whether a text is a program that binds this name anywhere."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""A problem of a published set that has no mistakes to make: no change of its solution that was tried fails a test."""
+"""Problems of published sets without mistakes: no tried change of the solution fails a test."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from agentgym_flow.envs.canvas.tasks.simulated import TestOutcome
 
 
 class UnchangedTask(CodeTask):
-    """A task every solution of which is the published one. It is scored by the hidden tests all the same."""
+    """A task whose only solution is the published one. The hidden tests still score it."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem, "plain", (), {}, (f"Write {problem.entry_point} as the text says",))
 
     def piece_answer(self, piece: int, made: Collection[str], variant: int) -> str:
-        """Return the name of the function: there are no parts."""
+        """Return the name of the function, because there are no parts."""
         return f"The function is {self.problem.entry_point}."
 
     @cached_property

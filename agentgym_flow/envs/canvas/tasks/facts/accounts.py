@@ -1,40 +1,19 @@
-"""Questions for a matter that several voices retell, in words of their own, and not all alike."""
+"""Questions about a fact on which several sources report in different words, and not all of them agree."""
 
 from __future__ import annotations
 
 from agentgym_flow.envs.canvas.operators.odds import Mistake
-from agentgym_flow.envs.canvas.tasks.facts.draft import WRONGS, QuestionDraft, sentence
-from agentgym_flow.envs.canvas.tasks.facts.passages import retold as tell
+from agentgym_flow.envs.canvas.tasks.facts.draft import TEXTS, WRONGS, QuestionDraft, sentence
+from agentgym_flow.envs.canvas.tasks.facts.passages import accounts_of
 from agentgym_flow.envs.canvas.tasks.facts.relations import RELATIONS, FactRelation, marked
 from agentgym_flow.envs.canvas.tasks.facts.world import FactWorld
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
 
 _MATTERS = tuple(relation for relation in RELATIONS.values() if relation.statements)
-_ASKED = (
-    "{q}",
-    "By most accounts: {q}",
-    "The sources do not all say the same. {q}",
-    "Going by what most of them say: {q}",
-    "{q} Some of the sources are mistaken.",
-    "Weigh the accounts against each other. {q}",
-)
-_ASKED_IN_TEST = (
-    "{q}",
-    "Not every voice below can be right. {q}",
-    "{q} Go with the majority.",
-    "There is more than one version of this. {q}",
-)
-"""All but the plain question are nowhere else."""
-
-_UNSURE = (
-    "The sources differ here, and one alone is no proof.",
-    "Not every voice says the same of this.",
-    "It may be so, but others tell it otherwise.",
-)
 
 
 def retold(world: FactWorld) -> QuestionDraft:
-    """Return a question for what three of four or five voices agree on."""
+    """Return a question whose answer is what three of four or five sources agree on."""
     relation = world.stream.choice(_MATTERS)
     thing = world.stream.choice(world.things[relation.subject])
     right = thing.facts[relation.name]
@@ -45,10 +24,12 @@ def retold(world: FactWorld) -> QuestionDraft:
     question, _ = marked(world.stream.choice(relation.questions))
     question = sentence(question.format(x=thing.name))
     return QuestionDraft(
-        question=world.stream.choice(_ASKED_IN_TEST if world.names.split == "test" else _ASKED).format(q=question),
+        question=world.stream.choice(TEXTS["accounts_in_test" if world.names.split == "test" else "accounts"]).format(
+            q=question
+        ),
         answers=_phrasings(relation, right),
         wrong={"wobble": wrong},
-        faults=(Fault("wobble", Mistake.WOBBLE, (), world.stream.choice(_UNSURE)),),
+        faults=(Fault("wobble", Mistake.WOBBLE, (), world.stream.choice(TEXTS["unsure"])),),
         plan=(
             f"Write down what each source says of {relation.what}.",
             "Count the voices for each; different words may mean the same.",
@@ -56,12 +37,12 @@ def retold(world: FactWorld) -> QuestionDraft:
         ),
         steps=(thing.name,),
         kept_out=(thing.name,),
-        passages=tell(thing, relation, values, world.names.split, world.stream),
+        passages=accounts_of(thing, relation, values, world.names.split, world.stream),
     )
 
 
 def _forms(relation: FactRelation, right: str, back: int) -> tuple[str, ...]:
-    """Return the three ways in which those put it who are right; one of them counts from `back` years before."""
+    """Return three wordings of the right value; one of them counts from `back` years before."""
     if relation.value != "year":
         return (right, right, right)
     return (right, f"the year {right}", f"the year {back} years after {int(right) - back}")

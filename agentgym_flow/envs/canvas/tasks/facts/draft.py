@@ -1,4 +1,4 @@
-"""What the builders of questions hand on: a question, the passages it needs, and what mistakes lead to."""
+"""A draft of a question: its wording, the passages it needs, and the wrong answers that mistakes lead to."""
 
 from __future__ import annotations
 
@@ -7,26 +7,30 @@ from dataclasses import dataclass, field
 from agentgym_flow.envs.canvas.scoring.problem import ContextPassage
 from agentgym_flow.envs.canvas.tasks.facts.world import FactEntity
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
+from agentgym_flow.envs.content import read_content
 
 WRONGS = 7
-"""How many different wrong answers a mistake has that chance decides."""
+"""The number of different wrong answers of a mistake whose outcome is random."""
+
+TEXTS = read_content("agentgym_flow.envs.canvas.tasks.facts", "questions.json", dict[str, tuple[str, ...]])
+"""Purpose -> the wordings to choose from. Words between asterisks are those that a warning repeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionDraft:
-    """A question to be.
+    """The draft of a question.
 
     Attributes:
-        question: as it is asked.
-        answers: the right one, in all its phrasings.
-        wrong: tag of a fault -> what it leads to; more than one where chance decides.
-        faults: see `task.SimulatedTask`.
-        plan: likewise.
-        steps: answers to the pieces; without pieces, what one comes by on the way.
-        needed: things whose passages are needed.
-        kept_out: names of things whose passages must not be there.
-        passages: further ones.
-        pieces: see `task.SimulatedTask`.
+        question: the question.
+        answers: the right answer in all its phrasings.
+        wrong: tag of a fault -> its wrong answers; more than one if the outcome is random.
+        faults: see `SimulatedTask`.
+        plan: see `SimulatedTask`.
+        steps: the answers to the pieces; without pieces, intermediate results.
+        needed: the entities whose passages are needed.
+        kept_out: the names of entities whose passages must not be shown.
+        passages: additional passages.
+        pieces: see `SimulatedTask`.
     """
 
     question: str
@@ -42,5 +46,5 @@ class QuestionDraft:
 
 
 def sentence(text: str) -> str:
-    """Return a text with a capital at its beginning."""
+    """Return the text with its first letter capitalised."""
     return text[:1].upper() + text[1:]

@@ -1,4 +1,4 @@
-"""Which question is task number so and so of a split."""
+"""Generates the questions of a split by number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentgym_flow.envs.canvas.tasks.facts.accounts import retold
 from agentgym_flow.envs.canvas.tasks.facts.draft import QuestionDraft
 from agentgym_flow.envs.canvas.tasks.facts.names import FactNames
 from agentgym_flow.envs.canvas.tasks.facts.parts import both
-from agentgym_flow.envs.canvas.tasks.facts.passages import told
+from agentgym_flow.envs.canvas.tasks.facts.passages import description_of
 from agentgym_flow.envs.canvas.tasks.facts.single import bridge, easy, lookalike, mixed
 from agentgym_flow.envs.canvas.tasks.facts.task import FactTask
 from agentgym_flow.envs.canvas.tasks.facts.world import FactWorld
@@ -36,14 +36,14 @@ _TWINNED: dict[str, Callable[[FactWorld, str], QuestionDraft]] = {"lookalike": l
 
 _FEWEST, _MOST = 4, 7
 _LEAST, _ROOM = 400, 900
-"""Passages are added until there are enough of them with enough characters, and none that would be too many."""
+"""Limits on the number of passages, and on the characters of the question and its passages."""
 
 
 def make_task(split: str, index: int, season: str = "") -> FactTask:
-    """Return task number `index`, at least 0, of a split: `train`, `valid` or `test`.
+    """Return task number `index` (at least 0) of a split: `"train"`, `"valid"` or `"test"`.
 
-    The same arguments give an equal task in every process. No name is in the tasks of two splits. Every
-    season has tasks of its own; `""` are the standard ones.
+    Equal arguments give equal tasks in every process. No name occurs in two splits. Every season has different tasks;
+    `""` is the standard one.
     """
     stream = Stream("canvas", "qa", seasonal(split, season), index)
     kind = _CYCLE[index % len(_CYCLE)]
@@ -87,9 +87,9 @@ def make_task(split: str, index: int, season: str = "") -> FactTask:
 
 
 def _elsewhere(world: FactWorld, draft: QuestionDraft, chance: Stream) -> str:
-    """Return a wrong answer that other books could give, and that is not among the draft's.
+    """Return a plausible wrong answer that is not among the draft's.
 
-    It is of the same kind where that is known, else a town.
+    It is of the same kind as the right answer if that is known, else a town.
     """
     right, told = draft.answers[0], {answer for answers in (draft.answers, *draft.wrong.values()) for answer in answers}
     if right.isdigit():
@@ -106,9 +106,9 @@ def _elsewhere(world: FactWorld, draft: QuestionDraft, chance: Stream) -> str:
 
 
 def _passages(world: FactWorld, draft: QuestionDraft) -> tuple[ContextPassage, ...]:
-    """Return the passages that are needed, and others about the same world, in random order."""
+    """Return the needed passages and others about the same world, in random order."""
     stream = world.stream
-    passages = [*draft.passages, *(told(thing, stream) for thing in draft.needed)]
+    passages = [*draft.passages, *(description_of(thing, stream) for thing in draft.needed)]
     left_out = {*draft.kept_out, *(thing.name for thing in draft.needed)}
     others = [thing for thing in world.all() if thing.name not in left_out]
     stream.shuffle(others)
@@ -117,7 +117,7 @@ def _passages(world: FactWorld, draft: QuestionDraft) -> tuple[ContextPassage, .
     for thing in others:
         if len(passages) >= wanted and size >= _LEAST:
             break
-        passage = told(thing, stream)
+        passage = description_of(thing, stream)
         if len(passages) >= _FEWEST and size + _length(passage) > _ROOM:
             break
         passages.append(passage)

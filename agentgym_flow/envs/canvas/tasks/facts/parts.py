@@ -1,9 +1,9 @@
-"""Questions for two or three things at once: which was first, how many together, this of one and that of another."""
+"""Questions about two or three entities: which was first, how many in total, one fact of each."""
 
 from __future__ import annotations
 
 from agentgym_flow.envs.canvas.operators.odds import Mistake
-from agentgym_flow.envs.canvas.tasks.facts.draft import QuestionDraft, sentence
+from agentgym_flow.envs.canvas.tasks.facts.draft import TEXTS, QuestionDraft, sentence
 from agentgym_flow.envs.canvas.tasks.facts.relations import RELATIONS, FactRelation, marked, of_kind
 from agentgym_flow.envs.canvas.tasks.facts.world import FactEntity, FactWorld
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
@@ -12,57 +12,24 @@ _YEARS = ("opened", "born", "shown", "charter")
 _EVENTS = {"opened": "the founding", "born": "the birth", "shown": "the first showing", "charter": "the charter"}
 _CAME = {"opened": "was founded", "born": "was born", "shown": "was shown", "charter": "got a charter"}
 
-_EARLIEST = (
-    "Which of {all} {came} first, going by the *year*?",
-    "Of {all}, which one {came} *earliest*?",
-    "*Compare* {all}: which one {came} before {rest}?",
-    "Looking at {all}, which one {came} at the *earliest* date?",
-    "Which one {came} *earlier* than {rest}: {either}?",
-)
-_LATEST = (
-    "Which of {all} {came} last, going by the *year*?",
-    "Of {all}, which one {came} *latest*?",
-    "*Compare* {all}: which one {came} after {rest}?",
-    "Which one {came} *later* than {rest}: {either}?",
-)
-_BETWEEN = (
-    "How many *years* lie *between* {event} of {a} and that of {b}?",
-    "What is the *difference* in *years* between {event} of {a} and that of {b}?",
-    "By how many *years* do {event} of {a} and that of {b} lie *apart*?",
-)
-_TOGETHER = (
-    "How many people work at {a} and {b} *together*?",
-    "What is the *total* number of people employed by {a} and {b}?",
-    "*Add the workers* of {a} to those of {b}: how many are they?",
-)
 _LISTS = (
     ("*Two things* are asked: {p} {q}", " and "),
     ('*Both* answers are wanted, joined by "and": {p} {q}', " and "),
     ("{p} {q} Give *both*, the first one first.", " and "),
     ("Answer *both* with a comma between them: {p} {q}", ", "),
 )
-_MIXED_UP = (
-    "The parts are mixed up: what is told of one is taken for another.",
-    "One of the parts belongs to something else than what was asked.",
-    "Taken one by one, the parts do not come to this.",
-)
 
 
 def both(world: FactWorld) -> QuestionDraft:
-    """Return a question of two or three parts."""
-    form = world.stream.below(6)
-    if form == 0:
-        return _difference(world)
-    if form == 1:
-        return _total(world)
-    return _ranked(world) if form in (2, 3) else _listed(world)
+    """Return a question with two or three parts."""
+    return world.stream.choice((_difference, _total, _ranked, _ranked, _listed, _listed))(world)
 
 
 def _ranked(world: FactWorld) -> QuestionDraft:
     relation = RELATIONS[world.stream.choice(_YEARS)]
     things = world.stream.sample(world.things[relation.subject], 2 + world.stream.below(2))
     first = world.stream.below(2) == 0
-    question, words = marked(world.stream.choice(_EARLIEST if first else _LATEST))
+    question, words = marked(world.stream.choice(TEXTS["earliest" if first else "latest"]))
     ordered = sorted(things, key=lambda thing: int(thing.facts[relation.name]), reverse=not first)
     rest = "the other" if len(things) == 2 else "the others"
     names = [thing.name for thing in things]
@@ -82,7 +49,7 @@ def _ranked(world: FactWorld) -> QuestionDraft:
 def _difference(world: FactWorld) -> QuestionDraft:
     relation = RELATIONS[world.stream.choice(_YEARS)]
     a, b, mistaken = world.stream.sample(world.things[relation.subject], 3)
-    question, words = marked(world.stream.choice(_BETWEEN))
+    question, words = marked(world.stream.choice(TEXTS["between"]))
     of_a, of_b, of_mistaken = (int(thing.facts[relation.name]) for thing in (a, b, mistaken))
     right, wrong = abs(of_a - of_b), abs(of_a - of_mistaken)
     if wrong == right:  # the two years lie on the two sides of the first one
@@ -102,7 +69,7 @@ def _difference(world: FactWorld) -> QuestionDraft:
 def _total(world: FactWorld) -> QuestionDraft:
     relation = RELATIONS["staff"]
     a, b, mistaken = world.stream.sample(world.things["firm"], 3)
-    question, words = marked(world.stream.choice(_TOGETHER))
+    question, words = marked(world.stream.choice(TEXTS["together"]))
     of_a, of_b, of_mistaken = (int(thing.facts["staff"]) for thing in (a, b, mistaken))
     return _draft(
         world,
@@ -117,7 +84,7 @@ def _total(world: FactWorld) -> QuestionDraft:
 
 
 def _listed(world: FactWorld) -> QuestionDraft:
-    """Return a question for one thing of this and another thing of that; mixed up, it is the other way round."""
+    """Return a question for one fact of each of two entities; the mistake swaps the entities."""
     kind = world.stream.choice(("firm", "person", "work", "town"))
     a, b = world.stream.sample(world.things[kind], 2)
     p, q = world.stream.sample(of_kind(kind), 2)
@@ -146,14 +113,17 @@ def _draft(
     last: str,
     mistaken: FactEntity | None = None,
 ) -> QuestionDraft:
-    """Return a draft whose pieces ask for each of `asked`; `last` puts them together, `mistaken` is mixed up."""
+    """Return a draft with a piece for each of `asked`.
+
+    `last` is the step of the plan that combines them; `mistaken` is an entity that the mistake confuses with another.
+    """
     things = [thing for thing, _ in asked]
     questions = [marked(world.stream.choice(relation.questions))[0].format(x=thing.name) for thing, relation in asked]
     return QuestionDraft(
         question=question,
         answers=(right,),
         wrong={"part": (wrong,)},
-        faults=(Fault("part", Mistake.PART, words, world.stream.choice(_MIXED_UP)),),
+        faults=(Fault("part", Mistake.PART, words, world.stream.choice(TEXTS["mixed_up"])),),
         plan=(*(f"Find {relation.find.format(x=thing.name)}." for thing, relation in asked), last),
         steps=tuple(thing.facts[relation.name] for thing, relation in asked),
         needed=(*things, *((mistaken,) if mistaken else ())),

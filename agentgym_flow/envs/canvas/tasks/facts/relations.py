@@ -1,7 +1,7 @@
-"""What can be told and asked of a thing: who founded it, where it stands, when it came to be.
+"""The facts that entities have: who founded a firm, where a work was shown, when somebody was born.
 
-In the wordings, `{x}` is a thing, by its name or by a description, and `{v}` what is told of it. Words between
-asterisks are those that a warning would repeat: see `marked`.
+In the wordings, `{x}` is an entity, by its name or by a description, and `{v}` the value of the fact. Words between
+asterisks are those that a warning repeats: see `marked`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from agentgym_flow.envs.content import read_content
 
 
 class FactRelation(NamedTuple):
-    """A fact that a thing can have.
+    """A fact that entities of one kind have.
 
     Attributes:
         name: unique.
-        subject: the kind of thing that has it.
-        value: the kind of its value: a kind of thing, or `year`, `number`, `goods`, `river`, `region`.
-        what: the fact, in two or three words.
+        subject: the kind of entity that has it.
+        value: the kind of its value: a kind of entity, or `year`, `number`, `goods`, `river`, `region`.
+        what: the fact in two or three words.
         find: completes "Find ...".
-        questions: whole questions.
-        descriptions: of the value, by its relation to the thing; only where the value is a thing.
-        statements: sentences without the full stop, for those who retell it; they begin with `{x}` or a small letter.
+        questions: complete questions.
+        descriptions: descriptions of the value by its relation to the entity; only if the value is an entity.
+        statements: sentences for accounts, without the full stop; they begin with `{x}` or in lower case.
     """
 
     name: str
@@ -45,12 +45,12 @@ _MARK = re.compile(r"\*([^*]*)\*")
 
 
 def marked(template: str) -> tuple[str, tuple[str, ...]]:
-    """Return a wording without its asterisks, and the words that stood between them, in lower case."""
+    """Return a wording without its asterisks, and the words between them in lower case."""
     return template.replace("*", ""), tuple(word.lower() for word in _MARK.findall(template))
 
 
 def of_kind(kind: str) -> tuple[FactRelation, ...]:
-    """Return the facts that a kind of thing can have."""
+    """Return the facts that entities of a kind have."""
     return _OF_KIND[kind]
 
 

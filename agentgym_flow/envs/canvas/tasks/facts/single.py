@@ -1,9 +1,11 @@
-"""Questions for one thing: stated in one passage, found through another one, or stated of two that are named alike."""
+"""Questions about one entity: answered by one passage, by two in a row, or about one of two with similar names."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agentgym_flow.envs.canvas.operators.odds import Mistake
-from agentgym_flow.envs.canvas.tasks.facts.draft import WRONGS, QuestionDraft, sentence
+from agentgym_flow.envs.canvas.tasks.facts.draft import TEXTS, WRONGS, QuestionDraft, sentence
 from agentgym_flow.envs.canvas.tasks.facts.relations import RELATIONS, FactRelation, marked, of_kind
 from agentgym_flow.envs.canvas.tasks.facts.world import FactEntity, FactWorld
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
@@ -11,25 +13,6 @@ from agentgym_flow.envs.canvas.tasks.simulated import Fault
 _BRIDGES = tuple(
     (first, second) for first in RELATIONS.values() if first.descriptions for second in of_kind(first.value)
 )
-_ASIDES = (
-    "{q}",
-    "{q}",
-    "Not to be *mixed up* with {twin}: {q}",
-    "Mind the *similar* name of {twin}. {q}",
-    "There is also {twin}, but this is about {x}. {q}",
-    "{q} ({x} is meant, not {twin}.)",
-)
-_HALF_WAY = (
-    "This names {first}; the question goes on from there and asks for {second}.",
-    "The answer stops half-way, at {first}, and does not give {second}.",
-    "Only the first of two steps has been taken: {first} is not yet {second}.",
-)
-_MISTAKEN = (
-    "This is told of {twin}, and the question is about a name like it.",
-    "Two names are alike here, and the answer belongs to the wrong one, {twin}.",
-    "The passage that was used is about {twin}, which is not what was asked.",
-)
-_UNLIKE = ("The passages say something else.", "No passage bears this out.", "This is not what one reads there.")
 
 
 def easy(world: FactWorld) -> QuestionDraft:
@@ -38,7 +21,7 @@ def easy(world: FactWorld) -> QuestionDraft:
     relation = world.stream.choice(of_kind(thing.kind))
     question, _ = marked(world.stream.choice(relation.questions))
     right = thing.facts[relation.name]
-    slip = Fault("slip", Mistake.SLIP, (), world.stream.choice(_UNLIKE), likely=False)
+    slip = Fault("slip", Mistake.SLIP, (), world.stream.choice(TEXTS["unlike"]), likely=False)
     return QuestionDraft(
         question=sentence(question.format(x=thing.name)),
         answers=(right,),
@@ -51,11 +34,11 @@ def easy(world: FactWorld) -> QuestionDraft:
 
 
 def lookalike(world: FactWorld, kind: str) -> QuestionDraft:
-    """Return a question about one of the two things of a kind that are named alike."""
+    """Return a question about one of the two entities of a kind that have similar names."""
     thing, twin = _twins(world, kind)
     relation = world.stream.choice(of_kind(kind))
     question, _ = marked(world.stream.choice(relation.questions))
-    aside, words = marked(world.stream.choice(_ASIDES))
+    aside, words = marked(world.stream.choice(TEXTS["twin_asides"]))
     return QuestionDraft(
         question=aside.format(q=sentence(question.format(x=thing.name)), x=thing.name, twin=twin.name),
         answers=(thing.facts[relation.name],),
@@ -71,26 +54,23 @@ def lookalike(world: FactWorld, kind: str) -> QuestionDraft:
 
 
 def bridge(world: FactWorld) -> QuestionDraft:
-    """Return a question of two hops."""
+    """Return a two-hop question."""
     first, second = world.stream.choice(_BRIDGES)
     return _bridge(world, world.stream.choice(world.things[first.subject]), first, second)
 
 
 def mixed(world: FactWorld, kind: str) -> QuestionDraft:
-    """Return a question of two hops, on one of which there are two things of `kind` that are named alike."""
+    """Return a two-hop question in which one hop leads to one of two entities of `kind` with similar names."""
     first, second = world.stream.choice([pair for pair in _BRIDGES if kind in (pair[0].subject, pair[0].value)])
     start = world.stream.choice(world.things[first.subject][:2])
     draft = _bridge(world, start, first, second)
     thing, twin = (start, _twin(world, start)) if kind == first.subject else _ends(world, start, first)
     false_way = world.named(twin.facts[first.name]) if kind == first.subject else twin
     draft.wrong["distraction"] = (false_way.facts[second.name],)
-    return QuestionDraft(
-        question=draft.question,
-        answers=draft.answers,
-        wrong=draft.wrong,
+    return replace(
+        draft,
         faults=(*draft.faults, _distraction(world, thing, twin)),
         plan=(f"Keep {thing.name} and {twin.name} apart.", *draft.plan) if kind == first.subject else draft.plan,
-        steps=draft.steps,
         needed=tuple({thing.name: thing for thing in (*draft.needed, twin, false_way)}.values()),
     )
 
@@ -99,7 +79,7 @@ def _bridge(world: FactWorld, start: FactEntity, first: FactRelation, second: Fa
     middle = world.named(start.facts[first.name])
     description, words = marked(world.stream.choice(first.descriptions))
     question, more = marked(world.stream.choice(second.questions))
-    note = world.stream.choice(_HALF_WAY).format(first=first.what, second=second.what)
+    note = world.stream.choice(TEXTS["half_way"]).format(first=first.what, second=second.what)
     return QuestionDraft(
         question=sentence(question.format(x=description.format(x=start.name))),
         answers=(middle.facts[second.name],),
@@ -126,15 +106,15 @@ def _twin(world: FactWorld, thing: FactEntity) -> FactEntity:
 
 
 def _ends(world: FactWorld, start: FactEntity, first: FactRelation) -> tuple[FactEntity, FactEntity]:
-    """Return where the first hop leads, and its twin."""
+    """Return the entity that the first hop leads to, and its twin."""
     middle = world.named(start.facts[first.name])
     return middle, _twin(world, middle)
 
 
 def _distraction(world: FactWorld, thing: FactEntity, twin: FactEntity, words: tuple[str, ...] = ()) -> Fault:
-    """Return the mistake of taking the twin; besides `words`, what is invented in the two names points at it."""
+    """Return the mistake of taking the twin; `words` and the invented words of both names warn against it."""
     invented = [word for word in f"{thing.name} {twin.name}".split() if word in world.names.given]
-    note = world.stream.choice(_MISTAKEN).format(twin=twin.name)
+    note = world.stream.choice(TEXTS["mistaken"]).format(twin=twin.name)
     return Fault("distraction", Mistake.DISTRACTION, tuple(dict.fromkeys(map(str.lower, (*words, *invented)))), note)
 
 

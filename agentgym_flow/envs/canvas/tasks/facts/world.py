@@ -1,56 +1,20 @@
-"""The small world of a task: three firms, four people, three works and four towns, and how they hang together.
+"""The small world of a task: three firms, four people, three works and four towns, and the relations between them.
 
-Whatever is stated of two things of a kind differs, so that no question has two right answers.
+Two entities of a kind never share a value of a relation, so no question has two right answers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentgym_flow.envs.canvas.tasks.facts.names import FactNames
+from agentgym_flow.envs.canvas.tasks.facts.names import WORDS, FactNames
 from agentgym_flow.seeding import Stream
 
 COUNTS = {"town": 4, "person": 4, "firm": 3, "work": 3}
-"""Kind of thing -> how many there are."""
+"""Kind of entity -> its number."""
 
-GOODS = (
-    "brass lamps",
-    "church bells",
-    "pocket clocks",
-    "ship's rope",
-    "window glass",
-    "writing paper",
-    "copper kettles",
-    "oil paint",
-    "garden tools",
-    "winter coats",
-    "wooden toys",
-    "door locks",
-    "honey cakes",
-    "soap",
-    "fishing nets",
-    "roof tiles",
-)
-_TRADES = (
-    "glazier",
-    "printer",
-    "surveyor",
-    "weaver",
-    "draper",
-    "carpenter",
-    "chemist",
-    "sailor",
-    "teacher",
-    "baker",
-    "brewer",
-    "joiner",
-    "tanner",
-    "potter",
-)
-_FORMS = ("novel", "play", "ballet", "song cycle", "puppet show", "musical comedy", "silent film", "radio play")
-
-# Of the first two of a kind, both the founders and the makers are the first two people, and so on; so twins lead to
-# twins. Nobody was born in the town in which their firm has its seat or their work was shown.
+# The first two entities of each kind are related to the first two of the others, so twins lead to twins. People are
+# not born in the town where their firm is based or their work was shown.
 _BIRTHPLACES = (1, 0, 3, 2)
 _MAKERS = (1, 0, 2)
 _PLACES = (1, 0, 2)
@@ -61,9 +25,9 @@ class FactEntity:
     """A firm, a person, a work or a town.
 
     Attributes:
-        kind: which of these.
+        kind: `"firm"`, `"person"`, `"work"` or `"town"`.
         name: unique in the world.
-        facts: relation -> its value; some further words for the passage about it.
+        facts: relation -> its value; also contains the other details of the passage about it.
     """
 
     kind: str
@@ -72,12 +36,12 @@ class FactEntity:
 
 
 class FactWorld:
-    """The things of a task.
+    """The entities of a task.
 
     Args:
-        names: gives the names; more can be had from it later.
-        stream: where everything else is drawn from.
-        twins: a kind of thing, the first two of which get names that look alike; empty for none.
+        names: draws the names; callers may draw more later.
+        stream: the source of randomness for everything else.
+        twins: the kind of entity whose first two get similar names; empty for none.
     """
 
     def __init__(self, names: FactNames, stream: Stream, twins: str = "") -> None:
@@ -89,7 +53,11 @@ class FactWorld:
             else [names.new(kind) for _ in range(count)]
             for kind, count in COUNTS.items()
         }
-        goods, trades, forms = stream.sample(GOODS, 7), stream.sample(_TRADES, 4), stream.sample(_FORMS, 3)
+        goods, trades, forms = (
+            stream.sample(WORDS.goods, 7),
+            stream.sample(WORDS.trades, 4),
+            stream.sample(WORDS.forms, 3),
+        )
         born = [names.year(1690, 1880) for _ in named["person"]]
         staffs = self._numbers(3)
         self.things: dict[str, list[FactEntity]] = {"town": [], "person": [], "firm": [], "work": []}
@@ -110,24 +78,24 @@ class FactWorld:
         self._by_name = {thing.name: thing for thing in self.all()}
 
     def all(self) -> list[FactEntity]:
-        """Return all things, kind by kind."""
+        """Return all entities, grouped by kind."""
         return [thing for things in self.things.values() for thing in things]
 
     def named(self, name: str) -> FactEntity:
-        """Return the thing of that name. Raises `KeyError` if there is none."""
+        """Return the entity with this name. Raises `KeyError` if there is none."""
         return self._by_name[name]
 
     def others(self, kind: str, taken: tuple[str, ...], count: int) -> tuple[str, ...]:
-        """Return `count` different values of a kind that are none of `taken`, such as might be told but are not true.
+        """Return `count` different plausible values of a kind, none of them in `taken`.
 
-        `kind` is that of `relations.FactRelation.value`. Years and numbers are near the first one of `taken`.
+        `kind` is a value of `relations.FactRelation.value`. Years and numbers are close to the first one of `taken`.
         """
         if kind in ("year", "number"):
             base, reach = int(taken[0]), 12 if kind == "year" else 60
             near = [base + step for step in range(-reach, reach + 1)]
             return tuple(self.stream.sample([str(n) for n in near if str(n) not in taken], count))
         if kind == "goods":
-            return tuple(self.stream.sample([item for item in GOODS if item not in taken], count))
+            return tuple(self.stream.sample([item for item in WORDS.goods if item not in taken], count))
         known = [thing.name for thing in self.things.get(kind, ()) if thing.name not in taken]
         return tuple([*known, *(self.names.new(kind) for _ in range(count - len(known)))][:count])
 

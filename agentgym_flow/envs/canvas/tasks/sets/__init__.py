@@ -1,1 +1,1 @@
-"""Real problems: the published sets, read as their publishers write them, checked, and without leaks between splits."""
+"""Published sets of problems: read in their original formats, checked, and split without leaks."""

@@ -1,7 +1,7 @@
-"""Calculations such as `(16-3-4)*2`, `20%*50` or `a*b/2`: read as trees, and computed exactly.
+"""Calculations such as `(16-3-4)*2`, `20%*50` or `a*b/2`: parsed into trees and computed exactly.
 
-A text outside the grammar is no calculation, and nothing is handed to an interpreter. Length, depth and the size of
-the numbers are bounded, so that every text ends soon.
+The parser accepts its grammar only; no text reaches a Python interpreter. Length, depth and the size of numbers are
+bounded, so parsing and computing always end soon.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 MAX_CHARACTERS = 250
-"""The longest text that is read as a calculation."""
+"""The maximum length of a text."""
 MAX_DEPTH = 30
-"""How deep brackets and powers may be nested."""
+"""The maximum nesting of brackets and powers."""
 MAX_BITS = 4096
-"""A number whose numerator or denominator would need more bits is not computed."""
+"""The maximum number of bits of a numerator or denominator."""
 
 
 class BadCalculation(ValueError):
-    """A text is no calculation, or too large; or a calculation has no value. Never leaves this package."""
+    """A text is not a calculation or is too large, or a calculation has no value. Never leaves this package."""
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A rational number, exactly."""
+    """An exact rational number."""
 
     value: Fraction
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A number that is given by name."""
+    """A number referred to by name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operator (`+ - * / ^ %` or `neg`) and what it is applied to, one operand or two."""
+    """An operator (`+ - * / ^ %` or `neg`) with its one or two operands."""
 
     name: str
     operands: tuple[Expression, ...]
@@ -50,25 +50,32 @@ Expression = Number | Name | Operation
 
 
 def parts(tree: Expression) -> Iterator[Expression]:
-    """Yield `tree` and everything in it, each part before its own parts, from left to right."""
+    """Yield `tree` and all its parts in pre-order, from left to right."""
     yield tree
     if isinstance(tree, Operation):
         for operand in tree.operands:
             yield from parts(operand)
 
 
+def with_leaves(tree: Expression, new: Callable[[Number | Name], Expression]) -> Expression:
+    """Return `tree` with every leaf replaced by `new(leaf)`."""
+    if isinstance(tree, Operation):
+        return Operation(tree.name, tuple(with_leaves(operand, new) for operand in tree.operands))
+    return new(tree)
+
+
 # ---------------------------------------------------------------- values
 def evaluate(tree: Expression, values: Mapping[str, Fraction] | None = None) -> Fraction:
     """Return the value of `tree`.
 
-    Raises `BadCalculation` for a name that `values` does not have, a division by zero, an exponent that is not an
-    integer, and a number beyond `MAX_BITS`.
+    Raises `BadCalculation` for a name that is not in `values`, a division by zero, an exponent that is not an integer,
+    and a number beyond `MAX_BITS`.
     """
     if isinstance(tree, Number):
         return tree.value
     if isinstance(tree, Name):
         if values is None or tree.name not in values:
-            raise BadCalculation(f"nothing says what {tree.name} is")
+            raise BadCalculation(f"{tree.name} has no value")
         return values[tree.name]
     try:
         value = _RULES[tree.name](*(evaluate(part, values) for part in tree.operands))
@@ -115,7 +122,7 @@ _SPELLINGS = {
 
 
 def parse(text: str) -> Expression:
-    """Return the tree of a calculation. Raises `BadCalculation` for every text that is none, or too large."""
+    """Return the tree of a calculation. Raises `BadCalculation` if the text is not one, or is too large."""
     if len(text) > MAX_CHARACTERS:
         raise BadCalculation("too long")
     text = _MIXED.sub(r"(\1+\2)", text)
@@ -129,7 +136,7 @@ def parse(text: str) -> Expression:
 
 
 class _CalculationParser:
-    """The grammar, a method for each of its rules, from the loosest binding to the tightest."""
+    """The grammar, a method for each rule, from the loosest binding to the tightest."""
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens, self._place, self._depth = tokens, 0, 0

@@ -1,13 +1,13 @@
-"""The calculations in GSM8K's worked solutions: such as `<<16-3-4=9>>`, as steps that build on each other.
+"""The calculations in GSM8K's worked solutions, such as `<<16-3-4=9>>`, as steps that build on each other.
 
-A number in a step that an earlier step computed refers to it (`step0` is the result of the first), so that a simulator
-can change an operand or drop a step and compute what follows. Nothing is handed to an interpreter.
+A number that an earlier step computed becomes a reference to this step (`step0` is the result of the first), so a
+simulator can change an operand or drop a step and compute the following steps. No text reaches a Python interpreter.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -17,10 +17,10 @@ from agentgym_flow.envs.canvas.tasks.sets.calculation import (
     Expression,
     Name,
     Number,
-    Operation,
     evaluate,
     parse,
     parts,
+    with_leaves,
 )
 
 _DECIMAL = re.compile(r"-?(?:\d{1,30}(?:\.\d{1,30}|/\d{1,30})?|\.\d{1,30})")
@@ -28,7 +28,7 @@ _ANNOTATION = re.compile(r"<<([^<>]*)>>")
 
 
 class BadChain(ValueError):
-    """A solution has no calculations that lead to its answer; the message says why."""
+    """A solution has no calculations that lead to its answer; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Calculation:
     """One calculation.
 
     Attributes:
-        tree: what is computed; a `Name` `step0`, `step1`, ... is the result of that step, everything else is given.
-        result: its value as the solution has it, rounded perhaps.
-        written: the calculation as the solution has it, without its value.
+        tree: the calculation; the names `step0`, `step1`, ... are the results of earlier steps.
+        result: its value in the solution, possibly rounded.
+        written: its text in the solution, without the value.
     """
 
     tree: Expression
@@ -47,13 +47,13 @@ class Calculation:
 
     @property
     def uses(self) -> tuple[int, ...]:
-        """The earlier steps whose results are used, each once, in the order of their first use."""
+        """The earlier steps whose results it uses, in the order of their first use."""
         names = (part.name for part in parts(self.tree) if isinstance(part, Name))
         return tuple(dict.fromkeys(int(name.removeprefix("step")) for name in names if name.startswith("step")))
 
     @property
     def given(self) -> tuple[Fraction, ...]:
-        """The numbers that come from no earlier step, from left to right."""
+        """The numbers that are not results of earlier steps, from left to right."""
         return tuple(part.value for part in parts(self.tree) if isinstance(part, Number))
 
 
@@ -70,7 +70,7 @@ class CalculationChain:
 
     @property
     def depth(self) -> int:
-        """How many steps the longest line of steps has, in which each uses the one before, up to the answer."""
+        """The length of the longest chain of steps up to the answer in which each uses the previous one."""
         depths: list[int] = []
         for step in self.steps:
             depths.append(1 + max((depths[used] for used in step.uses), default=0))
@@ -85,9 +85,9 @@ class CalculationChain:
         return tuple(sorted(wanted))
 
     def compute(self, changed: Mapping[int, Fraction | Expression] | None = None) -> Fraction | None:
-        """Return the answer when some steps have other trees, or other results; None where there is none.
+        """Return the answer with other trees or results for some steps; None if it cannot be computed.
 
-        Unchanged steps whose operands are unchanged keep their results, rounded as the solution rounds them.
+        Steps whose tree and operands are unchanged keep the results of the solution, including its rounding.
         """
         values: dict[str, Fraction] = {}
         moved: set[int] = set()
@@ -111,7 +111,7 @@ class CalculationChain:
 def chain_of(problem: Problem) -> CalculationChain:
     """Return the calculations of a problem of GSM8K, up to the last one that gives its answer.
 
-    Raises `BadChain` when a calculation cannot be read or its value is not what it gives, or none gives the answer.
+    Raises `BadChain` if a calculation cannot be parsed, its value is wrong, or none gives the answer.
     """
     gold = _value(problem.answers[0]) if problem.answers else None
     chain = read_chain(problem.solution)
@@ -122,25 +122,13 @@ def chain_of(problem: Problem) -> CalculationChain:
 
 
 def read_chain(solution: str) -> CalculationChain:
-    """Return all calculations of a solution. Raises `BadChain` when there are none, and as `chain_of` does."""
+    """Return all calculations of a solution. Raises `BadChain` if one is invalid or there are none."""
     steps: list[Calculation] = []
     for annotation in _ANNOTATION.findall(solution):
         steps.append(_step(annotation, steps))
     if not steps:
         raise BadChain("there are no calculations.")
     return CalculationChain(tuple(steps))
-
-
-def usable(problems: Iterable[Problem]) -> tuple[list[tuple[Problem, CalculationChain]], dict[str, str]]:
-    """Return the problems with their chains, and for each id of the others why it has none."""
-    found: list[tuple[Problem, CalculationChain]] = []
-    why: dict[str, str] = {}
-    for problem in problems:
-        try:
-            found.append((problem, chain_of(problem)))
-        except BadChain as error:
-            why[problem.id] = str(error)
-    return found, why
 
 
 def _step(annotation: str, before: list[Calculation]) -> Calculation:
@@ -152,7 +140,7 @@ def _step(annotation: str, before: list[Calculation]) -> Calculation:
         tree = parse(written.replace("//", "/").replace(",", ""))
         exact = evaluate(tree)
     except BadCalculation as error:
-        raise BadChain(f"{annotation!r:.60} is no calculation: {error}.") from error
+        raise BadChain(f"{annotation!r:.60} is not a calculation: {error}.") from error
     if abs(exact - result) >= _last_place(value):
         raise BadChain(f"{annotation!r:.60} is not right.")
     return Calculation(_referring(tree, before), result, written.strip())
@@ -167,16 +155,18 @@ def _value(text: str) -> Fraction | None:
 
 
 def _last_place(value: str) -> Fraction:
-    """Return the unit of the last digit of a decimal number: a value may be rounded or cut off to it."""
+    """Return the unit of the last digit of a decimal number, to which a value may be rounded or truncated."""
     _, point, decimals = value.strip().partition(".")
     return Fraction(1, 10 ** len(decimals)) if point else Fraction(1)
 
 
 def _referring(tree: Expression, before: list[Calculation]) -> Expression:
-    """Return `tree` with each number that an earlier step computed, the latest one, as that step's name."""
-    if isinstance(tree, Operation):
-        return Operation(tree.name, tuple(_referring(operand, before) for operand in tree.operands))
-    if isinstance(tree, Number):
-        place = max((place for place, step in enumerate(before) if step.result == tree.value), default=None)
-        return tree if place is None else Name(f"step{place}")
-    return tree
+    """Return `tree` with each number that earlier steps computed replaced by the name of the latest of them."""
+    places = {step.result: place for place, step in enumerate(before)}
+
+    def name(leaf: Number | Name) -> Expression:
+        if isinstance(leaf, Number) and leaf.value in places:
+            return Name(f"step{places[leaf.value]}")
+        return leaf
+
+    return with_leaves(tree, name)

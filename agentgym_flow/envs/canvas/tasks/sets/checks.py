@@ -1,22 +1,19 @@
-"""What is odd in a set of problems, and what two sets have in common: reported as data, and easy to leave out."""
+"""Anomalies in a set of problems, and overlaps between two sets."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.sets.near import folded, near_pairs
-from agentgym_flow.errors import BadSetting
 
-THRESHOLD = 0.9
-"""From which similarity on two texts are nearly the same."""
+K = TypeVar("K", bound=Hashable)
 
 
 class Pair(NamedTuple):
-    """Two problems by their keys, and how similar what they ask is: 1.0 means the same words."""
+    """The keys of two problems and the similarity of their texts; 1.0 means the same words."""
 
     first: str
     second: str
@@ -25,16 +22,16 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What is odd in a set; keys of problems, in the set's order.
+    """The anomalies of a set, as keys of problems in the order of the set.
 
     Attributes:
-        problems: how many problems it has.
-        distinct: how many different things they ask.
-        repeated: groups of problems that ask the same in the same words.
-        conflicting: those groups among them that have different answers.
-        near: pairs that ask nearly the same.
+        problems: the number of problems.
+        distinct: the number of different questions.
+        repeated: groups of problems with the same words.
+        conflicting: those of these groups that have different answers.
+        near: pairs of problems with nearly the same words.
         unanswerable: questions without an answer.
-        untested: code without tests, which can only score 0.
+        untested: programming problems without tests, which can only score 0.
     """
 
     problems: int
@@ -45,41 +42,29 @@ class Findings:
     unanswerable: tuple[str, ...]
     untested: tuple[str, ...]
 
-    def copies(self) -> frozenset[str]:
-        """Return the keys of all problems that an earlier one repeats."""
-        return frozenset(key for group in self.repeated for key in group[1:])
-
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """What two sets have in common: pairs of a problem of the first and one of the second."""
+    """The overlap of two sets: pairs of a problem of the first and one of the second."""
 
     exact: tuple[Pair, ...]
     near: tuple[Pair, ...]
 
     def first(self) -> frozenset[str]:
-        """Return the keys of the problems of the first set that are in the other, too."""
+        """Return the keys of the problems of the first set that are also in the second."""
         return frozenset(pair.first for pair in self.exact + self.near)
 
-    def second(self) -> frozenset[str]:
-        """Return the keys of the problems of the second set that are in the first, too."""
-        return frozenset(pair.second for pair in self.exact + self.near)
 
-
-def check_problems(problems: Iterable[Problem], *, threshold: float = THRESHOLD) -> Findings:
-    """Return what is odd in a set. Questions about different passages are different, whatever their words.
-
-    Raises `BadSetting` when `threshold` is not in [0.8, 1].
-    """
-    _check(threshold)
+def check_problems(problems: Iterable[Problem]) -> Findings:
+    """Return the anomalies of a set. Questions about different passages are different, whatever their words."""
     every = list(problems)
-    groups = _by_question(every)
+    groups = _grouped(every, lambda problem: (_text(problem), tuple(passage.text for passage in problem.passages)))
     repeated = [group for group in groups.values() if len(group) > 1]
     texts = list(dict.fromkeys(text for text, _ in groups))
-    holders = _by_text(every)
+    holders = _grouped(every, _text)
     near = (
         Pair(holders[texts[one]][0].key, holders[texts[other]][0].key, similarity)
-        for one, other, similarity in near_pairs(texts, threshold=threshold)
+        for one, other, similarity in near_pairs(texts)
     )
     return Findings(
         problems=len(every),
@@ -96,20 +81,16 @@ def check_problems(problems: Iterable[Problem], *, threshold: float = THRESHOLD)
     )
 
 
-def overlap(first: Iterable[Problem], second: Iterable[Problem], *, threshold: float = THRESHOLD) -> Overlap:
-    """Return what two sets have in common, as training and test problems must not: by what is asked, passages aside.
-
-    Raises `BadSetting` when `threshold` is not in [0.8, 1].
-    """
-    _check(threshold)
-    ours, theirs = _by_text(first), _by_text(second)
+def overlap(first: Iterable[Problem], second: Iterable[Problem]) -> Overlap:
+    """Return the problems of two sets with equal or nearly equal texts, passages aside."""
+    ours, theirs = _grouped(first, _text), _grouped(second, _text)
     exact = (
         Pair(one.key, other.key, 1.0) for text in ours if text in theirs for one in ours[text] for other in theirs[text]
     )
     left, right = list(ours), list(theirs)
     near = (
         Pair(one.key, other.key, similarity)
-        for place, place_of_other, similarity in near_pairs(left, right, threshold=threshold)
+        for place, place_of_other, similarity in near_pairs(left, right)
         if left[place] != right[place_of_other]
         for one in ours[left[place]]
         for other in theirs[right[place_of_other]]
@@ -123,21 +104,12 @@ def without(problems: Iterable[Problem], keys: Iterable[str]) -> tuple[Problem, 
     return tuple(problem for problem in problems if problem.key not in left_out)
 
 
-def _by_text(problems: Iterable[Problem]) -> dict[str, Sequence[Problem]]:
-    found: dict[str, list[Problem]] = defaultdict(list)
+def _text(problem: Problem) -> str:
+    return folded(problem.text) or problem.text
+
+
+def _grouped(problems: Iterable[Problem], key: Callable[[Problem], K]) -> dict[K, list[Problem]]:
+    found: dict[K, list[Problem]] = {}
     for problem in problems:
-        found[folded(problem.text) or problem.text].append(problem)
-    return dict(found)
-
-
-def _by_question(problems: Iterable[Problem]) -> dict[tuple[str, tuple[str, ...]], list[Problem]]:
-    found: dict[tuple[str, tuple[str, ...]], list[Problem]] = defaultdict(list)
-    for problem in problems:
-        passages = tuple(passage.text for passage in problem.passages)
-        found[folded(problem.text) or problem.text, passages].append(problem)
-    return dict(found)
-
-
-def _check(threshold: float) -> None:
-    if not 0.8 <= threshold <= 1:
-        raise BadSetting(f"threshold must be from 0.8 to 1, got {threshold}.")
+        found.setdefault(key(problem), []).append(problem)
+    return found

@@ -1,8 +1,8 @@
 """MBPP, HumanEval, APPS and DS-1000, one record at a time.
 
-What scores is `hidden_tests`: all that the set scores with. `public_tests` are only what the problem itself shows, or
-must show: the examples of a docstring, those cases of APPS that stand in its text, and the first test of MBPP, without
-which nobody would know the name of the function.
+`hidden_tests` are all tests that the set scores with. `public_tests` are those that the problem shows or must show: the
+examples of a docstring, the cases in the text of APPS, and the first test of MBPP, which contains the name of the
+function.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def humaneval(record: Record, number: int) -> Problem:
 def examples_in(prompt: str, name: str) -> tuple[str, ...]:
     """Return the examples in the docstring of the function `name`, each as an assertion.
 
-    An example calls the function with literals and shows a literal: after `>>>`, or in one line, as in `f(1) == 2`,
-    `f(1) => 2`, `f(1) returns 2`. Docstrings err now and then, so that a right program can fail an example.
+    An example calls the function with literals and shows a literal: after `>>>`, or in one line such as `f(1) == 2`,
+    `f(1) => 2` or `f(1) returns 2`. Docstrings contain errors, so a right program can fail an example.
     """
     docstring = _docstring(prompt, name)
     try:
         examples = [(one.source, one.want) for one in doctest.DocTestParser().get_examples(docstring)]
-    except ValueError:  # indented as no example of `doctest` is
+    except ValueError:  # the indentation is invalid for doctest
         examples = []
     if not examples:
         shown = re.compile(rf"(?<!\w)(?P<source>{re.escape(name)}\(.*\))\s*{_ARROW}\s*(?P<want>\S.*)")
@@ -65,7 +65,7 @@ def examples_in(prompt: str, name: str) -> tuple[str, ...]:
 
 
 def begins_program(prompt: str, name: str) -> bool:
-    """Return whether a text is the beginning of a Python program, down to the body of the function `name`."""
+    """Return whether a text is the beginning of a Python program up to the body of the function `name`."""
     return _function(prompt, name) is not None
 
 
@@ -83,7 +83,7 @@ def _function(prompt: str, name: str) -> ast.FunctionDef | None:
 
 
 def _assertion(source: str, want: str, name: str) -> str:
-    """Return `assert source == want`; empty when they are not a call of `name` with literals, and a literal."""
+    """Return `assert source == want`; empty unless they are a call of `name` with literals, and a literal."""
     try:
         call = ast.parse(source, mode="eval").body
         ast.literal_eval(want)
@@ -97,8 +97,7 @@ def _assertion(source: str, want: str, name: str) -> str:
 
 
 MBPP_PARTS = {"prompt": range(1, 11), "test": range(11, 511), "dev": range(511, 601), "train": range(601, 975)}
-"""MBPP is published as one file; its authors split it by `task_id`. The first ten are for few-shot prompts."""
-
+"""MBPP is one file, which its authors split by `task_id`. The first ten are for few-shot prompts."""
 
 _MBPP_ID = re.compile(r"(?:mbpp/)?(\d{1,9})", re.IGNORECASE)
 
@@ -106,7 +105,7 @@ _MBPP_ID = re.compile(r"(?:mbpp/)?(\d{1,9})", re.IGNORECASE)
 def mbpp(record: Record, number: int) -> Problem:
     """Read `task_id`, `text`, `code`, `test_list`, `test_setup_code`; sanitised, it has `prompt` and `test_imports`.
 
-    `meta["part"]` is the part of the set that its authors put the task in; ids such as `Mbpp/11` count as 11.
+    `meta["part"]` is the part to which the authors assign the task; ids such as `Mbpp/11` count as 11.
     """
     tests = texts(record.get("test_list"), "test_list")
     if not tests:
@@ -131,7 +130,7 @@ def mbpp(record: Record, number: int) -> Problem:
 
 
 def _entry_point(code: str, tests: tuple[str, ...]) -> str:
-    """Return the function that the tests call: one that the solution defines, else the first that is not a wrapper."""
+    """Return the function that the tests call: one that the solution defines, else the first except wrappers."""
     called = re.findall(r"([A-Za-z_]\w*)\s*\(", tests[0])
     defined = set(_DEFINED.findall(code))  # MBPP 126 defines `sum`
     others = (name for name in called if name not in _WRAPPERS | {"assert"})
@@ -141,7 +140,7 @@ def _entry_point(code: str, tests: tuple[str, ...]) -> str:
 def apps(record: Record, number: int) -> Problem:
     """Read `question`, `input_output` (JSON in a text: `inputs`, `outputs`, perhaps `fn_name`), `starter_code`, ...
 
-    A row without tests is kept: nothing can score above 0 on it, and the checks name it.
+    Rows without tests are kept: they always score 0, and `checks` reports them.
     """
     question = text(record, "question")
     pairs = mapping(decoded(record.get("input_output"), "input_output") or {}, "input_output")
@@ -180,7 +179,7 @@ def _is_shown(case: StdioCase, question: str) -> bool:
 
 
 def _calls(name: str, inputs: Any, outputs: Any) -> tuple[str, ...]:
-    """Return a check for each call; a wanted value may stand alone or in a list, and a tuple is as good as a list."""
+    """Return a check for each call; the expected value may be in a list of one, and tuples equal lists."""
     if not name.isidentifier():
         raise BadData(f"the field fn_name must be the name of a function, got {name!r:.60}.")
     return tuple(

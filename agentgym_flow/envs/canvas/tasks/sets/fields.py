@@ -1,4 +1,4 @@
-"""The fields of a published record, of the type they must have; the error says which field, and what was there."""
+"""Typed access to the fields of published records; errors name the field and its value."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Record = Mapping[str, Any]
 
 
 def text(record: Record, *names: str, empty: bool = False) -> str:
-    """Return the first of the fields `names` that is there, as text; a number is written as one.
+    """Return the first existing field of `names` as text; numbers are converted.
 
-    Raises `BadData` when none is there, or it is no text, or blank and not `empty`.
+    Raises `BadData` if there is none, or it is not a text, or it is blank and `empty` is False.
     """
     name = next((name for name in names if record.get(name) is not None), None)
     if name is None:
@@ -30,12 +30,12 @@ def text(record: Record, *names: str, empty: bool = False) -> str:
 
 
 def optional(record: Record, *names: str) -> str:
-    """Return the first of the fields that is there, as `text` does, blank or not; empty when none is there."""
+    """Return the first existing field as `text` does, which may be blank; empty if there is none."""
     return text(record, *names, empty=True) if any(record.get(name) is not None for name in names) else ""
 
 
 def texts(value: Any, name: str) -> tuple[str, ...]:
-    """Return a list of texts, or one text as a list of it. Raises `BadData` for everything else."""
+    """Return a list of texts; a single text becomes a list of one. Raises `BadData` for other values."""
     if isinstance(value, str):
         return (value,)
     found = items(value, name)
@@ -46,21 +46,21 @@ def texts(value: Any, name: str) -> tuple[str, ...]:
 
 
 def items(value: Any, name: str) -> Sequence[Any]:
-    """Return a list. Raises `BadData` when `value` is none."""
+    """Return `value`. Raises `BadData` unless it is a list."""
     if not isinstance(value, list | tuple):
         raise BadData(f"the field {name} must be a list, got {value!r:.60}.")
     return value
 
 
 def mapping(value: Any, name: str) -> Mapping[str, Any]:
-    """Return an object. Raises `BadData` when `value` is none."""
+    """Return `value`. Raises `BadData` unless it is an object."""
     if not isinstance(value, Mapping):
         raise BadData(f"the field {name} must be an object, got {value!r:.60}.")
     return value
 
 
 def decoded(value: Any, name: str) -> Any:
-    """Return what a field says that holds JSON as text; another value unchanged. Raises `BadData` for broken JSON."""
+    """Decode a field with JSON as text; return other values unchanged. Raises `BadData` for invalid JSON."""
     if not isinstance(value, str):
         return value
     try:
@@ -70,5 +70,5 @@ def decoded(value: Any, name: str) -> Any:
 
 
 def distinct(found: Sequence[str]) -> tuple[str, ...]:
-    """Return the texts without blanks around them, each once, in their order; blank ones are left out."""
+    """Return the stripped texts without duplicates and blank ones, in order."""
     return tuple(dict.fromkeys(stripped for one in found if (stripped := one.strip())))

@@ -1,4 +1,4 @@
-"""The problems of a published set: from a file in the publisher's form, from rows, or through `datasets`.
+"""Loads the problems of published sets: from a file as published, from rows, or through `datasets`.
 
 | name | file | fields |
 |---|---|---|
@@ -15,8 +15,8 @@
 | `apps` | `.jsonl` | `problem_id`, `question`, `input_output`, `solutions`, `starter_code` |
 | `ds1000` | `.jsonl.gz` | `prompt`, `code_context`, `reference_code`, `metadata` |
 
-Each may also be JSON lines, one JSON document, a table of text, or Parquet with the same fields. A row of FlowSteer's
-own data set is recognised by its fields, under each of these names and under `flowsteer`.
+Each set may also be JSON lines, a JSON document, a text table, or Parquet with the same fields. Rows of FlowSteer's own
+data set are recognised by their fields, under each of these names and under `flowsteer`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from agentgym_flow.errors import BadData, MissingExtra, UnknownData
 
 
 class LoadedSet(NamedTuple):
-    """What was read.
+    """The problems of a file or table.
 
     Attributes:
-        problems: in the order of the rows; the second problem of one source and id has `#2` after its id, and so on.
-        rejected: a sentence for each row that could not be read, with its place.
+        problems: the problems in the order of rows; repeated ids of a source get the suffix `#2`, `#3`, ...
+        rejected: a sentence with the location of each row that could not be read.
     """
 
     problems: tuple[Problem, ...]
@@ -49,12 +49,12 @@ class LoadedSet(NamedTuple):
 
 
 class PublishedSet(NamedTuple):
-    """A set: how its rows are read, and where the Hub has it.
+    """A published set: its reader and its location on the Hub.
 
     Attributes:
-        read: makes a problem of a record and its number, from 0.
-        hub: the repository, the configuration (empty for the only one), and a revision other than the main one.
-        splits: its splits there, by our names; a set that has no test split for us is evaluated on `valid`.
+        read: makes a problem from a record and its number, from 0.
+        hub: the repository, the configuration (empty for the default), and the revision (empty for the main one).
+        splits: our name of a split -> its name on the Hub. A set without a test split is evaluated on `valid`.
     """
 
     read: Callable[[Record, int], Problem]
@@ -62,7 +62,7 @@ class PublishedSet(NamedTuple):
     splits: Mapping[str, str] = {}
 
 
-_PARQUET = "refs/convert/parquet"  # where the Hub keeps the tables of a set that is published as a program
+_PARQUET = "refs/convert/parquet"  # the Hub's tables of a set that is published as a script
 _ALL = {"train": "train", "valid": "validation", "test": "test"}
 _NO_TEST = {"train": "train", "valid": "validation"}
 _NO_VALID = {"train": "train", "test": "test"}
@@ -83,7 +83,7 @@ SETS: Mapping[str, PublishedSet] = {
     "ds1000": PublishedSet(code_sets.ds1000, ("xlangai/DS-1000", "", ""), _TEST),
     "flowsteer": PublishedSet(native),
 }
-"""The sets by name; `flowsteer` is the form of FlowSteer's own rows, which name their source."""
+"""The sets by name; `flowsteer` is the format of FlowSteer's own rows, which contain their source."""
 
 
 def load_problems(name: str, path: str | os.PathLike[str], *, skip_bad: bool = False) -> LoadedSet:
@@ -91,13 +91,13 @@ def load_problems(name: str, path: str | os.PathLike[str], *, skip_bad: bool = F
 
     Args:
         name: one of `SETS`.
-        path: the file; its ending tells its kind.
-        skip_bad: leave rows aside that cannot be read, and tell of them, instead of raising.
+        path: the file; its suffix determines its format.
+        skip_bad: report rows that cannot be read in `rejected` instead of raising.
 
     Raises:
-        UnknownData: `name` is none of the sets.
-        BadData: the file cannot be read or has no problems; a row cannot, and not `skip_bad`. The message has the
-            place.
+        UnknownData: `name` is not a set.
+        BadData: the file cannot be read or has no problems, or a row cannot be read and `skip_bad` is False. The
+            message contains the location.
         MissingExtra: a Parquet file needs pyarrow.
     """
     place = Path(path)
@@ -109,21 +109,21 @@ def load_problems(name: str, path: str | os.PathLike[str], *, skip_bad: bool = F
 
 
 def problems_of(name: str, rows: Iterable[Any], *, skip_bad: bool = False) -> LoadedSet:
-    """Return the problems of rows with the fields of a set: of a `datasets.Dataset`, or a list of objects.
+    """Return the problems of rows with the fields of a set, such as a `datasets.Dataset` or a list of objects.
 
-    Raises `UnknownData` and `BadData` as `load_problems` does; the place of a row is its number, from 1.
+    Raises `UnknownData` and `BadData` as `load_problems` does; the location of a row is its number, from 1.
     """
     return _loaded(name, ((f"{name}, row {number}", row) for number, row in enumerate(rows, 1)), skip_bad)
 
 
 def load_from_hub(name: str, split: str = "test", *, repository: str = "", skip_bad: bool = False) -> LoadedSet:
-    """Return the problems of a split through `datasets`, which downloads what it does not have yet.
+    """Return the problems of a split through `datasets`, which downloads missing files.
 
     Args:
         name: one of `SETS`.
-        split: `train`, `valid` or `test`, as far as the set has them.
-        repository: another repository of the Hub, or a folder, with the same fields and with splits of our names.
-        skip_bad: as in `load_problems`.
+        split: `train`, `valid` or `test`, if the set has it.
+        repository: another repository of the Hub, or a folder, with the same fields and with our names of splits.
+        skip_bad: see `load_problems`.
 
     Raises:
         UnknownData: there is no such set, or it has no such split.
@@ -143,7 +143,7 @@ def load_from_hub(name: str, split: str = "test", *, repository: str = "", skip_
         rows = library.load_dataset(
             where, configuration or None, split=splits[split] or split, revision=revision or None
         )
-    except Exception as error:  # of no network alone there are several kinds
+    except Exception as error:  # a missing network alone has several exceptions
         raise BadData(f"datasets cannot load {where}, {split}: {error}") from error
     return problems_of(name, rows, skip_bad=skip_bad)
 
@@ -175,7 +175,7 @@ def _loaded(name: str, rows: Iterable[tuple[str, Any]], skip_bad: bool) -> Loade
 
 
 def _expanded(name: str, rows: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield the rows, and of an article of SQuAD each of its questions."""
+    """Yield the rows; for an article of SQuAD, yield each of its questions."""
     for place, record in rows:
         if name != "squad_v2" or not isinstance(record, Mapping) or "paragraphs" not in record:
             yield place, record

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.scoring.choices import options_in
+from agentgym_flow.envs.canvas.scoring.choices import LETTERS, options_in
 from agentgym_flow.envs.canvas.scoring.extract import last_box
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.sets.fields import Record, optional, text
 from agentgym_flow.errors import BadData
 
-LETTERS = "ABCDEFGH"
-
 
 def gsm8k(record: Record, number: int) -> Problem:
-    """Read `question` and `answer`, whose last line is `#### ` and the number."""
+    """Read `question` and `answer`, whose last line is `#### ` with the number."""
     solution = text(record, "answer")
     before, hashes, gold = solution.rpartition("####")
     if not hashes or not gold.strip():
@@ -48,7 +46,7 @@ def math(record: Record, number: int) -> Problem:
 def mathqa(record: Record, number: int) -> Problem:
     """Read `Problem`, `options` (`a ) 38 , b ) 27 , ...`), `correct` (a letter), `Rationale` and `category`."""
     listed = text(record, "options")
-    if listed.startswith("["):  # some rows are a list, as Python writes it
+    if listed.startswith("["):  # some rows contain the repr of a Python list
         listed = listed.strip("[]").replace("'", " ").replace('"', " ")
     options = options_in(listed)
     letter = text(record, "correct").strip().upper()
@@ -69,7 +67,7 @@ def mathqa(record: Record, number: int) -> Problem:
 
 
 def aime(record: Record, number: int) -> Problem:
-    """Read `problem` or `question`, and `answer`, an integer from 0 to 999, as the copies of AIME 2025 have them."""
+    """Read `problem` or `question`, and `answer`, an integer from 0 to 999, as in copies of AIME 2025."""
     gold = text(record, "answer").strip().removesuffix("^\\circ").strip("$ ")
     if not gold.isdecimal() or int(gold) > 999:
         raise BadData(f"the field answer must be an integer from 0 to 999, got {gold!r:.40}.")

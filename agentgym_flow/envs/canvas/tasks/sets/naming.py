@@ -1,8 +1,7 @@
-"""Which published set a file is of, and which part, by its name: `gsm8k_test_400.jsonl`, `HumanEval.jsonl.gz`.
+"""Recognises the published set and the part of a file by its name: `gsm8k_test_400.jsonl`, `HumanEval.jsonl.gz`.
 
-A name is cut into words (`published_splits.words_of`). A set is named by one of its names below as a word,
-or as several words in a row (`DS-1000`, `human_eval`); of two names the longer one counts (`math_qa`). A part is named
-by one of the words in `published_splits.PART_WORDS`.
+A name is split into words (`published_splits.words_of`). The name of a set is one word or several in a row (`DS-1000`,
+`human_eval`); the longest match counts (`math_qa`). The name of a part is one of `published_splits.PART_WORDS`.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ _OTHERS = {
     "trivia": "triviaqa",
 }
 _NAMES = {name.replace("_", ""): name for name in SETS} | _OTHERS
-_MOST_WORDS = 5  # of the name of a set
+_MOST_WORDS = 5  # in the name of a set
 
 
 def set_named(name: str) -> str:
-    """Return the set that a name is of, one of `SETS`; empty when it names none, or several."""
+    """Return the set in a name, one of `SETS`; empty if there is none, or several."""
     found = {known for _, known in _spans(words_of(name))}
     return found.pop() if len(found) == 1 else ""
 
 
 def part_named(name: str) -> str:
-    """Return the part that a name is of, one of `published_splits.PARTS`; empty when it names none.
+    """Return the part in a name, one of `published_splits.PARTS`; empty if there is none.
 
-    Raises `BadData` when it names several.
+    Raises `BadData` if there are several.
     """
     words = words_of(name)
     of_sets = {place for span, _ in _spans(words) for place in span}  # the word eval in human-eval
@@ -45,14 +44,14 @@ def part_named(name: str) -> str:
 
 
 def _spans(words: list[str]) -> list[tuple[range, str]]:
-    """Return the places of words that name sets, with the sets; none that are part of a longer name."""
+    """Return the positions of the names of sets in `words`, with the sets; longer names win."""
     spans = [range(start, start + count) for start in range(len(words)) for count in range(1, _MOST_WORDS + 1)]
     found = {span: known for span in spans if (known := _NAMES.get("".join(words[span.start : span.stop])))}
     return [(span, found[span]) for span in found if not any(set(span) < set(other) for other in found)]
 
 
 def stem(file: Path) -> str:
-    """Return the name of a file of records without its ending; empty for a file of another kind."""
+    """Return the name of a record file without its suffix; empty for other files."""
     name = file.name
     zipped = name.lower().endswith(".gz")
     name = name[: -len(".gz")] if zipped else name
@@ -63,26 +62,26 @@ def stem(file: Path) -> str:
 
 
 def part_of(place: Path) -> str:
-    """Return the part that the name of a file or folder says, as `part_named`; a shard is refused."""
+    """Return the part in the name of a file or folder as `part_named` does; shards are rejected."""
     return part_named(place.name if place.is_dir() else without_shard(stem(place)))
 
 
 def files_of(folder: Path) -> list[Path]:
-    """Return the files of records in a folder, not below it, by name."""
+    """Return the record files directly in a folder, sorted by name."""
     return [file for file in sorted(folder.iterdir()) if file.is_file() and not is_junk(file.name) and stem(file)]
 
 
 def parts_in(folder: Path, dataset: str) -> dict[str, Path]:
-    """Return the files of a set in a folder, by the part that their names tell.
+    """Return the files of a set directly in a folder, by the part in their names.
 
-    Files that name another set, or that are not files of records, do not count. Where no name tells a part, the only
-    file that names the set, or else the only file that there is, is of the part of the folder's name, or else `test`.
+    Files of other sets and files that do not contain records are ignored. If no name contains a part, the only file
+    with the name of the set, or else the only file, is the part in the folder's name, or else `test`.
 
     Args:
-        folder: where the files are, not below it.
-        dataset: the set; empty for the only one that the names tell.
+        folder: the folder.
+        dataset: the set; empty for the only one in the names.
 
-    Raises `BadData` when there is no such file, or there are several of one part.
+    Raises `BadData` if there is no such file, or several of one part.
     """
     files = [file for file in files_of(folder) if not dataset or set_named(stem(file)) in ("", dataset)]
     found: dict[str, Path] = {}

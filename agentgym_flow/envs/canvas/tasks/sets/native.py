@@ -1,8 +1,8 @@
-"""Rows of FlowSteer's own data set: one form for all its sources.
+"""Rows of FlowSteer's own data set: one format for all its sources.
 
 `{"problem": ..., "problem_type": "math|code|qa|mathqa_mc", "source": ..., "ground_truth": ..., "meta": {...}}`; several
-right answers are in `meta.all_answers`, or separated by `|` in `ground_truth`. Passages stand in the problem, under
-their titles in brackets; they are taken out of it again, so that questions can be compared.
+right answers are in `meta.all_answers`, or separated by `|` in `ground_truth`. Passages are in the problem, under their
+titles in brackets; the reader extracts them so that questions can be compared.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agentgym_flow.envs.canvas.scoring.choices import options_in
+from agentgym_flow.envs.canvas.scoring.choices import LETTERS, options_in
 from agentgym_flow.envs.canvas.scoring.code_tests import code_tests
 from agentgym_flow.envs.canvas.scoring.extract import last_box
 from agentgym_flow.envs.canvas.scoring.problem import ContextPassage, Kind, Problem
 from agentgym_flow.envs.canvas.tasks.sets.code_sets import begins_program, examples_in
 from agentgym_flow.envs.canvas.tasks.sets.fields import Record, distinct, mapping, optional, text, texts
-from agentgym_flow.envs.canvas.tasks.sets.math_sets import LETTERS
 from agentgym_flow.errors import BadData
 
 KINDS: Mapping[str, Kind] = {"math": "math", "mathqa_mc": "math", "qa": "qa", "code": "code"}
@@ -29,7 +28,7 @@ _TITLED = re.compile(r"^\[(?P<title>[^\]\n]+)\]\n", re.MULTILINE)
 
 
 def is_native(record: Record) -> bool:
-    """Return whether a record has the fields of a row of FlowSteer's data set."""
+    """Return whether a record has the fields of FlowSteer's data set."""
     return record.keys() >= _FIELDS
 
 
@@ -75,7 +74,7 @@ def _question(record: Record, meta: dict[str, Any], source: str, name: str) -> P
 
 
 def _without_passages(problem: str) -> tuple[str, tuple[ContextPassage, ...]]:
-    """Return the question of a problem, and the passages before it."""
+    """Split a problem into its question and the passages before it."""
     found = _QUESTION.search(problem)
     if found is None:
         return problem.strip(), ()

@@ -1,8 +1,8 @@
-"""Pairs of texts that are nearly the same, found without comparing every pair.
+"""Pairs of nearly equal texts, found without comparing all pairs.
 
-A text is the set of its sequences of five characters. Sets that share much of what they have share some of their
-smallest hashes (MinHash), so that only texts which agree in a band of these are compared at all, and then exactly: by
-how much of both is left when all differing characters are taken out.
+A text is represented by the set of its five-character sequences. Similar sets share some of their smallest hashes
+(MinHash), so only texts that agree in a band of these are compared exactly, by the share of their characters that is
+left when all differing characters are removed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from agentgym_flow.seeding import Stream
 GRAM = 5
 BANDS = 20
 ROWS = 3
-"""A pair of texts that share the part s of their sequences is compared with probability 1 - (1 - s**ROWS)**BANDS:
-0.95 for s = 0.52, and 0.9999 for s = 0.72. At a similarity of 0.9, questions share about 0.7."""
+"""Two texts that share a fraction s of their sequences are compared with probability 1 - (1 - s**ROWS)**BANDS: 0.95 for
+s = 0.52 and 0.9999 for s = 0.72. Questions with a similarity of 0.9 share about 0.7."""
 _MOST = 20_000
 
 _WORD = re.compile(r"\w+")
@@ -40,14 +40,14 @@ def folded(text: str) -> str:
 def near_pairs(
     left: Sequence[str], right: Sequence[str] | None = None, *, threshold: float = 0.9
 ) -> Iterator[tuple[int, int, float]]:
-    """Yield the places of two similar texts and their similarity, in [`threshold`, 1], for each pair found.
+    """Yield the indices of two similar texts and their similarity, in [`threshold`, 1], for each pair found.
+
+    Pairs are sorted by the index in `right` (or by the larger index), then by that in `left`.
 
     Args:
-        left: the texts, folded, each once.
-        right: others to compare them with, each once; without it, the pairs within `left`, the smaller place first.
-        threshold: the least similarity, from 0.8: below that, more and more pairs would be missed.
-
-    The pairs come in the order of `right`'s places (or of the larger ones), then of `left`'s.
+        left: different folded texts.
+        right: different texts to compare them with; None for the pairs within `left`, the smaller index first.
+        threshold: the minimum similarity, at least 0.8; below that, many pairs would be missed.
     """
     table: dict[tuple[int, bytes], list[int]] = defaultdict(list)
     if right is not None:

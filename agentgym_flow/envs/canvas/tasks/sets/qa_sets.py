@@ -11,7 +11,7 @@ from agentgym_flow.errors import BadData
 
 
 def hotpotqa(record: Record, number: int) -> Problem:
-    """Read `question`, `answer`, `context` and `supporting_facts`, as the published file or the Hub has them."""
+    """Read `question`, `answer`, `context` and `supporting_facts`, from the published file or the Hub."""
     facts = record.get("supporting_facts")
     supporting = [title for title, _ in _pairs(facts, "supporting_facts", "sent_id")] if facts is not None else []
     names = {"type": optional(record, "type"), "level": optional(record, "level")}
@@ -45,7 +45,7 @@ def _pairs(value: Any, name: str, second: str) -> Iterator[tuple[str, Any]]:
 
 
 def squad_articles(record: Record) -> Iterator[Record]:
-    """Yield the questions of an article of the published file, each with its passage and the article's title."""
+    """Yield the questions of an article of the published file, with their passage and the article's title."""
     for paragraph in items(record.get("paragraphs"), "paragraphs"):
         context = text(mapping(paragraph, "paragraphs"), "context")
         for question in items(paragraph.get("qas"), "qas"):
@@ -53,9 +53,9 @@ def squad_articles(record: Record) -> Iterator[Record]:
 
 
 def squad_v2(record: Record, number: int) -> Problem:
-    """Read `id`, `question`, `context` and `answers`; without answers, the passage does not answer the question."""
+    """Read `id`, `question`, `context` and `answers`; a question without answers is unanswerable."""
     answers = record.get("answers")
-    if isinstance(answers, Mapping):  # the Hub's table: one object of lists
+    if isinstance(answers, Mapping):  # in the table of the Hub, an object of lists
         found = texts(answers.get("text"), "answers.text")
     else:
         found = tuple(text(mapping(answer, "answers"), "text", empty=True) for answer in items(answers, "answers"))
@@ -77,7 +77,7 @@ def squad_v2(record: Record, number: int) -> Problem:
 def triviaqa(record: Record, number: int) -> Problem:
     """Read `Question` and `Answer` (`Value`, `Aliases`) of the published file, or the same in lower case of the Hub.
 
-    The pages found for a question stay aside: they are hundreds of kilobytes each, and the set is asked without them.
+    The pages found for a question are ignored: they are hundreds of kilobytes each, and the set is used without them.
     """
     answer = mapping(record.get("answer", record.get("Answer")), "answer")
     aliases = answer.get("aliases", answer.get("Aliases")) or []
@@ -94,7 +94,7 @@ def triviaqa(record: Record, number: int) -> Problem:
 
 
 def nq(record: Record, number: int) -> Problem:
-    """Read `question` and `answer` (a list) of NQ-open; other copies call it `answers` or `golden_answers`."""
+    """Read `question` and `answer` (a list) of NQ-open; other copies name it `answers` or `golden_answers`."""
     name = next((name for name in ("answer", "answers", "golden_answers") if record.get(name) is not None), "answer")
     gold = distinct(texts(record.get(name), name))
     if not gold:

@@ -1,15 +1,15 @@
-"""The templates of word problems, by what makes them hard: a JSON file for each kind.
+"""The templates of word problems, a JSON file for each source of difficulty.
 
 | file | its stories |
 |---|---|
-| `easy` | short stories with small numbers and nothing to stumble over |
-| `calculation` | stories with long or awkward numbers: plain to understand, easy to get wrong by hand |
-| `nuance` | stories with a turn that must be read with care |
-| `trap` | stories with a misreading that everybody falls into who is not warned |
-| `steps` | long stories: nothing in them is hard, but something is easily left out |
-| `parts` | stories of two to four sub-totals that have nothing to do with each other until they are put together |
-| `accounts` | stories whose numbers come from somebody's memory or estimate: no single reading can be made sure of |
-| `mixed` | stories that are hard in two ways: a trap among awkward numbers, or a trap on a long way |
+| `easy` | short stories with small numbers and no difficulty |
+| `calculation` | stories with long or awkward numbers: easy to understand, easy to miscalculate by hand |
+| `nuance` | stories with a detail that needs careful reading |
+| `trap` | stories with a misreading that every operator makes unless it is warned |
+| `steps` | long stories: every step is simple, but one is easily left out |
+| `parts` | stories with two to four independent sub-totals that the last step combines |
+| `accounts` | stories whose numbers come from somebody's memory or estimate, so no single reading is certain |
+| `mixed` | stories that are hard in two ways: a trap with awkward numbers, or a trap in a long story |
 """
 
 from __future__ import annotations
@@ -33,4 +33,4 @@ _FILES = {
 STORIES: Mapping[str, tuple[Story, ...]] = {
     kind: read_content(__name__, file, tuple[Story, ...]) for kind, file in _FILES.items()
 }
-"""For each kind of task its templates."""
+"""Kind of task -> its templates."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft, draft
+from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft, draft, function_texts
 
-_XS = "numbers values readings items entries"
+_TEXTS = function_texts("lists.json")
 
 
 def _largest_step(draw: Draw) -> FunctionDraft:
@@ -12,23 +12,9 @@ def _largest_step(draw: Draw) -> FunctionDraft:
     less = draw.choice(("None", "0", "-1"))
     return draft(
         draw,
-        """
-def $f($xs):
-    if len($xs) < 2:
-        return $less
-    best = $xs[1] - $xs[0]
-    for i in range(2, len($xs)):
-        step = $xs[i] - $xs[i - 1]
-        if step $op best:
-            best = step
-    return best
-""",
-        "Each number of $xs is compared with its neighbour before it. Return the $size difference (a number minus the"
-        " one before it). A list of fewer than two numbers gives $less.",
-        "Go through the neighbours and keep the $size difference",
+        _TEXTS["largest_step"],
         [(draw.ints(6, 1, 30),), (draw.ints(5, 1, 30),), (draw.ints(7, -20, 20),)],
         [([],), ([draw.between(1, 9)],), (draw.ints(2, 1, 50),), ([5, 5, 5],), ([9, 4, 2, 1],), ([1, 4, 9, 16],)],
-        names={"f": "extreme_step chosen_step step_wanted extreme_jump", "xs": _XS},
         op=">" if up else "<",
         size="largest" if up else "smallest",
         less=less,
@@ -44,19 +30,9 @@ def _count_beyond(draw: Draw) -> FunctionDraft:
         lists.append(([*draw.sample(near, count), limit + (12 if op[0] == ">" else -12)],))
     return draft(
         draw,
-        """
-def $f($xs):
-    count = 0
-    for x in $xs:
-        if x $op $limit:
-            count += 1
-    return count
-""",
-        "Return how many numbers of $xs are $words $limit.",
-        "Compare every number with the limit and count",
+        _TEXTS["count_beyond"],
         lists,
         [([limit],), ([],), ([limit, limit + 1, limit - 1],), ([limit] * 3,), ([limit - 1],), ([limit + 1],)],
-        names={"f": "count_beyond how_many_pass passing count_matching tally", "xs": _XS},
         op=op,
         words=words,
         limit=limit,
@@ -67,21 +43,9 @@ def _running_best(draw: Draw) -> FunctionDraft:
     up = draw.coin()
     return draft(
         draw,
-        """
-def $f($xs):
-    result = []
-    for x in $xs:
-        if result and result[-1] $op x:
-            result.append(result[-1])
-        else:
-            result.append(x)
-    return result
-""",
-        "Return a list of the same length in which each position holds the $size number of $xs seen up to there.",
-        "Keep the $size number so far and write it down at every position",
+        _TEXTS["running_best"],
         [(draw.ints(6, 1, 40),), (draw.ints(5, 1, 40),), (draw.ints(7, -9, 40),)],
         [([],), ([draw.between(1, 9)],), ([3, 2, 1],), ([1, 2, 3],), ([4, 4, 4],), ([0, -1, 5, -7],)],
-        names={"f": "running_best record_so_far best_until running_extreme", "xs": _XS},
         op=">" if up else "<",
         size="largest" if up else "smallest",
     )
@@ -93,27 +57,9 @@ def _longest_run(draw: Draw) -> FunctionDraft:
     flat = [7, 7, 7]
     return draft(
         draw,
-        """
-def $f($xs):
-    if not $xs:
-        return 0
-    best = 1
-    length = 1
-    for i in range(1, len($xs)):
-        if $xs[i] $op $xs[i - 1]:
-            length += 1
-        else:
-            length = 1
-        if length > best:
-            best = length
-    return best
-""",
-        "Return the length of the longest stretch of neighbouring numbers in $xs that $words from each to the next."
-        " One number alone is a stretch of 1; an empty list gives 0.",
-        "Count the length of the present stretch, begin again at 1 when it breaks, and keep the largest",
+        _TEXTS["longest_run"],
         [(draw.distinct(7, 1, 40),), (draw.distinct(6, 1, 40),), (draw.distinct(8, 1, 40),)],
         [([],), ([4],), (flat,), ([1, 2, 2, 3],), ([3, 2, 2, 1],), (sorted(draw.distinct(5, 1, 30)),), ([5, 4, 3],)],
-        names={"f": "longest_run longest_stretch run_length best_streak", "xs": _XS},
         op=op,
         words=words,
     )
@@ -124,21 +70,9 @@ def _moving_sums(draw: Draw) -> FunctionDraft:
     op, words = draw.choice((("sum", "sum"), ("max", "largest number"), ("min", "smallest number")))
     return draft(
         draw,
-        """
-def $f($xs):
-    if len($xs) < $width:
-        return []
-    result = []
-    for i in range(len($xs) - $width + 1):
-        result.append($op($xs[i:i + $width]))
-    return result
-""",
-        "A window of $width neighbouring numbers moves over $xs from the first to the last position. Return the list of"
-        " the $words in the window at each position; a list shorter than the window gives an empty list.",
-        "For each position of the window take the $words of its numbers",
+        _TEXTS["moving_sums"],
         [(draw.ints(width + 3, 1, 30),), (draw.ints(width + 2, 1, 30),), (draw.ints(width + 4, -9, 30),)],
         [([],), (draw.ints(width - 1, 1, 9),), (draw.ints(width, 1, 9),), ([2] * 8,), ([1],), (draw.ints(9, -9, 9),)],
-        names={"f": "moving_window window_values slide over_windows", "xs": _XS},
         op=op,
         words=words,
         width=width,
@@ -150,26 +84,9 @@ def _second_place(draw: Draw) -> FunctionDraft:
     less = draw.choice(("None", "-1"))
     return draft(
         draw,
-        """
-def $f($xs):
-    best = None
-    second = None
-    for x in $xs:
-        if best is None or x $op best:
-            second = best
-            best = x
-        elif x != best and (second is None or x $op second):
-            second = x
-    if second is None:
-        return $less
-    return second
-""",
-        "Return the second $size of the different numbers in $xs: equal numbers count once. If there is no second one,"
-        " return $less.",
-        "Keep the two $size different numbers while going through the list",
+        _TEXTS["second_place"],
         [(draw.distinct(5, 1, 50),), (draw.distinct(6, 1, 50),), (draw.distinct(4, -20, 20),)],
         [([],), ([3],), ([4, 4],), ([9, 9, 2],), ([2, 9, 9],), ([1, 2, 2, 3, 3],), ([5, 5, 5, 5],)],
-        names={"f": "second_place runner_up second_best next_to_best", "xs": _XS},
         op=">" if up else "<",
         size="largest" if up else "smallest",
         less=less,
@@ -181,21 +98,9 @@ def _rotate(draw: Draw) -> FunctionDraft:
     extra = draw.between(0, 3)
     return draft(
         draw,
-        """
-def $f($xs, $k):
-    if not $xs:
-        return []
-    places = ($k + $extra) % len($xs)
-    if places == 0:
-        return list($xs)
-    return $first + $last
-""",
-        "Return $xs rotated to the $side by $k + $extra places; what falls off at one end comes in again at the other."
-        " $k can be larger than the list, and the list can be empty.",
-        "Reduce the number of places to less than the length, then put the two parts together the other way round",
+        _TEXTS["rotate"],
         [(draw.ints(6, 1, 30), 1), (draw.ints(7, 1, 30), 2), (draw.ints(5, 1, 30), 1)],
         [([], 3), ([1, 2, 3], 0), ([1, 2, 3], 7), ([4], 5), ([1, 2, 3, 4], 4), (draw.ints(6, 1, 9), 20), ([8, 9], 3)],
-        names={"f": "rotate turned shift_around rotated", "xs": _XS, "k": "k places shift"},
         side="left" if left else "right",
         first="$xs[places:]" if left else "$xs[-places:]",
         last="$xs[:places]" if left else "$xs[:-places]",
@@ -209,21 +114,9 @@ def _pairs_with_sum(draw: Draw) -> FunctionDraft:
     rest = [total + 3, total + 5]
     return draft(
         draw,
-        """
-def $f($xs):
-    count = 0
-    for i in range(len($xs)):
-        for j in range(i + 1, len($xs)):
-            if $xs[i] + $xs[j] == $total:
-                count += 1
-    return count
-""",
-        "Return how many pairs of two different positions in $xs hold numbers that add up to exactly $total. Each pair"
-        " of positions counts once, equal numbers at different positions are different.",
-        "Try each position with each later one and count those with the sum",
+        _TEXTS["pairs_with_sum"],
         [([a, total - a, *rest],), ([b, a, rest[0], total - b, total - a],), ([c, rest[1], total - c, b],)],
         [([],), ([total],), ([a, a, total - a],), ([total, 0],), ([a, total - a, a, total - a],), ([a, b],)],
-        names={"f": "pairs_with_sum count_pairs matching_pairs", "xs": _XS},
         total=total,
     )
 
@@ -233,19 +126,9 @@ def _without_repeats(draw: Draw) -> FunctionDraft:
     a, b, c, d = draw.distinct(4, 1, 60)
     return draft(
         draw,
-        """
-def $f($xs):
-    result = []
-    for x in $source:
-        if x not in result:
-            result.append(x)
-    return $back
-""",
-        "Return the different numbers of $xs in their order, where of equal numbers only the $which one stays.",
-        "Keep a number only when it has not been kept before",
+        _TEXTS["without_repeats"],
         [([a, b, a, c],), ([c, d, c, b, d],), ([a, c, b, d, a],)],
         [([],), ([a],), ([a, a, a],), ([a, b, b, a],), ([d, c, b, a],), ([b, a, b, a, c],)],
-        names={"f": "without_repeats unique_items only_once deduplicated", "xs": _XS},
         source="reversed($xs)" if last else "$xs",
         back="result[::-1]" if last else "result",
         which="last" if last else "first",
@@ -256,20 +139,9 @@ def _peaks(draw: Draw) -> FunctionDraft:
     high = draw.coin()
     return draft(
         draw,
-        """
-def $f($xs):
-    found = []
-    for i in range(1, len($xs) - 1):
-        if $xs[i] $op $xs[i - 1] and $xs[i] $op $xs[i + 1]:
-            found.append(i)
-    return found
-""",
-        "Return the positions, counted from 0, of the numbers in $xs that are $size than both neighbours. The first and"
-        " the last number have only one neighbour and never count; a number equal to a neighbour does not count.",
-        "Look at every position but the first and the last and compare it with both neighbours",
+        _TEXTS["peaks"],
         [(draw.distinct(7, 1, 50),), (draw.distinct(8, 1, 50),), (draw.distinct(6, 1, 50),)],
         [([],), ([3],), ([1, 2],), ([1, 5, 5, 1],), ([5, 1, 1, 5],), ([2, 2, 2],), ([9, 1, 9, 1, 9],), ([1, 3, 1],)],
-        names={"f": "peaks turning_points local_extremes summits", "xs": _XS},
         op=">" if high else "<",
         size="larger" if high else "smaller",
     )
@@ -281,22 +153,9 @@ def _capped_total(draw: Draw) -> FunctionDraft:
     small = [draw.between(1, cap - 3) for _ in range(6)]
     return draft(
         draw,
-        """
-def $f($xs):
-    total = 0
-    for x in $xs:
-        if x < 0:
-            continue
-        if x > $cap:
-            x = $cap
-        total += x
-    return total
-""",
-        "Return the sum of $xs, where each number above $cap counts as $cap and negative numbers do not count at all.",
-        "Add the numbers up, leaving out negative ones and cutting large ones down",
+        _TEXTS["capped_total"],
         [([*small[:3], rest[0]],), ([rest[1], *small[2:5]],), ([small[5], rest[0], small[0], rest[1]],)],
         [([],), ([-5],), ([cap],), ([-3, 4, -cap],), ([cap + 1],), ([0, 0],), ([-cap - 5, cap + 5],)],
-        names={"f": "capped_total limited_sum cut_sum bounded_total", "xs": _XS},
         cap=cap,
     )
 
@@ -307,22 +166,9 @@ def _first_position(draw: Draw) -> FunctionDraft:
     a, b, c, d = draw.distinct(4, 1, 60)
     return draft(
         draw,
-        """
-def $f($xs):
-    if not $xs:
-        return $missing
-    place = 0
-    for i in range(1, len($xs)):
-        if $xs[i] $op $xs[place]:
-            place = i
-    return place
-""",
-        "Return the position, counted from 0, of the $size number of $xs. If several are equal, it is the $which of"
-        " them; an empty list gives $missing.",
-        "Remember the position of the best number so far, and change it only by the rule for equal numbers",
+        _TEXTS["first_position"],
         [([a, b, c, d],), ([d, b, a],), ([c, a, d, b, 61 if a > 30 else 0],)],
         [([],), ([a],), ([a, a],), ([b, a, a, b, a, b],), ([1, 9, 9, 1],), ([9, 1, 1, 9],)],
-        names={"f": "best_position place_of_best winner_at index_of_extreme", "xs": _XS},
         op=(">" if high else "<") + ("=" if last else ""),
         size="largest" if high else "smallest",
         which="last" if last else "first",
@@ -335,18 +181,7 @@ def _split_chunks(draw: Draw) -> FunctionDraft:
     keep = draw.coin()
     return draft(
         draw,
-        """
-def $f($xs):
-    chunks = []
-    for start in range(0, len($xs), $size):
-        chunk = $xs[start:start + $size]
-        if len(chunk) < $least:
-            break
-        chunks.append(chunk)
-    return chunks
-""",
-        "Cut $xs into lists of $size neighbours each, from the start. A last list that is shorter $rest.",
-        "Take $size numbers at a time and decide what to do with a short rest",
+        _TEXTS["split_chunks"],
         [(draw.ints(size * 2, 1, 30),), (draw.ints(size * 3, 1, 30),)],
         [
             ([],),
@@ -356,7 +191,6 @@ def $f($xs):
             (draw.ints(size * 2 - 1, 1, 9),),
             ([3, 4],),
         ],
-        names={"f": "split_chunks in_groups cut_up portions", "xs": _XS},
         size=size,
         least=1 if keep else size,
         rest="is kept" if keep else "is left out",

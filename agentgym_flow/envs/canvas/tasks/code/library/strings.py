@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft, draft
+from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft, draft, function_texts
 
-_TEXT = "text line phrase sentence message"
+_TEXTS = function_texts("strings.json")
 
 
 def _line(draw: Draw, count: int) -> str:
@@ -15,20 +15,9 @@ def _count_letters(draw: Draw) -> FunctionDraft:
     letters = "".join(sorted(draw.sample("aeiourstln", draw.between(3, 5))))
     return draft(
         draw,
-        """
-def $f($text):
-    count = 0
-    for letter in $text.lower():
-        if letter in '$letters':
-            count += $points
-    return count
-""",
-        "Every letter of $text that is one of '$letters', in upper or lower case, is worth $points; everything else is"
-        " worth nothing. Return what $text is worth in all.",
-        "Go through the letters in lower case and add the points",
+        _TEXTS["count_letters"],
         [(_line(draw, 3),), (_line(draw, 2),), (_line(draw, 4),)],
         [("",), (letters.upper(),), ("xyz",), (_line(draw, 2).title(),), (letters[0] * 3,), (letters[0].upper(),)],
-        names={"f": "letter_points worth score_letters count_letters", "text": _TEXT},
         letters=letters,
         points=draw.between(1, 4),
     )
@@ -40,27 +29,9 @@ def _compress(draw: Draw) -> FunctionDraft:
     runs = ["".join(c * draw.between(1, 5) for c in draw.sample("abcdefgh", 4)) + "z" * 4 for _ in range(3)]
     return draft(
         draw,
-        """
-def $f($text):
-    result = ''
-    i = 0
-    while i < len($text):
-        length = 1
-        while i + length < len($text) and $text[i + length] == $text[i]:
-            length += 1
-        if length >= $least:
-            result += $text[i] + '$mark' + str(length)
-        else:
-            result += $text[i] * length
-        i += length
-    return result
-""",
-        "Shorten $text: a run of at least $least equal characters is written as the character, $then the length of the"
-        " run. Shorter runs stay as they are.",
-        "Find the length of each run, and write it down in the short way if it is long enough",
+        _TEXTS["compress"],
         [(run,) for run in runs],
         [("",), ("a",), ("aa",), ("aaa",), ("abab",), ("aabbbb",), ("bbbbbbbbbbbb",)],
-        names={"f": "compress shorten squeeze run_lengths", "text": _TEXT},
         least=least,
         mark=mark,
         then=f"a '{mark}' and then " if mark else "and then ",
@@ -73,20 +44,9 @@ def _longest_word(draw: Draw) -> FunctionDraft:
     unequal = [" ".join({len(word): word for word in reversed(line.split())}.values()) for line in lines]
     return draft(
         draw,
-        """
-def $f($text):
-    best = ''
-    for word in $text.split():
-        if best == '' or len(word) $op len(best):
-            best = word
-    return best
-""",
-        "Return the $size word of $text, where words are separated by spaces. Of several words of the same length it is"
-        " the $which one. A text without words gives an empty text.",
-        "Compare each word's length with the best so far, and think of words of equal length",
+        _TEXTS["longest_word"],
         [(f"{one} {other}",) for one, other in zip(unequal, ("no", "elephant", "a"), strict=True)],
         [("",), ("   ",), ("one two",), ("bb aa cc",), ("a bb cc d",), ("word",), ("ccc bb aaa dd",)],
-        names={"f": "find_word extreme_word chosen_word pick_word", "text": _TEXT},
         op=(">" if long else "<") + ("=" if last else ""),
         size="longest" if long else "shortest",
         which="last" if last else "first",
@@ -98,22 +58,9 @@ def _is_mirrored(draw: Draw) -> FunctionDraft:
     word = draw.words(1)[0]
     return draft(
         draw,
-        """
-def $f($text):
-    letters = [c for c in $prepared if c.isalpha()]
-    if len(letters) < $least:
-        return False
-    for i in range(len(letters) // 2):
-        if letters[i] != letters[len(letters) - 1 - i]:
-            return False
-    return True
-""",
-        "Return whether the letters of $text read the same from both ends. Everything that is no letter is skipped;"
-        " upper and lower case are $case. A text with fewer than $least letters gives False.",
-        "Take the letters alone and compare them from both ends",
+        _TEXTS["is_mirrored"],
         [(f"{word}{word[::-1]}",), (f"{word} {word}s",), (f"{word} {word[:-1][::-1]}",)],
         [("",), ("a",), ("Aa",), ("ab",), ("A man, a plan",), ("Noon",), ("xyzzyx!",), ("abca",), ("x y x",), ("aba",)],
-        names={"f": "is_mirrored reads_both_ways same_backwards is_palindrome", "text": _TEXT},
         prepared="$text" if strict else "$text.lower()",
         case="different" if strict else "the same",
         least=draw.between(2, 5),
@@ -125,24 +72,9 @@ def _shift_letters(draw: Draw) -> FunctionDraft:
     back = draw.coin()
     return draft(
         draw,
-        """
-def $f($text):
-    result = ''
-    for c in $text:
-        if 'a' <= c <= 'z':
-            result += chr((ord(c) - 97 + $by) % 26 + 97)
-        elif 'A' <= c <= 'Z':
-            result += chr((ord(c) - 65 $sign $by) % 26 + 65)
-        else:
-            result += c
-    return result
-""",
-        "Shift every lower case letter from a to z in $text by $by places on in the alphabet, and every upper case"
-        " letter by $by places $way; after the last letter comes the first again. All else stays.",
-        "Turn a letter into its number, shift it, reduce it to 26 letters and turn it back",
+        _TEXTS["shift_letters"],
         [(_line(draw, 2).title(),), (_line(draw, 2).title(),), (_line(draw, 1).upper() + " " + _line(draw, 1),)],
         [("",), ("az",), ("AZ",), ("zZ",), ("a-b 1",), ("xyzXYZ",), ("{`@[",)],
-        names={"f": "shift_letters encode moved cipher", "text": _TEXT},
         by=by,
         sign="-" if back else "+",
         way="back" if back else "on, too",
@@ -153,20 +85,7 @@ def _title_words(draw: Draw) -> FunctionDraft:
     least = draw.between(3, 5)
     return draft(
         draw,
-        """
-def $f($text):
-    words = $text.lower().split()
-    result = []
-    for i in range(len(words)):
-        word = words[i]
-        if i == 0 or len(word) >= $least:
-            word = word[0].upper() + word[1:]
-        result.append(word)
-    return '$mark'.join(result)
-""",
-        "Write the words of $text in lower case, but begin the first word and every word of at least $least letters"
-        " with a capital; join them with '$mark'.",
-        "Go through the words and decide for each whether it begins with a capital",
+        _TEXTS["title_words"],
         [(_line(draw, 4),), ("a tale of two " + _line(draw, 1),), (_line(draw, 3),)],
         [
             ("",),
@@ -177,7 +96,6 @@ def $f($text):
             ("q " + "x" * (least - 1),),
             ("it was WARM",),
         ],
-        names={"f": "title_words capitals headline proper_title", "text": _TEXT},
         least=least,
         mark=draw.choice((" ", "-", "_", ".")),
     )
@@ -188,28 +106,9 @@ def _balanced(draw: Draw) -> FunctionDraft:
     deep = draw.between(2, 4)
     return draft(
         draw,
-        """
-def $f($text):
-    depth = 0
-    deepest = 0
-    for letter in $text:
-        if letter == '$o':
-            depth += 1
-            deepest = max(deepest, depth)
-        elif letter == '$c':
-            depth -= 1
-            if depth < 0:
-                return -1
-    if depth != 0:
-        return -1
-    return deepest * $factor
-""",
-        "Return $factor times the depth to which '$o' and '$c' are nested in $text (0 without any), or -1 if they do"
-        " not match: one is closed before it is opened, or one is left open at the end.",
-        "Count the open ones, watch that the count never falls below zero, and keep its maximum",
+        _TEXTS["balanced"],
         [(f"{o}a{o}b{c}{c}{o}{c}",), (f"x{o}y{c}" * deep,), (f"{o}{o}{o}{c}k{c}{c}",)],
         [("",), ("abc",), (c + o,), (o,), (f"{o}{c}{c}{o}",), (f"{o}{o}{c}",), (o * deep + c * deep,), (f"{o}{c}{c}",)],
-        names={"f": "nesting depth_of bracket_depth how_deep", "text": _TEXT},
         o=o,
         c=c,
         factor=draw.between(2, 9),
@@ -220,21 +119,7 @@ def _common_start(draw: Draw) -> FunctionDraft:
     stem = draw.words(3)
     return draft(
         draw,
-        """
-def $f($words):
-    if not $words:
-        return $nothing
-    start = $words[0]
-    for word in $words[1:]:
-        while not word.startswith(start):
-            start = start[:-1]
-    if len(start) < $least:
-        return $nothing
-    return start
-""",
-        "Return the longest text with which all of $words begin. If it has fewer than $least letters, or the list is"
-        " empty, return $nothing.",
-        "Begin with the first word and shorten it until each of the others starts with it",
+        _TEXTS["common_start"],
         [([stem[0] + "a", stem[0] + "bc", stem[0] + "d"],), ([stem[1] + "er", stem[1] + "ing"],)],
         [
             ([],),
@@ -245,7 +130,6 @@ def $f($words):
             (["", "x"],),
             (["abc", "ab", "a"],),
         ],
-        names={"f": "common_start shared_beginning prefix_of_all", "words": "words names texts"},
         least=draw.between(2, 4),
         nothing=draw.choice(("''", "None", "'-'")),
     )
@@ -257,19 +141,9 @@ def _mask(draw: Draw) -> FunctionDraft:
     end = draw.coin()
     return draft(
         draw,
-        """
-def $f($text):
-    if len($text) <= $keep:
-        return $short
-    hidden = '$sign' * (len($text) - $keep)
-    return $whole
-""",
-        "Hide $text: replace each character by '$sign' except the $which $keep. A text of at most $keep characters"
-        " $rule.",
-        "Decide what a short text gives, then put the hidden and the open part together",
+        _TEXTS["mask"],
         [(_line(draw, 2),), (str(draw.between(10**7, 10**8)),), (_line(draw, 1) + "-77",)],
         [("",), ("a",), ("x" * keep,), ("y" * (keep + 1),), ("0123456789",), ("ab",)],
-        names={"f": "mask hide conceal cover_up", "text": _TEXT},
         keep=keep,
         sign=sign,
         short="'$sign' * len($text)" if (whole := draw.coin()) else "$text",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft, draft
+from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft, draft, function_texts
 
-_TABLE = "stock prices table counts amounts"
-_GRID = "grid matrix board cells"
+_TEXTS = function_texts("tables.json")
 
 
 def _records(draw: Draw, count: int) -> list[tuple[str, int]]:
@@ -21,17 +20,7 @@ def _merge_counts(draw: Draw) -> FunctionDraft:
     least = draw.between(2, 4)
     return draft(
         draw,
-        """
-def $f($old, $new):
-    result = dict($old)
-    for key in $new:
-        result[key] = result.get(key, 0) $sign $new[key]
-    return {key: result[key] for key in sorted(result) if result[key] >= $least}
-""",
-        "$old and $new say how many there are of each thing. Return a dictionary in alphabetical order of the things in"
-        " which the numbers of $new are $done $old; what is not in one of them counts as 0 there. Things of which"
-        " fewer than $least are left do not occur.",
-        "Copy the one, work in the other key by key, and leave out what is too small",
+        _TEXTS["merge_counts"],
         [({b: 9, a: 7}, {a: 3, b: 2}), ({c: 12, d: 8}, {d: 4, c: 6}), ({d: 20, a: 15}, {a: 5, d: 9})],
         [
             ({}, {}),
@@ -42,7 +31,6 @@ def $f($old, $new):
             ({b: 2}, {c: 2}),
             ({}, {d: -3}),
         ],
-        names={"f": "merge_counts combined_table updated_counts", "old": "old before stock", "new": "new change moved"},
         sign="+" if (add := draw.coin()) else "-",
         done="added to those of" if add else "taken away from those of",
         least=least,
@@ -55,15 +43,7 @@ def _ranking(draw: Draw) -> FunctionDraft:
     one, other, third = _records(draw, 4), _records(draw, 5), _records(draw, 4)
     return draft(
         draw,
-        """
-def $f($table):
-    ranked = sorted($table.items(), key=lambda pair: ($sign, pair[0]))
-    return [name for name, points in ranked[:$top] if points > 0]
-""",
-        "$table maps names to points. Return the names of the $top with the $size points, $size points first; names"
-        " with the same points are in alphabetical order. Names with 0 points or less are left out of the result, even"
-        " if that makes it shorter.",
-        "Sort the names by their points and then by themselves, cut the list and drop those without points",
+        _TEXTS["ranking"],
         [(dict(one),), (dict(other),), (dict(third),)],
         [
             ({},),
@@ -73,7 +53,6 @@ def $f($table):
             ({"x": -2},),
             ({"q": 1},),
         ],
-        names={"f": "ranking leaders winners_of placed", "table": "table scores points_by_name"},
         top=top,
         sign="-pair[1]" if high else "pair[1]",
         size="most" if high else "fewest",
@@ -86,28 +65,13 @@ def _group_totals(draw: Draw) -> FunctionDraft:
     most = draw.between(2, 40)
     return draft(
         draw,
-        """
-def $f($pairs):
-    totals = {}
-    for name, amount in $pairs:
-        if amount <= 0:
-            continue
-        if name not in totals:
-            totals[name] = $start
-        totals[name] += amount
-    return sorted(totals.items())
-""",
-        "$pairs is a list of pairs of a name and an amount. Return the list of pairs of each name and the sum of its"
-        " amounts plus $start, in alphabetical order. Amounts that are not above zero are skipped as if they were not"
-        " there.",
-        "Add up the amounts name by name, and sort at the end",
+        _TEXTS["group_totals"],
         [
             ([(b, n[0]), (a, n[1]), (b, n[2])],),
             ([(c, n[3]), (a, n[4]), (b, n[5]), (a, n[6])],),
             ([(a, n[7]), (a, n[8])],),
         ],
         [([],), ([(a, 0)],), ([(a, -4), (b, 4)],), ([(a, 1)],), ([(c, 2), (b, 2), (a, 2)],), ([(a, 5), (a, -5)],)],
-        names={"f": "group_totals sums_by_name collected per_name", "pairs": "pairs bookings payments"},
         start=most,
     )
 
@@ -118,23 +82,9 @@ def _most_common(draw: Draw) -> FunctionDraft:
     nothing = draw.choice(("None", "''", "'none'"))
     return draft(
         draw,
-        """
-def $f($names):
-    counts = {}
-    for name in $names:
-        counts[name] = counts.get(name, 0) + 1
-    best = $nothing
-    for name in sorted(counts):
-        if best == $nothing or counts[name] $op counts[best]:
-            best = name
-    return best
-""",
-        "Return the name that occurs most often in $names. If several occur equally often, return the one that comes"
-        " $which in the alphabet; an empty list gives $nothing.",
-        "Count each name, then look for the largest count in alphabetical order",
+        _TEXTS["most_common"],
         [([a, b, a],), ([c, b, b, a, b, c],), ([b, c, c],)],
         [([],), ([a],), ([b, a],), ([c, a, a, c],), ([a, b, c],), ([b, b, c, c, a],), ([c, c, c],)],
-        names={"f": "most_common favourite usual_name mode_of", "names": "names votes words"},
         op=">=" if last else ">",
         which="last" if last else "first",
         nothing=nothing,
@@ -147,19 +97,7 @@ def _invert(draw: Draw) -> FunctionDraft:
     other = {name: draw.choice((least + 3, least + 7)) for name in draw.words(3)}
     return draft(
         draw,
-        """
-def $f($table):
-    result = {}
-    for name in sorted($table$order):
-        value = $table[name]
-        if value < $least:
-            continue
-        result.setdefault(value, []).append(name)
-    return result
-""",
-        "$table maps names to numbers. Return a dictionary that maps each number of at least $least to the list of"
-        " names that have it, in $words alphabetical order. Smaller numbers are left out.",
-        "Go through the names in order and put each into the list of its number",
+        _TEXTS["invert"],
         [(one,), (other,)],
         [
             ({},),
@@ -169,7 +107,6 @@ def $f($table):
             ({"x": 0},),
             ({"p": 99, "q": 98, "o": 99},),
         ],
-        names={"f": "invert names_by_value turned_table grouped", "table": _TABLE},
         least=least,
         order=", reverse=True" if (back := draw.coin()) else "",
         words="reverse" if back else "normal",
@@ -181,20 +118,9 @@ def _diagonal_sum(draw: Draw) -> FunctionDraft:
     factor = draw.between(2, 7)
     return draft(
         draw,
-        """
-def $f($grid):
-    total = 0
-    for i in range(len($grid)):
-        if $place < len($grid[i]):
-            total += $grid[i][$place] * $factor
-    return total
-""",
-        "$grid is a list of rows. Add up $factor times the numbers on the diagonal that $runs, as far as the rows"
-        " reach, and return the sum; an empty $grid gives 0.",
-        "Row by row, take the number whose position belongs to the diagonal, if the row is long enough",
+        _TEXTS["diagonal_sum"],
         [(_grid(draw, 3, 3),), (_grid(draw, 4, 4),), (_grid(draw, 2, 2),)],
         [([],), ([[5]],), ([[1, 2, 3], [4, 5, 6]],), ([[1], [2], [3]],), ([[1, 2], [3, 4], [5, 6]],), ([[]],)],
-        names={"f": "diagonal_sum along_diagonal slanted_total", "grid": _GRID},
         place="len($grid) - 1 - i" if other else "i",
         factor=factor,
         runs="ends in the first column of the last row" if other else "begins in the first column of the first row",
@@ -205,28 +131,9 @@ def _transpose(draw: Draw) -> FunctionDraft:
     fill = draw.between(0, 9)
     return draft(
         draw,
-        """
-def $f($grid):
-    if not $grid:
-        return []
-    width = $extreme(len(row) for row in $grid)
-    result = []
-    for j in range(width):
-        column = []
-        for row in $grid:
-            if j < len(row):
-                column.append(row[j])
-            else:
-                column.append($fill)
-        result.append(column)
-    return result
-""",
-        "Return the columns of $grid, each as a list from top to bottom, as many as the $size row has. Where a row is"
-        " too short for that, its place in the column is taken by $fill. No rows give no columns.",
-        "Find out how many columns there are and collect each, with the filling where a row is too short",
+        _TEXTS["transpose"],
         [(_grid(draw, 2, 3),), (_grid(draw, 3, 2),), (_grid(draw, 3, 3),)],
         [([],), ([[]],), ([[1, 2], [3]],), ([[1], [2, 3]],), ([[4, 4, 4]],), ([[1], [], [2]],), ([[6], [7]],)],
-        names={"f": "columns_of transpose turned_rows as_columns", "grid": _GRID},
         extreme="max" if (long := draw.coin()) else "min",
         size="longest" if long else "shortest",
         fill=fill,
@@ -237,23 +144,9 @@ def _border_sum(draw: Draw) -> FunctionDraft:
     weight = draw.between(2, 9)
     return draft(
         draw,
-        """
-def $f($grid):
-    total = 0
-    for i in range(len($grid)):
-        for j in range(len($grid[i])):
-            if i == 0 or i == len($grid) - 1 or j == 0 or j == len($grid[i]) - 1:
-                total += $weight * $grid[i][j]
-            else:
-                total $sign $grid[i][j]
-    return total
-""",
-        "Return the sum of the numbers of $grid (a list of rows), in which those on the border - first or last row,"
-        " first or last column - count $weight times, and those inside are $how.",
-        "Decide for every number whether it is on the border, and add it accordingly",
+        _TEXTS["border_sum"],
         [(_grid(draw, 3, 4),), (_grid(draw, 4, 3),), (_grid(draw, 3, 3),)],
         [([],), ([[3]],), ([[1, 2]],), ([[1], [2]],), ([[0, 0], [0, 0]],), ([[1, 2, 3], [4, 5, 6], [7, 8, 9]],)],
-        names={"f": "border_sum framed_total edge_weight", "grid": _GRID},
         weight=weight,
         sign="-=" if (minus := draw.coin()) else "+=",
         how="taken away" if minus else "added once",
@@ -266,33 +159,16 @@ def _neighbours(draw: Draw) -> FunctionDraft:
     grids = [(grid, draw.between(0, 1), draw.between(1, 2)) for grid in rows]
     whole = [mark * 3] * 3
     return draft(
-        draw,
-        """
-def $f($grid, row, column):
-    count = 0
-    for i in range(row - 1, row + 2):
-        for j in range(column - 1, column + 2):
-            if i == row and j == column:
-                continue
-            if i < 0 or j < 0:
-                continue
-            if i < len($grid) and j < len($grid[i]) and $grid[i][j] == '$mark':
-                count += 1
-    return count * $times
-""",
-        "$grid is a list of texts of equal length. Return $times times the number of '$mark' among the up to eight"
-        " neighbours (diagonal ones, too) of the place in the given row and column, counted from 0. The place itself"
-        " does not count, and nothing lies beyond the border.",
-        "Go through the nine places around, skip the middle one and what is beyond the border",
-        grids,
-        [
+draw,
+_TEXTS["neighbours"],
+grids,
+[
             (whole, 1, 1), (whole, 0, 0), (whole, 2, 2), (whole, 0, 2), ([mark], 0, 0), ([empty + mark], 0, 0),
             ([mark + empty, empty + mark], 1, 1), (whole, 2, 0),
         ],
-        names={"f": "neighbours count_around nearby marks_around", "grid": "grid field board"},
-        mark=mark,
-        times=draw.between(2, 12),
-    )  # fmt: skip
+mark=mark,
+times=draw.between(2, 12),
+)  # fmt: skip
 
 
 PATTERNS = (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft, draft
+from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft, draft, function_texts
 
-_SPANS = "spans intervals ranges meetings"
+_TEXTS = function_texts("times.json")
 
 
 def _spans(draw: Draw, count: int) -> list[tuple[int, int]]:
@@ -22,30 +22,17 @@ def _merge_spans(draw: Draw) -> FunctionDraft:
     touch = draw.coin()
     gap = draw.between(1, 4)
     return draft(
-        draw,
-        """
-def $f($spans):
-    merged = []
-    for low, high in sorted($spans):
-        if merged and low - merged[-1][1] $op $gap:
-            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
-        else:
-            merged.append((low, high))
-    return merged
-""",
-        "$spans is a list of pairs of a start and an end, in any order. Return them in ascending order, where those"
-        " that overlap, or that have a gap of $words $gap between them, are merged into one.",
-        "Sort them, and join each to the last one of the result when it is near enough",
-        [(_spans(draw, 3),), (_spans(draw, 4),), ([(30, 40), (0, 9), (6, 12)],)],
-        [
+draw,
+_TEXTS["merge_spans"],
+[(_spans(draw, 3),), (_spans(draw, 4),), ([(30, 40), (0, 9), (6, 12)],)],
+[
             ([],), ([(1, 2)],), ([(0, 10), (2, 3)],), ([(0, 5), (5 + gap, 9)],), ([(0, 5), (6 + gap, 9)],),
             ([(4, 8), (0, 4)],), ([(1, 9), (1, 3)],), ([(0, 5), (4 + gap, 9)],),
         ],
-        names={"f": "merge_spans joined combine_spans united", "spans": _SPANS},
-        op="<=" if touch else "<",
-        words="at most" if touch else "less than",
-        gap=gap,
-    )  # fmt: skip
+op="<=" if touch else "<",
+words="at most" if touch else "less than",
+gap=gap,
+)  # fmt: skip
 
 
 def _covered(draw: Draw) -> FunctionDraft:
@@ -53,22 +40,7 @@ def _covered(draw: Draw) -> FunctionDraft:
     times = draw.between(2, 20)
     return draft(
         draw,
-        """
-def $f($spans):
-    total = 0
-    reached = None
-    for low, high in sorted($spans):
-        if reached is not None and low $op reached:
-            low = reached$more
-        if high $op2 low:
-            total += high - low$more
-            reached = high
-    return total * $times
-""",
-        "$spans is a list of pairs of two whole numbers, from the first to the last$inclusive; they may overlap, and a"
-        " pair whose last number is smaller than its first is empty. Return $times times the $what covered by them, in"
-        " which nothing counts twice.",
-        "Sort them, cut off what has been covered already, and add what remains",
+        _TEXTS["covered"],
         [(_spans(draw, 3),), (_spans(draw, 4),), ([(3, 9), (14, 20), (6, 12)],)],
         [
             ([],),
@@ -79,7 +51,6 @@ def $f($spans):
             ([(2, 5), (2, 5)],),
             ([(0, 9), (3, 6), (8, 12)],),
         ],
-        names={"f": "covered reach_of length_covered total_cover", "spans": _SPANS},
         op="<=" if both else "<",
         op2=">=" if both else ">",
         more=" + 1" if both else "",
@@ -94,21 +65,7 @@ def _most_at_once(draw: Draw) -> FunctionDraft:
     extra = draw.between(0, 15)
     return draft(
         draw,
-        """
-def $f($spans):
-    most = 0
-    for low, high in $spans:
-        count = $extra
-        for start, end in $spans:
-            if start <= low and low $op end:
-                count += 1
-        most = max(most, count)
-    return most
-""",
-        "$spans is a list of pairs of a beginning and an end; a visitor is there from the beginning on and, at the"
-        " moment of the end, $still there. Besides them $extra people of the house are always there while a visitor is."
-        " Return the largest number of people at once; without visitors it is 0.",
-        "The number can only rise when somebody comes, so count the people at each beginning",
+        _TEXTS["most_at_once"],
         [(_spans(draw, 3),), (_spans(draw, 4),), ([(0, 10), (4, 8), (6, 9)],)],
         [
             ([],),
@@ -118,7 +75,6 @@ def $f($spans):
             ([(0, 1), (1, 2), (2, 3)],),
             ([(0, 9), (1, 2)],),
         ],
-        names={"f": "most_at_once busiest crowd_peak largest_crowd", "spans": "spans visits stays"},
         op="<=" if closed else "<",
         still="still" if closed else "no longer",
         extra=extra,
@@ -129,54 +85,26 @@ def _free_gaps(draw: Draw) -> FunctionDraft:
     least = draw.between(2, 5)
     day = draw.between(50, 90)
     return draft(
-        draw,
-        """
-def $f($spans):
-    gaps = []
-    free = $morning
-    for low, high in sorted($spans):
-        if low - free >= $least:
-            gaps.append((free, low))
-        free = max(free, high)
-    if $day - free >= $least:
-        gaps.append((free, $day))
-    return gaps
-""",
-        "$spans is a list of pairs of a beginning and an end, in any order, within a day from $morning to $day. Return"
-        " the pairs of beginning and end of the gaps between them, the time before the first and that after the last"
-        " included, which are at least $least long, in ascending order.",
-        "Sort them, remember until when it is taken, and do not forget the time after the last",
-        [([(8, 20), (25 + least, 40)],), ([(30, 45), (6, 14), (12, 22)],), ([(10, 19), (22 + least, 44)],)],
-        [
+draw,
+_TEXTS["free_gaps"],
+[([(8, 20), (25 + least, 40)],), ([(30, 45), (6, 14), (12, 22)],), ([(10, 19), (22 + least, 44)],)],
+[
             ([],), ([(0, day)],), ([(least, 20)],), ([(5, 30), (10, 12)],), ([(5, 10), (10 + least, day)],),
             ([(5, day - least)],), ([(5, 10), (9 + least, day)],), ([(1, day - least + 1)],),
         ],
-        names={"f": "free_gaps open_slots pauses gaps_between", "spans": _SPANS},
-        least=least,
-        day=day,
-        morning=draw.between(0, 1),
-    )  # fmt: skip
+least=least,
+day=day,
+morning=draw.between(0, 1),
+)  # fmt: skip
 
 
 def _days_in_month(draw: Draw) -> FunctionDraft:
     years = draw.sample((1997, 2003, 2011, 2019, 2023, 2026), 3)
     return draft(
         draw,
-        """
-def $f($year, $month):
-    if $month < 1 or $month > 12:
-        return $wrong
-    days = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31][$month - 1]
-    if $month == 2 and ($year % 4 == 0 and $year % 100 != 0 or $year % 400 == 0):
-        days += 1
-    return days
-""",
-        "Return how many days the $month (1 to 12) of the $year has. February has 29 days if the year is divisible by 4"
-        " and not by 100, or if it is divisible by 400. A month that does not exist gives $wrong.",
-        "Look up the days of the month, and treat February of leap years apart",
+        _TEXTS["days_in_month"],
         [(years[0], draw.between(3, 6)), (years[1], 2), (years[2], draw.between(7, 11))],
         [(2024, 2), (1900, 2), (2000, 2), (2023, 12), (2023, 1), (2023, 0), (2023, 13), (2024, 3), (2100, 2)],
-        names={"f": "days_in_month month_length last_of_month", "year": "year y", "month": "month m"},
         wrong=draw.choice(("0", "-1", "None")),
     )
 
@@ -186,18 +114,7 @@ def _day_of_year(draw: Draw) -> FunctionDraft:
     back = draw.coin()
     return draft(
         draw,
-        """
-def $f($year, $month, $day):
-    lengths = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
-    if $year % 4 == 0 and ($year % 100 != 0 or $year % 400 == 0):
-        lengths[1] = 29
-    number = $day$less
-    for length in lengths[$part]:
-        number += length
-    return number
-""",
-        "Return $what. Years divisible by 4 have a 29 February, unless they are divisible by 100 and not by 400.",
-        "Put together the lengths of the months concerned, with the right February, and add the day",
+        _TEXTS["day_of_year"],
         [
             (2023, 3, draw.between(2, 28)),
             (2022, draw.between(5, 9), 17),
@@ -213,16 +130,13 @@ def $f($year, $month, $day):
             (2024, 2, 29),
             (2100, 12, 1),
         ],
-        names={"f": "day_of_year day_number nth_day", "year": "year y", "month": "month m", "day": "day d"},
         first=first,
         less=f" - {1 - first}" if not first else "",
         part="$month:" if back else ":$month - 1",
-        what=(
-            "how many days the months after the given one have in that year together, plus $day"
-            + ("" if first else " minus 1")
-            if back
-            else "the number of the given day within its year, where 1 January has the number " + str(first)
-        ),
+        what="how many days the months after the given one have in that year together, plus $day"
+        + ("" if first else " minus 1")
+        if back
+        else "the number of the given day within its year, where 1 January has the number " + str(first),
     )
 
 
@@ -230,35 +144,16 @@ def _clock_after(draw: Draw) -> FunctionDraft:
     twelve = draw.coin()
     pause = draw.between(3, 40)
     return draft(
-        draw,
-        """
-def $f($hour, $minute, $later):
-    total = $hour * 60 + $minute + $later
-    if $later > $limit:
-        total += $pause
-    total %= $whole
-    hours = total // 60
-    minutes = total % 60
-    if minutes < 10:
-        return str(hours) + '${mark}0' + str(minutes)
-    return str(hours) + '$mark' + str(minutes)
-""",
-        "It is $hour hours and $minute minutes. Return what a clock that goes from 0${mark}00 to $end shows $later"
-        " minutes from now, as a text such as '7${mark}05': hours without a zero in front, minutes with two digits. If"
-        " $later is more than $limit, there is a pause of $pause minutes that comes on top.",
-        "Turn everything into minutes, add, reduce to the length of the clock, and write it down",
-        [(draw.between(1, 6), 20, 15), (draw.between(2, 5), 31, 25), (draw.between(1, 4), 12, 94)],
-        [(11, 55, 10), (0, 0, 0), (23, 59, 1), (5, 0, 60), (9, 0, 61), (1, 1, 1), (10, 30, 800), (3, 0, 59)],
-        names={
-            "f": "clock_after time_later arrival_time shown_later", "hour": "hour hours h", "minute": "minute minutes",
-            "later": "later wait duration",
-        },
-        pause=pause,
-        limit=draw.between(55, 65),
-        whole=(whole := 720 if twelve else 1440),
-        mark=(mark := draw.choice((":", ".", "h"))),
-        end=f"{whole // 60 - 1}{mark}59",
-    )  # fmt: skip
+draw,
+_TEXTS["clock_after"],
+[(draw.between(1, 6), 20, 15), (draw.between(2, 5), 31, 25), (draw.between(1, 4), 12, 94)],
+[(11, 55, 10), (0, 0, 0), (23, 59, 1), (5, 0, 60), (9, 0, 61), (1, 1, 1), (10, 30, 800), (3, 0, 59)],
+pause=pause,
+limit=draw.between(55, 65),
+whole=(whole := 720 if twelve else 1440),
+mark=(mark := draw.choice((":", ".", "h"))),
+end=f"{whole // 60 - 1}{mark}59",
+)  # fmt: skip
 
 
 def _weekday_count(draw: Draw) -> FunctionDraft:
@@ -266,26 +161,9 @@ def _weekday_count(draw: Draw) -> FunctionDraft:
     names = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
     return draft(
         draw,
-        """
-def $f($first, $count):
-    if $count <= 0:
-        return 0
-    open_days = 0
-    for i in range($count):
-        day = ($first + i) % 7
-        if day < 5 and day != $closed:
-            open_days += $hours
-        elif day == 5:
-            open_days += $short
-    return open_days
-""",
-        "Days of the week have the numbers 0 (Monday) to 6 (Sunday). A shop is open $hours hours from Monday to Friday"
-        " but never on $name, $short hours on Saturday, and closed on Sunday. Return for how many hours it is open in a"
-        " row of $count days of which the first has the number $first.",
-        "Go through the days, find the day of the week of each, and add its hours",
+        _TEXTS["weekday_count"],
         [(draw.between(0, 2), 7), (draw.between(0, 4), 10), (5, draw.between(4, 6))],
         [(0, 0), (6, 1), (5, 1), (0, -3), (closed - 1, 1), (4, 3), (6, 14), (2, 91), (0, 1)],
-        names={"f": "opening_hours hours_open open_time", "first": "first start weekday", "count": "count days length"},
         closed=closed - 1,
         name=names[closed - 1],
         hours=draw.between(7, 11),
