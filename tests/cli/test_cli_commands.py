@@ -591,8 +591,8 @@ def test_a_reader_that_leaves_early_gets_no_traceback():
     source, sink = os.pipe()
     os.close(source)
     try:
-        for command, unbuffered in (("list", ""), ("--help", "1")):
-            assert program(command, stdout=sink, env=os.environ | {"PYTHONUNBUFFERED": unbuffered}).stderr == ""
+        for unbuffered in ("", "1"):
+            assert program("--help", stdout=sink, env=os.environ | {"PYTHONUNBUFFERED": unbuffered}).stderr == ""
     finally:
         os.close(sink)
 
