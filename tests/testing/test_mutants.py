@@ -30,7 +30,7 @@ REFERENCES = {"test_reference_episodes_are_unchanged", "test_manifests_are_as_re
 """Checks against what was recorded."""
 
 
-BRIEFLY = {"machine_examples": 2, "key_states": 10, "key_tasks": 1}
+BRIEFLY = {"seeds": (0, 1), "machine_examples": 2, "key_states": 10, "key_tasks": 1}
 """Hooks of the checks that are not there for a mutant: what else notices it does so in a few examples."""
 
 
