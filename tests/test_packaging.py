@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
+import sys
 import sysconfig
 import tarfile
 import tempfile
@@ -85,6 +87,23 @@ def test_base_install_is_light(base_python: Path) -> None:
     assert len(packages) <= 20, packages
     size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
     assert size <= 130 * MEGABYTE, f"{size / MEGABYTE:.0f} MB"
+
+
+@pytest.mark.heavy
+def test_the_index_has_the_base_dependencies(archives, base_python: Path, tmp_path: Path) -> None:
+    """What pip installs is what `base_python` has, which is copied."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", tmp_path / "bin" / "python", "install", "--quiet"]
+    installed = subprocess.run([*pip, "-c", ROOT / "constraints.txt", archives.wheel], capture_output=True, text=True)
+    # Without a package index this cannot be tested; in CI that is a failure, on a train it is not.
+    if installed.returncode and "CI" not in os.environ and "connection" in installed.stderr.lower():
+        pytest.skip("no package index is reachable to install the base dependencies from")
+    assert not installed.returncode, installed.stderr
+    found, copied = (
+        {path.name for path in folder.glob("lib/python*/site-packages/*.dist-info")}
+        for folder in (tmp_path, base_python.parents[1])
+    )
+    assert found == copied
 
 
 def test_command_line_runs_on_the_base_install(base_python: Path, tmp_path: Path) -> None:

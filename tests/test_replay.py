@@ -460,7 +460,7 @@ def one_byte_edits(draw: st.DrawFn) -> tuple[int, str, int, int]:
     return line, kind, draw(st.integers(0, 5000)), byte
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(one_byte_edits())
 @example((0, "delete", 1, 0))
 @example((10, "insert", 0, 32))

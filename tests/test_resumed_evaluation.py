@@ -106,7 +106,7 @@ def test_a_spell_of_errors_is_waited_for(whole: bytes, tmp_path: Path) -> None:
     """All requests under way fail, several times over, and nothing is lost."""
     log = tmp_path / "log.jsonl"
     with model() as server:
-        server.down_after, server.down_until = 10, time.monotonic() + 2.5
+        server.down_after, server.down_until = 10, time.monotonic() + 1.2
         play(player(server), log)
         failed = len(server.asked) - len(server.served)
     assert failed > 4

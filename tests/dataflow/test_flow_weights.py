@@ -71,7 +71,7 @@ def pairs(draw: st.DrawFn) -> tuple[State, State]:
 
 
 # ---------------------------------------------------------------- messages
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(pairs())
 def test_a_delta_leads_to_the_same_bits(pair: tuple[State, State]) -> None:
     base, new = pair
@@ -141,7 +141,7 @@ NEW["b"][::2] = 0.5
 MESSAGES = {"full": full(NEW), "delta": delta(BASE, NEW)}
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(data=st.data(), name=st.sampled_from(sorted(MESSAGES)))
 def test_damage_is_refused_or_without_effect(data: st.DataObject, name: str) -> None:
     """One byte is changed, put in or left out, or the rest is cut off."""

@@ -65,6 +65,15 @@ def served() -> Iterator[Served]:
         yield Served(url, there)
 
 
+@pytest.fixture(scope="module")
+def refusing() -> Iterator[Served]:
+    """One server for all requests that are refused: none of them leaves anything behind."""
+    there = manager()
+    with http_serving(there, TOKEN) as url:
+        yield Served(url, there)
+    assert there.status()["streams"] == {}
+
+
 def test_answers_are_those_of_the_manager_itself(served: Served) -> None:
     there, here = trace(manager()), trace(served.flow)
     assert there == here
@@ -115,8 +124,8 @@ def test_arguments_are_read_or_refused(name: str, values: Any) -> None:
 
 @pytest.mark.parametrize("token", ["Bearer wrong", "Bearer", "Basic " + TOKEN, "", None, "Bearer \xe9"])
 @pytest.mark.parametrize("path", ["/v1/status", "/v1/nothing"])
-def test_a_wrong_token_learns_nothing(served: Served, token: str | None, path: str) -> None:
-    status, answer = served.ask(path, Authorization=token)
+def test_a_wrong_token_learns_nothing(refusing: Served, token: str | None, path: str) -> None:
+    status, answer = refusing.ask(path, Authorization=token)
     assert (status, answer["message"]) == (401, "the token is missing or wrong")
 
 
@@ -160,13 +169,13 @@ def test_a_wrong_token_is_named_by_the_client_at_once(served: Served) -> None:
     ["/", "/v1", "/v1/", "/v1/status/", "/v2/status", "/v1/../v1/status", "/v1/%73tatus/x", "/v1/_stream", "/v1/close",
      "/v1/__init__", "//v1/status", "/v1/status%00", "/etc/passwd", "/v1/Manager.status"],
 )  # fmt: skip
-def test_other_paths_are_not_there(served: Served, path: str) -> None:
-    assert served.ask(path)[0] == 404
+def test_other_paths_are_not_there(refusing: Served, path: str) -> None:
+    assert refusing.ask(path)[0] == 404
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "BREW"])
-def test_calls_are_posted(served: Served, method: str) -> None:
-    assert served.ask("/v1/status", method=method)[0] == 405
+def test_calls_are_posted(refusing: Served, method: str) -> None:
+    assert refusing.ask("/v1/status", method=method)[0] == 405
 
 
 @pytest.mark.parametrize(
@@ -200,12 +209,12 @@ def test_calls_are_posted(served: Served, method: str) -> None:
         ('publish?claim=["s","a",1]&update=[1]&step=1', b"weights"),
     ],
 )
-def test_garbage_is_refused_with_a_sentence(served: Served, path: str, body: bytes) -> None:
-    status, answer = served.ask(f"/v1/{path}", body)
+def test_garbage_is_refused_with_a_sentence(refusing: Served, path: str, body: bytes) -> None:
+    status, answer = refusing.ask(f"/v1/{path}", body)
     assert status == 400
     assert answer["message"]
     assert "Traceback" not in answer["message"]
-    assert served.ask("/v1/status")[0] == 200
+    assert refusing.ask("/v1/status")[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -218,8 +227,8 @@ def test_garbage_is_refused_with_a_sentence(served: Served, path: str, body: byt
         ("keep", {"claim": ["other", "a", 1], "batch": 2**62}),
     ],
 )
-def test_what_the_manager_refuses_has_a_name(served: Served, path: str, arguments: dict[str, Any]) -> None:
-    status, answer = served.ask(f"/v1/{path}", calls.dumped(arguments))
+def test_what_the_manager_refuses_has_a_name(refusing: Served, path: str, arguments: dict[str, Any]) -> None:
+    status, answer = refusing.ask(f"/v1/{path}", calls.dumped(arguments))
     assert (status, answer["error"] in calls.ERRORS) == (422, True)
 
 

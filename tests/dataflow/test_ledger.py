@@ -363,7 +363,7 @@ def short_journals() -> Any:
 
 
 TestFlow = Flow.TestCase
-TestFlow.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestFlow.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
 
 
 # -------------------------------------------------------------------- each rule alone

@@ -25,6 +25,7 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.prompt import PROFILES
 from agentgym_flow.prompts import PromptTemplate
+from agentgym_flow.training import tiny as tiny_module
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.run import load_model, save_model
 from agentgym_flow.training.trainer import AgentTrainer
@@ -134,6 +135,19 @@ def heap_stays_frozen(what_other_tests_left: None) -> None:
     """A recipe unfreezes everything when it ends; to collect here would cost what is to be saved."""
     if not gc.get_freeze_count():
         gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[None]:
+    """Makes `tiny` a third as wide, where a test asks what a run does and not how well it learns."""
+    shaped = tiny_module.GPT2Config
+
+    def narrowed(**settings: Any) -> Any:
+        return shaped(**{**settings, "n_embd": 32, "n_head": 2, "n_inner": 64})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny_module, "GPT2Config", narrowed)
+        yield
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from agentgym_flow.rewards.credit import CREDIT
 from agentgym_flow.training.config_file import packaged_config, parse_configs
 from baselines.comparison.plan import read_settings
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 ENV = "agentgym_flow/ALFWorld-v0"
 
 

@@ -28,8 +28,8 @@ from agentgym_flow.training.run_config import RunConfig
 SMALL = {
     "env_kwargs": '{"size": 6, "min_pushes": 1}',
     "threads": 1,  # two test processes share two cores
-    "warm_start_levels": 40,
-    "warm_start_updates": 25,
+    "warm_start_levels": 20,
+    "warm_start_updates": 12,
     "warm_start_validations": 1,
     "warm_start_validation_episodes": 4,
     "max_steps": 8,
@@ -64,7 +64,7 @@ def test_the_constants_of_a_baseline_are_those_of_its_credit_function(name: str,
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def finished(tmp_path_factory: pytest.TempPathFactory, narrow: None) -> dict[str, Path]:
     """A run folder of every baseline that has no test file of its own."""
     folders = {name: tmp_path_factory.mktemp("runs") / name for name in ("grpo", "rloo", "gigpo")}
     for name, folder in folders.items():

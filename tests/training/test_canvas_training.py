@@ -21,6 +21,8 @@ from agentgym_flow.training.tiny import CONTEXT
 from agentgym_flow.training.warm_start import demonstrations
 from baselines.comparison.plan import read_settings
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 ENV = "agentgym_flow/Canvas-v0"
 heavy = pytest.mark.heavy
 OPERATORS_OF_OTHERS = Path(__file__).parents[1] / "envs" / "canvas" / "operators_of_others.py"

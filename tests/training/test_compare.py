@@ -16,10 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import yaml
+from transformers import GPT2Config
 
+from agentgym_flow._util import intervals
 from agentgym_flow.envs.sokoban import tasks
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadData, BadSetting
+from agentgym_flow.training import tiny
 from agentgym_flow.training.recipe import Recipe
 from baselines import compare
 from baselines.comparison import schedule, workers
@@ -50,7 +53,7 @@ MINIATURE = {
         "learning_rate": 5e-4,
         "muon_learning_rate": 5e-3,
         "warm_start_levels": 30,
-        "warm_start_updates": 12,
+        "warm_start_updates": 40,
         "warm_start_batch": 32,
         "warm_start_validations": 1,
         "warm_start_validation_episodes": 4,
@@ -86,6 +89,14 @@ def settings_file(folder: Path, **others: Any) -> Path:
     return path
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_resamples() -> Iterator[None]:
+    """Every page has dozens of intervals, and each would be 10,000 resamples."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intervals, "RESAMPLES", 1000)
+        yield
+
+
 @pytest.fixture(scope="module")
 def few_tasks() -> Iterator[None]:
     """The expert shows all training tasks in one control: let there be few."""
@@ -95,7 +106,7 @@ def few_tasks() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory, few_tasks: None) -> Comparison:
+def done(tmp_path_factory: pytest.TempPathFactory, few_tasks: None, narrow: None) -> Comparison:
     """A miniature that ran to its end, in this process."""
     folder = tmp_path_factory.mktemp("compare")
     found = Comparison(settings_file(folder), folder / "runs", folder / "results")
@@ -306,6 +317,7 @@ def test_runs_made_with_other_settings_are_refused(
 @pytest.mark.heavy
 def test_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tasks._NUM_TASKS, "train", 10_000)  # as in the processes
+    monkeypatch.setattr(tiny, "GPT2Config", GPT2Config)  # likewise
     config = settings_file(tmp_path, eval_episodes=6)
     found = []
     for processes in (1, 2):

@@ -34,6 +34,8 @@ from agentgym_flow.training.run import load_model
 from agentgym_flow.training.trainer import AgentTrainer
 from baselines.cwrpo import CWRPO
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 SOKOBAN = "agentgym_flow/Sokoban-v0"
 TEMPERATURE = 0.7  # that of test_losses
 CLIP, BETA = 0.2, 0.05

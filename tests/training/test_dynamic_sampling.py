@@ -20,6 +20,8 @@ from agentgym_flow.training.dynamic_sampling import collect
 from agentgym_flow.training.outcomes import TrainingOutcomes, ended_alike, is_lost, outcome_metrics, without_lost
 from agentgym_flow.training.trainer import AgentTrainer
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 Trainers = Callable[..., AgentTrainer]
 
 

@@ -23,6 +23,8 @@ from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.model_evaluation import _with_split
 from agentgym_flow.training.run_config import RunConfig
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 SOKOBAN = "agentgym_flow/Sokoban-v0"
 SMALL = {
     "env_kwargs": '{"size": 7, "min_pushes": 3, "max_steps": 12}',

@@ -22,6 +22,8 @@ from agentgym_flow.training.off_policy import MODES, Bounds, Mismatch, corrected
 from agentgym_flow.training.rows import TrainingRow, merge
 from agentgym_flow.training.trainer import AgentTrainer
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 Trainers = Callable[..., AgentTrainer]
 
 logprob = st.floats(-4.0, -0.01)

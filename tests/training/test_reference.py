@@ -22,6 +22,8 @@ from agentgym_flow.training.run import load_model, save_model
 from agentgym_flow.training.trainer import AgentTrainer
 from agentgym_flow.training.warm_start import imitation_loss
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 Trainers = Callable[..., AgentTrainer]
 ROWS = [
     TrainingRow([5, 6, 7], [8, 9], [-1.0, -1.0], [1.0, -1.0]),

@@ -28,7 +28,7 @@ from agentgym_flow.training.run import last_run
 SMALL = {
     "threads": 1,  # two test processes share two cores
     "warm_start_levels": 20,
-    "warm_start_updates": 15,
+    "warm_start_updates": 8,
     "warm_start_validations": 1,
     "warm_start_validation_episodes": 4,
     "max_steps": 16,
@@ -96,7 +96,7 @@ def check_equal(one: Path, other: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory, narrow: None) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "whole"
     train(folder)
     return folder

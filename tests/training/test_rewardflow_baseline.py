@@ -25,16 +25,16 @@ from baselines import rewardflow
 
 SMALL = {
     "threads": 1,  # two test processes share two cores
-    "warm_start_levels": 40,
-    "warm_start_updates": 25,
+    "warm_start_levels": 20,
+    "warm_start_updates": 12,
     "warm_start_validations": 1,
-    "warm_start_validation_episodes": 8,
+    "warm_start_validation_episodes": 4,
     "max_steps": 8,
     "num_generations": 4,
     "per_device_train_batch_size": 8,
     "eval_episodes": 20,
     "validations": 2,
-    "validation_episodes": 8,
+    "validation_episodes": 4,
     "also_on_episodes": 2,
 }
 SHORT = {
@@ -66,7 +66,7 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def finished(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(root: Path, tmp_path_factory: pytest.TempPathFactory, narrow: None) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "first"
     assert run(folder) == 0
     return folder

@@ -18,6 +18,8 @@ from agentgym_flow.training.tiny import CONTEXT
 from agentgym_flow.training.warm_start import demonstrations
 from baselines.comparison.plan import read_settings
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 ENV = "agentgym_flow/Search-v0"
 
 

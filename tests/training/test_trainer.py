@@ -18,6 +18,8 @@ from agentgym_flow.training._trl import REQUIRED, check_trl
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.trainer import AgentTrainer
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 Trainers = Callable[..., AgentTrainer]
 
 
@@ -104,9 +106,9 @@ def test_a_strong_pull_keeps_the_policy_at_its_reference(make_trainer: Trainers,
 
     drifts = []
     for beta in (1e-3, 3.0):
-        trainer = make_trainer(
-            model=load_model("tiny", profile, seed=0), beta=beta, max_steps=12, invalid_action_penalty=1.0
-        )
+        model = load_model("tiny", profile, seed=0)
+        steps = {"learning_rate": 5e-3, "muon_learning_rate": 2e-2, "max_steps": 12}
+        trainer = make_trainer(model=model, beta=beta, invalid_action_penalty=1.0, **steps)
         trainer.train()
         drifts.append([log["kl"] for log in trainer.state.log_history if "kl" in log][-1])
     assert 0 < drifts[1] < drifts[0] / 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,8 +20,16 @@ def benchmark_script(import_benchmark: Callable[[str], Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def spoken(benchmark_script: Any) -> Any:
-    """Recorded conversations: 2 levels, 4 attempts each."""
-    return benchmark_script.recorded_conversations(2, attempts=4)
+    """Recorded conversations of a narrow model: 2 levels, 4 attempts each."""
+    rows = sys.modules["_training_rows"]
+    shaped = rows.LlamaConfig
+
+    def narrowed(**settings: Any) -> Any:
+        return shaped(**{**settings, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "LlamaConfig", narrowed)
+        return benchmark_script.recorded_conversations(2, attempts=4)
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def arguments(folder: Path, *others: object, algos: Sequence[str] = ALGOS, count
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def done(tmp_path_factory: pytest.TempPathFactory, narrow: None) -> Path:
     """The folder of a miniature that ran to its end."""
     folder = tmp_path_factory.mktemp("tune")
     (folder / "miniature.yaml").write_text(yaml.safe_dump(MINIATURE, sort_keys=False))

@@ -55,6 +55,8 @@ if SAMPLES.is_dir():
 
     class TestALFWorldOnOfficialGames(ALFWorldCompliance):
         variants: ClassVar[Any] = ({"data": str(BUILT / "official")},)
+        machine_examples = 4
+        key_tasks = 1
         golden: ClassVar[Any] = {
             "data=official/expert/0": "4cfbeb617a5ba863",
             "data=official/expert/1": "0fd0b8f7e85c78c3",

@@ -28,7 +28,7 @@ SPLITS = ("train", "valid", "test")
 MENUS = [(kind, room) for kind, rooms in ROOMS_OF.items() for room in dict.fromkeys(rooms)]
 
 
-@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("split", [pytest.param("train", marks=pytest.mark.heavy), "valid", "test"])
 def test_the_manifest_is_as_recorded(split: str) -> None:
     assert manifest_digest(split) == MANIFEST[split]
 
@@ -90,21 +90,14 @@ for split, task in (("test", 499), ("train", 3552), ("valid", 0)):
 
 
 def test_every_process_computes_the_same_games() -> None:
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", PRINT_TASKS],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("0", "1", "12345")
-    }
+    surroundings = {**os.environ, "PYTHONHASHSEED": "12345"}
+    command = [sys.executable, "-c", PRINT_TASKS]
+    other = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=True)
     expected = ""
     for split, task in (("test", 499), ("train", 3552), ("valid", 0)):
         problem, words = task_problem(split, task)
         expected += stable_hash([list(problem.objects), problem.facts, problem.goal, words.task]) + "\n"
-    assert outputs == {expected}
+    assert other.stdout == expected
 
 
 def test_games_do_not_depend_on_each_other_and_are_remembered() -> None:

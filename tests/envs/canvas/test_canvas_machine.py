@@ -321,7 +321,7 @@ def _run(examples: int, steps: int) -> None:
 
 
 def test_no_order_of_texts_leads_into_a_trap() -> None:
-    _run(25, 15)
+    _run(15, 15)
 
 
 @pytest.mark.heavy

@@ -288,8 +288,7 @@ def test_tasks_are_the_same_for_ever() -> None:
     assert digest() == DIGEST
 
 
-@pytest.mark.parametrize("seed", ["0", "4711"])
-def test_tasks_are_the_same_in_another_process(seed: str) -> None:
+def test_tasks_are_the_same_in_another_process() -> None:
     code = "import test_canvas_sim_facts as t, json; print(json.dumps(t.digest()))"
     folder = os.path.dirname(os.path.abspath(__file__))
     done = subprocess.run(
@@ -298,7 +297,7 @@ def test_tasks_are_the_same_in_another_process(seed: str) -> None:
         text=True,
         check=True,
         cwd=folder,
-        env={**os.environ, "PYTHONHASHSEED": seed},
+        env={**os.environ, "PYTHONHASHSEED": "4711"},
     )
     assert json.loads(done.stdout) == DIGEST
 

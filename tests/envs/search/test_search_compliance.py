@@ -26,6 +26,7 @@ class SearchCompliance(EnvCompliance):
     env_id = "agentgym_flow/Search-v0"
     idle_reward = 0.0
     machine_examples = 6
+    key_states = 25
 
     def is_lost(self, env: TextEnv) -> bool | None:
         # Until an answer is given, all can be searched for again and answered.
@@ -36,6 +37,7 @@ class PublishedCompliance(SearchCompliance):
     """Nobody knows the way to the answer of a published question, so there is no expert that could win."""
 
     machine_examples = 3
+    key_tasks = 1
 
     def test_expert_wins_every_sampled_task(self, variant: Any) -> None:
         for split in SPLITS:
@@ -71,6 +73,7 @@ class TestSearchByAnObject(SearchCompliance):
 
     env_id = OBJECT_ID
     env_module = "search_stand_ins"
+    key_tasks = 1
     golden: ClassVar[Any] = {
         "default/expert/0": "ca0ad647e338a3c4",
         "default/expert/1": "67ad25d1c94ec18d",

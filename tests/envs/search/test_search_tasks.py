@@ -347,12 +347,11 @@ def test_the_corpus_and_the_questions_are_as_recorded() -> None:
     assert {split: tasks.manifest_digest(split) for split in SPLITS} == tasks.MANIFEST
 
 
-@pytest.mark.parametrize("hash_seed", ["0", "4711"])
-def test_every_process_has_the_same_questions(hash_seed: str) -> None:
+def test_every_process_has_the_same_questions() -> None:
     code = (
         "from agentgym_flow.envs.search import tasks\n"
         "print(tasks.manifest_digest('test'), tasks.manifest_digest('valid'), tasks.corpus().digest)"
     )
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    environment = {**os.environ, "PYTHONHASHSEED": "4711"}
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert run.stdout.split() == [tasks.MANIFEST["test"], tasks.MANIFEST["valid"], tasks.DIGEST]

@@ -65,6 +65,8 @@ if BOXOBAN.is_file():
 
     class TestSokobanOnBoxoban(SokobanCompliance):
         variants: ClassVar[Any] = ({"data": str(BUILT / "boxoban")},)
+        machine_examples = 4
+        key_tasks = 1
         golden: ClassVar[Any] = {
             "data=boxoban/expert/0": "42a46e6bffc0f5bc",
             "data=boxoban/expert/1": "2ed282703c0cd155",

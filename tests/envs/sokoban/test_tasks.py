@@ -149,23 +149,15 @@ for setting in (LevelSettings(), LevelSettings(size=(7, 7), boxes=2)):
 
 
 def test_every_process_computes_the_same_tasks_and_plans() -> None:
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", PRINT_TASKS],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("0", "1", "12345")
-    }
-    assert len(outputs) == 1
+    surroundings = {**os.environ, "PYTHONHASHSEED": "12345"}
+    command = [sys.executable, "-c", PRINT_TASKS]
+    other = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=True)
     expected = [
         f"{task_level(setting, 'test', task).xsb()} {solve(task_level(setting, 'test', task))}\n"
         for setting in (LevelSettings(), LevelSettings(size=(7, 7), boxes=2))
         for task in (499, 3, 77)
     ]
-    assert outputs == {"".join(expected)}
+    assert other.stdout == "".join(expected)
 
 
 def test_tasks_do_not_depend_on_each_other_and_are_remembered() -> None:
