@@ -70,11 +70,12 @@ def validate(
     card = ReportCard(request.env_id, request.kwargs, _sorted(errors_once(findings)), time.monotonic() - begun)
     from agentgym_flow.testing.card.page import render_card
 
-    for file, text in zip(files, (render_card(card), json.dumps(card.as_dict(), indent=1)), strict=False):
+    as_text = json.dumps(card.as_dict(), indent=1, allow_nan=False)
+    for file, text in zip(files, (render_card(card), as_text), strict=False):
         with whole(file) as partial:
             partial.write_text(text, "utf-8", newline="\n")
     if as_json:
-        stdout().print_json(json.dumps(card.as_dict()))
+        stdout().print_json(as_text)
     else:
         _show(card, files)
     raise typer.Exit(0 if card.passed else 1)

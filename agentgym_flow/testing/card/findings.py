@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -125,12 +126,21 @@ class ReportCard:
         return f"{failing} essential check{'s do' if failing > 1 else ' does'} not hold.{beside}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the card as JSON-able data."""
-        return {
+        """Return the card as JSON-serialisable data, in which None replaces NaN and infinities."""
+        card = {
             "env_id": self.env_id,
-            "kwargs": dict(self.kwargs),
+            "kwargs": self.kwargs,
             "passed": self.passed,
             "verdict": self.verdict(),
             "seconds": round(self.seconds, 1),
             "findings": [asdict(finding) for finding in self.findings],
         }
+        return {name: _finite(value) for name, value in card.items()}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
