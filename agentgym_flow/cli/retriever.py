@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentgym_flow.cli.console import note, printed, progress_bars, stderr, stdout
+from agentgym_flow.cli.console import note, progress_bars, say, stderr
 from agentgym_flow.errors import BadData, BadSetting
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def build(
         raise typer.Exit(130) from None
     options = ("" if kind == "bm25" else f" --kind {kind}") + ("" if index is None else f" --index {index}")
     advice = f"Serve it with: agentgym-flow retriever serve {folder}{options}"
-    stdout().print(printed(f"{folder} is ready. {advice}"), soft_wrap=True)
+    say(f"{folder} is ready. {advice}")
 
 
 @app.command("serve")
@@ -107,7 +107,7 @@ def serve(
         retriever = _embedded(kind, index) if folder == EMBEDDED else _opened(folder, kind, index)
 
     def on_ready(address: str) -> None:
-        stdout().print(printed(f"The retriever answers at {address}/retrieve. Ctrl-C ends it."), soft_wrap=True)
+        say(f"The retriever answers at {address}/retrieve. Ctrl-C ends it.")
 
     with contextlib.suppress(KeyboardInterrupt):
         server.serve(

@@ -12,7 +12,7 @@ import typer
 
 from agentgym_flow._util.files import check_new
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import Force, printed, share, stderr, stdout
+from agentgym_flow.cli.console import Force, say, share, stderr
 from agentgym_flow.cli.verify import DataPaths, LogPath
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.episode_log import LoggedEpisode, scan_log
@@ -56,7 +56,7 @@ def view(
         groups=groups_of(list(replayed.values()))[:_MOST_GRAPHS],
         episodes=list(replayed.values()),
     )
-    stdout().print(printed(str(page)), soft_wrap=True)
+    say(str(page))
     if open_page and not webbrowser.open(page.resolve().as_uri()):
         stderr().print("no browser can be opened from here")
 
