@@ -262,19 +262,21 @@ def submit(
 ) -> None:
     """Create the folder of a submission and run the checks of CI on it. Exits with status 1 if it is rejected."""
     from agentgym_flow.leaderboard.judge import judge
-    from agentgym_flow.leaderboard.submit import About, make_submission
+    from agentgym_flow.leaderboard.submit import make_submission
 
-    more: dict[str, Any] = {} if link is None else {"link": link}
-    more |= {} if model is None else {"model": {"name": model}}
-    more |= {"sampling": {"greedy": True}} if greedy else {}
-    more |= {"layout": layout} if layout != TURN else {}
-    about = About(name, badge, title, author, command, prompt, trained_in or [], extra_data, core_seconds, more)
+    about: dict[str, Any] = {"name": name, "badge": badge, "prompt": prompt, "title": title, "authors": author}
+    about |= {"command": command, "training": {"environments": trained_in or [], "data": extra_data}}
+    about["training"] |= {} if core_seconds is None else {"core_seconds": core_seconds}
+    about |= {} if link is None else {"link": link}
+    about |= {} if model is None else {"model": {"name": model}}
+    about |= {"sampling": {"greedy": True}} if greedy else {}
+    about |= {"layout": layout} if layout != TURN else {}
     place = make_submission(run, about, root, policy=policy, half=half, source=source, training=training)
     where = environments.data_paths(data)
     verdict = judge(place, (place.parent.name, place.name), root, data=where, jobs=jobs, make_policy=_policy())
     say(str(place))
     if not verdict.accepted:
-        note("mend what is named below, then run: agentgym-flow leaderboard check FOLDER")
+        note("correct the problem below, then run: agentgym-flow leaderboard check FOLDER")
     _show(verdict)
     stdout().print("Commit this folder alone on a branch, and open a pull request.")
 

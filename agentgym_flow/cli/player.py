@@ -88,7 +88,7 @@ def leave(file: Path) -> NoReturn:
 def say_how_to_resume(file: Path | None) -> None:
     """Print how to resume a stopped run, if it left a journal."""
     if file is not None and path_of(file).exists():
-        note(f"the results so far are in {path_of(file)}; run the same command with --resume to continue")
+        note(f"the results so far are in {path_of(file)}; the same command with --resume goes on from there")
 
 
 @contextmanager
