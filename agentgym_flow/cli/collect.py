@@ -23,11 +23,11 @@ from agentgym_flow.cli.player import (
     Resume,
     TaskTypes,
     explained_failure,
+    guarded_policy,
     is_complete,
     leave,
     policy_settings,
     say_how_to_resume,
-    watched,
 )
 from agentgym_flow.journal import path_of
 
@@ -64,7 +64,7 @@ def collect(
     if is_complete(out, resume, force):
         leave(out)
     check_new(out, replace=force or (resume and path_of(out).exists()))  # before any request to a model
-    player = watched(policy, env_id, **policy_settings(policy, policy_arg, patience=patience))
+    player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, patience=patience))
     env_kwargs = environments.env_settings(env_id, env_arg)
     live = Live(num_envs)
     with sigterm_raises(), live.progress, explained_failure(out, live, name=str(out)):

@@ -28,12 +28,12 @@ from agentgym_flow.cli.player import (
     Resume,
     TaskTypes,
     explained_failure,
+    guarded_policy,
     is_complete,
     leave,
     policy_settings,
     say_how_to_resume,
     seconds,
-    watched,
 )
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting, UnknownOption
@@ -101,7 +101,7 @@ def evaluate(
     ended = is_complete(log, resume, force)
     if log is not None and not ended:  # before any request to a model
         check_new(log, replace=force or (resume and path_of(log).exists()))
-    player = watched(policy, env_id, **policy_settings(policy, policy_arg, profile=profile, patience=patience))
+    player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, profile=profile, patience=patience))
     if log is not None and ended:
         _check_same(log, (env_id, split, seed, player.name))
         leave(log)

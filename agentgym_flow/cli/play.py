@@ -15,7 +15,7 @@ from rich.text import Text
 from agentgym_flow._util.files import check_new
 from agentgym_flow.cli import environments, keys
 from agentgym_flow.cli.console import Force, board, interactive, printed, stdout
-from agentgym_flow.cli.player import PolicyArgs, policy_settings, watched
+from agentgym_flow.cli.player import PolicyArgs, guarded_policy, policy_settings
 from agentgym_flow.cli.shown_policy import Narrator
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
@@ -87,7 +87,7 @@ def play(
     if policy is not None:
         settings = environments.env_settings(env_id, env_arg)
         check_log(log, force, settings)  # before a model is loaded
-        player = watched(policy, env_id, **policy_settings(policy, policy_arg, profile=profile))
+        player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, profile=profile))
         watch(player, make_text_env(env_id, split=split, **settings), seed, task, log)
         return
     prompt = None if profile is None else profile_for(env_id, profile)

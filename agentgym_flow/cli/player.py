@@ -150,7 +150,7 @@ def policy_settings(
     return settings | options
 
 
-def watched(description: str, env_id: str, **settings: Any) -> Policy | AsyncPolicy:
+def guarded_policy(description: str, env_id: str, **settings: Any) -> Policy | AsyncPolicy:
     """Return the policy that `make_policy` makes, wrapped so that its exceptions are explained.
 
     If a policy uses a server and the first requests of all episodes fail, the run stops: the URL, the model name or the
@@ -160,10 +160,10 @@ def watched(description: str, env_id: str, **settings: Any) -> Policy | AsyncPol
     """
     with _code_of(description):
         policy = make_policy(description, env_id, **settings)
-    return _AsyncWatched(policy, description) if isinstance(policy, AsyncPolicy) else _Watched(policy, description)
+    return _AsyncGuard(policy, description) if isinstance(policy, AsyncPolicy) else _Guard(policy, description)
 
 
-class _Watched:
+class _Guard:
     def __init__(self, policy: Policy, description: str) -> None:
         self.name = policy.name
         self.profile = getattr(policy, "profile", None)
@@ -175,7 +175,7 @@ class _Watched:
             return self._policy.act(views)
 
 
-class _AsyncWatched(Around):
+class _AsyncGuard(Around):
     def __init__(self, policy: AsyncPolicy, description: str) -> None:
         super().__init__(policy)
         self.settings: Mapping[str, Any] = getattr(policy, "settings", {})
