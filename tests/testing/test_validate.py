@@ -184,7 +184,7 @@ def test_one_error_that_stops_many_checks_is_reported_once() -> None:
     assert [finding.name for finding in once] == [finding.name for finding in found]
     [warned] = [finding for finding in once if finding.name == "check_env_without_warning"]
     assert warned.said == "UserWarning: WARN: The reward is a NaN value."
-    assert warned.mend == contract.MEND[warned.name]
+    assert warned.mend == contract.NOTES.mend[warned.name]
 
 
 def test_different_errors_and_failed_assertions_are_reported_each() -> None:
