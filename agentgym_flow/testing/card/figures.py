@@ -1,6 +1,6 @@
-"""The part of a report card that measures: rewards, floors and ceilings, keys of tasks, and speed.
+"""The part of a report card with measurements: rewards, floors and ceilings, task keys, and speed.
 
-Run as `python -m agentgym_flow.testing.card.figures`. Works on the base install.
+It runs as `python -m agentgym_flow.testing.card.figures`, and works on the base install.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from agentgym_flow.testing.card.findings import Finding, Status
 from agentgym_flow.testing.card.parts import ValidationRequest, serve
 
 EPISODES = 300
-"""The most episodes of each policy."""
+"""The largest number of episodes per policy."""
 
 FEWEST = 20
-"""The fewest, however slow the environment is."""
+"""The smallest number of episodes per policy, also for slow environments."""
 
 SLOW = 100.0
-"""Steps a second below which speed is a matter for advice."""
+"""Below this number of steps per second, the card gives advice."""
 
 SLOW_START = 10.0
-"""Seconds to the first observation above which start-up is."""
+"""Above this number of seconds to the first observation, the card gives advice."""
 
 _FARMED_TASKS, _FARMED_ACTIONS, _FARMED_STEPS = 4, 8, 200
 _KEY_TASKS = 200
@@ -63,12 +63,12 @@ _SECTION = {
 
 
 def plan(request: ValidationRequest) -> list[Finding]:
-    """Return what will be measured, as findings without a result."""
+    """Return the planned measurements, as findings without a result."""
     return [_finding(name, "unfinished") for name in _TITLES]
 
 
 def work(request: ValidationRequest) -> Iterator[Finding]:
-    """Yield what was measured."""
+    """Measure and yield the findings."""
     deadline = time.monotonic() + request.seconds
     with closing(_env(request)) as env:
         yield _task_keys(env, time.monotonic() + request.seconds / 8)
@@ -150,12 +150,12 @@ def _spread(total: int, count: int) -> list[int]:
 
 # ---------------------------------------------------------------- speed
 def _speed(env: TextEnv, deadline: float) -> tuple[Finding, float]:
-    """Return the finding about speed, and the seconds of an episode of random play."""
+    """Return the finding about speed, and the duration of an episode with random actions in seconds."""
     recorder = EpisodeRecorder(env)
     steps = resets = 0
     stepping = resetting = 0.0
     while resets < 3 or (time.monotonic() < deadline and resets < EPISODES and stepping < 5.0):
-        with suppress(Exception):  # episodes that raise are the matter of another check
+        with suppress(Exception):  # another check reports episodes that raise
             begun = time.perf_counter()
             recorder.reset(seed=resets)
             resetting += time.perf_counter() - begun
@@ -224,20 +224,15 @@ def _percent(evaluation: Evaluation) -> str:
 
 def _random_floor(episodes: Sequence[Episode]) -> Finding:
     found = Evaluation.of(episodes, "random")
-    status: Status = "ok"
     mend = ""
     if found.success == 0:
-        status = "advice"
         mend = (
             "Random actions never succeed: a policy needs demonstrations or a reward on the way to learn anything. "
             "Easier training tasks help as well."
         )
     elif found.success > 0.9:
-        status, mend = (
-            "advice",
-            "Random actions nearly always succeed: results will hardly differ. Make the tasks harder.",
-        )
-    return _finding("random_floor", status, _percent(found), mend, found.as_dict())
+        mend = "Random actions nearly always succeed: results will hardly differ. Make the tasks harder."
+    return _finding("random_floor", "advice" if mend else "ok", _percent(found), mend, found.as_dict())
 
 
 def _expert_ceiling(episodes: Sequence[Episode]) -> Finding:
@@ -284,7 +279,7 @@ def _reward_follows_success(episodes: Sequence[Episode]) -> Finding:
 
 
 def _reward_cannot_be_farmed(request: ValidationRequest, episodes: Sequence[Episode], deadline: float) -> Finding:
-    """Repeat single actions for a whole episode, and compare the best failure with the mean success."""
+    """Repeat single actions for a whole episode, and compare the best failed return with the mean successful one."""
     name = "reward_cannot_be_farmed"
     won = [episode.total_reward for episode in episodes if episode.success]
     if not won:
