@@ -140,7 +140,7 @@ def policy_settings(
     options: dict[str, Any] = {}
     if profile is not None:
         if not policy.startswith(("openai:", "hf:")):
-            raise BadSetting(f"--profile is for language models, and policy {policy!r} uses no prompt: leave it out")
+            raise BadSetting(f"--profile is the prompt of a language model; leave it out for policy {policy!r}")
         options["profile"] = profile
     if patience is not None and policy.startswith("openai:"):
         options["patience"] = seconds(patience)

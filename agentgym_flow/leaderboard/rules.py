@@ -29,8 +29,8 @@ def check_rules(entry: Folder, track: Track) -> None:
         raise BadSubmission(f"{ABOUT}: training: track {track.name} admits nothing but {track.env_id}")
     if track.rules == ZERO_SHOT and (training["environments"] or not about.model):
         raise BadSubmission(
-            f"{ABOUT}: track {track.name} is for language models that were not trained in an environment: name the "
-            "model, and leave training.environments empty"
+            f"{ABOUT}: track {track.name} is for language models that learnt in no environment: name the model, and "
+            "leave training.environments empty"
         )
     if (track.rules == TEN_MINUTES) != (TRAINING in entry.names):
         brings = "needs this file" if track.rules == TEN_MINUTES else "takes no such file"

@@ -66,7 +66,7 @@ class Season:
         schemas.check("season-1", value, BadSeason, path.name)
         season = cls(**value)
         if season.name != path.stem:
-            raise BadSeason(f"{path.name}: the name of the season is {season.name!r}, and its file must have this name")
+            raise BadSeason(f"{path.name}: the season is called {season.name!r}, its file must be called like it")
         for what in ("seed", "secret"):
             shown = getattr(season, what)
             if shown and _sha256(shown) != getattr(season, f"{what}_sha256"):
@@ -96,7 +96,7 @@ class Season:
         this season.
         """
         if given and _sha256(given) != self.secret_sha256:
-            raise BadSetting(f"the given secret is not the secret of season {self.name}")
+            raise BadSetting(f"the given secret is not that of season {self.name}")
         return FreshSeed((given or self.secret).encode("ascii"), public=bool(self.secret) or not given)
 
     def _revealed(self, what: str, value: str) -> Season:

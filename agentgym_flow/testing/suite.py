@@ -82,7 +82,7 @@ class TextSuite(Suite):
     tasks_per_split: ClassVar[int] = 6
     """The number of tasks in each split that the expert plays, spread evenly."""
     task_keys_per_split: ClassVar[int] = 40
-    """The number of tasks per split whose keys are compared. Splits up to ten times as large are compared completely."""
+    """The number of tasks per split whose keys are compared; all tasks of splits up to ten times as large."""
     machine_examples: ClassVar[int] = 10
     """The number of programs that the state machine tries."""
     machine_steps: ClassVar[int] = 25

@@ -94,7 +94,7 @@ class TaskChecks(TextSuite):
             )
 
     def test_task_key_is_the_identity_of_the_task(self, variant: Variant) -> None:
-        """A task has one key for all instances, step budgets, presentations and render modes; other settings change it."""
+        """A task has one key for all instances, step budgets, presentations and render modes, but not all settings."""
         env = self.make(variant)
         used = self.make(variant)
         for task in self.sampled_tasks(env, 3):
