@@ -99,7 +99,7 @@ class Submission:
         try:
             date.fromisoformat(submission.date)
         except ValueError:
-            raise BadSubmission(f"{ABOUT}: date: {submission.date} does not exist") from None
+            raise BadSubmission(f"{ABOUT}: date: there is no day {submission.date}") from None
         return submission
 
 
