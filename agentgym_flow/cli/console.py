@@ -95,11 +95,6 @@ def board(text: str) -> Text:
     return shown
 
 
-def p_value(value: float) -> str:
-    """Return a p value as `p = 0.0123`, or `p < 0.0001` if it would round to 0."""
-    return f"p = {value:.4f}" if value >= 1e-4 else "p < 0.0001"
-
-
 def share(value: float, interval: tuple[float, float] | None = None) -> str:
     """Return a share as a percentage, with its interval where there is one."""
     text = f"{value:.1%}"

@@ -13,7 +13,9 @@ import typer
 from agentgym_flow._util.files import check_new
 from agentgym_flow._util.strict_json import decode_file
 from agentgym_flow.cli import environments, season
-from agentgym_flow.cli.console import Force, note, p_value, say, stdout
+from agentgym_flow.cli.console import Force, note, say, stdout
+from agentgym_flow.cli.season import Root
+from agentgym_flow.cli.verify import DataPaths, Jobs
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard.places import ROOT, SITE, TRACKS
 from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, TRAINING, TURN, WEIGHTS
@@ -33,13 +35,6 @@ ENOUGH = 0.95
 
 app = typer.Typer(help="Create tracks, check submissions, and publish leaderboards.", no_args_is_help=True)
 app.add_typer(season.app, name="season")
-
-Root = Annotated[Path, typer.Option(help="The folder with tracks, submissions and verdicts.", file_okay=False)]
-Jobs = Annotated[int | None, typer.Option(min=0, help="Number of processes (default: one per core).")]
-DataPaths = Annotated[
-    list[str] | None,
-    typer.Option("--data", metavar="NAME=PATH", help="The path of official data that is not registered. Repeatable."),
-]
 
 
 @app.command()
@@ -137,11 +132,7 @@ def compare(
     from agentgym_flow.leaderboard.compared import compared
 
     found = compared(root, first, second, most)
-    difference = found.comparison.difference
-    say(
-        f"{first} - {second}: {100 * difference.value:+.1f} points, 95 % interval {100 * difference.low:+.1f} to "
-        f"{100 * difference.high:+.1f}, {p_value(found.comparison.p_value)} (paired permutation test)"
-    )
+    say(f"{first} - {second}: {found.comparison.summary()}")
     for task, one in zip(found.tasks, found.comparison.tasks, strict=True):
         kind = f" ({task.type})" if task.type else ""
         say(f"task {task.number}{kind}: {one.difference:+.2f}")
@@ -221,7 +212,6 @@ def track(
         metric=metric,
     )
     path = root / TRACKS / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     check_new(path, replace=force)
     made.write(path)
     say(f"{path}: {len(made.tasks)} tasks, {made.episodes} episodes")

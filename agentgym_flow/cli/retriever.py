@@ -52,12 +52,8 @@ def build(
             bar = bars.add_task("")
 
             def show(now: ImportProgress) -> None:
-                bars.update(
-                    bar,
-                    description=f"{now.phase}, {now.documents:,} passages",
-                    completed=now.done,
-                    total=now.total or None,
-                )
+                description = f"{now.phase}, {now.documents:,} passages"
+                bars.update(bar, description=description, completed=now.done, total=now.total or None)
 
             build_retriever(source, folder, kind=kind, index=index, progress=show)
     except KeyboardInterrupt:
@@ -97,14 +93,14 @@ def serve(
     Ctrl-C stops the server after it has answered the running requests. Works with `RemoteRetriever`, Search-R1, SkyRL
     and other clients of the same protocol.
     """
-    from agentgym_flow.retrieval.server import (
-        serve as server,  # first: a missing extra should be told before data are read
-    )
+    from agentgym_flow.retrieval.kinds import open_retriever
+    from agentgym_flow.retrieval.server import serve as server  # reports a missing extra before data is read
 
     if not folder:  # an unset variable of a shell; it would name the current folder
         raise BadData("FOLDER is empty; name what `retriever build` made")
     with stderr().status("opening the index"):
-        retriever = _embedded(kind, index) if folder == EMBEDDED else _opened(folder, kind, index)
+        embedded = folder == EMBEDDED
+        retriever = _embedded(kind, index) if embedded else open_retriever(folder, kind=kind, index=index)
 
     def on_ready(address: str) -> None:
         say(f"The retriever answers at {address}/retrieve. Ctrl-C ends it.")
@@ -120,12 +116,6 @@ def serve(
             max_waiting=max_waiting,
             on_ready=on_ready,
         )
-
-
-def _opened(folder: str, kind: str, index: str | None) -> Retriever:
-    from agentgym_flow.retrieval.kinds import open_retriever
-
-    return open_retriever(folder, kind=kind, index=index)
 
 
 def _embedded(kind: str, index: str | None) -> Retriever:

@@ -67,7 +67,6 @@ def open_season(
         if path.exists():
             say(f"{path}: there already")
             continue
-        path.parent.mkdir(parents=True, exist_ok=True)
         track.write(path)
         say(f"{path}: {len(track.tasks)} tasks, {track.episodes} episodes")
 
@@ -78,7 +77,7 @@ def close(
     secret: Annotated[str, typer.Option(help="The secret that the season was committed to.")],
     root: Root = Path(ROOT),
 ) -> None:
-    """Reveal the secret of a season, so that everybody can draw its fresh tasks again."""
+    """Reveal the secret of a season, so that anyone can check its fresh tasks."""
     from agentgym_flow.leaderboard.season import Season
 
     file = season_file(root, name)

@@ -36,7 +36,7 @@ def view(
     """
     from agentgym_flow.report import WORKFLOW, write_report
 
-    page = out or _page_beside(log)
+    page = out or log.with_name(f"{log.name.removesuffix('.gz').removesuffix('.jsonl')}.html")
     check_new(page, replace=force, inputs=[log, *environments.data_paths(data).values()])
     replayed: dict[int, Episode] = {}
     with stderr().status("stepping"):
@@ -114,8 +114,3 @@ def _listed(texts: Iterable[str]) -> str:
     different = sorted(set(texts))
     more = f"; and {len(different) - 3} more" if len(different) > 3 else ""
     return "; ".join(different[:3]) + more
-
-
-def _page_beside(log: Path) -> Path:
-    name = log.name.removesuffix(".gz").removesuffix(".jsonl")
-    return log.with_name(f"{name}.html")

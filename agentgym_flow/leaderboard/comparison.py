@@ -141,6 +141,12 @@ class Comparison(NamedTuple):
     p_value: float
     tasks: list[TaskDifference]
 
+    def summary(self) -> str:
+        """Return the difference in percentage points, its interval and the p value in words."""
+        value, low, high = (100 * part for part in self.difference)
+        p_value = f"p = {self.p_value:.4f}" if self.p_value >= 1e-4 else "p < 0.0001"  # which would round to 0
+        return f"{value:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f}, {p_value} (paired permutation test)"
+
 
 def compare(first: npt.ArrayLike, second: npt.ArrayLike, most: int = 20) -> Comparison:
     """Compare two entries of a track.

@@ -28,7 +28,7 @@ NUM_ENVS = 256
 def season_of(secret: bytes, digest: str) -> str:
     """Return the season for a submission: the HMAC-SHA256 of its digest, as 64 hex digits.
 
-    Nobody can compute it without the secret, and anyone can check it after the secret is revealed. An empty secret
+    It cannot be computed without the secret, and anyone can check it after the secret is revealed. An empty secret
     gives the season of a rehearsal.
     """
     return hmac.new(secret, bytes.fromhex(digest), hashlib.sha256).hexdigest()

@@ -77,7 +77,6 @@ class Season:
 
     def write(self, path: Path) -> None:
         """Write the season."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         with whole(path) as partial:
             partial.write_text(json.dumps(asdict(self), indent=1) + "\n", "utf-8")
 

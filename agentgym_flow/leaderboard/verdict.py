@@ -129,7 +129,6 @@ class SubmissionVerdict:
 
     def write(self, path: Path) -> None:
         """Write the verdict."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         with whole(path) as partial:
             partial.write_text(self.text(), "utf-8")
 

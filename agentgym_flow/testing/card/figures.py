@@ -40,31 +40,22 @@ SLOW_START = 10.0
 
 _FARMED_TASKS, _FARMED_ACTIONS, _FARMED_STEPS = 4, 8, 200
 _KEY_TASKS = 200
-_TITLES = {  # in the order of `work`
-    "task_keys": "Tasks with one key start alike",
-    "states_merge": "Different ways to one state are merged",
-    "steps_per_second": "Steps a second of one environment in one process",
-    "start_up": "Seconds to the first observation in a fresh process",
-    "random_floor": "Success of random valid actions on test tasks",
-    "expert_ceiling": "Success of the expert on test tasks",
-    "no_errors": "No episode raises an error",
-    "reward_follows_success": "Episodes that succeed earn more than episodes that fail",
-    "reward_cannot_be_farmed": "Repeating one action without success earns less than success",
-}
-_ESSENTIAL = {"task_keys", "no_errors", "reward_follows_success", "reward_cannot_be_farmed"}
-_SECTION = {
-    "task_keys": "keys",
-    "states_merge": "keys",
-    "random_floor": "floors",
-    "expert_ceiling": "floors",
-    "steps_per_second": "speed",
-    "start_up": "speed",
+_FINDINGS = {  # in the order of `work`: name -> section, title, whether it is essential
+    "task_keys": ("keys", "Tasks with one key start alike", True),
+    "states_merge": ("keys", "Different ways to one state are merged", False),
+    "steps_per_second": ("speed", "Steps a second of one environment in one process", False),
+    "start_up": ("speed", "Seconds to the first observation in a fresh process", False),
+    "random_floor": ("floors", "Success of random valid actions on test tasks", False),
+    "expert_ceiling": ("floors", "Success of the expert on test tasks", False),
+    "no_errors": ("rewards", "No episode raises an error", True),
+    "reward_follows_success": ("rewards", "Episodes that succeed earn more than episodes that fail", True),
+    "reward_cannot_be_farmed": ("rewards", "Repeating one action without success earns less than success", True),
 }
 
 
 def plan(request: ValidationRequest) -> list[Finding]:
     """Return the planned measurements, as findings without a result."""
-    return [_finding(name, "unfinished") for name in _TITLES]
+    return [_finding(name, "unfinished") for name in _FINDINGS]
 
 
 def work(request: ValidationRequest) -> Iterator[Finding]:
@@ -98,8 +89,8 @@ def _env(request: ValidationRequest) -> TextEnv:
 def _finding(
     name: str, status: Status, said: str = "", mend: str = "", figures: Mapping[str, Any] | None = None
 ) -> Finding:
-    section = _SECTION.get(name, "rewards")
-    return Finding(section, name, _TITLES[name], status, "", said, mend, name in _ESSENTIAL, figures or {})
+    section, title, essential = _FINDINGS[name]
+    return Finding(section, name, title, status, "", said, mend, essential, figures or {})
 
 
 # ---------------------------------------------------------------- keys
