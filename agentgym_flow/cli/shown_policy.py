@@ -35,7 +35,9 @@ class Narrator:
 
     def play(self, policy: Policy | AsyncPolicy, env: TextEnv, seed: int, task: int | None) -> Episode:
         """Let `policy` play one episode, close the environment, and return the episode. Raises as `rollout` does."""
-        printing = _AsyncPrinter(policy, self) if isinstance(policy, AsyncPolicy) else _Printer(policy, self)
+        printing = (
+            _AsyncPrintingPolicy(policy, self) if isinstance(policy, AsyncPolicy) else _PrintingPolicy(policy, self)
+        )
         [episode] = rollout(printing, lambda: env, [EpisodeSpec(seed, task)], num_envs=1)
         self._tell_outcome(episode)
         return episode
@@ -71,7 +73,7 @@ def _outcome(turn: Turn) -> Text:
     return Text.assemble(("reward  ", "dim"), f"{turn.reward:+.2f}{refused}")
 
 
-class _Printer:
+class _PrintingPolicy:
     def __init__(self, policy: Policy, narrator: Narrator) -> None:
         self.name = policy.name
         self._policy, self._narrator = policy, narrator
@@ -85,7 +87,7 @@ class _Printer:
         return moves
 
 
-class _AsyncPrinter(Around):
+class _AsyncPrintingPolicy(Around):
     def __init__(self, policy: AsyncPolicy, narrator: Narrator) -> None:
         super().__init__(policy)
         self._narrator = narrator
