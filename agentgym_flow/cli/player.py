@@ -160,10 +160,12 @@ def guarded_policy(description: str, env_id: str, **settings: Any) -> Policy | A
     """
     with _code_of(description):
         policy = make_policy(description, env_id, **settings)
-    return _AsyncGuard(policy, description) if isinstance(policy, AsyncPolicy) else _Guard(policy, description)
+    if isinstance(policy, AsyncPolicy):
+        return _AsyncGuardedPolicy(policy, description)
+    return _GuardedPolicy(policy, description)
 
 
-class _Guard:
+class _GuardedPolicy:
     def __init__(self, policy: Policy, description: str) -> None:
         self.name = policy.name
         self.profile = getattr(policy, "profile", None)
@@ -175,7 +177,7 @@ class _Guard:
             return self._policy.act(views)
 
 
-class _AsyncGuard(Around):
+class _AsyncGuardedPolicy(Around):
     def __init__(self, policy: AsyncPolicy, description: str) -> None:
         super().__init__(policy)
         self.settings: Mapping[str, Any] = getattr(policy, "settings", {})

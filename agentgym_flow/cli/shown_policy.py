@@ -35,10 +35,11 @@ class Narrator:
 
     def play(self, policy: Policy | AsyncPolicy, env: TextEnv, seed: int, task: int | None) -> Episode:
         """Let `policy` play one episode, close the environment, and return the episode. Raises as `rollout` does."""
-        printing = (
-            _AsyncPrintingPolicy(policy, self) if isinstance(policy, AsyncPolicy) else _PrintingPolicy(policy, self)
-        )
-        [episode] = rollout(printing, lambda: env, [EpisodeSpec(seed, task)], num_envs=1)
+        if isinstance(policy, AsyncPolicy):
+            policy = _AsyncPrintingPolicy(policy, self)
+        else:
+            policy = _PrintingPolicy(policy, self)
+        [episode] = rollout(policy, lambda: env, [EpisodeSpec(seed, task)], num_envs=1)
         self._tell_outcome(episode)
         return episode
 
