@@ -7,9 +7,9 @@ light: no torch, no network, no output.
 import sys
 from pathlib import PurePath
 
-if PurePath(sys.argv[0] if sys.argv else "").stem in ("agentgym-flow", "-m"):  # the program, not somebody's import
+if PurePath(sys.argv[0] if sys.argv else "").stem in ("agentgym-flow", "-m"):  # the command, not an import
     _hook = sys.excepthook
-    # Ctrl-C while the rest is imported, before the program could answer it, is no error to show the code of.
+    # Print no traceback after Ctrl-C during the imports below, before the command can handle it.
     sys.excepthook = lambda kind, *rest: None if issubclass(kind, KeyboardInterrupt) else _hook(kind, *rest)
 
 from typing import TYPE_CHECKING
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from agentgym_flow.report import Curve, graph_svg, workflow_svg, write_report
     from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout_groups
     from agentgym_flow.seeding import Stream
+else:
+    __getattr__ = on_demand(__name__)  # hidden from type checkers, which would accept any name
 
 __version__ = "0.1.0"
 __all__ = [
@@ -61,6 +63,5 @@ __all__ = [
     "write_log",
     "write_report",
 ]
-__getattr__ = on_demand(__name__)
 
 register_all()

@@ -1,4 +1,4 @@
-"""`python -m agentgym_flow` is the program `agentgym-flow`."""
+"""`python -m agentgym_flow` runs the command `agentgym-flow`."""
 
 from agentgym_flow.cli import main
 

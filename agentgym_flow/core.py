@@ -41,8 +41,7 @@ MAX_CANDIDATES = 64
 MAX_ACTION_LENGTH = 1 << 14
 """The default limit on the length of an action, in characters. A longer text is invalid."""
 
-_LARGEST = (1 << 63) - 1  # what JSON and NumPy hold as an integer
-
+_LARGEST = (1 << 63) - 1  # the largest integer that NumPy can store
 
 COMPAT_KEY = "compat_key"
 """The key of `info` with the state key of RewardFlow's released code; present on request."""
@@ -210,7 +209,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         cls._renews_info = renewing is not TextEnv and all(issubclass(renewing, one) for one in deciding)
         cls._remembers = any(one in (TextEnv.state_key, TextEnv.describe_state, TextEnv.score) for one in own)
 
-    # ---------------------------------------------------------------- what an environment provides
+    # ---------------------------------------------------------------- members that subclasses define
     @property
     @abstractmethod
     def num_tasks(self) -> int:
@@ -366,7 +365,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         """
         return choose_task(self.np_random, seed, options.get("task"), self.num_tasks, self.split, self._among)
 
-    # ---------------------------------------------------------------- what comes from outside (the tape)
+    # ---------------------------------------------------------------- recorded external results (the tape)
     @property
     def tape_entry(self) -> Any:
         """The JSON-serialisable external results of the last reset or step, such as server responses; None if none."""
@@ -417,7 +416,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         chosen = check_options(options, self.reset_options)
         self.task, bits = self._choose_task(seed, chosen)
         self.steps = 0
-        self._playing = False  # should the start fail, nothing goes on half old and half new
+        self._playing = False  # if the start fails, the environment needs a reset
         self.task_type = self.task_type_of(self.task)
         self.task_key = ""
         self._reset_bits, self._accepted_actions = bits, []

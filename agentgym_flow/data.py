@@ -1,10 +1,10 @@
-"""Official data on disk: a name stands for a path on this machine and the SHA-256 of what lies there.
+"""Official data on disk: the registry maps a name to a path on this machine and the SHA-256 of the content.
 
-A store is a folder that this package made from official data of many gigabytes. Its digest was taken of the content
-when it was made and stands in its `store.json`, because reading it all again would take too long at every start.
+Logs and task keys contain names and digests, never paths. The registry is one JSON file in the user's data folder, or
+in the folder named by the environment variable `AGENTGYM_FLOW_HOME`.
 
-Logs and task keys carry names and digests, never paths. The registry is one JSON file in the user's data folder, or
-in the folder that the environment variable `AGENTGYM_FLOW_HOME` names.
+A store is a folder that this package created from many gigabytes of official data. Hashing it at every start would take
+too long, so its digest is computed at creation and written to its `store.json`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from agentgym_flow.errors import BadData, BadSetting, UnknownData, shown
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 _ANNOUNCED = {"alfworld": ("ALFWORLD_DATA", "json_2.1.1")}
-"""Data that the original's own environment variable can announce: name -> the variable, and the part that is meant."""
+"""Data that can be found by the official package's environment variable: name -> the variable, a folder below it."""
 
 FETCHED = "hub:"
-"""The beginning of the name of data that an environment gets by itself, and of which no path is known."""
+"""The prefix of names of data that an environment downloads itself."""
 
 _may_fetch: ContextVar[bool] = ContextVar("may_fetch", default=True)
 _may_cache: ContextVar[bool] = ContextVar("may_cache", default=True)
@@ -40,12 +40,12 @@ _may_cache: ContextVar[bool] = ContextVar("may_cache", default=True)
 _LONGEST_PATH = 4096  # bytes, on most systems
 
 STATEMENT = "store.json"
-"""The file in which a store says what it is: its kind, format and digest, and the size of every file in it."""
+"""The file that describes a store: its kind, format and digest, and the size of every file in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """Official data: its name, and where it is on this machine."""
+    """Official data: its name and its path on this machine."""
 
     name: str
     path: Path
@@ -56,8 +56,8 @@ class RegisteredData(DataSet):
     """Data with an entry in the registry.
 
     Attributes:
-        sha256: the `content_digest` when it was added.
-        state: a digest of the names, sizes and times of its files then.
+        sha256: its `content_digest` when it was added.
+        state: a digest of the names, sizes and modification times of its files when it was added.
     """
 
     sha256: str
@@ -67,7 +67,7 @@ class RegisteredData(DataSet):
 def home() -> Path:
     """Return the folder of the registry: `AGENTGYM_FLOW_HOME`, or the user's data folder.
 
-    Raises `BadData` when neither is known.
+    Raises `BadData` if neither is known.
     """
     chosen = os.environ.get("AGENTGYM_FLOW_HOME")
     if chosen:
@@ -76,16 +76,15 @@ def home() -> Path:
     try:
         return (Path(base) if base else Path.home() / ".local" / "share") / "agentgym_flow"
     except RuntimeError:
-        remedy = "export AGENTGYM_FLOW_HOME=..."
-        raise BadData(f"this user has no home folder; name one for the registry: {remedy}") from None
+        raise BadData("this user has no home folder; choose one: export AGENTGYM_FLOW_HOME=...") from None
 
 
 def content_digest(path: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 of a file, or of a folder's relative file names and their contents in sorted order.
+    """Return the SHA-256 of a file, or of a folder's relative file names and contents in sorted order.
 
-    Of a store it is the digest that the store states. Each file is read once per process while it is unchanged.
+    For a store, returns the digest in its `store.json`. An unchanged file is read only once per process.
 
-    Raises `BadData` when nothing is there or it cannot be read.
+    Raises `BadData` if the path does not exist or cannot be read.
     """
     root = Path(path)
     try:
@@ -102,7 +101,7 @@ def content_digest(path: str | os.PathLike[str]) -> str:
 
 
 def digest_of_files(digests: Mapping[str, str]) -> str:
-    """Return the SHA-256 of files by their names and digests; the order does not matter."""
+    """Return one SHA-256 for files, given as name -> digest; their order does not matter."""
     total = hashlib.sha256()
     for name, digest in sorted(digests.items()):
         total.update(name.encode("utf-8", "surrogateescape") + b"\0" + digest.encode() + b"\n")
@@ -110,7 +109,7 @@ def digest_of_files(digests: Mapping[str, str]) -> str:
 
 
 def write_statement(folder: Path, kind: str, digest: str, facts: Mapping[str, Any]) -> None:
-    """Make a folder a store: state its kind, the SHA-256 of its content, the sizes of its files, and more facts."""
+    """Make a folder a store: write its kind, the SHA-256 of its content, the sizes of its files, and other facts."""
     sizes = {file.relative_to(folder).as_posix(): file.stat().st_size for file in files_below(folder)}
     sizes.pop(STATEMENT, None)
     page = {"agentgym_flow": kind, **facts, "digest": digest, "files": dict(sorted(sizes.items()))}
@@ -119,10 +118,10 @@ def write_statement(folder: Path, kind: str, digest: str, facts: Mapping[str, An
 
 
 def read_statement(folder: Path) -> dict[str, Any] | None:
-    """Return what a store states; None for any other folder.
+    """Return the content of a store's `store.json`; None for a folder that is not a store.
 
-    The sizes of its files are compared, their contents are not. Raises `BadData` when the statement is damaged, or a
-    file is missing or has another size.
+    The sizes of the files are compared, but not their contents. Raises `BadData` if the statement is damaged, or a file
+    is missing or has another size.
     """
     file = folder / STATEMENT
     try:
@@ -133,7 +132,7 @@ def read_statement(folder: Path) -> dict[str, Any] | None:
         raise BadData(f"cannot read {file}: {error}") from error
     try:
         page = json.loads(text)
-        if "agentgym_flow" not in page:  # somebody else's file of that name
+        if "agentgym_flow" not in page:  # an unrelated file with this name
             return None
         sound = re.fullmatch("[0-9a-f]{64}", page["digest"]) and isinstance(page["agentgym_flow"], str)
         sizes = dict(page["files"])
@@ -150,15 +149,15 @@ def read_statement(folder: Path) -> dict[str, Any] | None:
 
 
 class StoreKind(NamedTuple):
-    """What a folder must state so that it can be opened as a store of one kind.
+    """A kind of store, and how to check and describe its folders.
 
     Attributes:
-        kind: what the statement calls the kind.
-        format: the version that is read.
-        facts: what the statement has besides, name -> type.
-        name: what messages call such a folder.
-        command: makes one.
-        error: what is raised for a folder that is none.
+        kind: the kind in the statement.
+        format: the supported format version.
+        facts: other required entries of the statement, name -> type.
+        name: the name of such a folder in messages.
+        command: the command that creates one.
+        error: the error raised for a folder that is not a valid store of this kind.
     """
 
     kind: str
@@ -170,11 +169,11 @@ class StoreKind(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """What to do about a damaged one."""
+        """The advice for a damaged store."""
         return f"make it again with: {self.command}"
 
     def statement(self, folder: Path) -> dict[str, Any]:
-        """Return what a folder states. Raises `error` unless it is an undamaged store of this kind and version."""
+        """Return the statement of a folder. Raises `error` unless it is an undamaged store of this kind and format."""
         try:
             statement = read_statement(folder)
         except BadData as error:
@@ -190,7 +189,7 @@ class StoreKind(NamedTuple):
 
 
 class OpenStore(Protocol):
-    """A store that is open; `reopened` makes it again from its pickle."""
+    """A store that is open and can be pickled; `reopened` restores it."""
 
     KIND: ClassVar[StoreKind]
     digest: str
@@ -200,9 +199,9 @@ class OpenStore(Protocol):
 
 @lru_cache(maxsize=16)
 def reopened(store: type[OpenStore], folder: str, digest: str) -> OpenStore:
-    """Open the store of a pickle, which must still be the same; all pickles of a process give one store.
+    """Open the store of a pickle. Within a process, all pickles of a store give the same object.
 
-    Raises the error of the store's kind when the folder is no such store any more, or another one.
+    Raises the error of the store's kind if the folder is no longer a store or has another digest.
     """
     found = store(folder)
     if found.digest != digest:
@@ -213,7 +212,7 @@ def reopened(store: type[OpenStore], folder: str, digest: str) -> OpenStore:
 
 
 def registered() -> list[RegisteredData]:
-    """Return the registered data sets by name. Raises `BadData` when the registry file cannot be read."""
+    """Return the registered data sets, sorted by name. Raises `BadData` if the registry file cannot be read."""
     file = home() / "data.json"
     if not file.exists():
         return []
@@ -230,24 +229,24 @@ def registered() -> list[RegisteredData]:
 
 
 def add(name: str, path: str | os.PathLike[str]) -> RegisteredData:
-    """Register `path` under `name`, replacing an older entry; returns the data set with its digest.
+    """Register `path` under `name`, replacing an existing entry, and return the data set with its digest.
 
-    Raises `BadData` when the name is not a plain word or nothing readable is at `path`.
+    Raises `BadData` if the name has other characters than letters, digits, `.`, `_` and `-`, or `path` is not readable.
     """
     if not _NAME.fullmatch(name):
         raise BadData(f"{name!r} cannot name a data set: use letters, digits, '.', '_' and '-', at most 64")
     place = located(name, path).path
     found = RegisteredData(name, place, content_digest(place), _state(place))
     rows = {d.name: {"path": str(d.path), "sha256": d.sha256, "state": d.state} for d in [*registered(), found]}
-    with whole((home() / "data.json").resolve()) as partial:  # the registry may be a link into somebody's settings
+    with whole((home() / "data.json").resolve()) as partial:  # keep a symbolic link, for example into dotfiles
         partial.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", "utf-8")
     return found
 
 
 def place(name: str) -> Path | None:
-    """Return where the data of this name is: as registered, or as the original's own environment variable says.
+    """Return the path of the data with this name, from the registry or the official package's environment variable.
 
-    Raises `BadData` when the registry cannot be read.
+    Returns None if neither has it. Raises `BadData` if the registry cannot be read.
     """
     for entry in registered():
         if entry.name == name:
@@ -261,15 +260,15 @@ def place(name: str) -> Path | None:
 
 
 def resolve(data: str | os.PathLike[str] | DataSet) -> DataSet:
-    """Return the data set for a registered name or a path; a bare path is named by its last part.
+    """Return the data set for a registered name or a path. A `DataSet` is returned unchanged.
 
-    A file's name is without its ending, such as `.jsonl` or `.jsonl.gz`. Content is read only where the files of
-    registered data have other sizes or times than when they were added. A `DataSet` comes back unchanged.
+    The name of an unregistered path is its last part, for files without the suffix (`.jsonl`, `.jsonl.gz`). Registered
+    data is read again only if the sizes or times of its files have changed since it was added.
 
     Raises:
-        UnknownData: neither a registered name nor an existing path; an empty word is neither.
+        UnknownData: `data` is neither a registered name nor an existing path; an empty string is neither.
         BadData: the content of a registered data set has changed since it was added.
-        BadSetting: `data` can name no file: it is of another type, too long, or has a null character.
+        BadSetting: `data` has the wrong type, is too long for a path, or contains a null character.
     """
     if isinstance(data, DataSet):
         return data
@@ -282,34 +281,34 @@ def resolve(data: str | os.PathLike[str] | DataSet) -> DataSet:
     announced = place(str(data))
     if announced is not None:
         return DataSet(str(data), announced)
-    # An empty word would be the current folder, and all of it would be read.
+    # An empty string would be the current folder, which would be read completely.
     if str(data) and os.path.exists(data):
         found = located("", data)
         name = found.path.name
         return replace(found, name=name if found.path.is_dir() else Path(name.removesuffix(".gz")).stem)
     variable = f", or set {_ANNOUNCED[data][0]}" if data in _ANNOUNCED else ""
     raise UnknownData.among(
-        data, known, f"It is no path either. Register data with: agentgym-flow data add {data} PATH{variable}"
+        data, known, f"No such path exists. Register data with: agentgym-flow data add {data} PATH{variable}"
     )
 
 
 def located(name: str, path: str | os.PathLike[str]) -> DataSet:
-    """Return the data at a path under a name. Raises `BadData` when nothing is there."""
-    # Links keep their names: the Hub's cache links names to files that have none.
+    """Return the data at a path as a data set with this name. Raises `BadData` if the path does not exist."""
+    # Links are not resolved: in the Hub's cache, only the links have meaningful names.
     place = Path(os.path.abspath(path))
     if not place.exists():
         raise BadData(f"there is no file or folder at {os.fspath(path)}")
     return DataSet(name, place)
 
 
-@once(64)  # once per process: what an environment reads, it hashes again when it has changed
+@once(64)  # once per process: an environment hashes the files that it reads, so it notices later changes
 def _check_unchanged(entry: RegisteredData) -> None:
     if _state(entry.path) != entry.state:
         check_content(entry)
 
 
 def check_content(entry: RegisteredData) -> None:
-    """Read all content of a registered data set. Raises `BadData` when it is not what it was when it was added."""
+    """Read a registered data set completely. Raises `BadData` if its content has changed since it was added."""
     if content_digest(entry.path) != entry.sha256:
         raise BadData(
             f"data set {entry.name!r} at {entry.path} has changed since it was added; "
@@ -318,7 +317,7 @@ def check_content(entry: RegisteredData) -> None:
 
 
 def _state(path: Path) -> str:
-    """Return a digest of the names, sizes and times of all files of a data set; nothing is read."""
+    """Return a digest of the names, sizes and times of all files of a data set, without reading them."""
     try:
         files = [path] if path.is_file() else list(files_below(path))
         return digest_of_files({str(file.relative_to(path)): str(state_of(file)[:2]) for file in files})
@@ -327,7 +326,7 @@ def _state(path: Path) -> str:
 
 
 def check_path(name: str, path: object) -> str:
-    """Return `path` as text. Raises `BadSetting` naming the argument when it can name no file or folder."""
+    """Return `path` as text. Raises `BadSetting` with the name of the argument if it cannot be a path."""
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     try:
         if isinstance(text, str) and "\0" not in text and len(os.fsencode(text)) < _LONGEST_PATH:
@@ -339,7 +338,7 @@ def check_path(name: str, path: object) -> str:
 
 @contextmanager
 def no_fetching() -> Iterator[None]:
-    """Within the block no data are downloaded by an environment itself: for settings that somebody else chose."""
+    """Forbid environments to download data within the block, for settings from an untrusted source."""
     before = _may_fetch.set(False)
     try:
         yield
@@ -349,7 +348,7 @@ def no_fetching() -> Iterator[None]:
 
 @contextmanager
 def no_cache() -> Iterator[None]:
-    """Within the block nothing comes from a cache on disk, or goes there: what is found must be the data's own."""
+    """Disable caches on disk within the block, so that results are computed from the data itself."""
     before = _may_cache.set(False)
     try:
         yield
@@ -358,12 +357,12 @@ def no_cache() -> Iterator[None]:
 
 
 def may_cache() -> bool:
-    """Return whether a cache on disk may be used here."""
+    """Return whether caches on disk may be used."""
     return _may_cache.get()
 
 
 def check_fetching(name: str) -> None:
-    """Raise `BadData` where the data set `name` must not be downloaded."""
+    """Raise `BadData` if the data set `name` must not be downloaded here."""
     if not _may_fetch.get():
         raise BadData(
             f"{name!r} would be downloaded, which is not allowed here: name a copy (--data), or allow it (--fetch)"

@@ -1,7 +1,7 @@
-"""Demonstrations: let a policy play, and keep what it did as an episode log or as rows for supervised fine-tuning.
+"""Demonstrations: let a policy play, and record its episodes as a log or as rows for supervised fine-tuning.
 
-A row is one turn in the conversational prompt-completion format of TRL's `SFTTrainer`: the prompt that a language
-model would be given there, and the answer that asks for the action the policy took.
+A row is one turn in the conversational prompt-completion format of TRL's `SFTTrainer`: the prompt for a language model
+in this situation, and a completion with the action that the policy took.
 
     {"prompt": [{"role": "user", "content": ...}], "completion": [{"role": "assistant", "content": ...}]}
 """
@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow._util.files import LineWriter
 from agentgym_flow.core import TextEnv
 from agentgym_flow.episode import Episode, EpisodeRecorder, Turn
 from agentgym_flow.episode_log import LogWriter
@@ -26,16 +25,16 @@ from agentgym_flow.prompts import Message, PromptTemplate, profile_for
 from agentgym_flow.seeding import Stream
 
 FORMATS = ("log", "sft")
-"""What `collect` can write."""
+"""The formats that `collect` can write."""
 
 Row = dict[str, list[Message]]
 """`prompt` and `completion`, each a list of messages."""
 
 
 def completion_for(profile: PromptTemplate, action: str, view: PolicyInput) -> str:
-    """Return a completion that `profile` reads `action` from in this turn.
+    """Return a completion that `profile` parses as `action` in this turn.
 
-    Raises `BadSetting` when there is none, or when the prompt does not tell the action apart from others.
+    Raises `BadSetting` if there is none, for example because the prompt shows several actions in the same way.
     """
     completion = profile.format_action(action, view)
     if completion is None or profile.parse_action(completion, view) != action:
@@ -44,14 +43,14 @@ def completion_for(profile: PromptTemplate, action: str, view: PolicyInput) -> s
 
 
 def rows_of(episode: Episode, env: TextEnv, profile: PromptTemplate) -> Iterator[Row]:
-    """Yield a row per turn: what a language model would have been told, and have answered.
+    """Yield one row per turn: the prompt for a language model, and the completion.
 
     Args:
-        episode: what was played.
-        env: takes its steps again, to see what a policy could see; nothing outside is asked.
-        profile: writes the prompts. A policy's own completion is kept where the profile reads the same action from it.
+        episode: the recorded episode.
+        env: an environment to replay it in, without new external requests.
+        profile: the prompt template. A completion of the policy is kept if the template parses it as the same action.
 
-    Raises `BadSetting` when the profile cannot ask for one of the actions.
+    Raises `BadSetting` if the template has no completion for one of the actions.
     """
     tape = [episode.tape, *(turn.tape for turn in episode.turns)]
     if any(entry is not None for entry in tape):
@@ -74,13 +73,7 @@ def _completion(turn: Turn, profile: PromptTemplate, view: PolicyInput) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CollectionSummary:
-    """What was written.
-
-    Attributes:
-        episodes: how many were played.
-        turns: the decisions in them; rows, in the format `sft`.
-        successes: how many episodes achieved their task.
-    """
+    """The numbers of collected episodes, their turns (rows, in the format `sft`), and successes."""
 
     episodes: int
     turns: int
@@ -112,57 +105,63 @@ def collect(
     on_plan: Callable[[EpisodePlan], None] | None = None,
     on_episode: Callable[[Episode], None] | None = None,
 ) -> CollectionSummary:
-    """Let `policy` play tasks of a split and write what it did to `out`, in order of seeds.
+    """Let `policy` play tasks of a split and record its episodes in `out`, in order of seeds.
 
-    The file comes whole or not at all; after Ctrl-C, or when the policy or a reset raises, it holds the episodes that
-    had finished, and a journal beside it has these and the answers in unfinished ones.
+    `out` is written at the end. After Ctrl-C, or if the policy or a reset raises, it contains the finished episodes,
+    and a journal next to it allows to resume (`agentgym_flow.journal`).
 
     Args:
-        policy: who acts.
-        env_id: the environment.
-        out: the file, JSONL; compressed when its name ends in `.gz`.
+        policy: the policy that plays.
+        env_id: the id of the environment.
+        out: the file, JSONL; compressed if its name ends in `.gz`.
         form: `log` for an episode log, `sft` for rows.
-        profile: the prompt profile of the rows.
-        split: the split.
-        num_episodes: only the first so many tasks; None as `evaluate`. Task i is played with seed `seed + i`.
-        attempts: how many episodes each task gets.
-        task_types: only tasks of these types; None for all.
-        seed: of task 0.
-        env_kwargs: other arguments of the environment.
-        num_envs: the largest number of episodes under way; changes nothing but time.
-        replace: `out` may be there already, and is replaced; so is the journal of a collection that was stopped.
-        resume: go on with the collection that was stopped, if one was, as `evaluate` does.
-        on_plan: called once, before the first episode, with what will be played.
-        on_episode: called with every finished episode at once.
+        profile: the prompt template of the rows.
+        split: see `evaluate`, as for all other arguments.
+        num_episodes: see there.
+        attempts: see there.
+        task_types: see there.
+        seed: see there.
+        env_kwargs: see there.
+        num_envs: see there.
+        replace: replace an existing `out`, and the journal of a stopped collection.
+        resume: continue a stopped collection, if there is one.
+        on_plan: see there.
+        on_episode: see there.
 
     Raises:
-        UnknownOption: there is no such form.
-        FileExistsError: `out` is there already.
-        UnknownProfile: the environment has no such profile.
-        BadSetting: the profile cannot ask for an action of the policy. Also what `evaluate` raises.
+        UnknownOption: `form` is not one of `FORMATS`.
+        FileExistsError: `out` exists already.
+        UnknownProfile: the environment has no such template.
+        BadSetting: the template has no completion for an action of the policy. Other errors are those of `evaluate`.
     """
-    how: dict[str, Any] = {
-        "split": split,
-        "num_episodes": num_episodes,
-        "attempts": attempts,
-        "task_types": task_types,
-        "seed": seed,
-        "env_kwargs": env_kwargs,
-        "num_envs": num_envs,
-        "on_plan": on_plan,
-        "on_episode": on_episode,
-    }
     if form not in FORMATS:
         raise UnknownOption.among(form, FORMATS)
     prompts = profile_for(env_id, profile) if form == "sft" else None
-    with journalled(policy, out, replace=replace, resume=resume, inputs=data_files(env_kwargs)) as (journal, replacing):
-        if prompts is None:
-            with LogWriter(out, keep_finished=True, replace=replacing) as log:
-                return CollectionSummary.of(play_split(policy, env_id, write=log.write, journal=journal, **how))
-        make_env = maker(env_id, {**(env_kwargs or {}), "split": split})
-        with closing(make_env()) as env, LineWriter(out, keep_finished=True, replace=replacing) as lines:
+    with ExitStack() as stack:
+        kept = journalled(policy, out, replace=replace, resume=resume, inputs=data_files(env_kwargs))
+        journal, replacing = stack.enter_context(kept)
+        writer = stack.enter_context(LogWriter(out, keep_finished=True, replace=replacing))
+        write: Callable[[Episode], None] = writer.write
+        if prompts is not None:
+            env = stack.enter_context(closing(maker(env_id, {**(env_kwargs or {}), "split": split})()))
 
-            def write(episode: Episode) -> None:
-                lines.write_lines(json.dumps(row) for row in rows_of(episode, env, prompts))
+            def write_rows(episode: Episode) -> None:
+                writer.write_lines(json.dumps(row) for row in rows_of(episode, env, prompts))
 
-            return CollectionSummary.of(play_split(policy, env_id, write=write, journal=journal, **how))
+            write = write_rows
+        episodes = play_split(
+            policy,
+            env_id,
+            split=split,
+            num_episodes=num_episodes,
+            attempts=attempts,
+            task_types=task_types,
+            seed=seed,
+            env_kwargs=env_kwargs,
+            num_envs=num_envs,
+            write=write,
+            journal=journal,
+            on_plan=on_plan,
+            on_episode=on_episode,
+        )
+    return CollectionSummary.of(episodes)

@@ -1,7 +1,7 @@
-"""Episode log v1: one episode a line, UTF-8 JSONL, gzip when the name ends in `.gz`.
+"""Read and write episode logs, version 1: one episode per line, UTF-8 JSONL, compressed if the name ends in `.gz`.
 
-The one writer and the one reader. A line holds what is needed to step the episode again and to prove that it came
-out the same; it holds no observation (stepping gives them back), no path, no time and no host name.
+A line contains what is needed to replay the episode and to check that the replay is identical. It contains no
+observations (replay restores them), no paths, no times and no host names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, fields
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Self, cast
+from typing import IO, Any, Self, cast, get_args, get_origin, get_type_hints
 
 from agentgym_flow._util.files import LineWriter
 from agentgym_flow._util.strict_json import MAX_DEPTH, decode, is_deep
@@ -25,33 +25,32 @@ from agentgym_flow.episode import SCHEMA, Episode
 from agentgym_flow.errors import BadLog, BadSetting, BeyondLimits
 
 POLICIES = "policies"
-"""The key of `meta` that names the policy of every turn, where several share the episode."""
+"""The key of `meta` with the name of the policy of every turn, if several policies share the episode."""
 
 MAX_VALUES = 1 << 20
-"""About so many values of a line are read: as JSON a value takes two bytes, in memory up to a hundred."""
+"""The approximate limit on values per line. A value takes at least 2 bytes as JSON, and up to 100 bytes in memory."""
 
-# A possessive group, as a line may have millions of escapes. Before 3.11.5, Python reads such a group rightly only if
-# no branch can fail in its midst, hence the `?`.
+# The group is possessive, because a line may have millions of escapes. Before 3.11.5, Python matches such a group
+# correctly only if no branch can fail after its first character, hence the `?`.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?|[,\[{]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """What is read of a log and spent on it: a small file from a stranger can unpack to anything.
+    """Limits on reading and verifying a log. Logs are untrusted, and a small compressed file can become huge.
+
+    The last four limits apply only to verification.
 
     Attributes:
         max_lines: lines; the rest of the file is not read.
-        max_bytes: bytes of all lines, unpacked; the rest of the file is not read.
-        max_line_bytes: bytes of a line; a longer one is skipped. It bounds the memory that reading takes, which can be
-            ten times as much.
-        max_actions: actions of an episode.
-        max_action_length: characters of an action. One that its environment refuses unread costs only its digest.
-        max_cpu_seconds: CPU time for a line, of which making the environment is a part.
-        max_memory_mb: megabytes that a process may use more than at its start.
+        max_bytes: bytes of all lines, uncompressed; the rest of the file is not read.
+        max_line_bytes: bytes of a line; a longer line is skipped. Reading a line can need ten times as much memory.
+        max_actions: actions per episode.
+        max_action_length: characters per action. An action that is too long for its environment is only hashed.
+        max_cpu_seconds: CPU time for a line, including the creation of the environment.
+        max_memory_mb: megabytes that a process may allocate after its start.
 
-    The last four are for verification; where episodes are only read, nothing is spent on them.
-
-    Raises `BadSetting` when one of them is not positive.
+    Raises `BadSetting` if a limit is not positive.
     """
 
     max_lines: int = 100_000
@@ -73,7 +72,7 @@ class LogLimits:
 
 @dataclass(slots=True)
 class LoggedEpisode:
-    """One line of a log; the fields in the order of the file.
+    """One line of a log. The fields are in the order of the file.
 
     Attributes:
         schema: `"agentgym_flow.episode/1"`.
@@ -86,17 +85,17 @@ class LoggedEpisode:
         seed: the seed of the reset.
         attempt: the number of the attempt.
         max_steps: the step budget.
-        actions: the commands, one per step.
+        actions: the actions, one per step.
         rewards: the native rewards, one per step.
         terminated: whether the rules ended the episode.
-        truncated: whether the step budget ended it.
+        truncated: whether the step budget ended the episode.
         success: whether the task was achieved.
         score: the native metric, in [0, 1].
         digests: the first 16 hex digits of h_0 ... h_T, one more than actions.
-        digest: all 64 of h_T.
-        tape: what came from outside, reset first; absent when nothing did.
-        completions: the raw texts of the policy, one per step; absent when they are the actions.
-        meta: unverified remarks on the run; absent when there are none.
+        digest: all 64 hex digits of h_T.
+        tape: the recorded external results, starting with the reset; absent if there are none.
+        completions: the raw texts of the policy, one per step; absent if they are equal to the actions.
+        meta: unverified information about the run; absent if there is none.
     """
 
     schema: str
@@ -156,24 +155,24 @@ class LoggedEpisode:
         )
 
     def add_remarks(self, episode: Episode) -> None:
-        """Write on the same episode, stepped again, what only the log knows: completions, policies and `meta`."""
+        """Copy completions, policies and `meta` from the log to a replay of the same episode."""
         remarks = dict(self.meta or {})
         policies = remarks.pop(POLICIES, None)
         for turn, completion in zip(episode.turns, self.completions or (), strict=False):
             turn.completion = completion
-        if isinstance(policies, list):  # not checked when it was read: anybody may write it
+        if isinstance(policies, list):  # `meta` is not checked when it is read
             for turn, policy in zip(episode.turns, policies, strict=False):
                 turn.policy = policy if isinstance(policy, str) else None
         episode.meta.update(remarks)
 
     def line(self) -> str:
-        """Return the line of JSON, without the newline; ASCII, because a policy's lone surrogate has no UTF-8 form."""
-        row = {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
+        """Return the line of JSON without the newline. It is ASCII, because lone surrogates have no UTF-8 form."""
+        row = {name: value for name in _KINDS if (value := getattr(self, name)) is not None}
         return json.dumps(row, allow_nan=False, separators=(",", ":"))
 
     @classmethod
     def parse(cls, line: str, where: str = "line") -> Self:
-        """Return the episode of one line of JSON. Raises `BadLog`, its message starting with `where`."""
+        """Return the episode in one line of JSON. Raises `BadLog` with a message that starts with `where`."""
         try:
             row = decode(line)
         except (ValueError, RecursionError) as error:
@@ -182,20 +181,18 @@ class LoggedEpisode:
             raise BadLog(f"{where}: an episode is a JSON object, found {type(row).__name__}")
         if row.get("schema") != SCHEMA:
             raise BadLog(f"{where}: schema is {row.get('schema')!r}, this version reads {SCHEMA!r}")
-        for name, kind in _REQUIRED.items():
-            if name not in row:
+        for name, kind in _KINDS.items():
+            if name not in row and name not in _OPTIONAL:
                 raise BadLog(f"{where}: field {name!r} is missing")
-            if not _is(row[name], kind):
+            absent = name in _OPTIONAL and row.get(name) is None
+            if not absent and not _is(row[name], kind):
                 raise BadLog(f"{where}: field {name!r} must be {kind.__name__}, found {row[name]!r:.60}")
-        for name, kind in _OPTIONAL.items():
-            if row.get(name) is not None and not _is(row[name], kind):
-                raise BadLog(f"{where}: field {name!r} must be {kind.__name__}, found {row[name]!r:.60}")
-        unknown = sorted(row.keys() - set(_FIELDS))
+        unknown = sorted(row.keys() - _KINDS.keys())
         if unknown:
             raise BadLog(f"{where}: unknown field {unknown[0]!r}")
         logged = cls(**row)
         logged._check_shape(where)
-        # Other writers may drop the point of 1.0; the digest is over floats.
+        # Other writers may write 1.0 as 1, but the digest is computed from floats.
         logged.rewards = [float(reward) for reward in logged.rewards]
         logged.score = float(logged.score)
         return logged
@@ -224,28 +221,12 @@ class LoggedEpisode:
             raise BadLog(f"{where}: a value is nested more than {MAX_DEPTH} deep")
 
 
-_FIELDS = tuple(f.name for f in fields(LoggedEpisode))
-_REQUIRED: dict[str, type] = {
-    "env_id": str,
-    "kwargs": dict,
-    "data": dict,
-    "split": str,
-    "task": int,
-    "task_key": str,
-    "seed": int,
-    "attempt": int,
-    "max_steps": int,
-    "actions": list,
-    "rewards": list,
-    "terminated": bool,
-    "truncated": bool,
-    "success": bool,
-    "score": float,
-    "digests": list,
-    "digest": str,
+_OPTIONAL = ("tape", "completions", "meta")
+_KINDS: dict[str, type] = {
+    name: get_origin(hint := get_args(kind)[0] if name in _OPTIONAL else kind) or hint
+    for name, kind in get_type_hints(LoggedEpisode).items()
 }
 _LARGEST = sys.float_info.max
-_OPTIONAL: dict[str, type] = {"tape": list, "completions": list, "meta": dict}
 
 
 def _is(value: object, kind: type) -> bool:
@@ -265,14 +246,14 @@ def _are(items: list[Any], kind: type) -> bool:
 
 
 def _is_bloated(raw: bytes) -> bool:
-    """Return whether a line has too many values; the commas and brackets within its texts do not count."""
+    """Return whether a line has too many values. Commas and brackets inside strings do not count."""
     if raw.count(b",") + raw.count(b"[") + raw.count(b"{") <= MAX_VALUES:
         return False
     return next(islice(_TOKEN.finditer(raw), MAX_VALUES, None), None) is not None
 
 
 class LogWriter(LineWriter):
-    """Writes a log, one line an episode; see `LineWriter` for what is left there after an error or Ctrl-C."""
+    """Writes a log, one line per episode. See `LineWriter` for the file after an error or Ctrl-C."""
 
     def write(self, episode: Episode | LoggedEpisode) -> None:
         """Append one episode."""
@@ -281,7 +262,7 @@ class LogWriter(LineWriter):
 
 
 def write_log(path: str | os.PathLike[str], episodes: Iterable[Episode | LoggedEpisode]) -> None:
-    """Write all `episodes` to `path`; nothing is left there when it fails."""
+    """Write all `episodes` to `path`. If this fails, no file remains."""
     with LogWriter(path) as writer:
         for episode in episodes:
             writer.write(episode)
@@ -290,7 +271,7 @@ def write_log(path: str | os.PathLike[str], episodes: Iterable[Episode | LoggedE
 def read_log(path: str | os.PathLike[str], limits: LogLimits | None = None) -> Iterator[LoggedEpisode]:
     """Yield the episodes of a log, line by line.
 
-    Raises `BadLog` naming the file and the line that cannot be read, or that the file is not there or cut off.
+    Raises `BadLog` if the file does not exist or is truncated, or if a line cannot be read; the message names both.
     """
     for _, found in scan_log(path, limits):
         if isinstance(found, BadLog):
@@ -301,9 +282,9 @@ def read_log(path: str | os.PathLike[str], limits: LogLimits | None = None) -> I
 def scan_log(
     path: str | os.PathLike[str], limits: LogLimits | None = None
 ) -> Iterator[tuple[int, LoggedEpisode | BadLog]]:
-    """Yield (line number, episode) of every line, and the error in place of the episode where a line cannot be read.
+    """Yield (line number, episode) for every line, with the error instead of the episode if a line cannot be read.
 
-    Ends after the error of a file that is not there, is damaged, or has more than `limits` allow.
+    Stops after the first error that concerns the file: it does not exist, is damaged, or exceeds `limits`.
     """
     name = Path(path).name
     for number, raw in raw_lines(path, limits or LogLimits()):
@@ -311,7 +292,7 @@ def scan_log(
 
 
 def limits_beyond_default(path: str | os.PathLike[str]) -> dict[str, int]:
-    """Return the limits on size that verifying a log needs to have raised: name -> value. Empty if there is no log."""
+    """Return the size limits that must be raised to verify a log: name -> value. Empty if there is no log."""
     default, unlimited = LogLimits(), (1 << 62,) * 5
     lines = total = longest = actions = spoken = 0
     for number, raw in raw_lines(path, LogLimits(*unlimited)):
@@ -326,7 +307,7 @@ def limits_beyond_default(path: str | os.PathLike[str]) -> dict[str, int]:
 
 
 def raw_lines(path: str | os.PathLike[str], limits: LogLimits) -> Iterator[tuple[int, bytes | BadLog]]:
-    """Yield (line number, line) without reading what a line says; errors as `scan_log` does."""
+    """Yield (line number, line) without parsing the lines, with errors like `scan_log`."""
     path = Path(path)
     number, total = 0, 0
     try:
@@ -336,10 +317,8 @@ def raw_lines(path: str | os.PathLike[str], limits: LogLimits) -> Iterator[tuple
                 number += 1
                 total += len(raw)
                 if number > limits.max_lines:
-                    yield (
-                        number,
-                        BeyondLimits(f"{path.name}: more lines than max_lines={limits.max_lines}; not read further"),
-                    )
+                    excess = f"more lines than max_lines={limits.max_lines}"
+                    yield number, BeyondLimits(f"{path.name}: {excess}; not read further")
                     return
                 if len(raw) > limits.max_line_bytes:
                     where = f"{path.name} line {number}"
@@ -349,10 +328,8 @@ def raw_lines(path: str | os.PathLike[str], limits: LogLimits) -> Iterator[tuple
                 elif total <= limits.max_bytes:
                     yield number, raw
                 if total > limits.max_bytes:
-                    yield (
-                        number,
-                        BeyondLimits(f"{path.name}: more bytes than max_bytes={limits.max_bytes}; not read further"),
-                    )
+                    excess = f"more bytes than max_bytes={limits.max_bytes}"
+                    yield number, BeyondLimits(f"{path.name}: {excess}; not read further")
                     return
     except FileNotFoundError:
         yield number, BadLog(f"there is no log at {path}")
@@ -361,11 +338,11 @@ def raw_lines(path: str | os.PathLike[str], limits: LogLimits) -> Iterator[tuple
 
 
 def read_line(raw: bytes, where: str) -> LoggedEpisode | BadLog:
-    """Return the episode of a line with its newline, or the error, which starts with `where`."""
+    """Return the episode in a line that ends with a newline, or an error with a message that starts with `where`."""
     if not raw.endswith(b"\n"):
         return BadLog(f"{where}: the last line has no end; the log was truncated")
     if _is_bloated(raw):
-        return BeyondLimits(f"{where}: it holds more than {MAX_VALUES} values")
+        return BeyondLimits(f"{where}: it has more than {MAX_VALUES} values")
     try:
         return LoggedEpisode.parse(raw.decode("utf-8"), where)
     except UnicodeDecodeError as error:

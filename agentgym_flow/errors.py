@@ -1,8 +1,8 @@
-"""Every error this package raises on purpose: typed, and each says what to do next.
+"""All errors that this package raises deliberately. Their messages say how to solve the problem.
 
-All derive from `AgentGymFlowError` and also from the built-in or Gymnasium class that callers already catch
-(`ValueError`, `ImportError`, `gymnasium.error.ResetNeeded`, ...). Each takes one message, so that an error survives
-pickling across the process boundary of `AsyncVectorEnv`.
+All errors derive from `AgentGymFlowError`, and from the built-in or Gymnasium class that callers already catch
+(`ValueError`, `ImportError`, `gymnasium.error.ResetNeeded`, ...). They take one message, so that they can be pickled
+and cross the process boundary of `AsyncVectorEnv`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_LISTED = 40
 
 
 def shown(value: object) -> str:
-    """Return `value` as an error message shows it: short, and without raising whatever it is."""
+    """Return a short form of `value` for an error message. Never raises, for any object."""
     try:
         if isinstance(value, str | bytes):
             return f"{value[:60]!r}" + (f"... ({len(value)} in all)" if len(value) > 60 else "")
@@ -28,24 +28,24 @@ def shown(value: object) -> str:
         if isinstance(value, Sequence | Mapping) and len(value) > 20:
             return f"a {type(value).__name__} of {len(value)}"
         return f"{value!r:.80}"
-    except Exception:  # somebody's own __repr__, or nesting beyond it
+    except Exception:  # a faulty __repr__, or too deep nesting
         return f"an object of type {type(value).__name__}"
 
 
 class AgentGymFlowError(Exception):
-    """Base of all errors of this package."""
+    """The base class of all errors of this package."""
 
 
 class UnknownName(AgentGymFlowError, ValueError):
-    """A name was given that is not among the known ones."""
+    """A name is not among the known names."""
 
     kind = "name"
 
     @classmethod
     def among(cls, name: object, known: Iterable[str], advice: str = "") -> Self:
-        """Build the error for `name`, proposing the closest of `known`; `advice` is appended unchanged.
+        """Return the error for `name`. The message suggests the closest of `known`, and ends with `advice`.
 
-        Up to `MOST_LISTED` known names are listed, more are only counted: nobody reads all names of a large module.
+        It lists up to `MOST_LISTED` known names; if there are more, it gives only their number.
         """
         choices = list(known)
         close = difflib.get_close_matches(str(name)[:100], choices, n=1, cutoff=0.5)
@@ -57,160 +57,158 @@ class UnknownName(AgentGymFlowError, ValueError):
 
 
 class UnknownSplit(UnknownName):
-    """A split that the environment does not have."""
+    """The environment does not have this split."""
 
     kind = "split"
 
 
 class UnknownOption(UnknownName):
-    """A key of `reset(options=...)`, or a value of a keyword, that does not exist."""
+    """A key of `reset(options=...)`, an argument, or a named value of an argument does not exist."""
 
     kind = "option"
 
 
 class UnknownEnvironment(UnknownName):
-    """An environment id that is not registered."""
+    """The environment id is not registered."""
 
     kind = "environment"
 
 
 class UnknownData(UnknownName):
-    """A data set name that is not registered on this machine."""
+    """The name of a data set is not registered on this machine."""
 
     kind = "data set"
 
 
 class UnknownTrack(UnknownName):
-    """A track of a leaderboard that does not exist."""
+    """The track of a leaderboard does not exist."""
 
     kind = "track"
 
 
 class UnknownPolicy(UnknownName):
-    """A policy description that names no policy."""
+    """The description of a policy does not name an existing policy."""
 
     kind = "policy"
 
 
 class UnknownProfile(UnknownName):
-    """A prompt profile that the environment does not have."""
+    """The environment does not have this prompt template."""
 
     kind = "prompt profile"
 
 
 class UnknownTask(AgentGymFlowError, ValueError):
-    """A task index outside the split, or of the wrong type."""
+    """The task index is outside the split, or has the wrong type."""
 
 
 class BadAction(AgentGymFlowError, gymnasium_error.InvalidAction):
-    """An action of the wrong type, or a number outside its space. Text never raises: a normal, invalid transition."""
+    """The action has the wrong type, or is a number outside its space. Invalid texts never raise."""
 
 
 class BadSetting(AgentGymFlowError, ValueError):
-    """A keyword argument has a value that cannot work; the message names the setting and the allowed range."""
+    """An argument has an invalid value; the message names the argument and the allowed values."""
 
 
 class BadRenderMode(BadSetting, TypeError):
-    """A `render_mode` that the environment does not offer.
+    """The environment does not support this `render_mode`.
 
-    It is a `TypeError` as well, by which Stable-Baselines3's `make_vec_env` finds that there are no pictures.
+    It is also a `TypeError`: Stable-Baselines3's `make_vec_env` then creates the environment without rendering.
     """
 
 
 class BadResume(BadSetting):
-    """A run that was stopped cannot be gone on with in this way; what it has left does not change."""
+    """A stopped run cannot be resumed in this way. Its files are not changed."""
 
 
 class BadTrack(AgentGymFlowError, ValueError):
-    """A track of a leaderboard cannot be read, or its tasks are not those of this version; the message says which."""
+    """A track of a leaderboard cannot be read, or this version of the package generates other tasks."""
 
 
 class BadSeason(AgentGymFlowError, ValueError):
-    """The file of a leaderboard's season cannot be read, or a number that is revealed is not the one committed to."""
+    """The file of a leaderboard season cannot be read, or a revealed number does not match its commitment."""
 
 
 class BadSubmission(AgentGymFlowError, ValueError):
-    """A submission to a leaderboard cannot be read, or is not what it says; the message names the file and the rule."""
+    """A submission to a leaderboard is malformed or breaks a rule; the message names the file and the rule."""
 
 
 class BadLevel(AgentGymFlowError, ValueError):
-    """A level string or level file cannot be read; the message names the file and the line."""
+    """A level string or level file cannot be parsed; the message names the file and the line."""
 
 
 class BadGame(AgentGymFlowError, ValueError):
-    """An ALFWorld game file cannot be read or played; the message names the file and the line."""
+    """An ALFWorld game file cannot be parsed or played; the message names the file and the line."""
 
 
 class BadWorkflow(AgentGymFlowError, ValueError):
-    """A workflow that cannot be, or a text that is none; the message names the rule that is broken."""
+    """A workflow breaks a rule, or a text cannot be parsed as a workflow; the message names the rule."""
 
 
 class SearchLimit(AgentGymFlowError, RuntimeError):
-    """A solver gave up at its own limit without knowing the answer; the message says which argument raises it."""
+    """A solver reached its limit without a result; the message names the argument that raises the limit."""
 
 
 class BadData(AgentGymFlowError, ValueError):
-    """Data on disk is missing, unreadable, or not what its digest says."""
+    """Data on disk is missing, unreadable, or does not match its digest."""
 
 
 class BadPromptFile(BadData):
-    """A file of published prompts is missing, cannot be read, or lacks a string; the message names file and string."""
+    """A file of published prompts is missing, cannot be read, or lacks a string; the message names both."""
 
 
 class BadIndex(BadData):
-    """A search index on disk is missing, damaged or of another version; the message names the folder or the file."""
+    """A search index on disk is missing, damaged or has another format; the message names the folder or the file."""
 
 
 class RetrieverFailed(AgentGymFlowError, RuntimeError):
-    """A remote retriever gave no usable answer in time; the message says how often it was tried and what came.
+    """A remote retriever gave no valid answer in time; the message has the number of tries and the kind of failure.
 
-    Nothing of what the server sent is in the message.
+    The message contains no text from the server.
 
     Attributes:
-        answered: what it did answer of the queries that were asked together: query -> what was found for it.
+        answered: the queries of the same batch that were answered: query -> its hits.
     """
 
     answered: Mapping[str, Any] = MappingProxyType({})
 
 
 class ExecutorFailed(AgentGymFlowError, RuntimeError):
-    """The server that does the work of a workflow's operators cannot be reached, or answers nobody.
+    """The server that runs the operators of workflows cannot be reached, or answers no requests.
 
-    Nothing is scored: the environment is as it was before the step, which can be taken
-    again. Nothing of what the server sent is in the message.
+    The step has no effect and can be repeated. The message contains no text from the server.
     """
 
 
 class ServerDown(AgentGymFlowError, RuntimeError):
-    """A model server that had answered has answered nothing for longer than the patience that was set.
+    """A model server has stopped answering, for longer than the configured patience.
 
-    What was played and answered before is kept, where there is a log. Nothing of what the server sent is in the
-    message.
+    If a log is written, finished episodes and received answers are kept. The message contains no text from the server.
     """
 
 
 class SandboxUnavailable(AgentGymFlowError, RuntimeError):
-    """This machine cannot hold a program as well as was asked for; the message says what is missing, and the remedy."""
+    """This machine cannot provide the requested isolation; the message says what is missing and how to get it."""
 
 
 class SandboxFailed(AgentGymFlowError, RuntimeError):
-    """A sandbox broke before or while it ran a program, which says nothing about the program."""
+    """A sandbox failed before or while it ran a program. This is not a failure of the program."""
 
 
 class BadLog(AgentGymFlowError, ValueError):
-    """An episode log is truncated, edited or not an episode log; the message names the line."""
+    """A file is not an episode log, or the log is truncated or edited; the message names the line."""
 
 
 class BeyondLimits(BadLog):
-    """A log or a line of it is larger than `LogLimits` allow."""
+    """A log or one of its lines exceeds `LogLimits`."""
 
 
 class GroupMismatch(AgentGymFlowError, ValueError):
-    """Episodes put into one group did not start from the same state."""
+    """The episodes of a group did not start from the same state."""
 
 
 class BadPolicy(AgentGymFlowError, TypeError):
-    """A policy does not answer as `agentgym_flow.policies.Policy` promises; the message says what it returned."""
+    """A policy breaks the protocol of `agentgym_flow.policies.Policy`; the message says what it returned."""
 
 
 class MissingExtra(AgentGymFlowError, ImportError):
@@ -218,69 +216,69 @@ class MissingExtra(AgentGymFlowError, ImportError):
 
     @classmethod
     def of(cls, package: str, extra: str) -> Self:
-        """Build the error for a missing `package` that the named extra would install."""
+        """Return the error for a missing `package` that is part of the named extra."""
         return cls(f"{package} is not installed. Install it with: pip install 'agentgym_flow[{extra}]'")
 
 
 class UnsupportedPython(AgentGymFlowError, ImportError):
-    """An installed package does not work on this version of Python; the message says what does."""
+    """An installed package does not work with this version of Python; the message says which version does."""
 
 
 class UnsupportedTRL(AgentGymFlowError, ImportError):
-    """The installed TRL does not have the members the trainer is built on."""
+    """The installed version of TRL lacks members that the trainer needs."""
 
 
 class TrainingFailed(AgentGymFlowError, RuntimeError):
-    """Training cannot go on; the message names the setting to change and where the state was saved."""
+    """Training cannot continue; the message names the setting to change and the folder of the saved state."""
 
 
 class UnsupportedVLLM(AgentGymFlowError, ImportError):
-    """The installed vLLM, or that of a server, is of a version that is not supported, or cannot run on this machine."""
+    """The version of vLLM, installed or on a server, is not supported, or vLLM cannot run on this machine."""
 
 
 class UpdateFailed(AgentGymFlowError, RuntimeError):
-    """A generator could not take new weights over, or has lost them; the message names it. Old ones are never used."""
+    """A generator could not load new weights, or has lost them; the message names it. Old weights are never used."""
 
 
 class GenerationFailed(AgentGymFlowError, RuntimeError):
-    """A generator could not answer a request; the message says what it tried and what came."""
+    """A generator could not answer a request; the message says what it tried and why it failed."""
 
 
 class FlowDown(AgentGymFlowError, RuntimeError):
-    """The manager of a dataflow, or the trainer behind it, was not heard of for longer than the deadline."""
+    """The manager of a dataflow, or the trainer behind it, has not answered before the deadline."""
 
 
 class NoWorkers(AgentGymFlowError, RuntimeError):
-    """No rollout worker of a dataflow was heard of for longer than the deadline; the message says how to start one."""
+    """No rollout worker has contacted a dataflow before the deadline; the message says how to start a worker."""
 
 
 class PutAside(AgentGymFlowError, RuntimeError):
-    """A rollout worker gets no more episodes, because nothing came of the last ones; the message says why."""
+    """A rollout worker gets no more episodes, because its last ones all failed; the message says why."""
 
 
 class RunsFinished(AgentGymFlowError, RuntimeError):
-    """No trainer of a manager needs more episodes, so there is nothing to play until a new run begins."""
+    """No trainer of a manager needs more episodes. There is no work until a new run begins."""
 
 
 class Superseded(AgentGymFlowError, RuntimeError):
-    """Another trainer of the same policy has begun since, so this one must not go on."""
+    """A newer trainer of the same policy has started, so this one must stop."""
 
 
 class Forged(AgentGymFlowError, ValueError):
-    """An episode from a rollout worker is not what its tokens come to; the message names the first difference."""
+    """An episode from a rollout worker does not match its tokens; the message names the first difference."""
 
 
 class OtherProcessFailed(AgentGymFlowError, RuntimeError):
-    """Another process of the run failed, so this one stops too; the message has the other's error."""
+    """Another process of the run failed, so this one stops too; the message contains the error of the other process."""
 
 
 class LostProcess(AgentGymFlowError, RuntimeError):
-    """Another process of the run was killed or hangs, and could not say why; the message says which, where it can."""
+    """Another process of the run was killed or hangs, without an error; the message names it, if it is known."""
 
 
 class EnginesDiffer(AgentGymFlowError, RuntimeError):
-    """The original engine and ours do not agree on a game; the message names the first difference."""
+    """The official engine and ours differ on a game; the message names the first difference."""
 
 
 class ResetNeeded(AgentGymFlowError, gymnasium_error.ResetNeeded):
-    """`step` was called before `reset` or after the episode had ended."""
+    """`step` was called before `reset` or after the end of the episode."""

@@ -1,8 +1,7 @@
-"""Episodes that run by themselves: each asks for its own answers, and none waits for the answer to another.
+"""Play episodes independently with an asynchronous policy: no episode waits for the answer of another one.
 
-With answers of uneven length, rounds cost as much as their slowest answer, every time. Here every slot is a task of one
-event loop. Environments that ask the outside world take their steps in threads, and those that come within a few
-milliseconds of each other ask together.
+In rounds, every turn takes as long as the slowest answer. Here, every slot is a task of one event loop. Environments
+with external requests take their steps in threads, and requests within a few milliseconds of each other are combined.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from agentgym_flow.policies.base import AsyncPolicy, PolicyInput, PolicyOutput, 
 from agentgym_flow.slots import EpisodeSpec, PoolSlot
 
 TRIES = 3
-"""How often a policy that raises is asked for one answer."""
+"""The number of tries for one answer of a policy that raises."""
 
 PAUSE = 0.5
-"""Seconds before it is asked again, and twice as many before each further time."""
+"""Seconds before the second try. The pause doubles before each further try."""
 
 WINDOW = 0.002
-"""Seconds for which a step that asks the outside world waits for others to ask together with it."""
+"""Seconds that a step with a shared external request waits for other steps, to combine their requests."""
 
 T = TypeVar("T")
 
@@ -39,11 +38,11 @@ async def play_independently(
     finish: Callable[[PoolSlot], None],
     stop: Callable[[PolicyInput], bool] | None,
 ) -> None:
-    """Play the starts that are `waiting`, each in the next slot that is free; `finish` is called at the end of each.
+    """Play the `waiting` starts, each in the next free slot, and call `finish` at the end of each episode.
 
-    A policy that raises is asked again, for the same answer with the same random draws. If it goes on raising, the
-    episode is lost (`meta["error"]`), and the others go on. The package's own errors say that something is wrong with
-    more than one answer, and end the rollout, all but `GenerationFailed`.
+    A policy that raises is called again with the same input and the same random draws. If it keeps raising, only this
+    episode ends (`meta["error"]`). Errors of this package other than `GenerationFailed` concern more than one answer,
+    so they stop the rollout.
     """
     requests = SharedRequests()
 
@@ -81,14 +80,14 @@ async def take_turn(
             await requests.prepare(slot.view.env, move.action)
         return await _in_thread(lambda: slot.play(move, stop))
     except asyncio.CancelledError:
-        slot.abandon()  # a thread may still be in it
+        slot.abandon()  # a thread may still be using its environment
         raise
 
 
 async def _asked(policy: AsyncPolicy, view: PolicyInput) -> PolicyOutput:
     rng = view.rng
     for number in range(TRIES):
-        view.rng = copy.copy(rng)  # a further try makes the same draws
+        view.rng = copy.copy(rng)  # every try makes the same draws
         try:
             return checked(policy, await policy.respond(view))
         except Exception as error:
@@ -103,14 +102,14 @@ def _concerns_all(error: Exception) -> bool:
 
 
 class SharedRequests:
-    """Lets steps that come at nearly the same time ask the outside world with one request, in a thread."""
+    """Combines the external requests of steps that are taken at nearly the same time, and sends them in a thread."""
 
     def __init__(self) -> None:
         self._waiting: dict[type[TextEnv], tuple[list[TextEnv], list[str]]] = {}
         self._prepared: dict[type[TextEnv], asyncio.Task[None]] = {}
 
     async def prepare(self, env: TextEnv, action: str) -> None:
-        """Ask for what the next step of `env` asks for, together with others."""
+        """Send the request of the next step of `env`, combined with others."""
         kind = type(env)
         if kind not in self._waiting:
             self._waiting[kind] = [], []
@@ -127,7 +126,7 @@ class SharedRequests:
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Do `work` in a thread that nobody waits for in the end: Ctrl-C must not wait for a server that is silent."""
+    """Do `work` in a daemon thread, so that Ctrl-C does not wait for a server that does not answer."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -138,7 +137,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             outcome: tuple[Callable[[Any], None], Any] = future.set_result, work()
-        except BaseException as error:  # raised where it is waited for
+        except BaseException as error:  # raised again by `await future`
             outcome = future.set_exception, error
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(tell, *outcome)
@@ -148,7 +147,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run `main` to its end, also where an event loop is running already, as in a notebook."""
+    """Run `main` to its end, even if an event loop is already running, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

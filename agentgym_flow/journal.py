@@ -1,7 +1,7 @@
-"""What a stopped evaluation or collection goes on from: its settings, its finished episodes, the answers it has got.
+"""The journal of an evaluation or collection, which allows to resume it: settings, finished episodes, answers.
 
-A journal lies beside the log that it is for, as `<log>.unfinished`: JSON lines, each on disk as soon as it is known, so
-that neither Ctrl-C nor a kill nor a failing server loses what was played and paid for. It is removed when the log is
+The journal is a file of JSON lines next to the log, `<log>.unfinished`. Every line is written to disk immediately, so
+Ctrl-C, a kill or a failing server loses no finished episode and no paid answer. The journal is removed when the log is
 complete.
 """
 
@@ -25,33 +25,33 @@ from agentgym_flow.rollout import ERROR
 from agentgym_flow.seeding import stable_hash
 
 SUFFIX = ".unfinished"
-"""What the name of a journal ends in."""
+"""The suffix of a journal's name."""
 
 _EPISODE = '{"episode":'
 
 Place = tuple[int, int]
-"""A task and an attempt: which episode of an evaluation."""
+"""The task and the attempt of an episode."""
 
 
 def path_of(log: Path) -> Path:
-    """Return where the journal for a log is."""
+    """Return the path of the journal of a log."""
     return log.with_name(log.name + SUFFIX)
 
 
 class Journal:
-    """The journal of one run; `AnswerStore` for what its environments ask of servers. Close it in the end.
+    """The journal of one run. It is the `AnswerStore` of the run's environments. Close it at the end.
 
     Args:
         log: the file that the run writes.
-        settings: what decides how the episodes come out, JSON-able.
-        resume: go on from the journal that is there, if there is one.
-        replace: begin anew, whatever is there.
+        settings: all settings that affect the episodes, JSON-serialisable.
+        resume: continue with an existing journal, if there is one.
+        replace: replace an existing journal.
 
     Raises:
-        FileExistsError: there is a journal, and it is neither to be resumed nor replaced.
-        BadResume: the run that was stopped had other settings, or another process is still at it.
+        FileExistsError: a journal exists, and neither `resume` nor `replace` is set.
+        BadResume: the stopped run had other settings, or another process is using the journal.
         BadLog: the journal is damaged.
-        OSError: it cannot be written.
+        OSError: the journal cannot be written.
     """
 
     def __init__(self, log: Path, settings: Mapping[str, Any], *, resume: bool = False, replace: bool = False) -> None:
@@ -71,7 +71,7 @@ class Journal:
         try:
             _claim(self._file, self.path)
             self._file.seek(0)
-            if replace:  # only now: until it is claimed it may be another process's
+            if replace:  # only after the claim, because another process may be using it
                 self._file.truncate()
             self._read()
         except BaseException:
@@ -83,13 +83,13 @@ class Journal:
         end = 0
         for number, line in enumerate(self._file, 1):
             if not line.endswith(b"\n"):
-                break  # the process ended in the middle of it
+                break  # the process ended while it wrote this line
             try:
                 self._take_line(number, line.decode("ascii").rstrip("\n"))
             except (ValueError, LookupError, TypeError) as error:
                 if isinstance(error, (BadLog, BadResume)):
                     raise
-                raise BadLog(f"{self.path.name} line {number}: it is damaged; begin anew with --force") from None
+                raise BadLog(f"{self.path.name} line {number} is damaged; start again with --force") from None
             end += len(line)
         self._file.seek(end)
         self._file.truncate()
@@ -100,7 +100,7 @@ class Journal:
     def _take_line(self, number: int, line: str) -> None:
         if line.startswith(_EPISODE):
             logged = LoggedEpisode.parse(line[len(_EPISODE) : -1], f"{self.path.name} line {number}")
-            if ERROR not in (logged.meta or {}):  # it is played again: what made the environment raise may be over
+            if ERROR not in (logged.meta or {}):  # others are played again, because the error may be temporary
                 self._episodes[logged.task, logged.attempt] = logged
         else:
             row = json.loads(line)
@@ -118,8 +118,8 @@ class Journal:
         for name in sorted({*old, *self._settings}):
             if old.get(name) != self._settings.get(name):
                 raise BadResume(
-                    f"the run that was stopped had {name}={old.get(name)!r:.200}, this one has "
-                    f"{self._settings.get(name)!r:.200}: resume it with the same settings, or begin anew (--force)"
+                    f"the stopped run had {name}={old.get(name)!r:.200}, this one has "
+                    f"{self._settings.get(name)!r:.200}: resume with the same settings, or start again (--force)"
                 )
 
     def _append(self, line: str) -> None:
@@ -129,37 +129,38 @@ class Journal:
             self._written = True
 
     def close(self, *, done: bool = False) -> None:
-        """Close the file. It is removed if the evaluation is `done`, and if there is nothing in it to go on from."""
+        """Close the file, and remove it if the run is `done` or the journal has nothing to resume from."""
         self._file.close()
         if done or not self._written:
             self.path.unlink(missing_ok=True)
 
     # ---------------------------------------------------------------- finished episodes
     def add_episode(self, episode: Episode) -> None:
-        """Keep a finished episode."""
+        """Add a finished episode."""
         self._append(f"{_EPISODE}{LoggedEpisode.of(episode).line()}}}")
 
     def episodes(self, env: TextEnv) -> dict[Place, Episode]:
-        """Return the finished episodes, stepped again on `env` without asking anything outside.
+        """Return the finished episodes, replayed on `env` without external requests.
 
-        Those in which the environment raised are not among them.
+        Episodes in which the environment raised are left out.
 
-        Raises `BadLog` if one does not come out as it was: the package or the data has changed since.
+        Raises `BadLog` if a replay differs, because the package or the data has changed.
         """
         return {place: _step_again(env, logged) for place, logged in self._episodes.items()}
 
     # ---------------------------------------------------------------- answers of the policy
     def recording(self, policy: Policy | AsyncPolicy) -> Policy | AsyncPolicy:
-        """Return the policy, with the answers it has given already, and each further one kept as it comes.
+        """Return the policy, wrapped so that it reuses its recorded answers and records new ones.
 
-        Answers are kept of an `AsyncPolicy` that ignores `rng`; others play an unfinished episode again.
+        Only the answers of an `AsyncPolicy` that ignores `rng` are recorded. Other policies are returned unchanged, and
+        play unfinished episodes again.
         """
         if isinstance(policy, AsyncPolicy) and getattr(policy, "ignores_rng", False):
-            return _Recorded(policy, self)
+            return _RecordedPolicy(policy, self)
         return policy
 
     def move(self, view: PolicyInput) -> PolicyOutput | None:
-        """Return what the policy has answered to this view, if it has; failed requests are reported as before."""
+        """Return the recorded answer to this input, and report its failed requests again; None if there is none."""
         found = self._moves.get(_place_of(view))
         if found is None:
             return None
@@ -171,23 +172,23 @@ class Journal:
         return PolicyOutput(action, completion=completion, policy=policy)
 
     def add_move(self, row: Mapping[str, Any]) -> None:
-        """Keep an answer, as `_row_of` gives it."""
+        """Record an answer, in the form of `_row_of`."""
         self._append(json.dumps(row, separators=(",", ":")))
 
     # ---------------------------------------------------------------- answers of servers behind an environment
     def take(self, asked: str) -> Any | None:
-        """Return an answer to a request that was kept, each once, in the order in which they came; None if none."""
+        """Return the next recorded answer to a request, each answer once, in order; None if there is none."""
         with self._lock:
             kept = self._answers.get(asked)
             return kept.pop(0) if kept else None
 
     def add(self, asked: str, answer: Any) -> None:
-        """Keep the JSON-able answer to a request."""
+        """Record the JSON-serialisable answer to a request."""
         self._append(json.dumps({"asked": asked, "answer": answer}, separators=(",", ":")))
 
 
 def _claim(file: IO[bytes], path: Path) -> None:
-    """Let no other process write the journal while this one does; where the system has no such locks, nothing."""
+    """Lock the journal against other processes; does nothing on systems without such locks."""
     try:
         import fcntl
     except ImportError:
@@ -204,7 +205,7 @@ def _place_of(view: PolicyInput) -> tuple[int, int, int, str]:
 
 
 def _row_of(view: PolicyInput, move: PolicyOutput) -> dict[str, Any]:
-    """Return what a journal keeps of the answer to a view."""
+    """Return the record of an answer to a policy input."""
     logprobs = view.episode.meta.get(LOGPROBS, [])[len(view.episode.turns) :]
     return {"at": _place_of(view), "move": [move.action, move.completion, _failures(view), move.policy, *logprobs]}
 
@@ -228,14 +229,14 @@ def _step_again(env: TextEnv, logged: LoggedEpisode) -> Episode:
     logged.add_remarks(episode)
     if LoggedEpisode.of(episode).line() != logged.line():
         raise BadLog(
-            f"task {logged.task}, attempt {logged.attempt}: the episode does not come out as it did before the stop; "
-            "the package or the data has changed since: begin anew (--force)"
+            f"task {logged.task}, attempt {logged.attempt}: the replay differs from the recorded episode, because the "
+            "package or the data has changed: start again (--force)"
         )
     return episode
 
 
-class _Recorded(Around):
-    """A policy that has some of its answers already."""
+class _RecordedPolicy(Around):
+    """A policy that reuses recorded answers and records new ones."""
 
     def __init__(self, policy: AsyncPolicy, journal: Journal) -> None:
         super().__init__(policy)
@@ -244,7 +245,7 @@ class _Recorded(Around):
         self._new: list[dict[str, Any]] = []
 
     async def respond(self, view: PolicyInput) -> PolicyOutput:
-        """Return the move for one view; the policy is asked if it is not known."""
+        """Return the recorded answer, or a new one from the policy."""
         known = self._journal.move(view)
         if known is not None:
             return known
@@ -261,7 +262,7 @@ class _Recorded(Around):
         await super().__aexit__(*raised)
 
     def _keep(self) -> None:
-        # Not before anything was answered: a policy that gives up because all requests failed is to ask them again.
+        # Called only after the first real answer: if all requests fail, a resumed run must send them again.
         for row in self._new:
             self._journal.add_move(row)
         self._new.clear()

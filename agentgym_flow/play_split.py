@@ -1,4 +1,4 @@
-"""Play the tasks of a split: which episodes those are, and what is done with each as it finishes."""
+"""Play the tasks of a split: plan the episodes, play those that the journal does not have, and write them in order."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from agentgym_flow.rollout import ERROR, EpisodeSpec, rollout
 from agentgym_flow.seeding import stable_hash
 
 TRAIN_TASKS = 500
-"""How many tasks of the split `train` are played unless told otherwise; of the other splits it is all of them."""
+"""The default number of tasks of the split `train`. Of other splits, all tasks are played by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodePlan:
-    """Which episodes are played: every task `attempts` times, the first attempt at all tasks before the second at any.
+    """The episodes to play: the first attempt at all tasks, then the second attempt at all tasks, and so on.
 
     Attributes:
-        tasks: the numbers of the tasks in the split, ascending.
-        split_tasks: how many tasks the split has, of the chosen types if there are any.
-        attempts: how many episodes each task gets.
+        tasks: the task numbers in the split, ascending.
+        split_tasks: the number of tasks in the split (of the chosen types, if any).
+        attempts: the number of episodes per task.
         seed: task i has the seed `seed + i`, in all attempts.
-        share: which of these episodes are played here; the others are somebody else's.
+        share: the part of the episodes that this process plays.
     """
 
     tasks: Sequence[int]
@@ -52,7 +52,7 @@ class EpisodePlan:
         task_types: Sequence[str] | None = None,
         share: slice = slice(None),
     ) -> EpisodePlan:
-        """Return the plan for the split of `env`; the arguments are those of `play_split`, which see for errors."""
+        """Return the plan for the split of `env`, with the arguments and errors of `play_split`."""
         attempts, seed = check_positive("attempts", attempts), check_integer("seed", seed, 0)
         tasks = env.drawn_tasks if task_types is None else env.tasks_of_types(task_types)
         if num_episodes is None:
@@ -63,7 +63,7 @@ class EpisodePlan:
             such = " of these types" if len(tasks) < env.num_tasks else ""
             raise BadSetting(
                 f"split {env.split!r} has {len(tasks)} tasks{such}, so {count} episodes (num_episodes) would play some "
-                "again: leave the number out to play each once, or set attempts to play each several times"
+                "twice: leave the number out to play each once, or set attempts to play each several times"
             )
         return cls(tasks[:count], len(tasks), attempts, seed, share)
 
@@ -90,12 +90,11 @@ def play_split(
     on_episode: Callable[[Episode], None] | None = None,
     share: slice = slice(None),
 ) -> list[Episode]:
-    """Play tasks of a split; what `evaluate` sums up and `collect` writes down.
+    """Play tasks of a split and return the episodes. `evaluate` and `collect` use this function.
 
-    Args and errors are those of `evaluate`; `share` says which of the plan's episodes are played; `write` is called
-    with the episodes in the order of the plan, with each as soon as all before it are there. When the playing ends
-    early it gets those that had finished. `journal` opens the journal for a plan and an environment; what it has is not
-    played again.
+    `write` is called with the episodes in the order of the plan, as early as possible; after an interruption it gets
+    all finished episodes. Episodes in the `journal` are not played again. `share` is the part of the plan to play. All
+    other arguments and the errors are those of `evaluate`.
     """
     make_env = maker(env_id, {**(env_kwargs or {}), "split": split})
     with closing(make_env()) as env:
@@ -121,8 +120,8 @@ def _play(
     write: Callable[[Episode], None] | None,
     on_episode: Callable[[Episode], None] | None,
 ) -> list[Episode]:
-    """Play the episodes of the plan that are not `known`; return all of them, in order."""
-    in_order = _InOrder(plan.places, write)
+    """Play the episodes of the plan that are not `known`; return all episodes in order."""
+    in_order = _OrderedWriter(plan.places, write)
 
     def take(episode: Episode) -> None:
         in_order.add(episode)
@@ -131,7 +130,7 @@ def _play(
 
     def finish(episode: Episode) -> None:
         error = episode.meta.get(ERROR, {})
-        if error.get("class") == ExecutorFailed.__name__:  # all further episodes would be lost as well
+        if error.get("class") == ExecutorFailed.__name__:  # all further episodes would fail as well
             raise ExecutorFailed(error["message"])
         episode.meta["policy"] = policy.name
         if journal is not None:
@@ -151,33 +150,33 @@ def _play(
 
 
 OpenJournal = Callable[[EpisodePlan, TextEnv], Journal]
-"""Opens the journal for a plan and an environment."""
+"""A function that opens the journal for a plan and an environment."""
 
 
 @contextmanager
 def journalled(
     policy: Policy | AsyncPolicy, file: Path, *, replace: bool, resume: bool, inputs: Sequence[str]
 ) -> Iterator[tuple[OpenJournal, bool]]:
-    """Give what opens the journal of a run that writes `file`, and whether the run replaces what is at `file`.
+    """Yield a function that opens the journal of a run, and whether the run replaces an existing `file`.
 
-    The journal is closed in the end, and removed if the body came to its end.
+    At the end the journal is closed, and removed unless the body raised.
 
     Args:
-        policy: who acts.
-        file: what the run writes.
-        replace: begin anew, whatever is there.
-        resume: go on with a run that was stopped, if one was.
-        inputs: files that the run reads, which it must not write.
+        policy: the policy that plays.
+        file: the file that the run writes.
+        replace: replace an existing file and journal.
+        resume: continue a stopped run, if there is one.
+        inputs: files that the run reads, which it must not overwrite.
 
     Raises:
         BadResume: both `replace` and `resume` are true.
-        FileExistsError: `file` is there, and is neither replaced nor of the run that is gone on with.
+        FileExistsError: `file` exists, and is neither to be replaced nor from the stopped run.
     """
     if resume and replace:
-        raise BadResume("resume goes on with what is there, replace throws it away: choose one")
-    stopped = resume and path_of(file).exists()  # the file has what had finished then
+        raise BadResume("resume continues with existing files, and replace deletes them: choose one")
+    stopped = resume and path_of(file).exists()  # then `file` has the episodes that had finished
     check_new(file, replace=replace or stopped, inputs=inputs)
-    check_new(path_of(file), replace=True, inputs=inputs)  # what is there is for the journal to judge
+    check_new(path_of(file), replace=True, inputs=inputs)  # the journal itself checks whether it may be used
     opened: list[Journal] = []
     done = False
 
@@ -194,7 +193,7 @@ def journalled(
 
 
 def _settings(policy: Policy | AsyncPolicy, plan: EpisodePlan, env: TextEnv) -> dict[str, Any]:
-    """Return what decides how the episodes of a run come out."""
+    """Return all settings that affect the episodes of a run."""
     return {
         "policy": policy.name,
         "policy settings": getattr(policy, "settings", {}),
@@ -210,9 +209,9 @@ def _settings(policy: Policy | AsyncPolicy, plan: EpisodePlan, env: TextEnv) -> 
 
 
 def data_files(env_kwargs: Mapping[str, Any] | None) -> list[str]:
-    """Return the files and folders that the arguments of an environment name: its data, its corpus, a server's cache.
+    """Return the existing files and folders in the arguments of an environment: data, corpus, cache of a server.
 
-    Raises `BadData` when the registry of data cannot be read.
+    Raises `BadData` if the registry of data cannot be read.
     """
     kwargs = env_kwargs or {}
     data, remote = kwargs.get("data"), kwargs.get("remote")
@@ -223,14 +222,14 @@ def data_files(env_kwargs: Mapping[str, Any] | None) -> list[str]:
 
 
 def maker(env_id: str, kwargs: dict[str, Any]) -> Callable[[], TextEnv]:
-    """Return what makes the environment; official data is read and hashed once, not once per environment."""
+    """Return a function that makes the environment. Official data is resolved only once."""
     if kwargs.get("data") is not None:
         kwargs = {**kwargs, "data": registry.resolve(kwargs["data"])}
     return lambda: make_text_env(env_id, **kwargs)
 
 
-class _InOrder:
-    """Writes episodes in the order of their starts, each as soon as all before it are there."""
+class _OrderedWriter:
+    """Writes episodes in the order of the plan, each as soon as all earlier ones have finished."""
 
     def __init__(self, places: Sequence[tuple[int, int]], write: Callable[[Episode], None] | None) -> None:
         self._write = write
@@ -239,7 +238,7 @@ class _InOrder:
         self._waiting: dict[int, Episode] = {}
 
     def add(self, episode: Episode) -> None:
-        """Take a finished episode."""
+        """Add a finished episode."""
         if self._write is None:
             return
         self._waiting[self._places[episode.task, episode.attempt]] = episode
@@ -248,7 +247,7 @@ class _InOrder:
             self._next += 1
 
     def flush(self) -> None:
-        """Write what is waiting for an earlier episode that will not come."""
+        """Write the finished episodes that still wait for an earlier one."""
         for place in sorted(self._waiting):
             assert self._write is not None  # add() keeps nothing without one
             self._write(self._waiting.pop(place))

@@ -1,7 +1,7 @@
-"""Published prompts as data: strings read from a file that the user brings.
+"""Published prompts as data: strings from a file that the user provides.
 
-Python files are parsed with `ast` and notebooks and JSON files with `json`; nothing of them is run. A string may have
-places to fill in: those of `str.format` in a constant, or the expressions of an f-string or a sum.
+Python files are parsed with `ast`, notebooks and JSON files with `json`; no code is run. A string may have places to
+fill in: the fields of `str.format` in a constant, or the expressions in an f-string or a sum.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import string
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,17 @@ from agentgym_flow.errors import BadPromptFile
 from agentgym_flow.seeding import stable_hash
 
 LARGEST = 1 << 20
-"""Bytes of one file; the published ones have at most 70,000."""
+"""The largest size of a file, in bytes; published files have at most 70,000."""
 
 MOST_FILES = 64
 """The largest number of files that are read from a folder."""
 
 DIGITS = 12
-"""Hexadecimal digits of a digest in the name of a profile."""
+"""The number of hex digits of a digest in the name of a template."""
 
 _KINDS = (".py", ".json", ".ipynb")
 _WHICH = "docs/published_prompts.md says which file to give"
-_EXPRESSION = "..."  # the name of a place whose value is no plain name
+_EXPRESSION = "..."  # the name of a place with an expression other than a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Template:
     """A text with places to fill in.
 
     Attributes:
-        parts: a stretch of text and the name of the place after it, in turn; the last one has None there.
+        parts: pairs of a text and the name of the place after it; None in the last pair.
     """
 
     parts: tuple[tuple[str, str | None], ...]
@@ -53,24 +54,24 @@ class Template:
         return tuple(text for text, _ in self.parts)
 
     def fill(self, values: Mapping[str, object]) -> str:
-        """Return the text with the value of each place in it; values of other places are left out."""
+        """Return the text with a value in each place; values for other places are ignored."""
         return "".join(text if name is None else f"{text}{values[name]}" for text, name in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """A string in a file: its parts, or a constant that `str.format` may fill in."""
+class _FileString:
+    """A string in a file: a constant, which `str.format` may fill in, or the parts of an expression."""
 
     where: str
     parts: tuple[tuple[str, str | None], ...]
     is_constant: bool
 
     def as_template(self) -> Template:
-        """Return it as a template. Raises `ValueError` when it is a constant with braces that name no place."""
+        """Return the string as a template. Raises `ValueError` for a constant with braces that are not plain fields."""
         if not self.is_constant:
             return Template(self.parts)
         parts: list[tuple[str, str | None]] = []
-        # Not `str.format` itself: a stranger's text could ask it for attributes, or for a width of gigabytes.
+        # `str.format` itself would be unsafe: an untrusted text could read attributes, or request gigabytes of padding.
         for text, name, spec, conversion in string.Formatter().parse(self.parts[0][0]):
             if name is not None and (not name.isidentifier() or spec or conversion):
                 raise ValueError(f"the place {{{name[:40]}}} is not a plain name")
@@ -82,26 +83,26 @@ class _Found:
 
 @dataclass(slots=True)
 class PromptFile:
-    """The strings of a file, or of the files of a folder.
+    """The strings in a file, or in the files of a folder.
 
     Attributes:
-        path: as the user gave it.
-        used: what was taken from it, name -> text, for `digest`.
+        path: the path that the user gave.
+        used: the strings that were used, name -> parts; `named` hashes them.
     """
 
     path: Path
     used: dict[str, list[list[str | None]]] = field(default_factory=dict)
-    _strings: dict[str, list[_Found]] = field(default_factory=dict)
+    _strings: dict[str, list[_FileString]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: str) -> PromptFile:
-        """Read a `.py`, `.json` or `.ipynb` file, or those in a folder, without its sub-folders.
+        """Read a `.py`, `.json` or `.ipynb` file, or all such files in a folder, without sub-folders.
 
-        A further ending `.txt` is ignored.
+        An additional suffix `.txt` is ignored.
 
         Raises:
-            BadPromptFile: there is no such file, it is too large or not text, or it cannot be parsed; or the folder has
-                no such files, or more than `MOST_FILES`.
+            BadPromptFile: the file does not exist, is too large, is not text or cannot be parsed; or the folder has no
+                such files, or more than `MOST_FILES`.
         """
         place = Path(path).expanduser()
         if place.is_dir():
@@ -123,14 +124,14 @@ class PromptFile:
         return found
 
     def __contains__(self, name: str) -> bool:
-        """Return whether there is a string of this name."""
+        """Return whether there is a string with this name."""
         return name in self._strings
 
     def template(self, name: str, *places: str) -> Template:
-        """Return the string `name`, which has exactly these places, in any order and number.
+        """Return the string `name`, which must have exactly these places, each at least once and in any order.
 
         Raises:
-            BadPromptFile: there is none, it has other places, or there are two that differ.
+            BadPromptFile: there is no such string, it has other places, or there are two different ones.
         """
         candidates = self._strings.get(name, [])
         if not candidates:
@@ -160,7 +161,7 @@ class PromptFile:
         return fitting[0]
 
     def text(self, name: str) -> str:
-        """Return the string `name` as it stands, braces included. Raises `BadPromptFile` as `template`."""
+        """Return the string `name` unchanged, including braces. Raises `BadPromptFile` like `template`."""
         constants = [one for one in self._strings.get(name, []) if len(one.parts) == 1 and one.parts[0][0].strip()]
         texts = list(dict.fromkeys(one.parts[0][0] for one in constants))
         if len(texts) != 1:
@@ -170,7 +171,7 @@ class PromptFile:
         return texts[0]
 
     def named(self, profile: str) -> str:
-        """Return the name under which results with these prompts are reported: `profile@` and a digest of `used`."""
+        """Return the name for results with these prompts: `profile@` and a digest of the used strings."""
         return f"{profile}@{stable_hash(sorted(self.used.items()))[:DIGITS]}"
 
 
@@ -178,7 +179,7 @@ def _kind(file: Path) -> str:
     return Path(file.name.removesuffix(".txt")).suffix
 
 
-def _strings_of(file: Path) -> Iterator[tuple[str, _Found]]:
+def _strings_of(file: Path) -> Iterator[tuple[str, _FileString]]:
     """Yield the named strings of a file. Raises `BadPromptFile`."""
     try:
         with file.open("rb") as stream:
@@ -197,40 +198,36 @@ def _strings_of(file: Path) -> Iterator[tuple[str, _Found]]:
     except UnicodeDecodeError:
         raise BadPromptFile(f"{file} is not text in UTF-8") from None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        # Beside syntax errors: null bytes, and nesting that is too deep for the parser.
+        # Not only syntax errors: also null bytes, and nesting that is too deep for the parser.
         kind = "JSON" if _kind(file) in (".json", ".ipynb") else "Python"
         line = getattr(error, "lineno", None)
         raise BadPromptFile(f"{file} cannot be parsed as {kind}" + (f" (line {line})" if line else "")) from None
 
 
-def _in_json(content: Any, where: str) -> Iterator[tuple[str, _Found]]:
-    """Yield the strings of an object, and those in the code of a notebook."""
+def _in_json(content: Any, where: str) -> Iterator[tuple[str, _FileString]]:
+    """Yield the strings in a JSON object, and those in the code cells of a notebook."""
     if not isinstance(content, dict):
         return
     for name, value in content.items():
         if isinstance(value, str):
-            yield name, _Found(where, ((value, None),), is_constant=True)
+            yield name, _FileString(where, ((value, None),), is_constant=True)
     cells = content.get("cells")
     for cell in cells if isinstance(cells, list) else ():
         lines = cell.get("source") if isinstance(cell, dict) and cell.get("cell_type") == "code" else None
         if isinstance(lines, list) and all(isinstance(line, str) for line in lines):
-            try:
+            with suppress(SyntaxError):  # a cell may contain shell commands
                 yield from _in_python("".join(lines), where)
-            except SyntaxError:  # a cell may hold commands of the shell
-                continue
 
 
-def _in_python(code: str, where: str) -> Iterator[tuple[str, _Found]]:
-    """Yield the strings that are given a name, and as `NAME.append` those that are appended to a list."""
+def _in_python(code: str, where: str) -> Iterator[tuple[str, _FileString]]:
+    """Yield strings that are assigned to a name, and as `NAME.append` those that are appended to a list."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a stranger's escape sequences
+        warnings.simplefilter("ignore")  # invalid escape sequences in the file
         tree = ast.parse(code)
     for node in ast.walk(tree):
         name, value = _assigned(node)
-        if name and value is not None:
-            found = _found(value, where)
-            if found is not None:
-                yield name, found
+        if value is not None and (found := _found(value, where)) is not None:
+            yield name, found
 
 
 def _assigned(node: ast.AST) -> tuple[str, ast.expr | None]:
@@ -245,10 +242,10 @@ def _assigned(node: ast.AST) -> tuple[str, ast.expr | None]:
             return "", None
 
 
-def _found(value: ast.expr, where: str) -> _Found | None:
-    """Return the string that an expression makes, or None when no text is in it."""
+def _found(value: ast.expr, where: str) -> _FileString | None:
+    """Return the string that an expression makes; None if the expression contains no text."""
     if isinstance(value, ast.Constant):
-        return _Found(where, ((value.value, None),), is_constant=True) if isinstance(value.value, str) else None
+        return _FileString(where, ((value.value, None),), is_constant=True) if isinstance(value.value, str) else None
     parts: list[tuple[str, str | None]] = []
     text = ""
     for leaf in _leaves(value):
@@ -258,11 +255,11 @@ def _found(value: ast.expr, where: str) -> _Found | None:
             parts.append((text, leaf.id if isinstance(leaf, ast.Name) else _EXPRESSION))
             text = ""
     parts.append((text, None))
-    return _Found(where, tuple(parts), is_constant=False) if any(stretch for stretch, _ in parts) else None
+    return _FileString(where, tuple(parts), is_constant=False) if any(text for text, _ in parts) else None
 
 
 def _leaves(value: ast.expr) -> list[ast.expr]:
-    """Return what is put together by `+` and f-strings, from left to right."""
+    """Return the operands of `+` and the values of f-strings, from left to right."""
     leaves: list[ast.expr] = []
     waiting = [value]
     while waiting:

@@ -1,8 +1,8 @@
-"""Randomness with a written-down stream: the same key gives the same numbers on every machine, for ever.
+"""Random numbers from a fixed algorithm: the same key gives the same numbers on every machine and in every version.
 
-NumPy promises the raw bits of a bit generator but not the streams of `Generator` methods, and Python's `hash` of a
-string changes from process to process. So task content and simulated noise come from `Stream`: SHA-256 in counter
-mode, with methods whose every step is fixed here. Golden values in `tests/test_seeding.py` pin them.
+NumPy guarantees the raw bits of a bit generator, but not the results of `Generator` methods, and Python's `hash` of a
+string differs between processes. So task content and simulated noise come from `Stream`: SHA-256 in counter mode, with
+methods that are completely defined here. Golden values in `tests/test_seeding.py` pin them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WORDS_OF_BLOCK = struct.Struct(">8I")
 
 
 def _exact(value: Any) -> Any:
-    if value is None or isinstance(value, (str, int)):  # nearly all values; asking for a Mapping is slow and comes last
+    if value is None or isinstance(value, (str, int)):  # nearly all values; the slow test for a Mapping comes last
         return value
     if isinstance(value, (list, tuple)):
         return [item if type(item) in _AS_THEY_ARE else _exact(item) for item in value]
@@ -37,9 +37,9 @@ def _exact(value: Any) -> Any:
 
 
 def canonical(value: Any) -> bytes:
-    """Return the compact ASCII JSON of `value` with sorted keys and floats as `float.hex()`: equal values, equal bytes.
+    """Return compact ASCII JSON with sorted keys and floats as `float.hex()`, so that equal values give equal bytes.
 
-    Raises `ValueError` for a NaN or an infinity and `TypeError` for what JSON cannot hold.
+    Raises `ValueError` for NaN and infinities, and `TypeError` for types that JSON does not have.
     """
     return _JSON.encode(_exact(value)).encode("ascii")
 
@@ -50,21 +50,22 @@ def stable_hash(value: Any) -> str:
 
 
 def seasonal(name: str, season: str) -> str:
-    """Return the part of a stream's key that is `name`, mostly a split, in a season; season `""` is the name itself.
+    """Return `name`, usually a split, as part of a stream's key, with the season appended unless it is `""`.
 
-    Every task generator makes its keys with it, so that a season changes all of its streams and `""` changes none.
+    All task generators use it in their keys, so a season changes all their streams, and `""` changes none.
     """
     return f"{name}@{season}" if season else name
 
 
 class Stream:
-    """A deterministic stream of random draws, named by a key.
+    """A deterministic stream of random draws, identified by a key.
 
-    Block *i* is SHA-256 of the 32-byte digest of the canonical key followed by *i* as 8 big-endian bytes; a block
-    gives eight 32-bit big-endian words, and every method consumes whole words in order. Streams pickle and copy.
+    Block *i* is the SHA-256 of the 32-byte digest of the canonical key, followed by *i* as 8 big-endian bytes. A block
+    gives eight 32-bit big-endian words, and every method consumes whole words in order. Streams can be pickled and
+    copied.
 
     Args:
-        key: JSON-able parts, for example `Stream("sokoban", "train", 17)`.
+        key: JSON-serialisable parts, for example `Stream("sokoban", "train", 17)`.
     """
 
     __slots__ = ("_counter", "_prefix", "_words", "key")
@@ -79,10 +80,10 @@ class Stream:
         return f"Stream{self.key!r}"
 
     def __copy__(self) -> Stream:
-        return copy.deepcopy(self)  # two streams must not draw from one list of words
+        return copy.deepcopy(self)  # copies must not share the list of words
 
     def child(self, *more: Any) -> Stream:
-        """Return an independent stream named by this stream's key and `more`; does not consume anything here."""
+        """Return an independent stream with the key of this one and `more`. This stream does not advance."""
         return Stream(*self.key, *more)
 
     def word(self) -> int:
@@ -95,10 +96,9 @@ class Stream:
         return self._words.pop()
 
     def below(self, n: int) -> int:
-        """Return an integer in `range(n)`, exactly uniform.
+        """Return an integer in `range(n)`, exactly uniform. Raises `ValueError` if `n` < 1.
 
-        Up to 2**32 by multiply-and-shift of one word with rejection; above, by rejecting over whole words.
-        Raises `ValueError` if `n` < 1.
+        Up to 2**32 the method is multiply-and-shift of one word with rejection, above it is rejection of whole words.
         """
         if n < 1:
             raise ValueError(f"below() needs n >= 1, got {n}")
@@ -124,7 +124,7 @@ class Stream:
         return ((self.word() >> 5) << 26 | self.word() >> 6) / (1 << 53)
 
     def choice(self, items: Sequence[T]) -> T:
-        """Return one of `items`, uniformly. Raises `ValueError` if there are none."""
+        """Return one of `items`, drawn uniformly. Raises `ValueError` if there are none."""
         return items[self.below(len(items))]
 
     def shuffle(self, items: MutableSequence[T]) -> None:
@@ -134,7 +134,7 @@ class Stream:
             items[last], items[other] = items[other], items[last]
 
     def sample(self, items: Sequence[T], count: int) -> list[T]:
-        """Return `count` different elements of `items`, in random order. Raises `ValueError` if there are too few."""
+        """Return `count` elements of `items` at different places, in random order. Raises `ValueError` for too few."""
         if count > len(items):
             raise ValueError(f"cannot draw {count} different elements from {len(items)}")
         pool = list(items)

@@ -1,12 +1,12 @@
-"""What the settings of an environment may be: declared once, checked by its constructor and before a log is replayed.
+"""The allowed settings of an environment, checked by its constructor and before a log is replayed.
 
-An environment declares `logged_settings`, a mapping of the names in its `settings` to the values that they can have:
+An environment declares them in `logged_settings`, which maps the name of a setting to its allowed values:
 
 ```python
 logged_settings = {"rooms": Integer(2, 100), "terse": Flag(), "mode": OneOf("day", "night")}
 ```
 
-Everything declared is plain data without paths and addresses, so that a log from a stranger can name nothing else.
+Declared values are plain data without paths and addresses, so that an untrusted log cannot name any.
 """
 
 from __future__ import annotations
@@ -19,31 +19,27 @@ from typing import Protocol, SupportsIndex, cast
 from agentgym_flow.errors import BadSetting, UnknownOption, shown
 
 MOST_VALUES = 256
-"""Plain data in a setting hold at most so many values."""
+"""The largest number of values in a setting of plain data."""
 
 LONGEST_TEXT = 1 << 14
-"""A text in a setting has at most so many characters."""
+"""The largest number of characters of a text in a setting."""
 
 
 class Setting(Protocol):
-    """The values that a setting can have."""
+    """The allowed values of a setting."""
 
     def check(self, name: str, value: object) -> None:
-        """Raise `BadSetting` (`UnknownOption` for a word that is none of the choices) unless `value` is one of them."""
+        """Raise `BadSetting` unless `value` is allowed; `UnknownOption` if it is not one of several words."""
 
 
 class OneOf:
-    """One of some words.
-
-    Args:
-        words: the words.
-    """
+    """One of several words."""
 
     def __init__(self, *words: str) -> None:
         self.words = words
 
     def check(self, name: str, value: object) -> None:
-        """Raise `UnknownOption` for another word, and `BadSetting` for anything but text."""
+        """Raise `UnknownOption` for another word, and `BadSetting` for another type."""
         if not isinstance(value, str):
             raise BadSetting(f"{name} must be one of {', '.join(map(repr, self.words))}, got {shown(value)}")
         if value not in self.words:
@@ -60,7 +56,7 @@ class Flag:
 
 
 class Integer:
-    """An integer from `least` to `most`; NumPy's integers are integers, booleans are not."""
+    """An integer from `least` to `most`. NumPy integers are allowed, booleans are not."""
 
     def __init__(self, least: int, most: int) -> None:
         self.least, self.most = least, most
@@ -87,7 +83,7 @@ class SeasonSeed:
 
 
 class Text:
-    """A text of at most `longest` characters; all of it matches `pattern`, if there is one."""
+    """A text of at most `longest` characters that matches `pattern` completely, if there is one."""
 
     def __init__(self, pattern: str | None = None, longest: int = LONGEST_TEXT) -> None:
         self.pattern, self.longest = pattern, longest
@@ -101,13 +97,13 @@ class Text:
 
 
 class Items:
-    """A list of `least` to `most` items, each of which is an `of`."""
+    """A list of `least` to `most` items, each allowed by `of`."""
 
     def __init__(self, of: Setting, least: int = 0, most: int = MOST_VALUES) -> None:
         self.of, self.least, self.most = of, least, most
 
     def check(self, name: str, value: object) -> None:
-        """Raise `BadSetting` unless `value` is such a list, or what an item raises."""
+        """Raise `BadSetting` unless `value` is such a list, and the errors of `of` for its items."""
         if not isinstance(value, list | tuple) or not self.least <= len(value) <= self.most:
             raise BadSetting(f"{name} must be a list of {self.least} to {self.most} items, got {shown(value)}")
         for item in value:
@@ -115,22 +111,22 @@ class Items:
 
 
 class Maybe:
-    """None, or an `of`."""
+    """None, or a value allowed by `of`."""
 
     def __init__(self, of: Setting) -> None:
         self.of = of
 
     def check(self, name: str, value: object) -> None:
-        """Raise what `of` raises, unless `value` is None."""
+        """Raise the errors of `of`, unless `value` is None."""
         if value is not None:
             self.of.check(name, value)
 
 
 class Plain:
-    """Plain data: None, booleans, numbers, texts, and lists and mappings of them, few and short.
+    """Plain data of limited size: None, booleans, numbers, texts, and lists and mappings of them.
 
-    For what replay takes as it is and nothing follows. Everything that an environment does something with is declared
-    by one of the other classes.
+    Use this class only for values that an environment stores without acting on them. Declare other settings with a
+    stricter class.
     """
 
     def check(self, name: str, value: object) -> None:
@@ -149,8 +145,8 @@ class Plain:
                 raise BadSetting(f"{name} holds more than a setting may: {shown(value)}")
 
 
-class _Word:
-    """What an environment without a declaration may have in a log: a number, a flag, None, or a plain word."""
+class _Undeclared:
+    """The allowed values of a setting that is not declared: a number, a boolean, None, or a plain word."""
 
     _WORD = Text(r"[A-Za-z0-9_-]*", 64)
 
@@ -170,16 +166,16 @@ def check_settings(
     """Check settings by name.
 
     Args:
-        declared: what an environment declares. None: a setting is one of the constructor's `parameters`, and a number,
-            a boolean, None, a plain word without dots and slashes, or a list of these.
+        declared: the declaration of an environment. None: a setting must be one of `parameters`, and a number, a
+            boolean, None, a plain word without dots and slashes, or a list of these.
         settings: name -> value.
-        parameters: the names that an environment without a declaration takes.
+        parameters: the parameters of the constructor, for an environment without a declaration.
 
     Raises:
-        UnknownOption: a setting or a word that is not declared.
-        BadSetting: a value that a setting cannot have.
+        UnknownOption: a setting or a word is not declared.
+        BadSetting: a value is not allowed.
     """
-    known: Mapping[str, Setting] = declared if declared is not None else dict.fromkeys(parameters, _Word())
+    known: Mapping[str, Setting] = declared if declared is not None else dict.fromkeys(parameters, _Undeclared())
     for name, value in settings.items():
         if name not in known:
             raise UnknownOption.among(name, known)

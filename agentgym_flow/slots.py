@@ -1,4 +1,4 @@
-"""Environments that are used again and again, and the episodes that they are in."""
+"""A pool of reusable environments, and the slots in which a rollout plays its episodes."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from agentgym_flow.policies.base import PolicyInput, PolicyOutput
 from agentgym_flow.seeding import Stream
 
 ERROR = "error"
-"""The key of `Episode.meta` that marks an episode which was lost: its environment or its policy raised."""
+"""The key of `Episode.meta` for an episode that was lost because its environment or its policy raised."""
 
 
 class EnvPool:
-    """Environments that are kept between rollouts: making some can take longer than playing a short episode.
+    """Keeps environments between rollouts, because creating one can take longer than a short episode.
 
-    Give it to `rollout` in place of the function that makes environments, and close it in the end.
+    Pass it to `rollout` instead of the function that makes environments, and close it at the end.
 
     Args:
-        make_env: makes one environment.
-        keep: keys of `info` that are kept on every turn, see `EpisodeRecorder`.
+        make_env: a function that makes one environment.
+        keep: the keys of `info` to store with every turn, see `EpisodeRecorder`.
 
     Attributes:
-        keep: as given.
+        keep: the same as a tuple.
     """
 
     def __init__(self, make_env: Callable[[], TextEnv], keep: Sequence[str] = ()) -> None:
@@ -38,7 +38,7 @@ class EnvPool:
         return self._idle.pop() if self._idle else EpisodeRecorder(self._make_env(), self.keep)
 
     def give_back(self, recorder: EpisodeRecorder) -> None:
-        """Take an environment back. Its next use begins with a reset, so it may be in the middle of an episode."""
+        """Take an environment back. It may be in the middle of an episode, because its next use starts with a reset."""
         self._idle.append(recorder)
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ class EnvPool:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSpec:
-    """Where an episode begins.
+    """The start of an episode.
 
     Attributes:
         seed: the seed of the reset.
@@ -63,7 +63,7 @@ class EpisodeSpec:
 
 
 class PoolSlot:
-    """One environment of the pool, and the episode it is in."""
+    """An environment of the pool, and its present episode."""
 
     index: int
     view: PolicyInput
@@ -73,7 +73,7 @@ class PoolSlot:
         self._recorder: EpisodeRecorder | None = None
 
     def begin(self, waiting: Iterator[tuple[int, EpisodeSpec]]) -> bool:
-        """Begin the next waiting start; return False when none is left."""
+        """Start the next waiting episode; return False if none is left."""
         following = next(waiting, None)
         if following is None:
             return False
@@ -92,7 +92,7 @@ class PoolSlot:
     def play(self, move: PolicyOutput, stop: Callable[[PolicyInput], bool] | None) -> bool:
         """Take one step; return whether the episode is over."""
         recorder, view = self._recorder, self.view
-        assert recorder is not None  # begin() made it
+        assert recorder is not None  # set by begin()
         try:
             turn = recorder.step(
                 move.action,
@@ -110,22 +110,22 @@ class PoolSlot:
         return turn.terminated or turn.truncated or (stop is not None and stop(view))
 
     def lose(self, error: Exception) -> None:
-        """End the episode here: something raised, and what it was is written down."""
+        """End the episode because of `error`, and record the error."""
         self.view.episode.meta[ERROR] = {"class": type(error).__name__, "message": str(error)}
         self._discard()
 
     def _discard(self) -> None:
-        # Its state is unknown, so the next start gets a fresh one; closing it may fail for the same reason.
+        # The state of the environment is unknown, so the next episode gets a new one. Closing it may fail, too.
         recorder, self._recorder = self._recorder, None
         with suppress(Exception):
             if recorder is not None:
                 recorder.env.close()
 
     def abandon(self) -> None:
-        """Leave the environment to whoever is still in it; it is neither closed nor used again."""
+        """Forget the environment, which a thread may still be using, without closing it."""
         self._recorder = None
 
     def leave(self) -> None:
-        """Give the environment back to the pool, if there is one."""
+        """Return the environment to the pool, if there is one."""
         if self._recorder is not None:
             self._pool.give_back(self._recorder)

@@ -1,8 +1,8 @@
-"""The text space: any Unicode string up to a length.
+"""The text space: all Unicode strings up to a length.
 
-Gymnasium's own `Text` lists its characters one by one and checks each of them; free language has no such list
-(Farama-Foundation/Gymnasium#1317). Ours contains every `str` within its length, samples printable ASCII, and, being
-unknown to Gymnasium's shared memory, is refused there with an error instead of coming back as a wrong string.
+Gymnasium's `Text` needs a list of allowed characters and checks every character, which does not suit natural language
+(Farama-Foundation/Gymnasium#1317). Our space contains every `str` within its length and samples printable ASCII.
+Gymnasium's shared memory does not know it, and raises an error instead of returning wrong strings.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _PRINTABLE = "".join(chr(code) for code in range(32, 127)) + "\n"
 class UnicodeText(spaces.Space[str]):
     """All strings of at most `max_length` characters.
 
-    `sample()` draws a length up to 32 and then printable ASCII characters: enough to fuzz an environment with nonsense.
-    In vector environments the space batches to a `Tuple`; use `AsyncVectorEnv(..., shared_memory=False)`.
+    `sample()` draws up to 32 printable ASCII characters, which is enough to fuzz an environment. Vector environments
+    batch the space to a `Tuple`; use `AsyncVectorEnv(..., shared_memory=False)`.
 
     Args:
         max_length: the largest number of characters (code points).
@@ -35,7 +35,7 @@ class UnicodeText(spaces.Space[str]):
 
     @property
     def is_np_flattenable(self) -> bool:
-        """Text has no fixed-size numeric form."""
+        """False, because text has no numeric form of fixed size."""
         return False
 
     def sample(self, mask: None = None, probability: None = None) -> str:

@@ -1,4 +1,4 @@
-"""Which task an episode plays, and what a task is called."""
+"""Choose the task of an episode, and compute the identity of a task."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from agentgym_flow.seeding import stable_hash
 
 
 def task_identity(env_id: str, dynamics: Mapping[str, Any], data: Mapping[str, str], content: Any) -> str:
-    """Return the identity of a decision problem: the environment's name and 24 hex digits.
+    """Return the identity of a decision problem: the name of the environment and 24 hex digits.
 
-    Hashes the id of the text face, the settings that matter, the digests of the data (not their names: a renamed file
-    is the same data) and the JSON-able task `content`.
+    The hash covers the id of the text environment, the settings `dynamics`, the digests of the data (not their names,
+    because renamed data stays the same) and the JSON-serialisable task `content`.
     """
     name = env_id.rpartition("/")[2].rpartition("-v")[0].lower()
     return f"{name}:{stable_hash([env_id, dynamics, sorted(data.values()), content])[:24]}"
@@ -31,12 +31,12 @@ def choose_task(
     split: str,
     among: Sequence[int] | npt.NDArray[np.int64] | None = None,
 ) -> tuple[int, int]:
-    """Return the task of a new episode and the 64 bits its noise comes from.
+    """Return the task of a new episode and 64 random bits for its noise.
 
-    The task is `fixed`, or drawn when that is None, from the tasks `among` if they are given. A fixed task
-    without a seed takes nothing from `rng`; its bits are 0. Raises `UnknownTask` when the fixed task does not exist.
+    The task is `fixed`; if that is None, it is drawn from `among`, or from all tasks. A fixed task without a seed does
+    not use `rng`, and its bits are 0. Raises `UnknownTask` if the fixed task does not exist.
     """
-    # Raw bits are the only output of NumPy whose stream is promised across versions.
+    # Raw bits are the only output of NumPy that is guaranteed across versions.
     bits = 0 if fixed is not None and seed is None else int(rng.bit_generator.random_raw())
     if fixed is not None:
         return check_task(fixed, num_tasks, split), bits
@@ -44,15 +44,16 @@ def choose_task(
 
 
 def draw_task(bits: int, num_tasks: int) -> int:
-    """Return the task that 64 random bits draw: `bits / 2**64` of the way through the split.
+    """Return the task for 64 random bits: the task at the fraction `bits / 2**64` of the split.
 
-    One multiplication, so that batched environments can draw thousands at once; the bias is below `num_tasks / 2**64`.
+    This is one multiplication, so batched environments can draw many tasks at once. The bias is below
+    `num_tasks / 2**64`.
     """
     return bits * num_tasks >> 64
 
 
 def check_task(task: object, num_tasks: int, split: str) -> int:
-    """Return `task` as an index into the split. Raises `UnknownTask` when it is no integer in `range(num_tasks)`."""
+    """Return `task` as an index into the split. Raises `UnknownTask` unless it is an integer in `range(num_tasks)`."""
     try:
         index = operator.index(cast("SupportsIndex", task))
     except TypeError:

@@ -1,6 +1,6 @@
-"""The compact prompt of any text environment: the words of what was shown, and an index for each candidate.
+"""Prompts of words for tiny policies, and the default one: the words of the observation, an index per candidate.
 
-With it the tiny policy plays environments that have no `compact` profile of their own. A prompt has, in this order:
+`WordTemplate` is the template `compact` of every environment that has no own one. Its prompts contain, in this order:
 
 1. `goal:` and the words of the goal,
 2. `now:` and the words of the observation,
@@ -13,45 +13,47 @@ At most `MOST_WORDS` words fit. What does not fit is cut in this order: the olde
 one length; the end of the observation, down to `OBSERVATION` words; the end of the goal, down to `GOAL` words;
 candidates beyond the first `MOST`. Candidates with equal words are shown once and stand for the first of them.
 
-The prompt does not depend on the vocabulary: the tokenizer maps words that it does not know to one token. The
-vocabulary is made from play when a tiny model is made (`agentgym_flow.training.vocabulary`), and saved with it.
+The prompt does not depend on the vocabulary: the tokenizer maps unknown words to one token. The vocabulary is built
+from played episodes when a tiny model is created (`agentgym_flow.training.vocabulary`), and saved with the model.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Self
 
-from agentgym_flow.prompts import IndexedPrompt, IndexTemplate, PromptContext
+from agentgym_flow.prompt_types import Message, PromptContext
 
 MOST_WORDS = 126
-"""The longest prompt, in words: what the context of the tiny model holds beside an answer and its end."""
+"""The longest prompt, in words. The context of the tiny model also holds the completion and its end token."""
 
 MOST = 32
 """The largest number of candidates in a prompt."""
 
 OBSERVATION, GOAL = 40, 19
-"""The words that observation and goal always have, if they need them."""
+"""The number of words that are reserved for the observation and for the goal."""
 
 TURNS = 8
 """The number of past turns in a prompt."""
 
 MOST_CHARACTERS = 1 << 14
-"""What is read of a text; a longer one holds more words than a prompt."""
+"""The number of characters that are read of a text; more would not fit into a prompt."""
 
 INDICES = tuple(f"#{index}" for index in range(MOST))
 """The completions."""
 
 MARKS = ("goal:", "now:", "did:", "refused:", "saw:", "choose:")
-"""The words that say what follows."""
+"""The words that introduce the parts of a prompt."""
 
 DIGITS = (*(str(digit) for digit in range(10)), *(f"+{digit}" for digit in range(10)))
-"""The words of numbers: a first digit, and the digits that follow it."""
+"""The words of numbers: the first digit, and the following digits."""
 
 FIXED = (*INDICES, *MARKS, *DIGITS)
-"""The words that every vocabulary has. Of these, texts hold digits only."""
+"""The words of every vocabulary. Of these, only digits can come from texts."""
 
 _PARTS = re.compile(r"[^\W\d_]+(?:['_-][^\W\d_]+)*|\d|[^\w\s]|_")
 _LINE = re.compile(r"[-+=_|]{3,}")
@@ -59,11 +61,11 @@ _AROUND = ".,;:!?()\"'"
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """Return the words of a text, of its first `MOST_CHARACTERS` characters.
+    """Return the words in the first `MOST_CHARACTERS` characters of a text.
 
-    Words are in lower case. Those in capitals are split into letters, and single letters keep their case, because both
-    may be drawings of a board. Numbers are split into digits. Punctuation around words is dropped; symbols that stand
-    alone are words, and a line of a table such as `+---+---+` is one word.
+    Words become lower case. Words in capitals are split into letters, and single letters keep their case, because both
+    can be part of a drawn board. Numbers are split into digits. Punctuation around words is dropped; separate symbols
+    are words, and a line of a table such as `+---+---+` is one word.
     """
     return _words(text[:MOST_CHARACTERS])
 
@@ -89,25 +91,91 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True)
-class WordTemplate(IndexTemplate):
-    """The prompt of the tiny policy in an environment without a `compact` profile; see the top of this module.
+@dataclass(frozen=True, slots=True)
+class IndexedPrompt:
+    """A prompt of words that lists candidates.
 
     Attributes:
-        vocabulary: the words that get a token each when a tiny model is made; empty where no model is to be made.
+        text: the prompt.
+        actions: completion (one word) -> its action.
+        indices: action -> its completion. Actions with the same words have the same completion.
+    """
+
+    text: str
+    actions: Mapping[str, str]
+    indices: Mapping[str, str]
+
+    @classmethod
+    def listing(
+        cls, situation: Sequence[str], alike: Iterable[tuple[Sequence[str], Sequence[str]]], completions: Sequence[str]
+    ) -> Self:
+        """Return a prompt with the words of `situation`, then the words and the index of each candidate.
+
+        Args:
+            situation: the first words.
+            alike: for each candidate its words, and all actions with these words; the first of them is played.
+            completions: the indices. Candidates beyond their number are left out.
+        """
+        said = list(situation)
+        actions: dict[str, str] = {}
+        indices: dict[str, str] = {}
+        for index, (words, same) in zip(completions, alike, strict=False):
+            said += [*words, index]
+            actions[index] = same[0]
+            indices.update(dict.fromkeys(same, index))
+        return cls(" ".join([*said, "choose"]), actions, indices)
+
+
+class IndexTemplate(ABC):
+    """A prompt for a tiny policy: words of a closed vocabulary that list candidates. The completion is one index.
+
+    A subclass defines `written` and the vocabulary.
+    """
+
+    name = "compact"
+    vocabulary: tuple[str, ...]
+    """All words of prompts and completions."""
+
+    @abstractmethod
+    def written(self, view: PromptContext) -> IndexedPrompt:
+        """Return the prompt of this turn with its candidates."""
+
+    def prompt(self, view: PromptContext) -> str:
+        """Return the prompt of this turn as one text."""
+        return self.written(view).text
+
+    def messages(self, view: PromptContext) -> list[Message]:
+        """Return the prompt as one user message."""
+        return [{"role": "user", "content": self.prompt(view)}]
+
+    def parse_action(self, completion: str, view: PromptContext) -> str:
+        """Return the candidate with this index; the empty string if there is none."""
+        return self.written(view).actions.get(completion.strip(), "")
+
+    def format_action(self, action: str, view: PromptContext) -> str | None:
+        """Return the index of the candidate with the same words as `action`; None if there is none."""
+        return self.written(view).indices.get(action)
+
+
+@dataclass(frozen=True)
+class WordTemplate(IndexTemplate):
+    """The default prompt for tiny policies, described at the top of this module.
+
+    Attributes:
+        vocabulary: the words with a token of their own in a new tiny model; empty if no model is created.
     """
 
     vocabulary: tuple[str, ...] = ()
 
     def written(self, view: PromptContext) -> IndexedPrompt:
-        """Return the words for the present situation."""
+        """Return the prompt of this turn with its candidates."""
         turns = view.episode.turns[-TURNS:]
         past = tuple((turn.action, turn.action_valid, turn.observation[:MOST_CHARACTERS]) for turn in reversed(turns))
-        goal, observation = view.info["goal"][:MOST_CHARACTERS], view.observation[:MOST_CHARACTERS]  # they are kept
+        goal, observation = view.info["goal"][:MOST_CHARACTERS], view.observation[:MOST_CHARACTERS]  # cache keys
         return _written(goal, observation, tuple(view.candidates()), past)
 
 
-@lru_cache(maxsize=1 << 14)  # prompt, completion and all attempts that have seen the same so far share it
+@lru_cache(maxsize=1 << 14)  # prompting, parsing and all attempts with the same history so far share the result
 def _written(
     goal: str, observation: str, candidates: tuple[str, ...], past: tuple[tuple[str, bool, str], ...]
 ) -> IndexedPrompt:
@@ -132,7 +200,7 @@ def _written(
 
 
 def _fitted(candidates: Sequence[tuple[str, ...]], room: int) -> list[tuple[str, ...]]:
-    """Return the words of candidates, all cut to the greatest length with which they and their indices fit."""
+    """Return the words of candidates, cut to the greatest common length with which they and their indices fit."""
     length = max(map(len, candidates), default=0)
     while length > 1 and sum(min(len(words), length) + 1 for words in candidates) > room:
         length -= 1

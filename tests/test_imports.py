@@ -115,3 +115,59 @@ def test_no_two_classes_of_the_package_share_a_name() -> None:
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, []).append(file.relative_to(PACKAGE).as_posix())
     assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+
+
+def test_no_two_modules_import_each_other() -> None:
+    """Also not within a function, or through other modules: whoever reads one needs no other one first."""
+    known = {
+        "agentgym_flow." + name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in MODULES
+    }
+    ours: dict[str, set[str]] = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+        found = runtime_imports(file)
+        ours[name] = {module if module in known else module.rpartition(".")[0] for module in found} & known - {name}
+    while leaves := [name for name, modules in ours.items() if not modules]:  # what is left over lies on a cycle
+        for name in leaves:
+            del ours[name]
+        for modules in ours.values():
+            modules.difference_update(leaves)
+    on_cycles = {name for name in ours if reaches(name, name, ours)}
+    assert on_cycles <= {"agentgym_flow.envs.sokoban.packed", "agentgym_flow.envs.sokoban.tasks"}
+
+
+def runtime_imports(file: Path) -> set[str]:
+    """Return the modules that `file` imports when it runs, which leaves out those for type checkers."""
+    tree = ast.parse(file.read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = [ast.Pass()]
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {f"{node.module}.{alias.name}" for node in nodes for alias in node.names}
+
+
+def reaches(start: str, end: str, graph: dict[str, set[str]]) -> bool:
+    """Return whether a way of at least one step leads from `start` to `end`."""
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for after in graph.get(waiting.pop(), set()) - seen:
+            if after == end:
+                return True
+            seen.add(after)
+            waiting.append(after)
+    return False
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "leaderboard/__init__.py", "testing/__init__.py"])
+def test_names_on_demand_are_hidden_from_type_checkers(name: str) -> None:
+    """A `__getattr__` that a type checker sees makes it accept every name that somebody imports."""
+    seen = {name for node in ast.parse((PACKAGE / name).read_text("utf-8")).body for name in defined_by(node)}
+    assert "__all__" in seen
+    assert "__getattr__" not in seen
+
+
+def defined_by(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.Assign):
+        return {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return {node.name} if isinstance(node, ast.FunctionDef) else set()

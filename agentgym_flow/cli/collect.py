@@ -11,7 +11,7 @@ from agentgym_flow import demonstrations
 from agentgym_flow._util.files import check_new
 from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import Force, note, printed, stdout
+from agentgym_flow.cli.console import Force, note, say
 from agentgym_flow.cli.player import (
     Attempts,
     Episodes,
@@ -22,14 +22,13 @@ from agentgym_flow.cli.player import (
     PolicyName,
     Resume,
     TaskTypes,
+    explained_failure,
+    guarded_policy,
     is_complete,
     leave,
-    patient,
+    policy_settings,
     say_how_to_resume,
-    watched,
 )
-from agentgym_flow.demonstrations import CollectionSummary
-from agentgym_flow.errors import BadPolicy, BadResume, BadSetting, ExecutorFailed, ServerDown
 from agentgym_flow.journal import path_of
 
 
@@ -64,11 +63,11 @@ def collect(
     env_id = environments.full_id(env)
     if is_complete(out, resume, force):
         leave(out)
-    check_new(out, replace=force or (resume and path_of(out).exists()))  # before a model is asked anything
-    player = watched(policy, env_id, **patient(policy, environments.settings(policy_arg, "--policy-arg"), patience))
+    check_new(out, replace=force or (resume and path_of(out).exists()))  # before any request to a model
+    player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, patience=patience))
     env_kwargs = environments.env_settings(env_id, env_arg)
     live = Live(num_envs)
-    with sigterm_raises(), live.progress:
+    with sigterm_raises(), live.progress, explained_failure(out, live, name=str(out)):
         try:
             result = demonstrations.collect(
                 player,
@@ -93,18 +92,7 @@ def collect(
                 note(f"{out} holds {live.kept}")
             say_how_to_resume(out)
             raise typer.Exit(exit_status(interrupt)) from None
-        except BadResume:  # it says what to do about the stopped run
-            raise
-        except (BadPolicy, BadSetting, ExecutorFailed, ServerDown):
-            if live.finished:
-                note(f"{out} holds {live.kept}")
-            say_how_to_resume(out)
-            raise
     if live.loss:
         note(live.loss)
     advice = f". Check it with: {environments.check_command(out, env_kwargs, env_id)}" if form == "log" else ""
-    stdout().print(printed(f"{_sentence(result, out)}{advice}"), soft_wrap=True)
-
-
-def _sentence(result: CollectionSummary, out: Path) -> str:
-    return f"{result.episodes:,} episodes, {result.turns:,} turns, {result.successes:,} successful: {out}"
+    say(f"{result.episodes:,} episodes, {result.turns:,} turns, {result.successes:,} successful: {out}{advice}")

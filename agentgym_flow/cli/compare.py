@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from agentgym_flow.cli.console import p_value, printed, stdout
+from agentgym_flow.cli.console import say
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting
 
@@ -54,16 +54,12 @@ def compare(
     tables = [[side[task] for task in tasks] for side in sides]
     for path, table in zip((first, second), tables, strict=True):
         mean = sum(map(sum, table)) / sum(map(len, table))
-        stdout().print(printed(f"{path}: {metric} {mean:.1%} of {len(tasks)} tasks"), soft_wrap=True)
+        say(f"{path}: {metric} {mean:.1%} of {len(tasks)} tasks")
     found = comparison.compare(tables[0], tables[1], most)
-    difference = found.difference
-    stdout().print(
-        f"A - B: {100 * difference.value:+.1f} points, 95 % interval {100 * difference.low:+.1f} to "
-        f"{100 * difference.high:+.1f}, {p_value(found.p_value)} (paired permutation test)"
-    )
+    say(f"A - B: {found.summary()}")
     for row, by in found.tasks:
         key, seed = tasks[row]
-        stdout().print(printed(f"task {numbers[key, seed]}, seed {seed}: {by:+.2f}"), soft_wrap=True)
+        say(f"task {numbers[key, seed]}, seed {seed}: {by:+.2f}")
 
 
 def _scores(path: Path, metric: Metric, numbers: dict[Start, int], budgets: set[int]) -> dict[Start, list[float]]:

@@ -1,8 +1,9 @@
-"""Printing: strip control characters from untrusted text, and colour boards."""
+"""Printing: strip control characters from untrusted text, draw tables, and colour boards."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -13,7 +14,7 @@ from rich.text import Text
 
 from agentgym_flow._util.printable import printable
 
-_PLAIN_WIDTH = 80  # columns of a terminal that says nothing of itself
+_PLAIN_WIDTH = 80  # columns of a terminal with an unknown width
 _QUIET = "#_."
 _COLOURS = ("green", "yellow", "bright_blue", "cyan", "red", "magenta")
 
@@ -32,22 +33,45 @@ def stderr() -> Console:
 
 def interactive() -> bool:
     """Return whether a person is at the terminal: both its input and its output are one."""
-    # A stream that was closed before the program began is None.
+    # A stream that was closed before the start of the process is None.
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def printed(text: str) -> Text:
-    """Return `text` without markup and without the control characters that would command a terminal."""
+    """Return `text` without markup, and without control characters that a terminal would execute."""
     return Text(printable(text))
 
 
+def say(text: str) -> None:
+    """Print a result to standard output, without wrapping it."""
+    stdout().print(printed(text), soft_wrap=True)
+
+
 def note(text: str) -> None:
-    """Print a remark to standard error, apart from the result."""
+    """Print a remark to standard error, without wrapping it."""
     stderr().print(printed(text), soft_wrap=True)
 
 
+def new_table(*columns: str) -> Table:
+    """Return a table without borders. Columns whose name starts with `>` are aligned to the right."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", overflow="fold")
+    return table
+
+
+def show_facts(facts: Mapping[str, str], style: str = "dim") -> None:
+    """Print names and values as a table with two columns and no header, the names in `style`."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style=style)
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(name, printed(value))
+    show_table(table)
+
+
 def show_table(table: Table) -> None:
-    """Print `table` on standard output. No cell is cut off: a terminal narrower than 80 columns wraps the lines."""
+    """Print `table` to standard output. No cell is cut off: a terminal narrower than 80 columns wraps the lines."""
     console = stdout()
     needed = console.measure(table, options=console.options.update(max_width=_PLAIN_WIDTH)).maximum
     console.width = max(console.width, needed)
@@ -69,11 +93,6 @@ def board(text: str) -> Text:
         elif not symbol.isspace():
             shown.stylize(f"bold {_COLOURS[ord(symbol) % len(_COLOURS)]}", place, place + 1)
     return shown
-
-
-def p_value(value: float) -> str:
-    """Return a p value as `p = 0.0123`, or `p < 0.0001` if it would round to 0."""
-    return f"p = {value:.4f}" if value >= 1e-4 else "p < 0.0001"
 
 
 def share(value: float, interval: tuple[float, float] | None = None) -> str:

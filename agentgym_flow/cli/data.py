@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import track
-from rich.table import Table
 
 from agentgym_flow import data as registry
 from agentgym_flow._util.files import check_free
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import Force, note, printed, progress_bars, show_table, stdout
+from agentgym_flow.cli.console import Force, new_table, note, printed, progress_bars, say, show_table, stdout
 from agentgym_flow.errors import BadData, BadSetting, UnknownEnvironment, UnknownOption
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def add(
     remarks = list(_teller(env, None)(registry.located(name, path))) if env else []
     added = registry.add(name, path)
     for line in (f"{added.name}: {added.path}, SHA-256 {added.sha256[:16]}...", *remarks):
-        stdout().print(printed(line), soft_wrap=True)
+        say(line)
 
 
 @app.command("list")
@@ -57,9 +56,7 @@ def list_data() -> None:
     if not known:
         stdout().print("No data is registered. Add some with: agentgym-flow data add NAME PATH", soft_wrap=True)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("name", "SHA-256", "path"):
-        table.add_column(column, overflow="fold")
+    table = new_table("name", "SHA-256", "path")
     for entry in known:
         table.add_row(entry.name, entry.sha256[:16], printed(str(entry.path)))
     show_table(table)
@@ -100,7 +97,7 @@ def export(
         raise BadSetting(f"{what} is written whole: leave out --split and --tasks")
     _check_folder(Path(folder), force)
     for path in write(folder):
-        stdout().print(printed(str(path)), soft_wrap=True)
+        say(str(path))
 
 
 def _check_folder(folder: Path, force: bool) -> None:
@@ -138,7 +135,7 @@ def _export_levels(folder: str, split: str, tasks: int | None, settings: Mapping
         return track(numbers, description="levels", console=stdout(), disable=not stdout().is_terminal)
 
     for path in export_levels(folder, LevelSource(split=split, **settings), tasks, shown):
-        stdout().print(printed(str(path)), soft_wrap=True)
+        say(str(path))
 
 
 def _export_games(folder: str, split: str, tasks: int | None, force: bool) -> None:
@@ -151,10 +148,7 @@ def _export_games(folder: str, split: str, tasks: int | None, force: bool) -> No
     count = games.num_tasks if tasks is None else min(tasks, games.num_tasks)
     for task in track(range(count), description="games", console=stdout(), disable=not stdout().is_terminal):
         export_game(folder, games.split, task)
-    stdout().print(
-        printed(f"{count} games of {games.split}: {Path(folder) / OFFICIAL_FOLDERS[games.split]}"),
-        soft_wrap=True,
-    )
+    say(f"{count} games of {games.split}: {Path(folder) / OFFICIAL_FOLDERS[games.split]}")
 
 
 @app.command("import")
@@ -199,7 +193,7 @@ def import_data(
         raise
     goals = " and ".join(f"{len(made.official_order(kind)):,} {kind}" for kind in ("synthetic", "human"))
     advice = f"Name it as data={folder}, or register it: agentgym-flow data add webshop {folder}"
-    stdout().print(printed(f"{len(made):,} products, {goals} goals: {folder}. {advice}"), soft_wrap=True)
+    say(f"{len(made):,} products, {goals} goals: {folder}. {advice}")
 
 
 def _check_import(source: Path, folder: Path, files: OfficialFiles) -> None:
@@ -241,11 +235,11 @@ def check(
     if is_store(found.path):
         StoredCatalogue(found.path).verify()
     for line in remarks(found) if remarks else ():
-        stdout().print(printed(line), soft_wrap=True)
+        say(line)
     compared = is_store(found.path) or isinstance(found, registry.RegisteredData)
     digest = f"SHA-256 {registry.content_digest(found.path)[:16]}..."
     said = f"{found.name}: {digest} is right" if compared else f"{found.name} is {digest}"
-    stdout().print(printed(said), soft_wrap=True)
+    say(said)
 
 
 def _teller(env: str, dataset: str | None) -> Callable[[registry.DataSet], Iterator[str]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentgym_flow.cli.console import printed, stdout
+from agentgym_flow.cli.console import printed, say, stdout
 from agentgym_flow.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def serve(
 
         def on_ready(address: str) -> None:
             advice = f"agentgym-flow worker --join {address} --token-file {workers_file(token_file)}"
-            stdout().print(printed(f"The manager answers at {address}. Workers join with: {advice}"), soft_wrap=True)
+            say(f"The manager answers at {address}. Workers join with: {advice}")
 
         with contextlib.suppress(KeyboardInterrupt):
             serve_flow(flow, token, worker_token, port=port, host=host, on_ready=on_ready)

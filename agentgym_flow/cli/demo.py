@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from agentgym_flow._util.files import check_new
-from agentgym_flow.cli.console import Force, printed, show_table, stdout
+from agentgym_flow.cli.console import Force, new_table, printed, show_table, stdout
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.episode_log import write_log
@@ -84,9 +84,7 @@ def demo(
 
 
 def _attempts(group: Group) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("attempt", "expert steps", "success", "steps", "return", "highest potential"):
-        table.add_column(name, justify="left" if name == "success" else "right")
+    table = new_table(">attempt", ">expert steps", "success", ">steps", ">return", ">highest potential")
     for episode in group:
         highest = max(max(turn.phi or 0.0, turn.phi_next or 0.0) for turn in episode.turns)
         table.add_row(
@@ -101,9 +99,7 @@ def _attempts(group: Group) -> Table:
 
 
 def _steps(episode: Episode) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("step", "action", "native reward", "potential", "change", ""):
-        table.add_column(name, justify="left" if name in ("action", "") else "right")
+    table = new_table(">step", "action", ">native reward", ">potential", ">change", "")
     first = episode.turns[0].phi or 0.0
     table.add_row("0", "", "", f"{first:.3f}", "", "█" * round(24 * first))
     for number, turn in enumerate(episode.turns, 1):

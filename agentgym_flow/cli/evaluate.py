@@ -14,7 +14,7 @@ from agentgym_flow import evaluation
 from agentgym_flow._util.files import check_new
 from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow.cli import environments, executor
-from agentgym_flow.cli.console import Force, note, printed, share, show_table, stdout
+from agentgym_flow.cli.console import Force, new_table, note, printed, say, share, show_facts, show_table, stdout
 from agentgym_flow.cli.on_track import on_track
 from agentgym_flow.cli.player import (
     Attempts,
@@ -27,16 +27,16 @@ from agentgym_flow.cli.player import (
     ProfileName,
     Resume,
     TaskTypes,
+    explained_failure,
+    guarded_policy,
     is_complete,
     leave,
-    patient,
-    prompted,
+    policy_settings,
     say_how_to_resume,
     seconds,
-    watched,
 )
 from agentgym_flow.episode_log import read_log
-from agentgym_flow.errors import BadPolicy, BadResume, BadSetting, ExecutorFailed, ServerDown, UnknownOption
+from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.evaluation import Evaluation, by_task_type
 from agentgym_flow.journal import path_of
 
@@ -99,24 +99,23 @@ def evaluate(
     else:
         env_id = environments.full_id(env)
     ended = is_complete(log, resume, force)
-    if log is not None and not ended:  # before a model is asked anything
+    if log is not None and not ended:  # before any request to a model
         check_new(log, replace=force or (resume and path_of(log).exists()))
-    told = prompted(policy, environments.settings(policy_arg, "--policy-arg"), profile)
-    player = watched(policy, env_id, **patient(policy, told, patience))
+    player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, profile=profile, patience=patience))
     if log is not None and ended:
         _check_same(log, (env_id, split, seed, player.name))
         leave(log)
-    options = {"data": data, "dataset": dataset, "executor": executor_name, "base_url": base_url}
-    if board is not None:
-        options = {name: value for name, value in options.items() if name != "data"}
-    env_kwargs = executor.env_settings(env_id, env_arg, {**options, "model": executor_model})
-    env_kwargs |= {} if board is None else board.env_kwargs
+    options = {"dataset": dataset, "executor": executor_name, "base_url": base_url, "model": executor_model}
+    if board is None:
+        env_kwargs = executor.env_settings(env_id, env_arg, {"data": data, **options})
+    else:
+        env_kwargs = executor.env_settings(env_id, env_arg, options) | board.env_kwargs
     backend = executor.backend_of(env_kwargs)
     before = backend and backend.usage
     if backend is not None and patience is not None:
         backend.wait_for(seconds(patience))
     live, status = Live(num_envs), 0
-    with sigterm_raises(), live.progress:
+    with sigterm_raises(), live.progress, explained_failure(log, live, name=f"the log {log}"):
         try:
             result, _ = evaluation.evaluate(
                 player,
@@ -140,13 +139,6 @@ def evaluate(
                 say_how_to_resume(log)
                 raise typer.Exit(status) from None
             result = Evaluation.of(live.finished, player.name, live.split_tasks)
-        except BadResume:  # it says what to do about the stopped run
-            raise
-        except (BadPolicy, BadSetting, ExecutorFailed, ServerDown):
-            if log is not None and live.finished:
-                note(f"the log {log} holds {live.kept}")
-            say_how_to_resume(log)
-            raise
     if board is not None and not status:
         board.write(result.as_dict())
     used = backend.usage.since(before) if backend and before else None
@@ -154,7 +146,7 @@ def evaluate(
     _show(result, types, used, as_json)
     if log is not None and not as_json:
         advice = f"Check it with: {environments.check_command(log, env_kwargs, env_id)}"
-        stdout().print(printed(f"\nThe log is {log}. {advice}"), soft_wrap=True)
+        say(f"\nThe log is {log}. {advice}")
     if live.loss:
         note(live.loss)
     if status:
@@ -177,9 +169,6 @@ def _show(result: Evaluation, types: Mapping[str, Evaluation], used: Usage | Non
         more |= {"task_type": {name: one.as_dict() for name, one in types.items()}} if types else {}
         typer.echo(json.dumps(result.as_dict() | more, indent=1))
         return
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="dim")
-    table.add_column()
     rows = {
         "environment": f"{result.env_id}, {result.split}",
         "policy": result.policy,
@@ -198,9 +187,7 @@ def _show(result: Evaluation, types: Mapping[str, Evaluation], used: Usage | Non
     rows |= {name: str(count) for name, count in troubles.items() if count}
     if used is not None:
         rows |= executor.used_rows(used)
-    for name, value in rows.items():
-        table.add_row(name, printed(value))
-    show_table(table)
+    show_facts(rows)
     if types:
         stdout().print()
         show_table(_table_of_types(types))
@@ -213,9 +200,7 @@ def _tasks(result: Evaluation) -> str:
 
 
 def _table_of_types(types: Mapping[str, Evaluation]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("task type", "tasks", "success", "steps"):
-        table.add_column(name, justify="left" if name == "task type" else "right")
+    table = new_table("task type", ">tasks", ">success", ">steps")
     for name, one in types.items():
         rate = share(one.success, one.success_interval)
         table.add_row(printed(name or "(none)"), f"{one.tasks:,}", rate, f"{one.mean_length:.1f}")

@@ -13,7 +13,9 @@ import typer
 from agentgym_flow._util.files import check_new
 from agentgym_flow._util.strict_json import decode_file
 from agentgym_flow.cli import environments, season
-from agentgym_flow.cli.console import Force, note, p_value, printed, stdout
+from agentgym_flow.cli.console import Force, note, say, stdout
+from agentgym_flow.cli.season import Root
+from agentgym_flow.cli.verify import DataPaths, Jobs
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard.places import ROOT, SITE, TRACKS
 from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, TRAINING, TURN, WEIGHTS
@@ -33,13 +35,6 @@ ENOUGH = 0.95
 
 app = typer.Typer(help="Create tracks, check submissions, and publish leaderboards.", no_args_is_help=True)
 app.add_typer(season.app, name="season")
-
-Root = Annotated[Path, typer.Option(help="The folder with tracks, submissions and verdicts.", file_okay=False)]
-Jobs = Annotated[int | None, typer.Option(min=0, help="Number of processes (default: one per core).")]
-DataPaths = Annotated[
-    list[str] | None,
-    typer.Option("--data", metavar="NAME=PATH", help="The path of official data that is not registered. Repeatable."),
-]
 
 
 @app.command()
@@ -69,7 +64,7 @@ def ci(
         (out / "summary.md").write_text(decision.summary(), "utf-8")
         if decision.verdict is not None:
             decision.verdict.write(out / "verdict.json")
-    stdout().print(printed(decision.summary().rstrip()), soft_wrap=True)
+    say(decision.summary().rstrip())
     if not decision.ok:
         raise typer.Exit(1)
 
@@ -104,7 +99,7 @@ def publish(
     secret = os.environ.get(SECRET, "")
     where = environments.data_paths(data)
     for verdict in publish_all(root, data=where, jobs=jobs, make_policy=_policy(), secret=secret):
-        stdout().print(printed(f"{verdict.submission}: {verdict.summary()}"), soft_wrap=True)
+        say(f"{verdict.submission}: {verdict.summary()}")
 
 
 @app.command()
@@ -120,9 +115,9 @@ def render(
 
     if not check:
         site.render(root, jobs=jobs)
-        stdout().print(printed(str(root / SITE / "index.html")), soft_wrap=True)
+        say(str(root / SITE / "index.html"))
     elif name := site.first_difference(root, jobs=jobs):
-        stdout().print(printed(f"{name} differs: run agentgym-flow leaderboard render and commit it"), soft_wrap=True)
+        say(f"{name} differs: run agentgym-flow leaderboard render and commit it")
         raise typer.Exit(1)
 
 
@@ -137,17 +132,10 @@ def compare(
     from agentgym_flow.leaderboard.compared import compared
 
     found = compared(root, first, second, most)
-    difference = found.comparison.difference
-    stdout().print(
-        printed(
-            f"{first} - {second}: {100 * difference.value:+.1f} points, 95 % interval {100 * difference.low:+.1f} to "
-            f"{100 * difference.high:+.1f}, {p_value(found.comparison.p_value)} (paired permutation test)"
-        ),
-        soft_wrap=True,
-    )
+    say(f"{first} - {second}: {found.comparison.summary()}")
     for task, one in zip(found.tasks, found.comparison.tasks, strict=True):
         kind = f" ({task.type})" if task.type else ""
-        stdout().print(printed(f"task {task.number}{kind}: {one.difference:+.2f}"), soft_wrap=True)
+        say(f"task {task.number}{kind}: {one.difference:+.2f}")
 
 
 @app.command()
@@ -179,12 +167,9 @@ def rescore(
     loaded, tokenizer = load_model(model, profile, dtype=dtype)
     where = environments.data_paths(data)
     found = score_again(folder / LOG, board, loaded, tokenizer, profile, share=share, seed=seed, data=where)
-    stdout().print(
-        printed(
-            f"{found.agreed} of {found.turns} turns agree with {model}; the mean difference is {found.difference:.3f} "
-            f"nats a token; {found.other_tokens} turns have other tokens"
-        ),
-        soft_wrap=True,
+    say(
+        f"{found.agreed} of {found.turns} turns agree with {model}; the mean difference is {found.difference:.3f} "
+        f"nats a token; {found.other_tokens} turns have other tokens"
     )
     if found.agreed < ENOUGH * found.turns:
         raise typer.Exit(1)
@@ -227,10 +212,9 @@ def track(
         metric=metric,
     )
     path = root / TRACKS / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     check_new(path, replace=force)
     made.write(path)
-    stdout().print(printed(f"{path}: {len(made.tasks)} tasks, {made.episodes} episodes"), soft_wrap=True)
+    say(f"{path}: {len(made.tasks)} tasks, {made.episodes} episodes")
 
 
 def submit(
@@ -268,19 +252,21 @@ def submit(
 ) -> None:
     """Create the folder of a submission and run the checks of CI on it. Exits with status 1 if it is rejected."""
     from agentgym_flow.leaderboard.judge import judge
-    from agentgym_flow.leaderboard.submit import About, make_submission
+    from agentgym_flow.leaderboard.submit import make_submission
 
-    more: dict[str, Any] = {} if link is None else {"link": link}
-    more |= {} if model is None else {"model": {"name": model}}
-    more |= {"sampling": {"greedy": True}} if greedy else {}
-    more |= {"layout": layout} if layout != TURN else {}
-    about = About(name, badge, title, author, command, prompt, trained_in or [], extra_data, core_seconds, more)
+    about: dict[str, Any] = {"name": name, "badge": badge, "prompt": prompt, "title": title, "authors": author}
+    about |= {"command": command, "training": {"environments": trained_in or [], "data": extra_data}}
+    about["training"] |= {} if core_seconds is None else {"core_seconds": core_seconds}
+    about |= {} if link is None else {"link": link}
+    about |= {} if model is None else {"model": {"name": model}}
+    about |= {"sampling": {"greedy": True}} if greedy else {}
+    about |= {"layout": layout} if layout != TURN else {}
     place = make_submission(run, about, root, policy=policy, half=half, source=source, training=training)
     where = environments.data_paths(data)
     verdict = judge(place, (place.parent.name, place.name), root, data=where, jobs=jobs, make_policy=_policy())
-    stdout().print(printed(str(place)), soft_wrap=True)
+    say(str(place))
     if not verdict.accepted:
-        note("mend what is named below, then run: agentgym-flow leaderboard check FOLDER")
+        note("correct the problem below, then run: agentgym-flow leaderboard check FOLDER")
     _show(verdict)
     stdout().print("Commit this folder alone on a branch, and open a pull request.")
 
@@ -314,6 +300,6 @@ def _show(verdict: SubmissionVerdict) -> None:
     """Print a verdict. Exits with status 1 if the submission is rejected."""
     from agentgym_flow.leaderboard.ci import Decision
 
-    stdout().print(printed(Decision(verdict).summary().rstrip()), soft_wrap=True)
+    say(Decision(verdict).summary().rstrip())
     if not verdict.accepted:
         raise typer.Exit(1)

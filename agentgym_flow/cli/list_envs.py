@@ -8,10 +8,9 @@ from typing import Annotated, Any
 
 import gymnasium as gym
 import typer
-from rich.table import Table
 
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import show_table, stdout
+from agentgym_flow.cli.console import new_table, show_table, stdout
 from agentgym_flow.core import SPLITS
 from agentgym_flow.envs import make_text_env
 
@@ -25,12 +24,8 @@ def list_envs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("id", no_wrap=True)
-    table.add_column("actions")
-    for split in SPLITS:
-        table.add_column(split, justify="right")
-    table.add_column("extra")
+    table = new_table("id", "actions", *(f">{split}" for split in SPLITS), "extra")
+    table.columns[0].no_wrap = True
     for row in rows:
         sizes = [f"{row['tasks'][split]:,}" if row["tasks"] else "" for split in SPLITS]
         table.add_row(row["id"].rpartition("/")[2], row["actions"], *sizes, row["extra"])

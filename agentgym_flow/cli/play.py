@@ -15,8 +15,8 @@ from rich.text import Text
 from agentgym_flow._util.files import check_new
 from agentgym_flow.cli import environments, keys
 from agentgym_flow.cli.console import Force, board, interactive, printed, stdout
-from agentgym_flow.cli.player import PolicyArgs, prompted, watched
-from agentgym_flow.cli.shown_policy import play_shown
+from agentgym_flow.cli.player import PolicyArgs, guarded_policy, policy_settings
+from agentgym_flow.cli.shown_policy import Narrator
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, EpisodeRecorder, Turn
@@ -87,8 +87,7 @@ def play(
     if policy is not None:
         settings = environments.env_settings(env_id, env_arg)
         check_log(log, force, settings)  # before a model is loaded
-        asked = prompted(policy, environments.settings(policy_arg, "--policy-arg"), profile)
-        player = watched(policy, env_id, **asked)
+        player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, profile=profile))
         watch(player, make_text_env(env_id, split=split, **settings), seed, task, log)
         return
     prompt = None if profile is None else profile_for(env_id, profile)
@@ -114,9 +113,7 @@ def play(
         console.print(_ending(episode))
     finally:
         made.close()
-        if log is not None and episode.turns:
-            write_log(log, [episode])
-            console.print(printed(f"The episode is in {log}"), soft_wrap=True)
+        _keep(episode, log, console)
 
 
 def check_log(log: Path | None, force: bool, settings: Mapping[str, Any]) -> None:
@@ -126,15 +123,27 @@ def check_log(log: Path | None, force: bool, settings: Mapping[str, Any]) -> Non
 
 
 def watch(policy: Policy | AsyncPolicy, env: TextEnv, seed: int, task: int | None, log: Path | None) -> None:
-    """Print an episode of a policy turn by turn, and write it to `log`."""
+    """Print an episode of a policy turn by turn, and write it to `log`, also after Ctrl-C or an error of the policy."""
     console = stdout()
     console.print(Text.assemble(("Policy ", "dim"), printed(policy.name)), soft_wrap=True)
-    episode = play_shown(policy, env, seed, task, getattr(policy, "profile", None), console)
-    console.print(_ending(episode))
-    if log is not None:
-        episode.meta["policy"] = policy.name
-        write_log(log, [episode])
-        console.print(printed(f"The episode is in {log}"), soft_wrap=True)
+    narrator = Narrator(console, getattr(policy, "profile", None))
+    try:
+        console.print(_ending(narrator.play(policy, env, seed, task)))
+    finally:
+        if narrator.episode is not None:
+            narrator.episode.meta["policy"] = policy.name
+        _keep(narrator.episode, log, console)
+
+
+def _keep(episode: Episode | None, log: Path | None, console: Console) -> None:
+    """Write the episode, which may be unfinished, to `log` if there is one, and print what was done."""
+    if log is None:
+        return
+    if episode is None or not episode.turns:
+        console.print(printed(f"No step was taken, so {log} was not written"), soft_wrap=True)
+        return
+    write_log(log, [episode])
+    console.print(printed(f"The episode is in {log}"), soft_wrap=True)
 
 
 def key_bindings(info: Mapping[str, Any]) -> dict[str, str]:

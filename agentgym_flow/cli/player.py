@@ -14,9 +14,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from agentgym_flow._util.intervals import wilson
+from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import note, share, stderr
 from agentgym_flow.episode import Episode
-from agentgym_flow.errors import AgentGymFlowError, BadPolicy, BadSetting
+from agentgym_flow.errors import AgentGymFlowError, BadPolicy, BadResume, BadSetting, ExecutorFailed, ServerDown
 from agentgym_flow.journal import path_of
 from agentgym_flow.play_split import TRAIN_TASKS, EpisodePlan
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput, PolicyOutput, make_policy
@@ -87,7 +88,21 @@ def leave(file: Path) -> NoReturn:
 def say_how_to_resume(file: Path | None) -> None:
     """Print how to resume a stopped run, if it left a journal."""
     if file is not None and path_of(file).exists():
-        note(f"what was played and answered is in {path_of(file)}; the same command with --resume goes on from there")
+        note(f"the results so far are in {path_of(file)}; the same command with --resume goes on from there")
+
+
+@contextmanager
+def explained_failure(file: Path | None, live: Live, *, name: str) -> Iterator[None]:
+    """If the run fails, print what `file`, called `name`, contains, and how to resume the run."""
+    try:
+        yield
+    except BadResume:  # its message says what to do
+        raise
+    except (BadPolicy, BadSetting, ExecutorFailed, ServerDown):
+        if file is not None and live.finished:
+            note(f"{name} holds {live.kept}")
+        say_how_to_resume(file)
+        raise
 
 
 @contextmanager
@@ -97,9 +112,9 @@ def _code_of(policy: str) -> Iterator[None]:
         yield
     except AgentGymFlowError:
         raise
-    except (Exception, SystemExit) as error:  # it may be a user's code, and a script may exit when it is imported
+    except (Exception, SystemExit) as error:  # a user's script may exit when it is imported
         what = f"{type(error).__name__}: {error}".removesuffix(": ")
-        if not isinstance(error, SyntaxError):  # which says where it is
+        if not isinstance(error, SyntaxError):  # its message already names the line
             frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
             what += f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
         rest = "agentgym-flow --traceback COMMAND ... shows the calls"
@@ -114,30 +129,28 @@ def seconds(text: str) -> float:
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 
-def patient(policy: str, settings: Mapping[str, Any], patience: str | None) -> dict[str, Any]:
-    """Return the settings of a policy, including `--patience` if the policy uses a server. Raises as `seconds`."""
-    if patience is None or not policy.startswith("openai:"):
-        return dict(settings)
-    if "patience" in settings:
-        raise BadSetting("patience is given twice: by --patience and by --policy-arg")
-    return {**settings, "patience": seconds(patience)}
+def policy_settings(
+    policy: str, pairs: Sequence[str] | None, *, profile: str | None = None, patience: str | None = None
+) -> dict[str, Any]:
+    """Return the settings of a policy from `--policy-arg`, `--profile`, and, if it uses a server, `--patience`.
 
-
-def prompted(policy: str, settings: Mapping[str, Any], profile: str | None) -> dict[str, Any]:
-    """Return the settings of a policy, including `--profile`.
-
-    Raises `BadSetting` if the policy uses no prompt, or if `--policy-arg` sets a prompt template too.
+    Raises `BadSetting` if an option is malformed, a setting is given twice, or the policy uses no prompt template.
     """
-    if profile is None:
-        return dict(settings)
-    if not policy.startswith(("openai:", "hf:")):
-        raise BadSetting(f"--profile is the prompt of a language model, and policy {policy!r} is given none: leave it")
-    if "profile" in settings:
-        raise BadSetting("profile is given twice: by --profile and by --policy-arg")
-    return {**settings, "profile": profile}
+    settings = environments.settings(pairs, "--policy-arg")
+    options: dict[str, Any] = {}
+    if profile is not None:
+        if not policy.startswith(("openai:", "hf:")):
+            raise BadSetting(f"--profile is the prompt of a language model; leave it out for policy {policy!r}")
+        options["profile"] = profile
+    if patience is not None and policy.startswith("openai:"):
+        options["patience"] = seconds(patience)
+    for name in options:
+        if name in settings:
+            raise BadSetting(f"{name} is given twice: by --{name} and by --policy-arg")
+    return settings | options
 
 
-def watched(description: str, env_id: str, **settings: Any) -> Policy | AsyncPolicy:
+def guarded_policy(description: str, env_id: str, **settings: Any) -> Policy | AsyncPolicy:
     """Return the policy that `make_policy` makes, wrapped so that its exceptions are explained.
 
     If a policy uses a server and the first requests of all episodes fail, the run stops: the URL, the model name or the
@@ -147,10 +160,12 @@ def watched(description: str, env_id: str, **settings: Any) -> Policy | AsyncPol
     """
     with _code_of(description):
         policy = make_policy(description, env_id, **settings)
-    return _AsyncWatched(policy, description) if isinstance(policy, AsyncPolicy) else _Watched(policy, description)
+    if isinstance(policy, AsyncPolicy):
+        return _AsyncGuardedPolicy(policy, description)
+    return _GuardedPolicy(policy, description)
 
 
-class _Watched:
+class _GuardedPolicy:
     def __init__(self, policy: Policy, description: str) -> None:
         self.name = policy.name
         self.profile = getattr(policy, "profile", None)
@@ -162,7 +177,7 @@ class _Watched:
             return self._policy.act(views)
 
 
-class _AsyncWatched(Around):
+class _AsyncGuardedPolicy(Around):
     def __init__(self, policy: AsyncPolicy, description: str) -> None:
         super().__init__(policy)
         self.settings: Mapping[str, Any] = getattr(policy, "settings", {})

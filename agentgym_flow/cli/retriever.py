@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentgym_flow.cli.console import note, printed, progress_bars, stderr, stdout
+from agentgym_flow.cli.console import note, progress_bars, say, stderr
 from agentgym_flow.errors import BadData, BadSetting
 
 if TYPE_CHECKING:
@@ -52,12 +52,8 @@ def build(
             bar = bars.add_task("")
 
             def show(now: ImportProgress) -> None:
-                bars.update(
-                    bar,
-                    description=f"{now.phase}, {now.documents:,} passages",
-                    completed=now.done,
-                    total=now.total or None,
-                )
+                description = f"{now.phase}, {now.documents:,} passages"
+                bars.update(bar, description=description, completed=now.done, total=now.total or None)
 
             build_retriever(source, folder, kind=kind, index=index, progress=show)
     except KeyboardInterrupt:
@@ -65,7 +61,7 @@ def build(
         raise typer.Exit(130) from None
     options = ("" if kind == "bm25" else f" --kind {kind}") + ("" if index is None else f" --index {index}")
     advice = f"Serve it with: agentgym-flow retriever serve {folder}{options}"
-    stdout().print(printed(f"{folder} is ready. {advice}"), soft_wrap=True)
+    say(f"{folder} is ready. {advice}")
 
 
 @app.command("serve")
@@ -97,17 +93,17 @@ def serve(
     Ctrl-C stops the server after it has answered the running requests. Works with `RemoteRetriever`, Search-R1, SkyRL
     and other clients of the same protocol.
     """
-    from agentgym_flow.retrieval.server import (
-        serve as server,  # first: a missing extra should be told before data are read
-    )
+    from agentgym_flow.retrieval.kinds import open_retriever
+    from agentgym_flow.retrieval.server import serve as server  # reports a missing extra before data is read
 
     if not folder:  # an unset variable of a shell; it would name the current folder
         raise BadData("FOLDER is empty; name what `retriever build` made")
     with stderr().status("opening the index"):
-        retriever = _embedded(kind, index) if folder == EMBEDDED else _opened(folder, kind, index)
+        embedded = folder == EMBEDDED
+        retriever = _embedded(kind, index) if embedded else open_retriever(folder, kind=kind, index=index)
 
     def on_ready(address: str) -> None:
-        stdout().print(printed(f"The retriever answers at {address}/retrieve. Ctrl-C ends it."), soft_wrap=True)
+        say(f"The retriever answers at {address}/retrieve. Ctrl-C ends it.")
 
     with contextlib.suppress(KeyboardInterrupt):
         server.serve(
@@ -120,12 +116,6 @@ def serve(
             max_waiting=max_waiting,
             on_ready=on_ready,
         )
-
-
-def _opened(folder: str, kind: str, index: str | None) -> Retriever:
-    from agentgym_flow.retrieval.kinds import open_retriever
-
-    return open_retriever(folder, kind=kind, index=index)
 
 
 def _embedded(kind: str, index: str | None) -> Retriever:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from agentgym_flow.cli.console import note, printed, stdout
+from agentgym_flow.cli.console import note, say
 from agentgym_flow.leaderboard.places import ROOT, TRACKS
 from agentgym_flow.leaderboard.season import new_season, season_file
 
@@ -37,7 +37,7 @@ def new(
     with open(descriptor, "w", encoding="utf-8") as private:
         private.write(json.dumps({"season": name, "seed": seed, "secret": secret}, indent=1) + "\n")
     season.write(file)
-    stdout().print(printed(f"{file}: commit it before the season opens"), soft_wrap=True)
+    say(f"{file}: commit it before the season opens")
     note(f"{keep} has the seed, to open the season with, and the secret, which CI needs until it closes")
 
 
@@ -61,18 +61,14 @@ def open_season(
         season.write(file)
     for definition, track in made_tracks(root, season):
         if track is None:
-            stdout().print(
-                printed(f"{definition.name}: not made; agentgym-flow data add {definition.data} PATH, then again"),
-                soft_wrap=True,
-            )
+            say(f"{definition.name}: not made; run agentgym-flow data add {definition.data} PATH, then this again")
             continue
         path = root / TRACKS / f"{track.name}.json"
         if path.exists():
-            stdout().print(printed(f"{path}: there already"), soft_wrap=True)
+            say(f"{path}: there already")
             continue
-        path.parent.mkdir(parents=True, exist_ok=True)
         track.write(path)
-        stdout().print(printed(f"{path}: {len(track.tasks)} tasks, {track.episodes} episodes"), soft_wrap=True)
+        say(f"{path}: {len(track.tasks)} tasks, {track.episodes} episodes")
 
 
 @app.command()
@@ -81,12 +77,12 @@ def close(
     secret: Annotated[str, typer.Option(help="The secret that the season was committed to.")],
     root: Root = Path(ROOT),
 ) -> None:
-    """Reveal the secret of a season, so that everybody can draw its fresh tasks again."""
+    """Reveal the secret of a season, so that anyone can check its fresh tasks."""
     from agentgym_flow.leaderboard.season import Season
 
     file = season_file(root, name)
     Season.read(file).closed(secret).write(file)
-    stdout().print(printed(f"{file}: the secret is revealed"), soft_wrap=True)
+    say(f"{file}: the secret is revealed")
 
 
 @app.command()
@@ -99,7 +95,7 @@ def check(name: Name, root: Root = Path(ROOT)) -> None:
 
     wrong = audit(root, name)
     for line in wrong.checked:
-        stdout().print(printed(line), soft_wrap=True)
+        say(line)
     if wrong.problem:
-        stdout().print(printed(wrong.problem), soft_wrap=True)
+        say(wrong.problem)
         raise typer.Exit(1)

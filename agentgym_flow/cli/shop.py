@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import note, printed, stderr, stdout
+from agentgym_flow.cli.console import note, say, stderr
 
 
 def shop(
@@ -44,9 +44,7 @@ def shop(
     When a visit ends, the shop writes two files: an episode log that `agentgym-flow verify` can check, and the pages in
     the format of WebShop's logs. All visits are listed at /admin. Ctrl-C closes the shop.
     """
-    from agentgym_flow.envs.webshop.site.serve import (
-        serve,  # first: a missing extra should be told before data are read
-    )
+    from agentgym_flow.envs.webshop.site.serve import serve  # reports a missing extra before data is read
     from agentgym_flow.envs.webshop.site.sessions import EPISODE, Shop
 
     with stderr().status("opening the shop"):
@@ -65,7 +63,7 @@ def shop(
 
     def on_ready(address: str) -> None:
         sentence = f"The shop is open: {address} (all visits: {address}admin). Ctrl-C closes it."
-        stdout().print(printed(sentence), soft_wrap=True)
+        say(sentence)
         if open_page and not webbrowser.open(address):
             note("no browser can be opened from here")
 
@@ -77,4 +75,4 @@ def shop(
         if kept.written:
             visits = f"{kept.written} visit{'s are' if kept.written > 1 else ' is'}"
             command = environments.check_command(out / f"NUMBER-ID{EPISODE}", {"data": data})
-            stdout().print(printed(f"\n{visits} in {out}. Check one with: {command}"), soft_wrap=True)
+            say(f"\n{visits} in {out}. Check one with: {command}")

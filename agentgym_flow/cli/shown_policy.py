@@ -16,34 +16,37 @@ from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.rollout import EpisodeSpec, rollout
 
 
-def play_shown(
-    policy: Policy | AsyncPolicy,
-    env: TextEnv,
-    seed: int,
-    task: int | None,
-    template: PromptTemplate | None,
-    console: Console,
-) -> Episode:
-    """Play one episode, print every turn as it happens, and return the episode.
+class Narrator:
+    """Prints every turn of an episode as it happens.
 
-    `template` is the prompt template of a language model, whose first prompt is printed completely; None for other
-    policies. The environment is closed at the end. Raises the same errors as `rollout`.
+    Args:
+        console: where to print.
+        template: the prompt template of a language model, whose first prompt is printed completely; None for other
+            policies.
+
+    Attributes:
+        episode: the episode so far, which remains here after an interruption; None before the first turn.
     """
-    narrator = _Narrator(console, template)
-    shown = _ShownAsync(policy, narrator) if isinstance(policy, AsyncPolicy) else _Shown(policy, narrator)
-    [episode] = rollout(shown, lambda: env, [EpisodeSpec(seed, task)], num_envs=1)
-    narrator.tell_outcome(episode)
-    return episode
 
-
-class _Narrator:
     def __init__(self, console: Console, template: PromptTemplate | None) -> None:
+        self.episode: Episode | None = None
         self._console, self._template = console, template
         self._told = 0  # turns whose outcome is printed
 
+    def play(self, policy: Policy | AsyncPolicy, env: TextEnv, seed: int, task: int | None) -> Episode:
+        """Let `policy` play one episode, close the environment, and return the episode. Raises as `rollout` does."""
+        if isinstance(policy, AsyncPolicy):
+            policy = _AsyncPrintingPolicy(policy, self)
+        else:
+            policy = _PrintingPolicy(policy, self)
+        [episode] = rollout(policy, lambda: env, [EpisodeSpec(seed, task)], num_envs=1)
+        self._tell_outcome(episode)
+        return episode
+
     def tell_prompt(self, view: PolicyInput) -> None:
         """Print the outcome of the last turn and the present policy input."""
-        self.tell_outcome(view.episode)
+        self.episode = view.episode
+        self._tell_outcome(view.episode)
         if not view.episode.turns and self._template is not None:
             self._block("prompt", printed(self._template.prompt(view)))
         else:
@@ -55,7 +58,7 @@ class _Narrator:
             self._block("answer", printed(move.completion))
         self._console.print(Text.assemble(("action  ", "dim"), printed(move.action)), soft_wrap=True)
 
-    def tell_outcome(self, episode: Episode) -> None:
+    def _tell_outcome(self, episode: Episode) -> None:
         """Print the reward of turns that have not been printed yet."""
         for turn in episode.turns[self._told :]:
             self._console.print(_outcome(turn))
@@ -71,23 +74,22 @@ def _outcome(turn: Turn) -> Text:
     return Text.assemble(("reward  ", "dim"), f"{turn.reward:+.2f}{refused}")
 
 
-class _Shown:
-    def __init__(self, policy: Policy, narrator: _Narrator) -> None:
+class _PrintingPolicy:
+    def __init__(self, policy: Policy, narrator: Narrator) -> None:
         self.name = policy.name
         self._policy, self._narrator = policy, narrator
 
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Print and return the outputs of the policy."""
-        for view in views:
-            self._narrator.tell_prompt(view)
+        """Print and return the output of the policy for the only running episode."""
+        [view] = views
+        self._narrator.tell_prompt(view)
         moves = ask(self._policy, views)
-        for move in moves:
-            self._narrator.tell_move(move)
+        self._narrator.tell_move(moves[0])
         return moves
 
 
-class _ShownAsync(Around):
-    def __init__(self, policy: AsyncPolicy, narrator: _Narrator) -> None:
+class _AsyncPrintingPolicy(Around):
+    def __init__(self, policy: AsyncPolicy, narrator: Narrator) -> None:
         super().__init__(policy)
         self._narrator = narrator
 

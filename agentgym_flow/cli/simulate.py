@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from agentgym_flow._util.files import check_new
-from agentgym_flow.cli.console import Force, note, printed, progress_bars, show_table, stdout
+from agentgym_flow.cli.console import Force, note, progress_bars, say, show_table
 from agentgym_flow.errors import BadSetting, shown
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def trace(
     folder = file.parent if out is None else out
     _check_pictures(folder, _PICTURES, force)
     for path in write_pictures(folder, events, f"Dataflow of {named.resolve().name}"):
-        stdout().print(printed(str(path)), soft_wrap=True)
+        say(str(path))
 
 
 def _check_pictures(folder: Path, names: tuple[str, ...], force: bool) -> None:

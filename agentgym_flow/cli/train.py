@@ -12,7 +12,7 @@ from rich.table import Table
 
 from agentgym_flow._util.signals import exit_status
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import printed, show_table, stdout
+from agentgym_flow.cli.console import new_table, printed, show_table, stdout
 from agentgym_flow.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ def _list(wanted: bool) -> None:
         return
     from agentgym_flow.rewards.credit import CREDIT
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("algorithm")
-    table.add_column("advantage of a turn")
+    table = new_table("algorithm", "advantage of a turn")
     for name, function in CREDIT.items():
         summary = (inspect.getdoc(function) or "").partition("\n")[0]
         table.add_row(name, summary.removeprefix("Return "))
@@ -55,11 +53,8 @@ def _show_settings(settings: list[str], everything: bool) -> None:
     run, warm_start, agent = parse_configs(settings)
     values = {**vars(agent), **vars(warm_start), **vars(run)}
     values |= {name: getattr(agent, name) for name in ("groups_per_batch", "steps_per_batch")}
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("setting", "value", "meaning"):
-        table.add_column(column, overflow="fold")
-    shown = sorted(values) if everything else MAIN_SETTINGS
-    for name in shown:
+    table = new_table("setting", "value", "meaning")
+    for name in sorted(values) if everything else MAIN_SETTINGS:
         if not name.startswith("_"):
             table.add_row(name, printed(f"{values[name]}"), MAIN_SETTINGS.get(name, ""))
     show_table(table)

@@ -24,11 +24,11 @@ from agentgym_flow.testing.card.parts import ValidationRequest, run_part
 MADE = "agentgym_flow.testing.card.made"
 CONTRACT, FIGURES = "agentgym_flow.testing.card.contract", "agentgym_flow.testing.card.figures"
 LEARNING = "agentgym_flow.training.learning_check"
-"""The parts of a card."""
+"""The modules of the parts of a card."""
 
 _STYLES = {"ok": "green", "mend": "bold red", "advice": "yellow", "skipped": "dim", "unfinished": "bold red"}
-_MADE = 0.5  # the share of the time that importing and making may take
-_CONTRACT, _FIGURES = 0.4, 0.2  # the shares of what is left that two parts may take; the last has the rest
+_MADE = 0.5  # the share of the time for importing and creating the environment
+_CONTRACT, _FIGURES = 0.4, 0.2  # the shares of the remaining time for two parts; the third part has the rest
 
 
 def validate(
@@ -54,7 +54,9 @@ def validate(
     files = [] if out is None else [out / "report_card.html", out / "report_card.json"]
     for file in files:
         check_new(file, replace=force)
-    _check_installed()
+    for package in ("pytest", "hypothesis"):
+        if find_spec(package) is None:
+            raise MissingExtra.of(package, "test")
     begun = time.monotonic()
     with progress_bars() as bars:
         shown = bars.add_task("validating", total=None)
@@ -67,23 +69,19 @@ def validate(
             for finding in _findings(request, train):
                 findings.append(finding)
                 bars.update(shown, description=finding.title)
-    card = ReportCard(request.env_id, request.kwargs, _sorted(errors_once(findings)), time.monotonic() - begun)
+    findings = sorted(errors_once(findings), key=lambda finding: [*SECTIONS].index(finding.section))
+    card = ReportCard(request.env_id, request.kwargs, findings, time.monotonic() - begun)
     from agentgym_flow.testing.card.page import render_card
 
-    for file, text in zip(files, (render_card(card), json.dumps(card.as_dict(), indent=1)), strict=False):
+    as_text = json.dumps(card.as_dict(), indent=1, allow_nan=False)
+    for file, text in zip(files, (render_card(card), as_text), strict=False):
         with whole(file) as partial:
             partial.write_text(text, "utf-8", newline="\n")
     if as_json:
-        stdout().print_json(json.dumps(card.as_dict()))
+        stdout().print_json(as_text)
     else:
         _show(card, files)
     raise typer.Exit(0 if card.passed else 1)
-
-
-def _check_installed() -> None:
-    for package in ("pytest", "hypothesis"):
-        if find_spec(package) is None:
-            raise MissingExtra.of(package, "test")
 
 
 def _made(request: ValidationRequest) -> Finding:
@@ -105,11 +103,6 @@ def _findings(request: ValidationRequest, train: bool) -> Iterator[Finding]:
         yield replace(learning, said="The extra train is not installed: pip install 'agentgym_flow[train]'.")
     else:
         yield from run_part(LEARNING, replace(request, seconds=max(1.0, end - time.monotonic())))
-
-
-def _sorted(findings: Sequence[Finding]) -> list[Finding]:
-    order = list(SECTIONS)
-    return sorted(findings, key=lambda finding: order.index(finding.section))
 
 
 def _show(card: ReportCard, files: Sequence[Path]) -> None:

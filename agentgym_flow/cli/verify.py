@@ -32,6 +32,7 @@ DataPaths = Annotated[
     list[str] | None,
     typer.Option("--data", metavar="NAME=PATH", help="The path of official data that is not registered. Repeatable."),
 ]
+Jobs = Annotated[int | None, typer.Option(min=0, help="Number of processes (default: one per core).")]
 
 
 def verify(
@@ -44,7 +45,7 @@ def verify(
     fetch: Annotated[
         bool, typer.Option("--fetch", help="Let environments download official data. Disables the sandbox.")
     ] = False,
-    jobs: Annotated[int | None, typer.Option(min=0, help="Number of processes (default: one per core).")] = None,
+    jobs: Jobs = None,
     max_lines: Annotated[int, _limit("Lines per log.")] = _LIMITS.max_lines,
     max_bytes: Annotated[int, _limit("Bytes per log, uncompressed.")] = _LIMITS.max_bytes,
     max_line_bytes: Annotated[int, _limit("Bytes per line.")] = _LIMITS.max_line_bytes,
@@ -74,7 +75,7 @@ def verify(
             log, paths, jobs=jobs, limits=limits, expect=_expected(expect), fetch=fetch, on_line=on_line
         )
     nothing = verdict.unreadable == verdict.episodes and not verdict.given_up
-    if nothing and not as_json:  # one line says it; thousands would say the same
+    if nothing and not as_json:  # one line instead of thousands of equal ones
         raise BadLog(f"{log} holds no episode that can be read. {verdict.problems()[0]}")
     if as_json:
         typer.echo(json.dumps({"ok": verdict.ok, **asdict(verdict)}, indent=1))

@@ -12,7 +12,7 @@ import typer
 
 from agentgym_flow._util.files import check_new
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import Force, printed, share, stderr, stdout
+from agentgym_flow.cli.console import Force, say, share, stderr
 from agentgym_flow.cli.verify import DataPaths, LogPath
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.episode_log import LoggedEpisode, scan_log
@@ -36,7 +36,7 @@ def view(
     """
     from agentgym_flow.report import WORKFLOW, write_report
 
-    page = out or _page_beside(log)
+    page = out or log.with_name(f"{log.name.removesuffix('.gz').removesuffix('.jsonl')}.html")
     check_new(page, replace=force, inputs=[log, *environments.data_paths(data).values()])
     replayed: dict[int, Episode] = {}
     with stderr().status("stepping"):
@@ -56,7 +56,7 @@ def view(
         groups=groups_of(list(replayed.values()))[:_MOST_GRAPHS],
         episodes=list(replayed.values()),
     )
-    stdout().print(printed(str(page)), soft_wrap=True)
+    say(str(page))
     if open_page and not webbrowser.open(page.resolve().as_uri()):
         stderr().print("no browser can be opened from here")
 
@@ -114,8 +114,3 @@ def _listed(texts: Iterable[str]) -> str:
     different = sorted(set(texts))
     more = f"; and {len(different) - 3} more" if len(different) > 3 else ""
     return "; ".join(different[:3]) + more
-
-
-def _page_beside(log: Path) -> Path:
-    name = log.name.removesuffix(".gz").removesuffix(".jsonl")
-    return log.with_name(f"{name}.html")

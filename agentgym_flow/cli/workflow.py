@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from agentgym_flow._util.files import check_new, whole
-from agentgym_flow.cli.console import Force, printed, show_table, stdout
+from agentgym_flow.cli.console import Force, printed, say, show_facts, stdout
 from agentgym_flow.errors import BadSetting, BadWorkflow
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def draw(
     picture = (workflow_svg if ending == ".svg" else workflow_html)(graph, direction="down" if down else "right")
     with whole(out) as partial:
         partial.write_text(picture, "utf-8", newline="\n")
-    stdout().print(printed(str(out)), soft_wrap=True)
+    say(str(out))
 
 
 @app.command("check")
@@ -65,9 +64,6 @@ def check(text: Text, published: Published = False) -> None:
     rules = _language(published)
     nodes = _read(text, rules)
     counted = statistics(nodes)
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
     rows = {
         "read as": to_text(nodes, rules) or "(empty)",
         "operators": f"{counted.operators}"
@@ -77,9 +73,7 @@ def check(text: Text, published: Published = False) -> None:
         "depth": str(counted.depth),
         "calls of a run": f"at most {counted.most_calls}",
     }
-    for name, value in rows.items():
-        table.add_row(name, printed(value))
-    show_table(table)
+    show_facts(rows, style="bold")
     try:
         rules.check(nodes)
     except BadWorkflow as refusal:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
         stratified_mean,
     )
     from agentgym_flow.leaderboard.track import Track
+else:
+    __getattr__ = on_demand(__name__)  # hidden from type checkers, which would accept any name
 
 __all__ = [
     "Estimate",
@@ -29,4 +31,3 @@ __all__ = [
     "rank_ranges",
     "stratified_mean",
 ]
-__getattr__ = on_demand(__name__)

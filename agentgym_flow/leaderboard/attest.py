@@ -1,7 +1,7 @@
-"""The completions of a language model: each has log-probabilities, and each gives the logged action.
+"""Check the completions of a language model: each has log-probabilities, and parsing it gives the logged action.
 
-This proves that the actions are what the package's own parser makes of these texts, in these situations. It does not
-prove that a model wrote them; whoever has its weights can score a random share of them again.
+This proves that the actions come from these texts. It does not prove that a model wrote the texts: for that, somebody
+with the weights can recompute the log-probabilities of a random share of them (`agentgym-flow leaderboard rescore`).
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from agentgym_flow.seeding import Stream
 def check_completions(
     log: Path, track: Track, prompt: str, limits: LogLimits, data: Mapping[str, str | Path] | None = None
 ) -> None:
-    """Check a log whose episodes have been stepped again already.
+    """Check the completions of a log whose episodes are already verified.
 
     Args:
         log: the log.
         track: its track.
-        prompt: the prompt profile, one of the environment's own.
-        limits: what is read of the log.
-        data: where official data is, by name.
+        prompt: the name of a prompt template that is part of the package.
+        limits: limits on reading the log.
+        data: paths of official data, by name.
 
-    Raises `BadSubmission` at the first turn without completion or log-probabilities, or with another action than its
-    completion gives.
+    Raises `BadSubmission` at the first turn without completion or log-probabilities, or whose completion gives another
+    action.
     """
     profile = _own_profile(track, prompt)
     with closing(track.make_env(data)) as env:
@@ -45,7 +45,7 @@ def check_completions(
                 raise BadSubmission(str(logged))
             where = f"{log.name} line {number}"
             if logged.completions is None:
-                raise BadSubmission(f"{where}: there are no completions: attested entries are of language models")
+                raise BadSubmission(f"{where}: there are no completions; attested entries need a language model")
             _check_logprobs(logged, where)
             if logged.tape is not None:
                 env.use_tape(logged.tape)
@@ -64,7 +64,7 @@ def check_completions(
 
 def _own_profile(track: Track, prompt: str) -> PromptTemplate:
     if ":" in prompt:
-        raise BadSubmission(f"prompt: {prompt!r:.60} reads a file; name a profile of the environment")
+        raise BadSubmission(f"prompt: {prompt!r:.60} reads a file; name a template of the environment")
     try:
         return profile_for(track.env_id, prompt)
     except UnknownProfile as error:

@@ -1,4 +1,4 @@
-"""Check a season from outside: whether tracks and draws come from the numbers that were committed to."""
+"""Audit a season: check that its tracks and draws follow from the seed and the secret in its commitment."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 
 @dataclass(frozen=True)
 class Audit:
-    """What was checked, a line each, and what is wrong; empty if nothing is."""
+    """One line per check, and the first problem; empty if there is none."""
 
     checked: list[str]
     problem: str = ""
 
 
 def audit(root: Path, name: str) -> Audit:
-    """Check the tracks of an open season, and the draws of one whose secret is revealed.
+    """Check the tracks of an open season, and the draws if its secret is revealed.
 
     Raises:
-        BadSeason, BadTrack, BadSubmission: a file of the board is damaged.
+        BadSeason, BadTrack, BadSubmission: a file of the leaderboards is damaged.
     """
     season = Season.read(season_file(root, name))
     checked = [f"season {name}: seed and secret, where revealed, are those committed to"]

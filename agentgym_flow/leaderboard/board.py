@@ -1,8 +1,7 @@
-"""What stands on the board of a track: accepted entries, ranked, and the policies of the package beside them."""
+"""The board of a track: accepted entries with their ranks, and the reference policies of the package."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from agentgym_flow.leaderboard.verdict import Mean, SubmissionVerdict
 
 @dataclass(frozen=True)
 class EntryAttempt:
-    """One submission under a name: its date, and its score or why it was refused."""
+    """One submission under a name: its date, and its score or the reason for its rejection."""
 
     date: str
     score: Mean | None
@@ -32,12 +31,12 @@ class Entry:
 
     Attributes:
         path: its folder.
-        about: what it says of itself.
+        about: the content of its `submission.yaml`.
         readme: its README.
-        verdict: what was proved.
+        verdict: the verdict of CI.
         score: the metric of the track.
-        tries: all submissions of this track under the same name, if there is more than one.
-        source: what trained the policy; empty if it was not brought along.
+        tries: all submissions of this track under the same name, if there are several.
+        source: the source code of the training; empty if it was not submitted.
     """
 
     path: Path
@@ -69,7 +68,7 @@ class BoardRow:
 
 @dataclass(frozen=True)
 class Table:
-    """Entries that may be compared: prompts of one class, best first."""
+    """Entries that can be compared, because their prompts are in the same class; best first."""
 
     prompts: str
     rows: list[BoardRow]
@@ -81,9 +80,9 @@ class Leaderboard:
 
     Attributes:
         track: the track.
-        proved: reproduced and attested entries, a table for each class of prompts.
-        replayed: replayed ones, alike.
-        references: those that are not ranked.
+        proved: reproduced and attested entries, one table for each class of prompts.
+        replayed: replayed entries, one table for each class of prompts.
+        references: the reference policies, which are not ranked.
     """
 
     track: Track
@@ -99,15 +98,15 @@ class Leaderboard:
 
     @property
     def leaders(self) -> list[tuple[str, Entry]]:
-        """The first of each table of entries whose player was checked, with the class of its prompts."""
+        """The best reproduced or attested entry of each class of prompts, with the class."""
         return [(table.prompts, table.rows[0].entry) for table in self.proved]
 
 
 def boards(root: Path) -> list[Leaderboard]:
-    """Return the board of each track below `root`, by name.
+    """Return the board of each track below `root`, sorted by name.
 
-    Of several accepted entries under one name the last one counts. Raises `BadTrack` or `BadSubmission` for a file of
-    ours that is damaged.
+    If several entries with the same name are accepted, the last one counts. Raises `BadTrack` or `BadSubmission` if a
+    file of the leaderboards is damaged.
     """
     found: dict[str, list[Entry]] = {}
     tries: dict[tuple[str, str], list[EntryAttempt]] = {}
@@ -132,7 +131,8 @@ def boards(root: Path) -> list[Leaderboard]:
     for file in sorted((root / TRACKS).glob("*.json")):
         track = Track.read(file)
         latest = {entry.about.name: entry for entry in found.get(track.name, [])}
-        all_of = [_with_tries(entry, tries[track.name, name]) for name, entry in latest.items()]
+        several = {name: tuple(tried) for (of, name), tried in tries.items() if of == track.name and len(tried) > 1}
+        all_of = [replace(entry, tries=several.get(name, ())) for name, entry in latest.items()]
         ranked = [entry for entry in all_of if not entry.about.name.startswith(REFERENCE)]
         made.append(
             Leaderboard(
@@ -145,14 +145,8 @@ def boards(root: Path) -> list[Leaderboard]:
     return made
 
 
-def _with_tries(entry: Entry, tries: Sequence[EntryAttempt]) -> Entry:
-    if len(tries) < 2:
-        return entry
-    return replace(entry, tries=tuple(tries))
-
-
 def _tables(ranked: list[Entry]) -> list[Table]:
-    """Return a table for each class of prompts that has entries."""
+    """Return one table for each class of prompts that has entries."""
     by_class = {name: [entry for entry in ranked if class_of(entry.about.prompt) == name] for name in CLASSES}
     return [Table(name, _rows(chosen)) for name, chosen in by_class.items() if chosen]
 
@@ -160,7 +154,7 @@ def _tables(ranked: list[Entry]) -> list[Table]:
 def _rows(chosen: list[Entry]) -> list[BoardRow]:
     """Return entries, best first, with their rank ranges."""
     best_first = sorted(chosen, key=lambda entry: (-entry.score.mean, entry.id))
-    fresh = any(entry.verdict.season for entry in best_first)  # then each has played tasks of its own
+    fresh = any(entry.verdict.season for entry in best_first)  # then every entry has played different tasks
     ranges = rank_ranges([entry.verdict.scores for entry in best_first], paired=not fresh)
     return [
         BoardRow(entry, f"{one.best}" if one.best == one.worst else f"{one.best} to {one.worst}")

@@ -1,4 +1,4 @@
-"""How long one submission may be checked."""
+"""Time limits for checking one submission."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from agentgym_flow.errors import BadSubmission
 from agentgym_flow.policies import Policy, PolicyInput, PolicyOutput
 
 MOST_SECONDS = 300.0
-"""For how long the episodes of a submission are stepped again, in seconds. 500 honest ones take at most 30."""
+"""The time limit for replaying the episodes of a submission. Honest submissions of 500 episodes take at most 30 s."""
 
 MOST_CORE_SECONDS = 600.0
-"""For how long submitted weights play: five minutes on two cores."""
+"""The time limit for evaluating submitted weights: five minutes on two cores."""
 
 
 def within(seconds: float, what: str) -> Callable[[int], None]:
-    """Return a function to call now and then; it raises `BadSubmission` once `seconds` have passed since now."""
+    """Return a function that raises `BadSubmission` if it is called more than `seconds` after now."""
     end = time.monotonic() + seconds
 
     def check(line: int) -> None:
@@ -27,7 +27,7 @@ def within(seconds: float, what: str) -> Callable[[int], None]:
 
 
 class BudgetedPolicy:
-    """A policy whose moves may take so many core-seconds in all; then `act` raises `BadSubmission`."""
+    """A policy with a limit on its total core-seconds. When they are used up, `act` raises `BadSubmission`."""
 
     def __init__(self, policy: Policy, core_seconds: float) -> None:
         self.name = policy.name
@@ -36,7 +36,7 @@ class BudgetedPolicy:
         self._core_seconds = core_seconds
 
     def act(self, views: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
-        """Return the moves of the policy."""
+        """Return the outputs of the policy."""
         if time.process_time() > self._end:
             raise BadSubmission(f"the policy cannot play the track in {self._core_seconds:g} core-seconds")
         return self._policy.act(views)

@@ -1,4 +1,4 @@
-"""What CI decides about a branch: is it one new submission and nothing else, and does that hold."""
+"""Decide in CI whether a branch may be merged: it must add one valid submission and change nothing else."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _MOST_FILES = 64
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What CI says of a branch.
+    """The decision of CI about a branch.
 
     Attributes:
-        verdict: on the submission; None if the branch has none, or changes what it must not.
+        verdict: the verdict on the submission; None if the branch has none, or is refused itself.
         refused: why the branch itself is refused; empty if it is not.
     """
 
@@ -35,7 +35,7 @@ class Decision:
 
     @property
     def ok(self) -> bool:
-        """Whether the branch may be merged as far as leaderboards go."""
+        """Whether the leaderboards allow the branch to be merged."""
         return not self.refused and (self.verdict is None or self.verdict.accepted)
 
     def summary(self) -> str:
@@ -57,13 +57,13 @@ def decide(
     jobs: int | None = None,
     make_policy: MakePolicy | None = None,
 ) -> Decision:
-    """Check what `head` changes since `base`. The tracks are those of `base`.
+    """Check the changes from `base` to `head`. The tracks are read from `base`.
 
-    Submitted weights play the tasks of a rehearsal: the secret is for after the merge only.
+    Submitted weights play the tasks of a rehearsal, because the secret is used only after the merge.
 
     Raises:
-        BadSetting: git does not know the commits.
-        BadTrack, BadData, MissingExtra: as `judge` does.
+        BadSetting: a commit does not exist.
+        BadTrack, BadData, MissingExtra: see `judge`.
     """
     changes = repository.changes(base, head)
     if not any(_is_for_boards(change.path) for change in changes):
@@ -93,7 +93,7 @@ def _is_for_boards(path: str) -> bool:
 def _one_new_entry(
     repository: Repository, base: str, changes: list[FileChange]
 ) -> tuple[tuple[str, str], dict[str, str]]:
-    """Return the track and the folder of the one entry that is added, and its files. Raises `BadSubmission`."""
+    """Return track and folder of the only added entry, and its files as name -> blob. Raises `BadSubmission`."""
     if len(changes) > _MOST_FILES:
         raise BadSubmission(f"the branch changes {len(changes)} files; a submission adds at most {len(MOST_BYTES)}")
     places: set[tuple[str, str]] = set()
@@ -102,7 +102,7 @@ def _one_new_entry(
         found = _ENTRY.fullmatch(change.path)
         if found is None:
             written_by_ci = change.path.startswith((f"{_VERDICTS}/", f"{_SITE}/"))
-            advice = "CI alone writes it" if written_by_ci else f"a submission adds files below {_SUBMISSIONS}/ only"
+            advice = "CI alone writes it" if written_by_ci else f"a submission only adds files below {_SUBMISSIONS}/"
             raise BadSubmission(f"the branch also changes {change.path!r:.200}: {advice}")
         track, entry, file = found.groups()
         places.add((track, entry))

@@ -1,4 +1,4 @@
-"""Two entries of one track, task by task."""
+"""Compare two entries of one track, task by task."""
 
 from __future__ import annotations
 
@@ -15,12 +15,7 @@ from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 
 @dataclass(frozen=True)
 class EntryComparison:
-    """How two entries differ.
-
-    Attributes:
-        comparison: difference, test, and the tasks with the largest differences.
-        tasks: these tasks.
-    """
+    """A comparison of two entries, and the tasks with the largest differences."""
 
     comparison: Comparison
     tasks: list[TrackTask]
@@ -30,19 +25,19 @@ def compared(root: Path, first: str, second: str, most: int = 20) -> EntryCompar
     """Compare two entries.
 
     Args:
-        root: the folder of the boards.
+        root: the folder of the leaderboards.
         first: `<track>/<date>-<name>`.
         second: another entry of the track.
         most: the largest number of tasks to name.
 
-    Raises `BadSetting` if there is no such accepted entry, or they have not played the same tasks.
+    Raises `BadSetting` if an entry does not exist or is not accepted, or the entries have played different tasks.
     """
     verdicts = _accepted(root, first), _accepted(root, second)
     tracks = {name.partition("/")[0] for name in (first, second)}
     if len(tracks) != 1:
         raise BadSetting(f"{first} and {second} are entries of different tracks")
     if any(verdict.season for verdict in verdicts):
-        raise BadSetting("entries that were reproduced have played tasks of their own each: compare their intervals")
+        raise BadSetting("reproduced entries have played different tasks: compare their intervals")
     track = Track.read(root / TRACKS / f"{tracks.pop()}.json")
     found = compare(verdicts[0].scores, verdicts[1].scores, most)
     return EntryComparison(found, [track.tasks[one.task] for one in found.tasks])
@@ -51,7 +46,7 @@ def compared(root: Path, first: str, second: str, most: int = 20) -> EntryCompar
 def _accepted(root: Path, name: str) -> SubmissionVerdict:
     file = verdict_file(root, root / SUBMISSIONS / name)
     if name.count("/") != 1 or ".." in name:
-        raise BadSetting(f"{name!r:.120} is no entry: name it TRACK/DATE-NAME")
+        raise BadSetting(f"{name!r:.120} is not an entry: name it TRACK/DATE-NAME")
     if not file.is_file():
         raise BadSetting(
             f"{name!r:.120} has no verdict in {root}: correct the name, or run `agentgym-flow leaderboard publish`"

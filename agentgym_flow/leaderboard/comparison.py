@@ -1,6 +1,6 @@
-"""Comparing the entries of a track on the tasks that all of them played: paired tests, ranks, one entry with another.
+"""Compare the entries of a track: paired tests, rank ranges, and differences task by task.
 
-Pure functions of arrays. No test here draws random numbers, so p values never depend on a seed.
+All functions are pure functions of arrays. The tests draw no random numbers, so p values do not depend on a seed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.leaderboard.statistics import Estimate, Table, score_table
 
 LEVEL = 0.05
-"""An order of two entries is claimed up to this adjusted p value."""
+"""The significance level: the largest adjusted p value at which two entries are ordered."""
 
 _ENUMERATED = 20
 _UNITS = 20_000
@@ -27,13 +27,13 @@ _UNITS = 20_000
 def paired_p_value(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     """Return the two-sided p value of a paired permutation test: do two entries differ on the same tasks?
 
-    If they do not, exchanging their attempts at a task changes nothing, so the difference of every task could as well
-    have the other sign. The p value is the share of all assignments of signs with at least the observed absolute sum
-    of differences (R. Fisher, The Design of Experiments, 1935, section 21). All of them are counted, never a random
-    sample: one by one up to 20 tasks that differ, and above by the shift algorithm (M. Pagano and D. Tritchler,
-    JASA 78, 1983; B. Streitberg and J. Röhmel, 1986). The latter needs whole numbers, which the differences in
-    successes are. Other differences are rounded to 1/20,000 of their absolute sum, which is a valid test too, because
-    rounding does not look at signs.
+    Under the null hypothesis, the attempts of both entries at a task can be exchanged, so the difference on every task
+    is equally likely to have either sign. The p value is the share of all assignments of signs with at least the
+    observed absolute sum of differences (R. Fisher, The Design of Experiments, 1935, section 21). The test is exact: up
+    to 20 differing tasks it enumerates the assignments, above it uses the shift algorithm (M. Pagano and D. Tritchler,
+    JASA 78, 1983; B. Streitberg and J. Röhmel, 1986). The shift algorithm needs integers, and differences in successes
+    are integers. Other differences are rounded to 1/20,000 of their absolute sum; the test remains valid, because
+    rounding does not depend on signs.
 
     Args:
         first: (tasks, attempts), each in [0, 1].
@@ -42,23 +42,23 @@ def paired_p_value(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     Returns:
         A number in (0, 1]; 1 if no task differs.
 
-    Raises `BadSetting` if one is no such table, or their shapes differ.
+    Raises `BadSetting` if an argument is not such a table, or the shapes differ.
     """
     return _sign_flips(_differences(first, second))
 
 
 def unpaired_p_value(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
-    """Return the two-sided p value of two entries that have played different tasks of the same kind.
+    """Return the two-sided p value for two entries that have played different tasks of the same kind.
 
-    By the normal distribution of the difference of two means (B. Welch, Biometrika 34, 1947), with the tasks of each as
-    the sample; boards have hundreds of tasks. One task more that fails and one more that succeeds keep entries whose
-    tasks all went alike from seeming certain.
+    The difference of the two means is treated as normally distributed (B. Welch, Biometrika 34, 1947), with tasks as
+    the sample; boards have hundreds of tasks. Each sample gets one additional failure and one additional success, so
+    that a sample with equal scores does not have zero variance.
 
     Args:
         first: (tasks, attempts), each in [0, 1].
-        second: the same; other tasks, perhaps another number of them.
+        second: the same for other tasks, whose number may differ.
 
-    Raises `BadSetting` if one is no such table.
+    Raises `BadSetting` if an argument is not such a table.
     """
     means = [np.append(score_table(scores).mean(axis=1), (0.0, 1.0)) for scores in (first, second)]
     spread = math.sqrt(sum(one.var(ddof=1) / len(one) for one in means))
@@ -68,13 +68,13 @@ def unpaired_p_value(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
 def holm(p_values: npt.ArrayLike) -> Table:
     """Return Holm's step-down adjusted p values (S. Holm, Scandinavian Journal of Statistics 6, 1979), (tests,).
 
-    Rejecting all hypotheses with an adjusted p value up to 5 % makes a mistake anywhere with a chance of at most 5 %,
-    however the tests depend on each other.
+    If all hypotheses with an adjusted p value of at most 5 % are rejected, the probability of any false rejection is at
+    most 5 %, for any dependence between the tests.
 
     Args:
         p_values: (tests,), each in [0, 1].
 
-    Raises `BadSetting` if they are something else.
+    Raises `BadSetting` if the argument has another form.
     """
     raw = np.asarray(p_values, dtype=np.float64)
     if raw.ndim != 1 or not ((raw >= 0) & (raw <= 1)).all():
@@ -87,7 +87,7 @@ def holm(p_values: npt.ArrayLike) -> Table:
 
 
 class RankRange(NamedTuple):
-    """The best and the worst rank of an entry that its board's scores support; 1 is the first."""
+    """The best and the worst rank of an entry that are consistent with the scores; 1 is the first rank."""
 
     best: int
     worst: int
@@ -96,16 +96,16 @@ class RankRange(NamedTuple):
 def rank_ranges(entries: Sequence[npt.ArrayLike], *, paired: bool = True) -> list[RankRange]:
     """Return the range of ranks of each entry of a board.
 
-    Every two entries are compared by `paired_p_value` or `unpaired_p_value`, with Holm's correction over all pairs. An
-    entry ranks behind those that are significantly better and before those that are significantly worse; it may share
-    its rank with all others. The rank by mean score lies in the range. With 5 % the chance that any order claimed is
-    mere luck is at most that, for the board as a whole; so entries added to a board may widen the ranges of others.
+    All pairs of entries are compared by `paired_p_value` or `unpaired_p_value`, with Holm's correction over all pairs.
+    An entry ranks behind all entries that are significantly better, and before all that are significantly worse. The
+    rank by mean score lies in the range. The probability that any claimed order of the board is wrong is at most 5 %,
+    so a new entry can widen the ranges of others.
 
     Args:
         entries: for each entry (tasks, attempts), each score in [0, 1]; if `paired`, row i is the same task in all.
-        paired: whether all have played the same tasks.
+        paired: whether all entries have played the same tasks.
 
-    Raises `BadSetting` if one is no such table, or their shapes differ.
+    Raises `BadSetting` if an entry is not such a table, or the shapes differ.
     """
     number = len(entries)
     pairs = list(itertools.combinations(range(number), 2))
@@ -121,25 +121,31 @@ def rank_ranges(entries: Sequence[npt.ArrayLike], *, paired: bool = True) -> lis
 
 
 class TaskDifference(NamedTuple):
-    """How much the first entry's mean score is above the second's on one task, which is a row of their tables."""
+    """The difference of the mean scores of two entries on one task, which is a row of their tables."""
 
     task: int
     difference: float
 
 
 class Comparison(NamedTuple):
-    """Two entries on the same tasks.
+    """A comparison of two entries on the same tasks.
 
     Attributes:
-        difference: of the mean scores, first minus second, with a percentile bootstrap interval that resamples tasks;
-            without width if all tasks have the same difference.
-        p_value: of `paired_p_value`, for these two entries alone: it is not adjusted for others.
-        tasks: those with the largest differences, largest first, in the order of the rows where they are equal.
+        difference: the difference of the mean scores, first minus second, with a percentile bootstrap interval that
+            resamples tasks. If all tasks have the same difference, the interval has no width.
+        p_value: the `paired_p_value` of the two entries, not adjusted for other comparisons.
+        tasks: the tasks with the largest differences, largest first; equal differences are in the order of rows.
     """
 
     difference: Estimate
     p_value: float
     tasks: list[TaskDifference]
+
+    def summary(self) -> str:
+        """Return the difference in percentage points, its interval and the p value in words."""
+        value, low, high = (100 * part for part in self.difference)
+        p_value = f"p = {self.p_value:.4f}" if self.p_value >= 1e-4 else "p < 0.0001"  # which would round to 0
+        return f"{value:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f}, {p_value} (paired permutation test)"
 
 
 def compare(first: npt.ArrayLike, second: npt.ArrayLike, most: int = 20) -> Comparison:
@@ -148,9 +154,9 @@ def compare(first: npt.ArrayLike, second: npt.ArrayLike, most: int = 20) -> Comp
     Args:
         first: (tasks, attempts), each in [0, 1].
         second: the same shape; row i is the same task in both.
-        most: the largest number of tasks to name; those without a difference never are.
+        most: the largest number of tasks to name. Tasks without a difference are not named.
 
-    Raises `BadSetting` if one is no such table, their shapes differ, or `most` is negative.
+    Raises `BadSetting` if an argument is not such a table, the shapes differ, or `most` is negative.
     """
     if most < 0:
         raise BadSetting(f"the number of tasks to name must not be negative, got {most}")
@@ -165,7 +171,7 @@ def compare(first: npt.ArrayLike, second: npt.ArrayLike, most: int = 20) -> Comp
 
 
 def _interval(by_task: list[float]) -> Interval:
-    """Return the interval of the mean difference: of any order of tasks the same, and mirrored from the other side."""
+    """Return the interval of the mean difference. It does not depend on the order of tasks, and mirrors if swapped."""
     here, there = sorted(by_task), sorted(-difference for difference in by_task)
     if here <= there:
         return bootstrap(here)
@@ -174,11 +180,11 @@ def _interval(by_task: list[float]) -> Interval:
 
 
 def _differences(first: npt.ArrayLike, second: npt.ArrayLike) -> Table:
-    """Return the difference in the sums of the attempts of each task: whole numbers where all scores are 0 or 1."""
+    """Return the difference of the summed scores for each task: integers if all scores are 0 or 1."""
     a, b = score_table(first), score_table(second)
     if a.shape != b.shape:
         raise BadSetting(f"entries are compared on the same tasks and attempts, got tables of {a.shape} and {b.shape}")
-    # Rounded, so that 0.1 + 0.2 and 0.3 are the same score.
+    # Rounded, so that 0.1 + 0.2 equals 0.3.
     return np.asarray(np.round(a.sum(axis=1) - b.sum(axis=1), 12))
 
 
@@ -200,13 +206,13 @@ def _by_enumeration(sizes: Table, observed: float) -> float:
     sums = np.zeros(1)
     for size in sizes:
         sums = np.concatenate((sums + size, sums - size))
-    # Sums that are equal but for rounding are equal.
+    # The tolerance makes sums equal that differ only by rounding.
     return float(np.mean(np.abs(sums) >= observed - 1e-9 * float(sizes.sum())))
 
 
 def _by_shifts(sizes: Sequence[int], observed: int) -> float:
     total = sum(sizes)
-    chances = np.zeros(total + 1)  # of every sum of the differences whose sign is plus
+    chances = np.zeros(total + 1)  # probability of each possible sum of the positive differences
     chances[0] = 1.0
     reached = 0
     for size in sizes:
@@ -217,4 +223,4 @@ def _by_shifts(sizes: Sequence[int], observed: int) -> float:
     if observed == 0:
         return 1.0
     tail = float(chances[(total + observed) // 2 :].sum())
-    return min(1.0, max(2 * tail, np.finfo(float).tiny))  # a chance too small for a float is still above 0
+    return min(1.0, max(2 * tail, np.finfo(float).tiny))  # never 0, even if the probability underflows

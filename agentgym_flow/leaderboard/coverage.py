@@ -1,8 +1,9 @@
-"""Whether a log holds exactly the episodes of a track, each once, and what each of them came to by its own words."""
+"""Check that a log has exactly the episodes of a track, each once, and return the results that it claims."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +14,16 @@ from agentgym_flow.errors import BadLog, BadSubmission
 from agentgym_flow.leaderboard.track import Track, TrackEpisode
 from agentgym_flow.seeding import canonical
 
+_SETTINGS = ("env_id", "kwargs", "data", "split", "max_steps")
+
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a log says of the episodes of a track; true once every episode has been stepped again.
+    """The results of a track's episodes that a log claims. They are verified by replaying the log.
 
     Attributes:
-        scores: the metric of the track, [tasks, attempts], in the order of its tasks.
-        steps: the number of actions of each episode, alike.
+        scores: the metric of the track, [tasks, attempts], in the order of the track's tasks.
+        steps: the number of actions of each episode, with the same shape.
     """
 
     scores: NDArray[np.float64]
@@ -28,12 +31,12 @@ class Claims:
 
 
 def claims(log: Path, track: Track, limits: LogLimits) -> Claims:
-    """Return what a log says. Raises `BadSubmission` at the first line that does not belong, or for what is missing."""
+    """Return the claims of a log. Raises `BadSubmission` at the first wrong line, or if an episode is missing."""
     rows = {task.number: row for row, task in enumerate(track.tasks)}
     expected = {start: rows[start.task] for start in track.starts()}
     shape = len(track.tasks), track.attempts
     scores, steps, lines = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    settings = canonical([track.env_id, track.kwargs, track.data, track.split, track.max_steps])
+    settings = _settings(track)
     for number, found in scan_log(log, limits):
         if isinstance(found, BadLog):
             raise BadSubmission(f"{found}")
@@ -61,17 +64,16 @@ def claims(log: Path, track: Track, limits: LogLimits) -> Claims:
 
 
 def _check_settings(found: LoggedEpisode, track: Track, settings: bytes, where: str) -> None:
-    said = [found.env_id, found.kwargs, found.data, found.split, found.max_steps]
-    if canonical(said) == settings:
+    if _settings(found) == settings:
         return
-    for name, own, other in zip(
-        ("env_id", "kwargs", "data", "split", "max_steps"),
-        said,
-        (track.env_id, track.kwargs, track.data, track.split, track.max_steps),
-        strict=True,
-    ):
+    for name in _SETTINGS:
+        own, other = getattr(found, name), getattr(track, name)
         if canonical(own) != canonical(other):
             raise BadSubmission(f"{where}: {name} is {own!r:.200}, in track {track.name} {other!r:.200}")
+
+
+def _settings(of: LoggedEpisode | Track) -> bytes:
+    return canonical(list(attrgetter(*_SETTINGS)(of)))
 
 
 def _words(start: TrackEpisode) -> str:

@@ -1,4 +1,4 @@
-"""The tracks that a season has: what is played is written in one TOML file, and a season adds the tasks."""
+"""The definitions of tracks, from one TOML file. A season adds the tasks."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from agentgym_flow.leaderboard.track import Track, make_track
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A track without its tasks; the fields are those of the schema `tracks-1.json`.
+    """A track without tasks. The fields are those of the schema `tracks-1.json`.
 
     Attributes:
-        name: of the track, without the season.
+        name: the name of the track, without the season.
         title: one line for the board.
         env_id: the environment, such as `agentgym_flow/Sokoban-v0`.
-        tasks: how many of the split; None for all.
+        tasks: the number of tasks from the split; None for all.
         kwargs: arguments of the environment.
-        data: official data that must be registered under this name; empty for generated tasks.
+        data: the name under which official data must be registered; empty for generated tasks.
         split, attempts, rules, prompts, metric, bar, core_seconds: see `Track`.
     """
 
@@ -46,7 +46,7 @@ class Definition:
 
     @property
     def here(self) -> bool:
-        """Whether its tasks can be made on this machine."""
+        """Whether its tasks can be created on this machine."""
         return not self.data or registry.place(self.data) is not None
 
     def made(self, season: Season) -> Track:
@@ -75,20 +75,20 @@ class Definition:
 
 
 def definitions(root: Path) -> list[Definition]:
-    """Return what the file of the boards defines; nothing without a file. Raises `BadTrack`."""
+    """Return the definitions in the file of the leaderboards; none without a file. Raises `BadTrack`."""
     file = root / DEFINITIONS
     if not file.is_file():
         return []
     try:
         value = tomllib.loads(file.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadTrack(f"{file.name}: no TOML ({error})") from None
+        raise BadTrack(f"{file.name}: not TOML ({error})") from None
     schemas.check("tracks-1", value, BadTrack, file.name)
     return [Definition._of(name, one) for name, one in value.items()]
 
 
 def made_tracks(root: Path, season: Season) -> Iterator[tuple[Definition, Track | None]]:
-    """Yield each definition with its track of a season that is open; None where its official data is not here.
+    """Yield each definition with its track of an open season; None if its official data is not on this machine.
 
     Raises `BadTrack` or `BadData`.
     """

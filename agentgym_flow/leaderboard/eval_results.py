@@ -1,7 +1,7 @@
-"""An entry's result as Hugging Face shows it on the page of a model: a file in its `.eval_results/` folder.
+"""Export an entry's result for the page of a model on Hugging Face, as a file in its folder `.eval_results/`.
 
-The format is that of https://huggingface.co/docs/hub/eval-results (its source is `docs/hub/eval-results.md` of
-github.com/huggingface/hub-docs), which `huggingface_hub.parse_eval_result_entries` reads.
+The format is described in https://huggingface.co/docs/hub/eval-results (`docs/hub/eval-results.md` of
+github.com/huggingface/hub-docs). `huggingface_hub.parse_eval_result_entries` reads it.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ def eval_result(
 ) -> str:
     """Return an entry's mean score on a track as YAML, in percent with two decimals.
 
-    The notes begin with the 95 % interval and the numbers of tasks and attempts, for which the format has no fields.
-    The text is a list of one; the results of several tracks for one file are their texts one after the other.
+    The notes start with the 95 % interval and the numbers of tasks and attempts, for which the format has no fields.
+    The text is a list with one item. For several tracks, concatenate their texts.
 
     Args:
         scores: (tasks, attempts), each in [0, 1].
-        dataset_id: the data set on the Hub whose leaderboard this is for, such as `"owner/name"`.
-        task_id: the task of that data set's `eval.yaml`.
-        revision: the commit of the data set; `""` is left out, as with all that follow.
-        date: when the entry was played, in ISO 8601.
-        source_url: where the evidence is, for example the entry's page.
-        source_name: how that link is called.
+        dataset_id: the data set of the leaderboard on the Hub, such as `"owner/name"`.
+        task_id: the task in the data set's `eval.yaml`.
+        revision: the commit of the data set. This and all following texts are omitted if they are empty.
+        date: the date of the evaluation, in ISO 8601.
+        source_url: a link to the evidence, for example the entry's page.
+        source_name: the name of that link.
         notes: more about the entry, for example its badge and prompt template.
 
-    Raises `BadSetting` if `scores` is no such table, the data set, the date or the address is malformed, a name comes
-    without an address, or a text is not Unicode.
+    Raises `BadSetting` if `scores` is not such a table, the data set, the date or the URL is malformed, a name is given
+    without a URL, or a text is not valid Unicode.
     """
     mean = clustered_mean(scores)
     tasks, attempts = score_table(scores).shape
@@ -80,7 +80,7 @@ def eval_result(
 
 
 def _quoted(text: str) -> str:
-    """Return `text` as a double-quoted scalar of YAML; everything but plain ASCII is escaped."""
+    """Return `text` as a double-quoted YAML scalar in ASCII."""
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         raise BadSetting(f"a text of the result is not Unicode: {shown(text)}")
     plain = (one if " " <= one <= "~" and one not in '"\\' else f"\\U{ord(one):08X}" for one in text)

@@ -1,4 +1,4 @@
-"""What of a git repository the checks read: which files a branch changes, and their bytes. Nothing is checked out."""
+"""Read the files that a branch changes from a git repository, without checking anything out."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class FileChange(NamedTuple):
 
     Attributes:
         path: its path in the repository.
-        status: A for added, M for modified, D for deleted, T for another type.
-        mode: of the new file, such as `PLAIN`.
-        blob: the object with its bytes.
+        status: A for added, M for modified, D for deleted, T for a changed type.
+        mode: the mode of the new file, such as `PLAIN`.
+        blob: the git object with its content.
     """
 
     path: str
@@ -37,18 +37,18 @@ class Repository:
     Args:
         path: a folder in it.
 
-    Raises `BadSetting` in every call that git refuses.
+    Methods raise `BadSetting` if git fails.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def commit(self, name: str) -> str:
-        """Return the hash of the commit that a branch, a tag or a hash names."""
+        """Return the hash of the commit named by a branch, a tag or a hash."""
         return self._git("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").decode("ascii").strip()
 
     def changes(self, base: str, head: str) -> list[FileChange]:
-        """Return what `head` changes since it left `base`."""
+        """Return the files that `head` changes since it branched off `base`."""
         options = ["--raw", "-z", "--no-renames", "--no-abbrev", "--no-ext-diff", "--no-textconv"]
         out = self._git("diff", *options, f"{self.commit(base)}...{self.commit(head)}", "--")
         words = out.decode("utf-8", "surrogateescape").split("\0")
@@ -64,11 +64,11 @@ class Repository:
         return [name for name in out.decode("utf-8", "surrogateescape").split("\0") if name]
 
     def size(self, blob: str) -> int:
-        """Return the bytes of an object."""
+        """Return the size of an object in bytes."""
         return int(self._git("cat-file", "-s", blob))
 
     def read(self, blob: str) -> bytes:
-        """Return an object: its hash, or `COMMIT:PATH`."""
+        """Return the content of an object, given by its hash or `COMMIT:PATH`."""
         return self._git("cat-file", "blob", blob)
 
     def _git(self, *words: str) -> bytes:

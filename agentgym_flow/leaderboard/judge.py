@@ -1,4 +1,4 @@
-"""Check a submission from its files to its score, and say at which check it fails."""
+"""Run all checks on a submission, from its files to its score, and report the check at which it fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from agentgym_flow.leaderboard.verdict import DivergencePoint, Reason, Submissio
 from agentgym_flow.replay import verify_log
 
 MOST_UNPACKED = 256 << 20
-"""The most bytes of a log, unpacked."""
+"""The largest size of a log, uncompressed, in bytes."""
 
 
 def judge(
@@ -34,22 +34,22 @@ def judge(
     make_policy: MakePolicy | None = None,
     secret: str = "",
 ) -> SubmissionVerdict:
-    """Return the verdict on the submission in a folder; whatever is wrong with it is in there, and nothing is raised.
+    """Return the verdict on the submission in a folder. Problems of the submission never raise.
 
     Args:
-        folder: where its files are.
-        place: the track and the folder that it says it belongs to.
+        folder: the folder with its files.
+        place: the names of the track and of the folder in the repository.
         root: the folder with tracks and seasons.
-        data: where official data is, by name.
-        jobs: processes that step episodes again; None for one per core.
-        make_policy: makes policies of submitted weights; None where that is not possible.
-        secret: of the season; what the fresh tasks for submitted weights are drawn with. Empty for a rehearsal.
+        data: paths of official data, by name.
+        jobs: the number of processes for replay; None for one per core.
+        make_policy: makes policies from submitted weights; None if PyTorch is not installed.
+        secret: the secret of the season, with which fresh tasks are drawn. Empty for a rehearsal.
 
     Raises:
-        MissingExtra: weights are submitted, and there is no `make_policy`.
-        BadTrack, BadSeason: a file of the board is damaged; not a fault of the submission.
-        BadSetting: the secret is not that of the season.
-        BadData: the official data of the track is not here.
+        MissingExtra: weights are submitted, and `make_policy` is None.
+        BadTrack, BadSeason: a file of the leaderboards is damaged.
+        BadSetting: `secret` is not the secret of the season.
+        BadData: the official data of the track is not on this machine.
     """
     verdict = SubmissionVerdict("/".join(place))
     check = "files"
@@ -93,7 +93,7 @@ def judge(
 
 
 def limits_of(track: Track) -> LogLimits:
-    """Return what is read of the log of a track."""
+    """Return the limits on reading a log of a track."""
     return LogLimits(
         max_lines=track.episodes + 1,
         max_bytes=MOST_UNPACKED,

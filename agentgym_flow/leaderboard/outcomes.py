@@ -1,4 +1,4 @@
-"""What an entry came to, episode by episode: its failures first, and how soon its successes came."""
+"""The results of an entry by episode, and its metric over the number of steps."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.report import Curve
 
 MOST_POINTS = 101
-"""The most points of a curve."""
+"""The largest number of points of a curve."""
 
 
 class EpisodeOutcome(NamedTuple):
-    """One episode of an entry.
+    """The result of one episode of an entry.
 
     Attributes:
-        task: its number in the split; with fresh tasks in their season.
-        type: of the task; empty if not known.
+        task: the task number in the split, or, for fresh tasks, in their season.
+        type: the type of the task; empty if unknown.
         attempt: the number of the attempt.
         score: the metric of the track.
         steps: the number of actions.
-        watch: where it is in the player, counted from 1; 0 if it is not there.
+        watch: the number of the episode in the player, from 1; 0 if it is not there.
     """
 
     task: int
@@ -37,12 +37,13 @@ class EpisodeOutcome(NamedTuple):
 
 
 def outcomes(entry: Entry, track: Track, watched: Mapping[tuple[int, int], int]) -> list[EpisodeOutcome]:
-    """Return the episodes that were scored, failures first.
+    """Return the scored episodes, failures first.
 
     Args:
         entry: the entry.
         track: its track.
-        watched: (task, attempt) -> where it is in the player. Fresh tasks are not the ones in the log: nothing is.
+        watched: (task, attempt) -> the number of the episode in the player. It is not used for fresh tasks, because
+            the player shows the tasks in the log.
     """
     fresh = bool(entry.verdict.season)
     found = [
@@ -61,7 +62,7 @@ def outcomes(entry: Entry, track: Track, watched: Mapping[tuple[int, int], int])
 
 
 def achieved_within(entry: Entry, track: Track) -> Curve:
-    """Return the metric over the number of steps, in percent: an episode counts from the step at which it ended."""
+    """Return the metric in percent over the number of steps. An episode counts from the step at which it ended."""
     scores, steps = np.asarray(entry.verdict.scores), np.asarray(entry.verdict.steps)
     at = np.unique(np.linspace(0, track.max_steps, MOST_POINTS).round().astype(int))
     means: dict[int, Estimate] = {}

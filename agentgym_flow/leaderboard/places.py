@@ -1,4 +1,4 @@
-"""Where the parts of the boards are, in a repository and on disk."""
+"""The folders and files of the leaderboards, in a repository and on disk."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from pathlib import Path
 from agentgym_flow.errors import UnknownTrack
 
 ROOT = "leaderboards"
-"""The folder of the repository with seasons, tracks, submissions, verdicts and the site."""
+"""The root folder of the leaderboards in the repository."""
 
 SEASONS, TRACKS, SUBMISSIONS, VERDICTS, SITE = "seasons", "tracks", "submissions", "verdicts", "site"
-"""The folders in it."""
+"""The folders below the root."""
 
 DEFINITIONS = "tracks.toml"
-"""The file in it that says what tracks a season has."""
-
+"""The file below the root that defines the tracks of every season."""
 
 REFERENCE = "reference-"
-"""How the names of entries begin that are there for reference: they are not ranked."""
+"""The prefix of the names of reference entries, which are not ranked."""
 
 
 def track_file(name: str, root: Path = Path(ROOT)) -> Path:
-    """Return the file of a track: a path, or a name in the folder of the boards. Raises `UnknownTrack`."""
+    """Return the file of a track, given by its path or its name. Raises `UnknownTrack`."""
     if name.endswith(".json") and Path(name).is_file():
         return Path(name)
     file = root / TRACKS / f"{name}.json"

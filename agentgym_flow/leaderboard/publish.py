@@ -1,4 +1,4 @@
-"""After the merge: give every entry that has none its verdict."""
+"""Compute the missing verdicts of merged entries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def entries(root: Path) -> list[Path]:
 
 
 def verdict_file(root: Path, entry: Path) -> Path:
-    """Return where the verdict on an entry is."""
+    """Return the file with the verdict on an entry."""
     return root / VERDICTS / entry.parent.name / f"{entry.name}.json"
 
 
@@ -29,16 +29,9 @@ def publish(
     make_policy: MakePolicy | None = None,
     secret: str = "",
 ) -> Iterator[SubmissionVerdict]:
-    """Check each entry without a verdict, write its verdict, and yield it. Verdicts that are there do not change.
+    """Check each entry without a verdict, write its verdict, and yield it. Existing verdicts do not change.
 
-    Args:
-        root: the folder of the boards.
-        data: where official data is, by name.
-        jobs: processes that step episodes again; None for one per core.
-        make_policy: makes policies of submitted weights.
-        secret: of the season; what fresh tasks are drawn with.
-
-    Raises as `judge` does.
+    `root` is the folder of the leaderboards. Other arguments and the errors are those of `judge`.
     """
     for entry in entries(root):
         file = verdict_file(root, entry)

@@ -1,4 +1,4 @@
-"""Fresh tasks for submitted weights: drawn after the weights are known, so training on them is impossible."""
+"""Fresh tasks for submitted weights: they are drawn after the submission, so training on them is impossible."""
 
 from __future__ import annotations
 
@@ -20,52 +20,40 @@ from agentgym_flow.rollout import rollout
 from agentgym_flow.slots import EpisodeSpec
 
 MakePolicy = Callable[[Folder, Track], Policy]
-"""Makes the policy of a submission for a track; raises `BadSubmission` where its weights are none."""
+"""A function that makes the policy of a submission for a track; raises `BadSubmission` if the weights are invalid."""
 
 NUM_ENVS = 256
 
 
 def season_of(secret: bytes, digest: str) -> str:
-    """Return the season that is drawn for a submission: HMAC-SHA256 of its digest, as 64 hex digits.
+    """Return the season for a submission: the HMAC-SHA256 of its digest, as 64 hex digits.
 
-    Without the secret it cannot be known before; once the secret is revealed, everybody can check it. An empty
-    secret gives the season of a rehearsal.
+    It cannot be computed without the secret, and anyone can check it after the secret is revealed. An empty secret
+    gives the season of a rehearsal.
     """
     return hmac.new(secret, bytes.fromhex(digest), hashlib.sha256).hexdigest()
 
 
 def fresh_track(track: Track, season: str) -> Track:
-    """Return a track like another one, with as many tasks of a season.
+    """Return a copy of a track with the same number of tasks, taken from a season.
 
-    Raises `BadSubmission` for official data: there are no fresh tasks of it.
+    Raises `BadSubmission` for official data, which has no fresh tasks.
     """
     if track.data:
         raise BadSubmission(
-            f"badge: track {track.name} has official data, so there are no fresh tasks; ask for replayed"
+            f"badge: track {track.name} has official data, so there are no fresh tasks; apply for replayed"
         )
+    kwargs = {**track.kwargs, "season": season, "max_steps": track.max_steps}
     made = make_track(
-        track.env_id,
-        track.name,
-        track.title,
-        tasks=len(track.tasks),
-        kwargs={**track.kwargs, "season": season, "max_steps": track.max_steps},
-        split=track.split,
-        attempts=track.attempts,
-        seed=track.seed,
-        season=track.season,
-        rules=track.rules,
-        prompts=track.prompts,
-        metric=track.metric,
-        bar=track.bar,
-        core_seconds=track.core_seconds,
+        track.env_id, track.name, track.title, tasks=len(track.tasks), kwargs=kwargs, split=track.split, seed=track.seed
     )
-    return replace(made, max_steps=track.max_steps)
+    return replace(track, kwargs=made.kwargs, tasks=made.tasks)
 
 
 def played(policy: Policy, track: Track) -> Claims:
-    """Return what a policy achieves on a track.
+    """Return the results of a policy on a track.
 
-    Raises `BadSubmission` if it cannot play it to the end, or not in `MOST_CORE_SECONDS`.
+    Raises `BadSubmission` if the policy fails, or needs more than `MOST_CORE_SECONDS`.
     """
     policy = BudgetedPolicy(policy, MOST_CORE_SECONDS)
     starts = [EpisodeSpec(start.seed, start.task, start.attempt) for start in track.starts()]
@@ -74,7 +62,7 @@ def played(policy: Policy, track: Track) -> Claims:
         episodes = rollout(policy, lambda: make_text_env(track.env_id, **settings), starts, num_envs=NUM_ENVS)
     except BadSubmission:
         raise
-    except AgentGymFlowError as error:  # a prompt that is longer than the context, or an output that is not a number
+    except AgentGymFlowError as error:  # such as a prompt that is longer than the context, or NaN outputs
         raise BadSubmission(f"the policy cannot play the track: {error}") from error
     rows = {task.number: row for row, task in enumerate(track.tasks)}
     shape = len(track.tasks), track.attempts

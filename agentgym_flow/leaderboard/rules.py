@@ -1,4 +1,4 @@
-"""Whether what a submission says of itself is within the rules of its track."""
+"""Check a submission's own description against the rules of its track."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from agentgym_flow.leaderboard.track import Track
 SAME_DATA, ZERO_SHOT, TEN_MINUTES = "same data", "zero-shot", "ten minutes"
 
 NO_MODEL, SHORT, TEXT, NUMERIC = CLASSES = ("none", "compact", "text", "numeric")
-"""The classes of prompts; entries of different classes do not share a table. `none` is for scripts."""
+"""The classes of prompts. Entries of different classes are in separate tables. `none` is for scripts."""
 
 _CLASS_OF = {"none": NO_MODEL, "compact": SHORT, "choice": SHORT, "numeric": NUMERIC}
 
 
 def class_of(prompt: str) -> str:
-    """Return the class of a prompt profile. One that the package does not know is a text."""
+    """Return the class of a prompt template. Unknown templates are texts."""
     return _CLASS_OF.get(prompt, TEXT)
 
 
 def check_rules(entry: Folder, track: Track) -> None:
-    """Raise `BadSubmission` at the first rule of the track that a submission breaks by its own words."""
+    """Raise `BadSubmission` at the first rule of the track that the submission's description breaks."""
     about, training = entry.about, entry.about.training
     admitted = {class_of(prompt) for prompt in track.prompts} | ({NO_MODEL} if track.rules != ZERO_SHOT else set())
     if class_of(about.prompt) not in admitted:
@@ -42,4 +42,4 @@ def check_rules(entry: Folder, track: Track) -> None:
                 f"{ABOUT}: training.core_seconds must be there, and at most {track.core_seconds:,g}, got {spent}"
             )
         if SOURCE not in entry.names:
-            raise BadSubmission(f"{SOURCE} is missing: track {track.name} shows what trained the policy")
+            raise BadSubmission(f"{SOURCE} is missing: track {track.name} shows the source of the training")

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def check(schema: str, value: Any, error: type[AgentGymFlowError], where: str) -> None:
-    """Raise `error` unless `value` follows the schema of this name, such as `track-1`; `where` begins the message.
+    """Raise `error` with a message that starts with `where`, unless `value` follows the schema, such as `track-1`.
 
-    Raises `MissingExtra` without the package jsonschema.
+    Raises `MissingExtra` if the package jsonschema is not installed.
     """
     found = next(iter(sorted(_validator(schema).iter_errors(value), key=lambda one: list(map(str, one.path)))), None)
     if found is None:

@@ -1,8 +1,8 @@
-"""A season: its tasks and the draws for submitted weights come from two numbers that are committed to beforehand.
+"""A season of the leaderboards, and its commitment to two random numbers that generate all tasks.
 
-The file of a season has the SHA-256 of both before it opens. The *seed* is revealed when it opens: the task lists of
-the tracks are made from it, so training on them before is impossible. The *secret* is revealed when it closes: until
-then it draws fresh tasks for submitted weights, and from then on everybody can draw them again.
+Before a season opens, its file contains the SHA-256 of both numbers. The *seed* is revealed when the season opens. It
+generates the task lists of the tracks, so training on them before is impossible. The *secret* is revealed when the
+season closes. Until then it draws fresh tasks for submitted weights; afterwards, anyone can check these draws.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SCHEMA = "agentgym_flow.season/1"
 
 
 class FreshSeed(NamedTuple):
-    """What fresh tasks are drawn with, and whether anybody could know it."""
+    """The secret that draws fresh tasks, and whether it is public."""
 
     secret: bytes
     public: bool
@@ -33,17 +33,17 @@ class FreshSeed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Season:
-    """The file of a season; its fields are those of the schema `season-1.json`.
+    """The file of a season. Its fields are those of the schema `season-1.json`.
 
     Attributes:
         schema: `SCHEMA`.
-        name: such as `s1`; the name of its file.
-        opens: its first day, year-month-day.
-        closes: its last day.
-        seed_sha256: of the seed's 64 hex digits, as ASCII.
-        secret_sha256: of the secret's, alike.
-        seed: empty until the season opens.
-        secret: empty until it closes.
+        name: the name, such as `s1`; also the name of its file.
+        opens: the first day, year-month-day.
+        closes: the last day.
+        seed_sha256: the SHA-256 of the seed (64 hex digits, as ASCII).
+        secret_sha256: the SHA-256 of the secret (64 hex digits, as ASCII).
+        seed: the seed; empty until the season opens.
+        secret: the secret; empty until the season closes.
     """
 
     schema: str
@@ -57,7 +57,7 @@ class Season:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the season of a file. Raises `BadSeason` if it cannot be read, or says what does not fit."""
+        """Return the season in a file. Raises `BadSeason` if it cannot be read or is inconsistent."""
         try:
             raw = path.read_bytes()
         except OSError as error:
@@ -72,41 +72,40 @@ class Season:
             if shown and _sha256(shown) != getattr(season, f"{what}_sha256"):
                 raise BadSeason(f"{path.name}: the {what} is not the one that was committed to")
         if season.secret and not season.seed:
-            raise BadSeason(f"{path.name}: a season opens before it closes, and there is no seed")
+            raise BadSeason(f"{path.name}: the secret is revealed, and the seed is not")
         return season
 
     def write(self, path: Path) -> None:
         """Write the season."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         with whole(path) as partial:
             partial.write_text(json.dumps(asdict(self), indent=1) + "\n", "utf-8")
 
     def opened(self, seed: str) -> Season:
-        """Return the season with its seed. Raises `BadSeason` if it is another one."""
-        return self._shown("seed", seed)
+        """Return the season with its seed revealed. Raises `BadSeason` if this is not its seed."""
+        return self._revealed("seed", seed)
 
     def closed(self, secret: str) -> Season:
-        """Return the season with its secret. Raises `BadSeason` if it is another one."""
-        return self._shown("secret", secret)
+        """Return the season with its secret revealed. Raises `BadSeason` if this is not its secret."""
+        return self._revealed("secret", secret)
 
     def drawn_with(self, given: str) -> FreshSeed:
-        """Return what fresh tasks are drawn with: the given secret, or the revealed one.
+        """Return the secret that draws fresh tasks: the given or the revealed one.
 
-        Without either it is a rehearsal, whose tasks anybody can know. Raises `BadSetting` if `given` is not the secret
-        of this season.
+        Without either, the draw is a rehearsal with public tasks. Raises `BadSetting` if `given` is not the secret of
+        this season.
         """
         if given and _sha256(given) != self.secret_sha256:
-            raise BadSetting(f"the secret that is given is not that of season {self.name}")
+            raise BadSetting(f"the given secret is not that of season {self.name}")
         return FreshSeed((given or self.secret).encode("ascii"), public=bool(self.secret) or not given)
 
-    def _shown(self, what: str, value: str) -> Season:
+    def _revealed(self, what: str, value: str) -> Season:
         if _sha256(value) != getattr(self, f"{what}_sha256"):
             raise BadSeason(f"season {self.name}: this is not the {what} that was committed to")
         return replace(self, **{what: value})
 
 
 def new_season(name: str, opens: str, closes: str) -> tuple[Season, str, str]:
-    """Return a season that is committed to, its seed and its secret."""
+    """Return a new season with its commitment, its seed and its secret."""
     seed, secret = secrets.token_hex(32), secrets.token_hex(32)
     season = Season(SCHEMA, name, opens, closes, _sha256(seed), _sha256(secret))
     schemas.check("season-1", asdict(season), BadSeason, f"season {name}")
@@ -114,7 +113,7 @@ def new_season(name: str, opens: str, closes: str) -> tuple[Season, str, str]:
 
 
 def season_file(root: Path, name: str) -> Path:
-    """Return the file of a season below the folder of the boards."""
+    """Return the file of a season."""
     return root / SEASONS / f"{name}.json"
 
 

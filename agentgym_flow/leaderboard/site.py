@@ -1,4 +1,4 @@
-"""The static site of the boards: pages that load nothing, the same bytes from the same files."""
+"""Render the leaderboards as a static site of self-contained pages. The same files give the same bytes."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from agentgym_flow.report.curves import charts
 from agentgym_flow.report.rendering import security_policy, source, templates
 
 DATASET = "agentgym-flow/leaderboards"
-"""The data set that exported results name."""
+"""The data set in exported results."""
 
 FOOTER = "Rendered by agentgym_flow."
-"""At the foot of every page. Without the version: a release must not change pages whose entries stay the same."""
+"""The footer of every page. It has no version, because a release must not change pages with unchanged entries."""
 
 _PACKAGE = "agentgym_flow.leaderboard"
 
 
 def render(root: Path, *, jobs: int | None = None) -> None:
-    """Write the site of the boards below `root`; an older one is replaced when the new one is whole.
+    """Write the site of the leaderboards below `root`, and replace an existing one at the end.
 
     Args:
-        root: the folder of the boards.
-        jobs: processes that step episodes again; None for one per core.
+        root: the folder of the leaderboards.
+        jobs: the number of processes for replay; None for one per core.
 
-    Raises `BadTrack` or `BadSubmission` for a file of ours that is damaged.
+    Raises `BadTrack` or `BadSubmission` if a file of the leaderboards is damaged.
     """
     with whole_folder(root / SITE, replace=True) as partial:
         for name, text in pages(root, jobs=jobs).items():
@@ -46,7 +46,7 @@ def render(root: Path, *, jobs: int | None = None) -> None:
 
 
 def first_difference(root: Path, *, jobs: int | None = None) -> str:
-    """Return the name of a file of the site that is not as it would be rendered now; empty if there is none."""
+    """Return the name of a file of the site that would now be rendered differently; empty if there is none."""
     made = pages(root, jobs=jobs)
     there = {file.relative_to(root / SITE).as_posix() for file in (root / SITE).rglob("*") if file.is_file()}
     for name in sorted(made.keys() | there):
@@ -107,18 +107,18 @@ def _percent(share: float) -> str:
 
 
 def _place(share: float) -> str:
-    """Return where a share stands on the 200 wide picture of an interval."""
+    """Return the x coordinate of a share in the picture of an interval, which is 200 wide."""
     return f"{4 + 192 * share:.2f}"
 
 
 def _settings(kwargs: Mapping[str, Any]) -> str:
-    """Return the settings of an environment in one line without those that are empty; the season stands elsewhere."""
+    """Return the settings of an environment in one line, without empty ones and the season."""
     told = {name: value for name, value in kwargs.items() if value not in (None, {}, [], "") and name != "season"}
     return ", ".join(f"{name}={json.dumps(value)}" for name, value in told.items())
 
 
 def _breakable(name: str) -> Markup:
-    """Return a name that a phone may break behind its underscores."""
+    """Return a name with possible line breaks after its underscores, for narrow screens."""
     return Markup("_<wbr>").join(printable(name).split("_"))
 
 

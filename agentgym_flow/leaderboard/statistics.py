@@ -1,6 +1,6 @@
-"""The figures of a board: means of a track, and what is said of an entry over several tracks, with 95 % intervals.
+"""Statistics of an entry: means over one track, and aggregates over several tracks, with 95 % intervals.
 
-Pure functions of arrays. Equal scores give equal figures on every machine, whatever the order of the tasks.
+All functions are pure functions of arrays. Equal scores give equal results on every machine, in any order of tasks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Table = npt.NDArray[np.float64]
 
 
 class Estimate(NamedTuple):
-    """A figure and its 95 % interval."""
+    """An estimate and its 95 % interval."""
 
     value: float
     low: float
@@ -29,26 +29,26 @@ class Estimate(NamedTuple):
 def score_table(scores: npt.ArrayLike) -> Table:
     """Return `scores` as a table (tasks, attempts) of floats.
 
-    Raises `BadSetting` if there are none, they have another shape, or one is no number in [0, 1].
+    Raises `BadSetting` if there are no scores, they have another shape, or one is not a number in [0, 1].
     """
     table = np.asarray(scores, dtype=np.float64)
     if table.ndim != 2 or not table.size:
         raise BadSetting(f"the scores of a track must be a table of tasks and attempts, got shape {table.shape}")
-    if not ((table >= 0) & (table <= 1)).all():  # which a NaN is not either
+    if not ((table >= 0) & (table <= 1)).all():  # also false for NaN
         raise BadSetting("every score of a track must be a number from 0 to 1")
     return table
 
 
 def clustered_mean(scores: npt.ArrayLike) -> Estimate:
-    """Return the mean score of an entry on a track, with the interval that `agentgym_flow.evaluation` prints.
+    """Return the mean score of an entry on a track, with the same interval as in `agentgym_flow.evaluation`.
 
-    Attempts at one task are alike, so tasks are resampled with all their attempts; where every score is 0 or 1, the
-    interval is Wilson's with the effective sample size. See `intervals.mean_interval` for the sources.
+    Attempts at the same task are correlated, so tasks are resampled with all their attempts. If every score is 0 or 1,
+    the interval is Wilson's with the effective sample size. See `intervals.mean_interval` for the sources.
 
     Args:
         scores: (tasks, attempts), each in [0, 1].
 
-    Raises `BadSetting` if `scores` is no such table.
+    Raises `BadSetting` if `scores` is not such a table.
     """
     table = score_table(scores)
     tasks = np.repeat(np.arange(len(table)), table.shape[1])
@@ -58,22 +58,22 @@ def clustered_mean(scores: npt.ArrayLike) -> Estimate:
 def stratified_mean(scores: npt.ArrayLike, task_types: Sequence[str]) -> Estimate:
     """Return the mean score of an entry on a track, with an interval for other tasks in the same mix of types.
 
-    It is a percentile bootstrap that resamples the tasks of each type by themselves (J. Rao and C. Wu, JASA 83, 1988),
-    so it is narrower than `clustered_mean` where the types differ in difficulty. Where no type has two tasks with
-    different scores, resamples do not vary, and the interval is that of `clustered_mean`.
+    The interval is a percentile bootstrap that resamples within each type (J. Rao and C. Wu, JASA 83, 1988). It is
+    narrower than that of `clustered_mean` if the types differ in difficulty. If the scores do not vary within any type,
+    the interval of `clustered_mean` is returned.
 
     Args:
         scores: (tasks, attempts), each in [0, 1].
         task_types: (tasks,): the type of each task.
 
-    Raises `BadSetting` if `scores` is no such table, or there is not one type for each task.
+    Raises `BadSetting` if `scores` is not such a table, or the number of types is not the number of tasks.
     """
     table = score_table(scores)
     types = np.asarray(task_types)
     if types.shape != (len(table),):
         raise BadSetting(f"every task needs one type: {len(table)} tasks, types of shape {types.shape}")
     means = table.mean(axis=1)
-    # Sorted, so that neither the order of the tasks nor the names of the types decide what is drawn.
+    # Sorted, so that the draws depend neither on the order of tasks nor on the names of types.
     strata = sorted(np.sort(means[types == name]).tolist() for name in np.unique(types))
     resamples = resampled_means([np.array(stratum)[:, None] for stratum in strata])[:, :, 0]
     shares = np.array([len(stratum) for stratum in strata]) / len(table)
@@ -84,30 +84,30 @@ def stratified_mean(scores: npt.ArrayLike, task_types: Sequence[str]) -> Estimat
 def iqm(scores: npt.ArrayLike) -> float:
     """Return the interquartile mean: the mean of the middle half of all scores (R. Agarwal et al., NeurIPS 2021).
 
-    A quarter of the scores, rounded down, is left out at either end, as rliable's `aggregate_iqm` does.
+    A quarter of the scores, rounded down, is dropped at either end, as in rliable's `aggregate_iqm`.
 
     Args:
-        scores: any shape, at least one. Agarwal et al. take (runs, tasks), which here is (attempts, tracks).
+        scores: any shape, at least one score. The (runs, tasks) of Agarwal et al. are (attempts, tracks) here.
     """
     return float(_iqm(np.asarray(scores, dtype=np.float64).ravel()))
 
 
 def optimality_gap(scores: npt.ArrayLike, target: float = 1.0) -> float:
-    """Return how much is missing to `target` on average, where higher scores do not count (Agarwal et al., 2021).
+    """Return the mean shortfall from `target`, where scores above it count as `target` (Agarwal et al., 2021).
 
     Args:
-        scores: any shape, at least one.
-        target: the score that is good enough; with 1 and scores in [0, 1] the gap is 1 minus their mean.
+        scores: any shape, at least one score.
+        target: the desired score. With 1 and scores in [0, 1], the gap is 1 minus their mean.
     """
     return target - float(np.minimum(np.asarray(scores, dtype=np.float64), target).mean())
 
 
 class OverTracks(NamedTuple):
-    """What is said of an entry over several tracks; every track counts alike, whatever its number of tasks.
+    """Aggregates of an entry over several tracks. All tracks have the same weight, whatever their number of tasks.
 
     Attributes:
-        mean: of the mean scores of the tracks.
-        iqm: interquartile mean, see `iqm`.
+        mean: the mean of the mean scores of the tracks.
+        iqm: the interquartile mean, see `iqm`.
         optimality_gap: see `optimality_gap`.
     """
 
@@ -117,18 +117,18 @@ class OverTracks(NamedTuple):
 
 
 def over_tracks(tracks: Sequence[npt.ArrayLike], target: float = 1.0) -> OverTracks:
-    """Sum up an entry over several tracks, as Agarwal et al. (NeurIPS 2021) sum up an algorithm over several games.
+    """Aggregate an entry over several tracks, as Agarwal et al. (NeurIPS 2021) do for an algorithm over several games.
 
-    A run there is one attempt at all tasks here: its score on a track is the mean over the track's tasks, not the 0 or
-    1 of a single episode, whose interquartile mean would say little. Intervals are stratified percentile bootstraps:
-    the tasks of each track are resampled by themselves, with all their attempts. (Agarwal et al. resample runs, because
-    theirs differ by training; here attempts differ by sampling alone, and there are few of them.)
+    Their run corresponds to one attempt at all tasks. Its score on a track is the mean over the track's tasks, because
+    the interquartile mean of single episodes (0 or 1) says little. Intervals are stratified percentile bootstraps that
+    resample the tasks of each track with all their attempts. Agarwal et al. resample runs, which differ by training;
+    here, attempts differ only by sampling, and there are few of them.
 
     Args:
-        tracks: for each track (tasks, attempts), each score in [0, 1]; the same number of attempts in all.
-        target: of the optimality gap.
+        tracks: for each track (tasks, attempts), each score in [0, 1]; the same number of attempts in all tracks.
+        target: the target of the optimality gap.
 
-    Raises `BadSetting` if there is no track, one is no such table, or the numbers of attempts differ.
+    Raises `BadSetting` if there is no track, a track is not such a table, or the numbers of attempts differ.
     """
     tables = [_ordered(score_table(scores)) for scores in tracks]
     if len({table.shape[1] for table in tables}) != 1:
@@ -153,7 +153,7 @@ def _iqm(scores: Table) -> Table:
 
 
 def _ordered(table: Table) -> Table:
-    """Return the rows of `table` in an order that does not depend on the one they are in."""
+    """Return the rows of `table` in an order that does not depend on their present order."""
     return table[np.lexsort(table.T)]
 
 

@@ -1,6 +1,6 @@
-"""A submission: a folder with `submission.yaml`, an episode log, a README, and perhaps the weights of a policy.
+"""A submission: a folder with `submission.yaml`, an episode log, a README, and optionally the weights of a policy.
 
-It comes from a stranger. Only files with known names are read, each up to a size; nothing in it is imported or run.
+Submissions are untrusted. Only files with known names and limited size are read; nothing is imported or run.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ SCHEMA = "agentgym_flow.submission/1"
 ABOUT, LOG, README = "submission.yaml", "episodes.jsonl.gz", "README.md"
 
 TURN = "turn"
-"""The layout of prompts by default; see `agentgym_flow.training.rows`."""
+"""The default layout of prompts; see `agentgym_flow.training.rows`."""
 
 SOURCE = "source.py"
-"""What trained the policy: shown, never run."""
+"""The source file of the training. The site shows it; it is never run."""
 
 TRAINING = "training.yaml"
-"""What CI trains with, on tracks where the whole run is in CI."""
+"""The settings of the training, for tracks on which CI runs it."""
 
 WEIGHTS, MODEL_CONFIG = "policy/model.safetensors", "policy/config.json"
 
@@ -43,31 +43,31 @@ MOST_BYTES: Mapping[str, int] = {
     WEIGHTS: 20 << 20,
     MODEL_CONFIG: 1 << 14,
 }
-"""The files of a submission, and how many bytes each may have."""
+"""The files of a submission, and their largest sizes in bytes."""
 
 REPRODUCED, ATTESTED, REPLAYED = BADGES = ("reproduced", "attested", "replayed")
-"""What an entry asks to be proved."""
+"""The badges, each for another kind of proof."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What a `submission.yaml` says; the fields are those of its schema, `submission-1.json`.
+    """The content of a `submission.yaml`. The fields are those of its schema, `submission-1.json`.
 
     Attributes:
         schema: `SCHEMA`.
         track: the name of the track.
-        name: of the entry, in lower case with hyphens.
+        name: the name of the entry, in lower case with hyphens.
         date: year-month-day.
         badge: one of `BADGES`.
-        prompt: the prompt profile.
+        prompt: the prompt template.
         title: one line for the board.
-        authors: who made it.
-        command: what was run.
-        training: what the policy has learnt from.
-        link: where to read more; empty if nowhere.
-        model: name, parameters and address of the model.
-        sampling: temperature, and whether the most likely token is taken.
-        layout: what a prompt of submitted weights is, `turn` or `conversation`.
+        authors: the authors.
+        command: the command that was run.
+        training: the environments and data that the policy was trained on.
+        link: a link to more information; empty if there is none.
+        model: name, number of parameters and URL of the model.
+        sampling: the temperature, and whether the most likely token is chosen.
+        layout: the prompt layout of submitted weights, `turn` or `conversation`.
     """
 
     schema: str
@@ -92,7 +92,7 @@ class Submission:
 
     @classmethod
     def parse(cls, text: bytes) -> Self:
-        """Return the submission of a `submission.yaml`. Raises `BadSubmission`."""
+        """Return the submission described by a `submission.yaml`. Raises `BadSubmission`."""
         value = plain_yaml(text, ABOUT)
         schemas.check("submission-1", value, BadSubmission, ABOUT)
         submission = cls(**value)
@@ -108,10 +108,10 @@ class Folder:
     """A submission with its files.
 
     Attributes:
-        about: what `submission.yaml` says.
-        path: where the files are.
-        names: the files that are there.
-        digest: a SHA-256 of all of them.
+        about: the content of `submission.yaml`.
+        path: the folder.
+        names: the names of its files.
+        digest: one SHA-256 of all files.
     """
 
     about: Submission
@@ -123,7 +123,7 @@ class Folder:
     def read(cls, path: Path) -> Self:
         """Return the submission in a folder.
 
-        Raises `BadSubmission` if a file is missing, unknown, too large or no plain file, or what it says cannot be.
+        Raises `BadSubmission` if a file is missing, unknown, too large, not a plain file or invalid.
         """
         names = _files(path)
         for needed in (ABOUT, LOG, README):
@@ -133,10 +133,10 @@ class Folder:
         weights = {WEIGHTS, MODEL_CONFIG} & set(names)
         if about.badge == REPRODUCED and (bool(weights) == (TRAINING in names) or len(weights) == 1):
             raise BadSubmission(
-                f"badge: {REPRODUCED} needs {MODEL_CONFIG} and {WEIGHTS}, or {TRAINING}; else ask for {REPLAYED}"
+                f"badge: {REPRODUCED} needs {MODEL_CONFIG} and {WEIGHTS}, or {TRAINING}; else apply for {REPLAYED}"
             )
         if about.badge != REPRODUCED and (weights or TRAINING in names):
-            raise BadSubmission(f"policy: only a submission for the badge {REPRODUCED} brings weights; leave them out")
+            raise BadSubmission(f"policy: only a submission for the badge {REPRODUCED} has weights; leave them out")
         whole = hashlib.sha256()
         for name in names:
             whole.update(f"{hashlib.sha256((path / name).read_bytes()).hexdigest()}  {name}\n".encode("ascii"))
@@ -144,7 +144,7 @@ class Folder:
 
 
 def check_place(place: tuple[str, str], about: Submission) -> None:
-    """Raise `BadSubmission` unless a folder is where its own words say: `<track>/<date>-<name>`."""
+    """Raise `BadSubmission` unless the folder matches its `submission.yaml`: `<track>/<date>-<name>`."""
     if place != (about.track, about.id):
         raise BadSubmission(f"{ABOUT} says {about.track}/{about.id}, and the folder is {place[0]}/{place[1]}")
 
@@ -165,7 +165,7 @@ def _files(path: Path) -> tuple[str, ...]:
                     f"{relative!r:.80} is not a file of a submission. A submission has {', '.join(MOST_BYTES)}"
                 )
             if not stat.S_ISREG(state.st_mode):
-                raise BadSubmission(f"{relative} must be a plain file, no link and no device")
+                raise BadSubmission(f"{relative} must be a plain file, not a link or a device")
             if state.st_size > limit:
                 raise BadSubmission(f"{relative} has {state.st_size:,} bytes, more than {limit:,}")
             found.append(relative)
@@ -173,9 +173,9 @@ def _files(path: Path) -> tuple[str, ...]:
 
 
 def plain_yaml(raw: bytes, where: str) -> Any:
-    """Return the value of YAML without tags, anchors and aliases, and with each key once.
+    """Return the value of a YAML text. Tags, anchors, aliases and repeated keys are not allowed.
 
-    Raises `BadSubmission`, its message beginning with `where`.
+    Raises `BadSubmission` with a message that starts with `where`.
     """
     try:
         import yaml  # type: ignore[import-untyped]
@@ -184,13 +184,15 @@ def plain_yaml(raw: bytes, where: str) -> Any:
     try:
         text = raw.decode("utf-8")
         depth = 0
-        for token in yaml.scan(text, Loader=yaml.SafeLoader):  # lazily: deep nesting takes quadratic time
+        for token in yaml.scan(text, Loader=yaml.SafeLoader):  # stops early, because deep nesting takes quadratic time
             name = type(token).__name__
             depth += name.endswith("StartToken") - name.endswith("EndToken")
             if depth > 2 * _MOST_DEEP:
                 raise BadSubmission(f"{where} line {token.start_mark.line + 1}: nested more than {_MOST_DEEP} deep")
             if isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken | yaml.DirectiveToken):
-                raise BadSubmission(f"{where} line {token.start_mark.line + 1}: anchors, aliases and tags are not read")
+                raise BadSubmission(
+                    f"{where} line {token.start_mark.line + 1}: anchors, aliases and tags are forbidden"
+                )
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         return None if node is None else _value(node, 0, where)
     except UnicodeDecodeError as error:
@@ -202,7 +204,7 @@ def plain_yaml(raw: bytes, where: str) -> Any:
 
 
 def _value(node: Any, depth: int, where: str) -> Any:
-    """Return what a node of YAML stands for: numbers, true, false and null as in JSON, everything else is text."""
+    """Return the value of a YAML node. Numbers, true, false and null are read as in JSON, all other scalars as text."""
     line = node.start_mark.line + 1
     if depth > _MOST_DEEP:
         raise BadSubmission(f"{where} line {line}: nested more than {_MOST_DEEP} deep")

@@ -1,11 +1,10 @@
-"""Make the folder of a submission from an evaluation of a track."""
+"""Create the folder of a submission from the evaluation of a track."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -28,41 +27,12 @@ from agentgym_flow.leaderboard.submission import (
 )
 
 EVALUATION = "evaluation.json"
-"""The file of an evaluation of a track, `agentgym-flow evaluate --track`, that says what was played."""
-
-
-@dataclass(frozen=True)
-class About:
-    """What a submitter says of an entry; see the schema `submission-1.json`.
-
-    Attributes:
-        name: of the entry.
-        badge: what it asks to be proved.
-        title: one line for the board.
-        authors: who made it.
-        command: what was run.
-        prompt: the prompt profile.
-        environments: what the policy has learnt in.
-        data: further data that it has learnt from.
-        core_seconds: what training cost; None if not known.
-        more: optional entries: link, model, sampling, layout.
-    """
-
-    name: str
-    badge: str
-    title: str
-    authors: list[str]
-    command: str
-    prompt: str
-    environments: list[str]
-    data: str = ""
-    core_seconds: float | None = None
-    more: Mapping[str, Any] = field(default_factory=dict)
+"""The file in which `agentgym-flow evaluate --track` writes the track and the result."""
 
 
 def make_submission(
     run: Path,
-    about: About,
+    about: Mapping[str, Any],
     root: Path,
     *,
     policy: Path | None = None,
@@ -71,44 +41,29 @@ def make_submission(
     training: Path | None = None,
     day: str = "",
 ) -> Path:
-    """Make the folder of a submission below `root`, and return it.
+    """Create the folder of a submission below `root`, and return it.
 
     Args:
-        run: the folder that `agentgym-flow evaluate --track ... --out` has written.
-        about: what is said of it.
-        root: the folder of the boards.
+        run: the output folder of `agentgym-flow evaluate --track ... --out`.
+        about: the content of `submission.yaml` without `schema`, `track` and `date`, see `submission-1.json`.
+        root: the folder of the leaderboards.
         policy: the folder with `config.json` and `model.safetensors`, for the badge *reproduced*.
-        half: store the weights in half precision, which is half as large; they are scored as they are stored.
-        source: what trained the policy.
+        half: store the weights in half precision. CI scores the stored weights.
+        source: the source file of the training.
         training: the settings with which CI trains, instead of a policy.
         day: the date, year-month-day; empty for today.
 
     Raises:
-        BadSubmission: something is missing or cannot be.
-        FileExistsError: there is such an entry already.
+        BadSubmission: a file or an entry is missing or invalid.
+        FileExistsError: the entry exists already.
     """
     track = evaluated(run)
-    value = {
-        "schema": SCHEMA,
-        "track": track,
-        "name": about.name,
-        "date": day or date.today().isoformat(),
-        "badge": about.badge,
-        "prompt": about.prompt,
-        "title": about.title,
-        "authors": about.authors,
-        "command": about.command,
-        "training": {
-            "environments": about.environments,
-            "data": about.data,
-            **({} if about.core_seconds is None else {"core_seconds": about.core_seconds}),
-        },
-        **about.more,
-    }
+    name, day = about["name"], day or date.today().isoformat()
+    value = {"schema": SCHEMA, "track": track, "name": name, "date": day, **about}
     schemas.check("submission-1", value, BadSubmission, ABOUT)
-    if (about.badge == REPRODUCED) != (policy is not None or training is not None):
+    if (about["badge"] == REPRODUCED) != (policy is not None or training is not None):
         raise BadSubmission(f"badge: {REPRODUCED} needs the folder of the policy, and only this badge takes one")
-    place = root / SUBMISSIONS / track / f"{value['date']}-{about.name}"
+    place = root / SUBMISSIONS / track / f"{day}-{name}"
     if place.exists():
         raise FileExistsError(f"{place} is there already: entries do not change, so choose another name")
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -116,25 +71,24 @@ def make_submission(
         partial.mkdir(exist_ok=True)
         (partial / ABOUT).write_text(_yaml(value), "utf-8")
         shutil.copyfile(run / LOG, partial / LOG)
-        (partial / README).write_text(f"# {about.title}\n\n```bash\n{about.command}\n```\n", "utf-8")
-        if source is not None:
-            shutil.copyfile(source, partial / SOURCE)
-        if training is not None:
-            shutil.copyfile(training, partial / TRAINING)
+        (partial / README).write_text(f"# {about['title']}\n\n```bash\n{about['command']}\n```\n", "utf-8")
+        for given, name in ((source, SOURCE), (training, TRAINING)):
+            if given is not None:
+                shutil.copyfile(given, partial / name)
         if policy is not None:
             (partial / "policy").mkdir()
             for name in (WEIGHTS, MODEL_CONFIG):
-                source = policy / Path(name).name
-                if not source.is_file():
-                    raise BadSubmission(f"{source} is missing: give the folder that the policy was saved in")
-                shutil.copyfile(source, partial / name)
+                given = policy / Path(name).name
+                if not given.is_file():
+                    raise BadSubmission(f"{given} is missing: name the folder in which the policy was saved")
+                shutil.copyfile(given, partial / name)
             if half:
                 _halve(partial / WEIGHTS)
     return place
 
 
 def _halve(weights: Path) -> None:
-    """Store float32 weights as float16. Raises `BadSubmission` where a number does not fit."""
+    """Store float32 weights as float16. Raises `BadSubmission` if a number does not fit."""
     try:
         import numpy as np
         from safetensors import SafetensorError
@@ -152,10 +106,10 @@ def _halve(weights: Path) -> None:
 
 
 def evaluated(run: Path) -> str:
-    """Return the name of the track that an evaluation played. Raises `BadSubmission` if there is none in the folder."""
+    """Return the track that was evaluated in a folder. Raises `BadSubmission` if there is no such evaluation."""
     for name in (EVALUATION, LOG):
         if not (run / name).is_file():
-            raise BadSubmission(f"{run} has no {name}: agentgym-flow evaluate --track TRACK ... --out {run}")
+            raise BadSubmission(f"{run} has no {name}: run agentgym-flow evaluate --track TRACK ... --out {run}")
     value = decode_file((run / EVALUATION).read_bytes(), BadSubmission, EVALUATION)
     if not isinstance(value, dict) or not isinstance(value.get("track"), str):
         raise BadSubmission(f"{EVALUATION} names no track")
@@ -163,7 +117,7 @@ def evaluated(run: Path) -> str:
 
 
 def write_evaluation(run: Path, track: str, result: Mapping[str, Any]) -> None:
-    """Write what an evaluation of a track came to beside its log."""
+    """Write the result of an evaluation next to its log."""
     (run / EVALUATION).write_text(json.dumps({"track": track, **result}, indent=1) + "\n", "utf-8")
 
 
@@ -184,4 +138,4 @@ def _yaml(value: Mapping[str, Any]) -> str:
 
 
 class _Quoted(str):
-    """A text that is written in quotes."""
+    """A text that YAML writes in quotes."""

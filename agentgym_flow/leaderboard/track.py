@@ -1,4 +1,4 @@
-"""A track: which tasks are played, how often and with which seeds, so that all entries of a board can be compared."""
+"""A track: the tasks, attempts and seeds that all entries of a board play, so that they can be compared."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TrackTask(NamedTuple):
 
 
 class TrackEpisode(NamedTuple):
-    """Where one episode of a track begins."""
+    """The start of one episode of a track."""
 
     task: int
     seed: int
@@ -44,21 +44,21 @@ class Track:
 
     Attributes:
         schema: `SCHEMA`.
-        name: in lower case with hyphens; the name of its file.
-        season: the name of the season; empty for a track outside of the seasons.
-        title: one line.
-        rules: `open`; `same data`: learnt from nothing but this environment; `zero-shot`: learnt from no environment;
-            `ten minutes`: CI trains with the settings that are submitted, for ten minutes on two cores.
-        prompts: the prompts that are admitted; each class of them has a table of its own.
-        metric: what is ranked, `success` or `score`.
-        bar: what the lower end of the 95 % interval must reach.
-        core_seconds: what training may cost; such entries bring their source. 0 for no limit.
+        name: the name, in lower case with hyphens; also the name of its file.
+        season: the name of the season; empty for a track outside of seasons.
+        title: one line for the board.
+        rules: `open`; `same data`: trained only on this environment; `zero-shot`: not trained on an environment;
+            `ten minutes`: CI trains with the submitted settings, for ten minutes on two cores.
+        prompts: the allowed prompt templates; each class of them has its own table.
+        metric: the metric that ranks entries, `success` or `score`.
+        bar: the value that the lower end of the 95 % interval must reach.
+        core_seconds: the limit on the cost of training, 0 for none. With a limit, entries must include their source.
         env_id: the environment.
-        kwargs: its settings, as a log names them; a `season` among them.
+        kwargs: its settings as in a log, including `season`.
         data: official data, name -> SHA-256.
         split: the split.
         max_steps: the step budget.
-        attempts: episodes of a task.
+        attempts: the number of episodes per task.
         seed: task i is played with the seed `seed + i`, in all attempts.
         tasks: the tasks, by ascending number.
     """
@@ -83,7 +83,7 @@ class Track:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the track of a file. Raises `BadTrack` if it cannot be read, or has another name than its file."""
+        """Return the track in a file. Raises `BadTrack` if it cannot be read, or its name is not that of the file."""
         try:
             raw = path.read_bytes()
         except OSError as error:
@@ -95,7 +95,7 @@ class Track:
 
     @classmethod
     def parse(cls, value: Any, where: str) -> Self:
-        """Return the track of plain data. Raises `BadTrack`, its message starting with `where`."""
+        """Return the track described by plain data. Raises `BadTrack` with a message that starts with `where`."""
         schemas.check("track-1", value, BadTrack, where)
         tasks = tuple(TrackTask(*task) for task in value["tasks"])
         numbers = [task.number for task in tasks]
@@ -104,7 +104,7 @@ class Track:
         return cls(**{**value, "prompts": tuple(value["prompts"]), "tasks": tasks})
 
     def write(self, path: Path) -> None:
-        """Write the track, a task a line."""
+        """Write the track, with one task per line."""
         head = {name: value for name, value in asdict(self).items() if name != "tasks"}
         tasks = ",\n  ".join(json.dumps(task) for task in self.tasks)
         text = json.dumps(head, indent=1, allow_nan=False).removesuffix("\n}")
@@ -113,24 +113,24 @@ class Track:
 
     @property
     def digest(self) -> str:
-        """A SHA-256 of the content."""
+        """The SHA-256 of the content."""
         return stable_hash(asdict(self))
 
     @property
     def episodes(self) -> int:
-        """How many episodes are played."""
+        """The number of episodes."""
         return len(self.tasks) * self.attempts
 
     def starts(self) -> Iterator[TrackEpisode]:
-        """Yield where the episodes begin: all tasks, then all tasks again for the next attempt."""
+        """Yield the starts of all episodes: the first attempt at all tasks, then the second, and so on."""
         for attempt in range(self.attempts):
             for task in self.tasks:
                 yield TrackEpisode(task.number, self.seed + task.number, attempt)
 
     def env_settings(self, data: Mapping[str, str | Path] | None = None) -> dict[str, Any]:
-        """Return the keyword arguments of the environment; `data` says where official data is, by name.
+        """Return the keyword arguments of the environment; `data` has paths of official data, by name.
 
-        Raises `BadData` if the official data is not here.
+        Raises `BadData` if the official data is not on this machine.
         """
         settings: dict[str, Any] = {**self.kwargs, "split": self.split, "max_steps": self.max_steps}
         for name in self.data:
@@ -141,17 +141,17 @@ class Track:
         return settings
 
     def make_env(self, data: Mapping[str, str | Path] | None = None) -> TextEnv:
-        """Return an environment of the track. Raises `BadData` if its official data is not here, or is other data."""
+        """Return an environment of the track. Raises `BadData` if its official data is missing or differs."""
         env = make_text_env(self.env_id, **self.env_settings(data))
         if env.data != self.data:
             env.close()
             raise BadData(
-                f"track {self.name} was made with other data: {self.data}, and here is {env.data}; get that version"
+                f"track {self.name} was made with other data: {self.data}, here is {env.data}; get that version"
             )
         return env
 
     def check(self, data: Mapping[str, str | Path] | None = None) -> None:
-        """Raise `BadTrack` if this version of the package has other tasks, and `BadData` as `make_env` does."""
+        """Raise `BadTrack` if this version of the package generates other tasks, and `BadData` like `make_env`."""
         with closing(self.make_env(data)) as env:
             for task, found in zip(
                 self.tasks, _tasks(env, [task.number for task in self.tasks], self.seed), strict=True
@@ -159,7 +159,7 @@ class Track:
                 if task != found:
                     raise BadTrack(
                         f"track {self.name}: task {task.number} has the key {task.key}, and this version of the "
-                        f"package makes {found.key}: install the version that the track names, or make the track again"
+                        f"package generates {found.key}: install the version of the track, or create the track again"
                     )
 
 
@@ -180,26 +180,12 @@ def make_track(
     bar: float = 0.0,
     core_seconds: float = 0.0,
 ) -> Track:
-    """Return a track of the first `tasks` tasks of a split (None: all) as this version of the package makes them.
+    """Return a track of the first `tasks` tasks of a split (None: all) as this version of the package generates them.
 
-    Args:
-        env_id: the environment.
-        name: of the track.
-        title: one line for the board.
-        season: see `Track`.
-        tasks: how many tasks.
-        kwargs: arguments of the environment.
-        split: the split.
-        attempts: episodes of a task.
-        seed: task i is played with the seed `seed + i`.
-        rules: see `Track`.
-        prompts: see `Track`.
-        metric: see `Track`.
-        bar: see `Track`.
-        core_seconds: see `Track`.
+    `kwargs` are arguments of the environment. All other arguments are fields of `Track`.
 
     Raises:
-        BadTrack: the split has fewer tasks, or a value is none that a track can have.
+        BadTrack: the split has fewer tasks, or a value is not allowed in a track.
     """
     with closing(make_text_env(env_id, **{**(kwargs or {}), "split": split})) as env:
         there = list(env.drawn_tasks)

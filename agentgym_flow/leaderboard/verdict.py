@@ -1,4 +1,4 @@
-"""What the checks found of a submission."""
+"""The verdict of CI on a submission."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SCHEMA = "agentgym_flow.verdict/1"
 """The `schema` of a verdict."""
 
 AGAIN = "agentgym-flow leaderboard check {folder}"
-"""Checks an entry again. Fresh tasks are those of the verdict with the season's secret, once it is revealed."""
+"""The command that repeats the checks. It draws the same fresh tasks once the season's secret is revealed."""
 
 AGAIN_ATTESTED = "agentgym-flow leaderboard rescore {folder} --model WEIGHTS --share 0.02 --seed ANYTHING"
-"""Scores a random share of an attested entry's completions again, with the open weights."""
+"""The command that rescores a random share of an attested entry's completions with the open weights."""
 
 CHECKS = ("files", "track", "rules", "coverage", "steps", "completions", "weights", "score")
-"""The checks in their order; a refusal names the one that failed."""
+"""The checks in their order; a rejection names the one that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a submission was refused: one of `CHECKS`, and what it found."""
+    """The reason for a rejection: one of `CHECKS`, and its message."""
 
     check: str
     message: str
@@ -50,7 +50,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class DivergencePoint:
-    """Where a log and the environment first disagree: line of the log, number of the action (0 is the start), field."""
+    """The first difference between a log and the environment: line, number of the action (0 is the start), field."""
 
     line: int
     step: int
@@ -59,24 +59,24 @@ class DivergencePoint:
 
 @dataclass(frozen=True, slots=True)
 class SubmissionVerdict:
-    """What was found; the fields are those of the schema `verdict-1.json`.
+    """A verdict. The fields are those of the schema `verdict-1.json`.
 
     Attributes:
         submission: `<track>/<date>-<name>`.
         submission_sha256: the digest of its files; empty if they could not be read.
         track_sha256: the digest of the track; empty if there is none.
-        accepted: whether it is on the board.
-        badge: what was proved.
-        reason: why it was refused.
-        divergence: the first one, if the log diverged.
-        season: of the fresh tasks that submitted weights have played; empty without.
-        rehearsal: whether these tasks were drawn without the secret of the board, so that anybody could know them.
+        accepted: whether the submission is accepted.
+        badge: the badge; None if it was rejected.
+        reason: the reason for a rejection.
+        divergence: the first difference between the log and the environment, if any.
+        season: the season of the fresh tasks that submitted weights have played; empty if there are none.
+        rehearsal: whether these tasks were drawn without the secret, so that they were public.
         score: the metric of the track.
-        by_type: the same for each type of task.
+        by_type: the metric for each type of task.
         scores: the metric by task and attempt, in the order of the track.
-        steps: the number of actions, alike.
-        again: the command with which everybody can check it again; empty if it was refused.
-        package: the version that checked.
+        steps: the number of actions by task and attempt.
+        again: the command that repeats the checks; empty if the submission was rejected.
+        package: the version of the package that ran the checks.
         schema: `SCHEMA`.
     """
 
@@ -99,7 +99,7 @@ class SubmissionVerdict:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the verdict of a file. Raises `BadSubmission` if it is none."""
+        """Return the verdict in a file. Raises `BadSubmission` if it is malformed."""
         value = decode_file(path.read_bytes(), BadSubmission, path.name)
         schemas.check("verdict-1", value, BadSubmission, path.name)
         means = {name: Mean(**mean) for name, mean in value["by_type"].items()}
@@ -109,7 +109,7 @@ class SubmissionVerdict:
         return cls(**made)
 
     def summary(self) -> str:
-        """Return what was found in one sentence of Markdown."""
+        """Return the verdict as one sentence of Markdown."""
         if self.reason is not None:
             return f"**Refused** at the check `{self.reason.check}`: {self.reason.message}"
         assert self.score is not None  # an accepted entry has one
@@ -120,7 +120,7 @@ class SubmissionVerdict:
         )
 
     def text(self) -> str:
-        """Return the verdict as JSON, the same for the same findings."""
+        """Return the verdict as JSON. Equal verdicts give equal texts."""
         rows = asdict(self)
         tables = {name: rows.pop(name) for name in ("scores", "steps")}
         head = json.dumps(rows, indent=1, sort_keys=True, allow_nan=False).removesuffix("\n}")
@@ -129,13 +129,12 @@ class SubmissionVerdict:
 
     def write(self, path: Path) -> None:
         """Write the verdict."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         with whole(path) as partial:
             partial.write_text(self.text(), "utf-8")
 
 
 def scored(verdict: SubmissionVerdict, track: Track, said: Claims) -> SubmissionVerdict:
-    """Return a verdict with the scores that stepping has confirmed."""
+    """Return a verdict with the verified scores."""
     folder = f"{ROOT}/{SUBMISSIONS}/{verdict.submission}"
     types = sorted({task.type for task in track.tasks} - {""})
     rows = {kind: [row for row, task in enumerate(track.tasks) if task.type == kind] for kind in types}

@@ -1,4 +1,4 @@
-"""The page on which episodes of an entry can be watched: which ones, stepped again, with the graph of each task."""
+"""The page with episodes of an entry: choose them, replay them, and draw the state graph of each task."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from agentgym_flow.report import render_report
 from agentgym_flow.report.player import WORKFLOW, failures_first
 
 MOST_EPISODES = 30
-"""The most episodes that can be watched of an entry."""
+"""The largest number of episodes on the page of an entry."""
 
 MOST_CHARACTERS = 2_000_000
-"""About the largest page with episodes; with longer ones there are fewer."""
+"""The approximate largest size of a page; if it is larger, it gets fewer episodes."""
 
 
 class EpisodeListing(NamedTuple):
-    """A line of an entry's log: the task, the attempt, what came of it, and whether it has recorded responses."""
+    """A line of an entry's log: task, attempt, success, and whether it has recorded responses."""
 
     task: int
     attempt: int
@@ -34,21 +34,21 @@ class EpisodeListing(NamedTuple):
 
 
 class WatchedEpisodes(NamedTuple):
-    """The page; empty if there is none. And where each episode is in its player: (task, attempt) -> 1, 2, ..."""
+    """The page (empty if there is none), and the number of each episode in its player: (task, attempt) -> 1, 2, ..."""
 
     page: str = ""
     places: Mapping[tuple[int, int], int] = {}
 
 
 def listed(entry: Entry, track: Track) -> list[EpisodeListing]:
-    """Return what an entry's log holds, line by line; it was checked when the entry was accepted."""
+    """Return the lines of an entry's log, which was verified when the entry was accepted."""
     return [EpisodeListing(one.task, one.attempt, one.success, one.tape is not None) for one in _logged(entry, track)]
 
 
 def chosen(lines: Sequence[EpisodeListing], most: int = MOST_EPISODES) -> list[list[EpisodeListing]]:
-    """Return the episodes to watch, by task: half of them of tasks with a failure as far as there are enough.
+    """Return the episodes to watch, by task. Up to half of them are from tasks with a failure.
 
-    All attempts at a task stay together, as far as there is room.
+    All attempts at a task stay together, unless they exceed `most`.
     """
     tasks: dict[int, list[EpisodeListing]] = {}
     for line in lines:
@@ -78,22 +78,22 @@ def watched(
 ) -> WatchedEpisodes:
     """Return the page with episodes of an entry's log.
 
-    Empty on official data: the site must not depend on what data a machine has.
+    It is empty on official data, because the site must not depend on the data of the machine that renders it.
 
     Args:
         entry: the entry.
         track: its track.
-        lines: what its log holds.
-        links: where the page leads, (name, address).
-        footer: a sentence at its foot.
-        jobs: processes that step the episodes again; None for one per core.
+        lines: the lines of its log.
+        links: the links of the page, (name, address).
+        footer: the footer of the page.
+        jobs: the number of processes for replay; None for one per core.
     """
     if track.data:
         return WatchedEpisodes()
     tasks = _stepped(entry, track, chosen(lines), jobs)
     title = f"{entry.about.title} on {track.title}"
     while True:
-        # Without a success no state is known to be worth anything, and there is no graph to learn from.
+        # Without a success, all potentials are unknown, and a graph would show nothing.
         groups = [Group(attempts) for attempts in tasks if any(one.success for one in attempts)]
         others = [one for attempts in tasks if not any(one.success for one in attempts) for one in attempts]
         page = render_report(title=title, groups=groups, episodes=others, links=links, footer=footer)
@@ -105,7 +105,7 @@ def watched(
 
 
 def _stepped(entry: Entry, track: Track, tasks: list[list[EpisodeListing]], jobs: int | None) -> list[list[Episode]]:
-    """Return episodes of an entry's log by task, stepped again behind the walls of verification."""
+    """Return episodes of an entry's log by task, replayed in the sandbox of verification."""
     wanted = {(line.task, line.attempt) for attempts in tasks for line in attempts}
     found: dict[tuple[int, int], Episode] = {}
 

@@ -1,7 +1,7 @@
-"""Tracks where the whole run is in CI: a submission brings settings, and CI trains the tiny policy with them.
+"""Tracks on which CI trains: a submission contains settings, and CI trains the tiny policy with them.
 
-Nothing of the submitter runs. The settings are numbers, switches and names from lists; trainer, model, prompt and
-environment are the package's own.
+No submitted code is run. The settings are numbers, booleans and names from lists. Trainer, model, prompt and
+environment are those of the package.
 """
 
 from __future__ import annotations
@@ -20,31 +20,30 @@ from agentgym_flow.leaderboard import schemas
 from agentgym_flow.leaderboard.submission import TRAINING, plain_yaml
 from agentgym_flow.leaderboard.track import Track
 
-if sys.platform != "win32":  # there this module can be imported and does nothing
+if sys.platform != "win32":  # on Windows this module can only be imported
     import resource
 
 MOST_SECONDS = 600.0
-"""For how long CI trains: ten minutes, on two cores."""
+"""The time limit of a training: ten minutes on two cores."""
 
 PROMPT = "compact"
-"""The prompt profile of these policies, and of their submissions."""
+"""The prompt template of these policies and of their submissions."""
 
 _MOST_MEMORY = 12 << 30
 _THREADS = 2
 
 
 def settings_of(raw: bytes) -> Mapping[str, Any]:
-    """Return what a `training.yaml` says. Raises `BadSubmission` for anything but the settings of `training-1.json`."""
-    value = plain_yaml(raw, TRAINING)
-    schemas.check("training-1", value, BadSubmission, TRAINING)
-    settings: Mapping[str, Any] = value
+    """Return the settings in a `training.yaml`. Raises `BadSubmission` unless they follow `training-1.json`."""
+    settings: Mapping[str, Any] = plain_yaml(raw, TRAINING)
+    schemas.check("training-1", settings, BadSubmission, TRAINING)
     return settings
 
 
 def train(settings: Mapping[str, Any], track: Track, scratch: Path) -> Path:
-    """Train for a track, and return the folder of the weights, below `scratch`.
+    """Train for a track, and return the folder with the weights, below `scratch`.
 
-    Raises `BadSubmission` if the run fails, or is not done in `MOST_SECONDS`.
+    Raises `BadSubmission` if the run fails, or is not finished after `MOST_SECONDS`.
     """
     kwargs = {name: value for name, value in track.kwargs.items() if name != "season" and value is not None}
     given = {name: value for name, value in settings.items() if name != "algorithm"}

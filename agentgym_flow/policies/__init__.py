@@ -1,4 +1,4 @@
-"""Policies: the protocol, and those that need no training (random, expert, scripted, any chat model, your own)."""
+"""Policies: the protocols, and policies without training (random, expert, scripted, chat models, your own)."""
 
 from agentgym_flow.policies.base import (
     AsyncPolicy,

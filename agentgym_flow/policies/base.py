@@ -157,7 +157,7 @@ def check_expert(env: TextEnv) -> None:
     """Raise `BadSetting` if the environment has no expert for its tasks; random actions would replace it silently."""
     if not env.has_expert:
         raise BadSetting(
-            f"there is no expert for these tasks of {env.env_id}, because nobody knows the way to win them: choose "
+            f"there is no expert for these tasks of {env.env_id}, because their solutions are unknown: choose "
             "another policy, such as --policy scripted or random; to train on them, set warm_start_levels to 0"
         )
 

@@ -1,4 +1,4 @@
-"""From a description such as `expert` or `mymodule:my_policy` to a policy."""
+"""Make a policy from a description such as `expert` or `mymodule:my_policy`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 from agentgym_flow._util.importing import find_modules_here, imported
 from agentgym_flow.errors import BadPolicy, BadSetting, MissingExtra, UnknownEnvironment, UnknownOption, UnknownPolicy
@@ -17,7 +17,7 @@ FORMS = ("random", "expert", "scripted", "openai:MODEL@URL", "hf:FOLDER", "modul
 """The descriptions that `make_policy` understands."""
 
 LOCAL = "agentgym_flow.training.local_policy", "local_policy"
-"""The module and the function that make a policy of weights in a folder; PyTorch is imported only then."""
+"""The module and the function that make a policy from weights in a folder. The module imports PyTorch."""
 
 
 def make_policy(description: str, env_id: str, **settings: Any) -> Policy | AsyncPolicy:
@@ -25,17 +25,17 @@ def make_policy(description: str, env_id: str, **settings: Any) -> Policy | Asyn
 
     Args:
         description: one of `FORMS`.
-        env_id: the environment it will play; decides the script and the prompt.
+        env_id: the environment to play, which determines the script and the prompt.
         settings: keyword arguments of `OpenAIPolicy`, or of `agentgym_flow.training.local_policy.local_policy` for
-            `hf:`; the other forms take none.
+            `hf:`. Other policies have no settings.
 
     Raises:
-        UnknownPolicy: no policy is named so; the closest name is proposed.
-        UnknownEnvironment: `scripted`, and the environment has none; or the environment does not exist.
+        UnknownPolicy: there is no such policy; the message suggests the closest one.
+        UnknownEnvironment: the environment does not exist, or has no scripted policy.
         BadPolicy: `module:callable` is not a policy and does not make one.
-        BadSetting: settings for a policy that takes none, or a value out of its range.
-        UnknownOption: a setting that the policy does not have; the closest one is proposed.
-        MissingExtra: the `openai` package is not installed, or PyTorch for `hf:`.
+        BadSetting: the policy has no settings, or a value is out of range.
+        UnknownOption: the policy has no such setting; the message suggests the closest one.
+        MissingExtra: the package `openai` is not installed, or PyTorch for `hf:`.
     """
     kind, colon, rest = description.partition(":")
     if kind == "openai" and colon:
@@ -46,10 +46,9 @@ def make_policy(description: str, env_id: str, **settings: Any) -> Policy | Asyn
         _check_settings(OpenAIPolicy, description, settings)
         return OpenAIPolicy(model, url, env_id, **settings)
     if kind == "hf" and rest:
-        make = _local()
+        make = _local_policy()
         _check_settings(make, description, settings)
-        policy: Policy = make(rest, env_id, **settings)
-        return policy
+        return make(rest, env_id, **settings)
     if settings:
         raise BadSetting(f"policy {description!r} takes no settings, got: {', '.join(sorted(settings))}")
     if description == "random":
@@ -72,18 +71,17 @@ def _check_settings(make: Callable[..., Any], description: str, settings: Mappin
             raise UnknownOption.among(name, known, f"These are the settings of {description!r}.")
 
 
-def _local() -> Callable[..., Any]:
+def _local_policy() -> Callable[..., Policy]:
     for package in ("torch", "transformers"):
         if find_spec(package) is None:
             raise MissingExtra.of(package, "train")
     module, name = LOCAL
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
+    return cast("Callable[..., Policy]", getattr(importlib.import_module(module), name))
 
 
 def scripted(env_id: str) -> Policy | AsyncPolicy:
-    """Return the scripted, non-privileged policy of an environment. Raises `UnknownEnvironment` where there is none."""
-    from agentgym_flow.envs import text_env_class  # here, because scripts import policies
+    """Return the scripted policy of an environment, which uses no hidden data. Raises `UnknownEnvironment` if none."""
+    from agentgym_flow.envs import text_env_class  # not at the top, because scripts import policies
 
     script = text_env_class(env_id).script
     if script is None:
@@ -94,12 +92,12 @@ def scripted(env_id: str) -> Policy | AsyncPolicy:
 def load_policy(path: str) -> Policy | AsyncPolicy:
     """Return the policy that `module:callable` names.
 
-    A function with one required argument is taken for a function from views to moves. Any other function, and a class,
-    is called without arguments and returns the policy.
+    A function with one required argument is used as a function from policy inputs to policy outputs. A class or any
+    other function is called without arguments, and must return the policy.
 
     Raises:
-        UnknownPolicy: the module or the attribute does not exist; the closest name is proposed.
-        BadPolicy: what was found is not callable, or does not make a policy.
+        UnknownPolicy: the module or the attribute does not exist; the message suggests the closest name.
+        BadPolicy: the attribute is not callable, or does not make a policy.
     """
     found = imported(path, UnknownPolicy)
     if not callable(found):

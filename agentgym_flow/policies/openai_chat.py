@@ -1,4 +1,4 @@
-"""Any model behind the OpenAI chat-completions protocol (vLLM, llama.cpp, hosted ones); no episode waits for others."""
+"""A policy for any model with the OpenAI chat-completions protocol (vLLM, llama.cpp, hosted models)."""
 
 from __future__ import annotations
 
@@ -31,54 +31,52 @@ if TYPE_CHECKING:
     import openai
 
 FAILED_REQUESTS = "failed_requests"
-"""The key of `Episode.meta` under which failed requests are listed."""
+"""The key of `Episode.meta` with the list of failed requests."""
 
 LOGPROBS = "logprobs"
 """The key of `Episode.meta` with the log-probabilities of the tokens of each turn's completion, in nats."""
 
 
 class OpenAIPolicy:
-    """Sends the profile's prompt of every view to a chat model and reads the action from its answer.
+    """Sends the prompt of every policy input to a chat model, and reads the action from its answer.
 
-    A request that still fails after its retries, while the server answers others, is data, not a crash: the turn's
-    action is `NO_ANSWER`, which no environment accepts, and `episode.meta["failed_requests"]` gets the number of the
-    turn and the kind of failure. So is one that fails before the server has answered anything. If a server that had
-    answered answers nobody any more, requests wait for it: all are sent again until one is answered or `patience` is
-    over, and then `ServerDown` is raised. The key comes from the environment variable `OPENAI_API_KEY`; local servers
-    need none.
+    A failed request does not stop the rollout if the server answers other requests, or has never answered. The action
+    of the turn is then `NO_ANSWER`, which no environment accepts, and `episode.meta["failed_requests"]` records the
+    turn and the kind of failure. If the server stops answering at all, the policy repeats all requests until one is
+    answered, or raises `ServerDown` after `patience` seconds. The key is read from the environment variable
+    `OPENAI_API_KEY`; local servers need none.
 
-    The longest completion is sent as `max_completion_tokens` to a server that refuses `max_tokens` by a 400.
+    If a server rejects `max_tokens` with status 400, the limit is sent as `max_completion_tokens`.
 
     Args:
-        model: the model's name on the server.
-        url: the base URL, ending in `/v1` for most servers.
-        env_id: the environment, which decides the prompt.
-        profile: the name of the prompt profile, or `NAME:PATH` for published prompts; see
-            `agentgym_flow.prompts.profile_for`. Where it writes the beginning of the answer, too (Search-R1), the
-            server is asked to go on with it, as vLLM does.
-        temperature: of sampling; 0 is greedy.
-        max_tokens: the longest completion, in tokens.
-        logprobs: ask for the log-probabilities of the completions' tokens, and keep them in `episode.meta["logprobs"]`:
-            what a leaderboard needs for the badge *attested*.
+        model: the name of the model on the server.
+        url: the base URL, which ends in `/v1` for most servers.
+        env_id: the environment, which determines the prompt.
+        profile: the name of the prompt template, or `NAME:PATH` for published prompts; see
+            `agentgym_flow.prompts.profile_for`. If the template also writes the start of the answer (Search-R1), the
+            server must support to continue it, as vLLM does.
+        temperature: the sampling temperature; 0 is greedy.
+        max_tokens: the largest length of a completion, in tokens.
+        logprobs: request the log-probabilities of the completion's tokens, and store them in
+            `episode.meta["logprobs"]`. Leaderboards need them for the badge *attested*.
         chat_template_kwargs: settings of the model's chat template, such as `{"enable_thinking": False}`, for servers
-            that take them (vLLM does).
-        timeout: seconds until a request is given up.
-        max_retries: how often a request that failed for a passing reason (timeout, 429, 5xx) is sent again.
-        concurrency: how many requests are under way at a time.
-        patience: seconds without any answer after which a server is down; 0: failed requests are data at once.
+            that support them, such as vLLM.
+        timeout: the timeout of a request in seconds.
+        max_retries: the number of retries after a temporary failure (timeout, 429, 5xx).
+        concurrency: the largest number of concurrent requests.
+        patience: seconds without any answer after which a server counts as down. 0: record failures immediately.
 
     Attributes:
-        settings: what decides the answers, plain data.
-        ignores_rng: it answers by what it sees alone, so that an answer may be kept and used again.
+        settings: the settings that affect the answers, as plain data.
+        ignores_rng: True, because answers depend only on the policy input, so they can be recorded and reused.
 
-    Its connections belong to one event loop: `async with policy:` opens and closes them around `respond`, as `rollout`
-    does.
+    Connections belong to one event loop: `async with policy:` opens and closes them, which `rollout` does itself.
 
     Raises:
-        MissingExtra: the `openai` package is not installed.
-        BadSetting: a number is out of its range, or the URL is none.
-        UnknownEnvironment, UnknownProfile: there is no such environment or profile.
-        BadPromptFile: the file of published prompts cannot be read, or lacks what the profile needs.
+        MissingExtra: the package `openai` is not installed.
+        BadSetting: a number is out of range, or the URL is malformed.
+        UnknownEnvironment, UnknownProfile: there is no such environment or template.
+        BadPromptFile: the file of published prompts cannot be read, or lacks a string that the template needs.
     """
 
     ignores_rng = True
@@ -123,7 +121,7 @@ class OpenAIPolicy:
         if self._template_settings:
             self.settings["chat_template_kwargs"] = self._template_settings
         self._limit = CompletionLimit()
-        self._answered: RequestTiming | None = None  # the last request that was answered
+        self._answered: RequestTiming | None = None  # the last answered request
         self._access = {"base_url": checked_url(url), "timeout": timeout, "max_retries": max_retries}
         self._package = openai_package()
         self._client: openai.AsyncOpenAI
@@ -139,7 +137,7 @@ class OpenAIPolicy:
         await self._client.close()
 
     async def respond(self, view: PolicyInput) -> PolicyOutput:
-        """Return the move for one view; up to `concurrency` requests run at a time. Raises `ServerDown`."""
+        """Return the output for one input. Up to `concurrency` requests run at a time. Raises `ServerDown`."""
         async with self._room:
             return await self._move(view)
 
@@ -149,7 +147,7 @@ class OpenAIPolicy:
             began = time.monotonic()
             try:
                 completion, logprobs = await self._complete(view)
-            except (self._package.OpenAIError, ValueError, MalformedAnswer) as error:  # ValueError: it is not JSON
+            except (self._package.OpenAIError, ValueError, MalformedAnswer) as error:  # ValueError: not JSON
                 if not self._is_outage(error, failed, began):
                     failures = view.episode.meta.setdefault(FAILED_REQUESTS, [])
                     failures.append({"turn": len(view.episode.turns), "failure": _kind(error)})
@@ -168,10 +166,10 @@ class OpenAIPolicy:
             view.episode.meta.setdefault(LOGPROBS, []).append(logprobs)
 
     def _is_outage(self, error: Exception, failed: float | None, began: float) -> bool:
-        """Return whether a failure is the server's and not the request's. Raises `ServerDown` at the end of patience.
+        """Return whether the server is responsible for a failure. Raises `ServerDown` after `patience` seconds.
 
-        It is the server's if it may pass, the server had answered before, and no request that was sent after this one
-        first `failed` (None: just now) was answered before this try `began`.
+        The server is responsible if the failure may be temporary, the server had answered before, and it has not
+        answered any request that was sent after this one first `failed` (None: just now), until this try `began`.
         """
         answered = self._answered
         if not self.patience or answered is None or not _may_pass(error):
@@ -186,7 +184,7 @@ class OpenAIPolicy:
         return True
 
     async def _probe(self, failed: float) -> None:
-        """Ask for next to nothing, unless the server has answered since: it tells an outage from a bad request."""
+        """Send a minimal request, to find out whether the server is down, unless it has answered since `failed`."""
         async with self._probing:
             if self._answered is not None and self._answered.sent >= failed:
                 return
@@ -228,16 +226,16 @@ class OpenAIPolicy:
 
 
 class MalformedAnswer(Exception):
-    """The server's answer is no chat completion."""
+    """The answer of the server is not a chat completion."""
 
 
 def _may_pass(error: Exception) -> bool:
-    """Return whether the same request may be answered later: all but a refusal of the request itself."""
+    """Return whether a failure may be temporary, which excludes rejections of the request itself."""
     status = getattr(error, "status_code", None)
     return status is None or status in (408, 409, 429) or status >= 500
 
 
 def _kind(error: Exception) -> str:
-    # Not the message: it can hold host names and paths, which have no place in a log.
+    # The message is left out, because it can contain host names and paths, which must not be in a log.
     status = getattr(error, "status_code", None)
     return type(error).__name__ if status is None else f"{type(error).__name__} (HTTP {status})"

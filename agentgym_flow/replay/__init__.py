@@ -1,13 +1,13 @@
-"""Verify an episode log by stepping every episode again: the environment decides what happened, not the log.
+"""Verify an episode log by replaying every episode and comparing it with the log.
 
-What it proves: these actions, from this start, give exactly these observations, rewards and endings. What it does not
-prove: who chose the actions. The fields `attempt`, `completions` and `meta` are remarks that no environment can
-confirm; nothing else in a line can be changed without being found.
+Verification proves that these actions, from this start, give exactly these observations, rewards and endings. It does
+not prove who chose the actions. The fields `attempt`, `completions` and `meta` cannot be verified; any change to
+another field of a line is detected.
 
-Logs can come from strangers. An environment is made with nothing but the settings that it declares
-(`TextEnv.logged_settings`) and the official data that the caller has; no module is imported because a log names it;
-every exception is a verdict for its line; and `LogLimits` bounds what a line may take. `verify_log` does the work in
-processes of its own, behind the walls of `agentgym_flow.sandbox.confine`.
+Logs are untrusted. Environments are made only with settings that they declare (`TextEnv.logged_settings`) and with
+official data of the caller. No module is imported because a log names it. Every exception is a verdict on its line, and
+`LogLimits` bounds the cost of a line. `verify_log` replays in separate processes, in the sandbox of
+`agentgym_flow.sandbox.confine`.
 """
 
 from agentgym_flow.episode_log import LogLimits

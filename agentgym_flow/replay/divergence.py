@@ -1,10 +1,9 @@
-"""Where a log and the environment first disagree."""
+"""Find the first difference between a log and its replay."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from agentgym_flow.episode import SCHEMA, next_link
@@ -12,18 +11,18 @@ from agentgym_flow.episode_log import LoggedEpisode
 from agentgym_flow.seeding import canonical
 
 REMARKS = frozenset({"attempt", "completions", "meta"})
-"""The fields of a line that stepping cannot confirm."""
+"""The fields of a line that replay cannot verify."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first place where a log and the environment disagree.
+    """The first difference between a log and its replay.
 
     Attributes:
         step: the number of the action, from 1; 0 is the start.
-        what: the field that differs, or what could not be done.
-        logged: what the log says.
-        replayed: what the environment says.
+        what: the field that differs, or the problem that prevents the replay.
+        logged: the value in the log.
+        replayed: the value in the replay.
     """
 
     step: int
@@ -39,11 +38,11 @@ class Divergence:
 
 
 Step = tuple[str, str, float, bool, bool, bool, float, str, Any]
-"""Action, observation, reward, terminated, truncated, success, score, state key and tape entry: what is in a link."""
+"""Action, observation, reward, terminated, truncated, success, score, state key and tape entry, as in `next_link`."""
 
 
-class Beginning(NamedTuple):
-    """What a reset came to: the fields of a log at the start, by name; h_0; and the tape entry."""
+class ReplayStart(NamedTuple):
+    """The result of a reset: the fields of a log that describe the start, by name; h_0; and the tape entry."""
 
     fields: Mapping[str, Any]
     link: bytes
@@ -51,7 +50,7 @@ class Beginning(NamedTuple):
 
 
 class ReplayOutcome(NamedTuple):
-    """What stepping the episode came to in the end."""
+    """The end of a replayed episode."""
 
     terminated: bool = False
     truncated: bool = False
@@ -59,10 +58,12 @@ class ReplayOutcome(NamedTuple):
     score: float = 0.0
 
 
-def compare(logged: LoggedEpisode, start: Beginning, steps: Iterable[Step]) -> tuple[Divergence | None, ReplayOutcome]:
-    """Return the first divergence in the order of time, and what the steps came to that were compared until then.
+def compare(
+    logged: LoggedEpisode, start: ReplayStart, steps: Iterable[Step]
+) -> tuple[Divergence | None, ReplayOutcome]:
+    """Return the first divergence, and the outcome after the steps that were compared.
 
-    A named field comes before the digest that merely covers it. Nothing is kept of the steps but their tape.
+    A difference in a named field is reported before one in a digest. Of the steps, only their tape is stored.
     """
     actions = len(logged.actions)
     for name, found in start.fields.items():
@@ -86,11 +87,13 @@ def compare(logged: LoggedEpisode, start: Beginning, steps: Iterable[Step]) -> t
     outcome = ReplayOutcome(*one[3:7]) if one else ReplayOutcome()
     if actions > step:
         return Divergence(step + 1, "actions after the end", logged.actions[step], "the episode had ended"), outcome
-    return _left(logged, step, link, outcome, tape), outcome
+    return _compare_end(logged, step, link, outcome, tape), outcome
 
 
-def _left(logged: LoggedEpisode, step: int, link: bytes, outcome: ReplayOutcome, tape: list[Any]) -> Divergence | None:
-    """Return a divergence in what the steps alone do not show."""
+def _compare_end(
+    logged: LoggedEpisode, step: int, link: bytes, outcome: ReplayOutcome, tape: list[Any]
+) -> Divergence | None:
+    """Return a divergence in the fields of the whole episode."""
     taped = tape if any(entry is not None for entry in tape) else None
     if logged.schema != SCHEMA:
         return Divergence(step, "schema", logged.schema, SCHEMA)
@@ -102,17 +105,14 @@ def _left(logged: LoggedEpisode, step: int, link: bytes, outcome: ReplayOutcome,
 
 
 def _differing_end(logged: LoggedEpisode, step: int, outcome: ReplayOutcome) -> Divergence | None:
-    for name, said, found in zip(ReplayOutcome._fields, _END(logged), outcome, strict=True):
-        if said != found:
-            return Divergence(step, name, said, found)
+    for name, found in outcome._asdict().items():
+        if getattr(logged, name) != found:
+            return Divergence(step, name, getattr(logged, name), found)
     return None
 
 
-_END = attrgetter(*ReplayOutcome._fields)
-
-
 def _differs(said: Any, found: Any) -> bool:
-    """Return whether two values have different canonical JSON: 1, 1.0 and true are equal in Python only."""
+    """Return whether two values have different canonical JSON, in which 1, 1.0 and true differ."""
     if said is None or (type(said) is type(found) and isinstance(said, str | int | float)):
         return bool(said != found)
     return canonical(said) != canonical(found)

@@ -1,4 +1,4 @@
-"""Check one line of a log, and put what was found into JSON, so that it can come from another process."""
+"""Check one line of a log. Results can be converted to JSON, to send them between processes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _OF_EPISODE = tuple(field.name for field in fields(Episode) if field.name != "tu
 
 @dataclass(frozen=True, slots=True)
 class LinePlan:
-    """What to do with every line.
+    """The settings for checking the lines of a log.
 
     Attributes:
         name: the name of the file, for messages.
-        data: where official data is, by name.
-        limits: what a line may take.
+        data: paths of official data, by name.
+        limits: the limits for a line.
         fetch: whether environments may download data.
-        keep: keys of `info` to keep on the turns of the replayed episodes; None when these are not wanted.
+        keep: keys of `info` to store with the turns of the replayed episodes; None if these are not needed.
     """
 
     name: str
@@ -49,16 +49,16 @@ _NOTHING = ReplayOutcome()
 
 @dataclass(frozen=True, slots=True)
 class LineResult:
-    """What was found of a line.
+    """The result of checking a line.
 
     Attributes:
-        number: the line's number, from 1.
-        malformed: why it cannot be read; empty when it can. Then there is nothing else.
-        claim: success and score as logged.
-        place: its place in the log.
-        divergence: the first one.
-        outcome: what stepping came to.
-        episode: the replayed episode, where it was wanted.
+        number: the number of the line, from 1.
+        malformed: why it cannot be read, in which case all other fields are unset; empty if it can be read.
+        claim: success and score in the log.
+        place: its position in the log.
+        divergence: the first divergence, if any.
+        outcome: the end of the replay.
+        episode: the replayed episode, if it was requested.
         given_up: whether it cannot be read because of a limit.
     """
 
@@ -73,7 +73,7 @@ class LineResult:
 
     @classmethod
     def unread(cls, number: int, error: BadLog) -> Self:
-        """Return the verdict on a line that cannot be read."""
+        """Return the result for a line that cannot be read."""
         return cls(number, f"{error!s:.{_LONGEST_MESSAGE}}", given_up=isinstance(error, BeyondLimits))
 
     def count(self, tally: Tally) -> None:
@@ -84,7 +84,7 @@ class LineResult:
             tally.add(self.number, self.claim, self.place, self.divergence, self.outcome)
 
     def to_json(self) -> bytes:
-        """Return JSON of which `from_json` makes an equal object."""
+        """Return JSON that `from_json` converts back to an equal object."""
         place, apart, episode = self.place, self.divergence, self.episode
         row = [
             self.number,
@@ -100,7 +100,7 @@ class LineResult:
 
     @classmethod
     def from_json(cls, text: bytes) -> Self:
-        """Return the object that `to_json` was called on."""
+        """Return the result that `to_json` has converted."""
         number, malformed, claim, place, apart, outcome, episode, given_up = json.loads(text)
         return cls(
             number,
@@ -119,7 +119,7 @@ def _members(of: Episode | Turn, names: Sequence[str]) -> dict[str, Any]:
 
 
 class LineChecker:
-    """Checks lines, one after the other; a context manager, which closes the environments."""
+    """Checks lines one after the other. As a context manager, it closes its environments."""
 
     def __init__(self, plan: LinePlan) -> None:
         self._plan = plan
@@ -132,17 +132,17 @@ class LineChecker:
         self._environments.close()
 
     def check(self, number: int, raw: bytes) -> LineResult:
-        """Return what is found of a line. Raises nothing but `KeyboardInterrupt`."""
+        """Return the result for a line. Raises only `KeyboardInterrupt`."""
         where = f"{self._plan.name} line {number}"
         try:
             logged = read_line(raw, where)
         except MemoryError:
-            logged = BeyondLimits(f"{where}: it takes more memory to read than there is (max_memory_mb)")
+            logged = BeyondLimits(f"{where}: reading it needs more memory than allowed (max_memory_mb)")
         if isinstance(logged, BadLog):
             return LineResult.unread(number, logged)
         try:
             settings = settings_of(logged)
-        except ValueError as error:  # JSON can hold 1e999
+        except ValueError as error:  # numbers such as 1e999 are infinite
             return LineResult(number, f"{where}: {error}")
         divergence, outcome, episode = check(logged, self._environments, self._plan.keep, settings)
         num_tasks = self._environments.num_tasks(settings, logged.max_steps)
@@ -151,8 +151,8 @@ class LineChecker:
 
 
 def given_up(number: int, plan: LinePlan, why: str) -> LineResult:
-    """Return the verdict on a line that no process could check to its end.
+    """Return the result for a line whose check did not finish.
 
-    The line is not read: reading may be what it fails at. So it counts as one that cannot be read.
+    The line counts as unreadable and is not parsed again, because parsing may have been the problem.
     """
     return LineResult(number, f"{plan.name} line {number}: {why}", given_up=True)

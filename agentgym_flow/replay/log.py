@@ -29,26 +29,26 @@ def verify_log(
     fetch: bool = False,
     on_line: Callable[[int], None] | None = None,
 ) -> LogVerdict:
-    """Verify every line of a log and sum up. Whatever the file holds is reported, never raised.
+    """Verify every line of a log and return the verdict. The content of the file never raises.
 
-    The episodes are stepped in processes forked from this one, which know what it has imported and registered. They
-    have no network and write nowhere, as far as the kernel can see to that (`LogVerdict.walls`).
+    Episodes are replayed in forked processes, which have all imports and registrations of this process. They have no
+    network and cannot write files, as far as the kernel supports it (`LogVerdict.walls`).
 
     Args:
         path: a `.jsonl` or `.jsonl.gz` file.
-        data: where official data is, by name; otherwise it is looked for among the registered data sets.
-        on_episode: called after every line with its number and the episode as replayed (None if that was impossible).
-        keep: keys of `info` that are kept on the turns of these episodes, where their environment has them.
-        jobs: processes; None for one per core. 0: this process, without limits on CPU time and memory and without
-            walls: for logs of your own. Elsewhere than on Linux it is always this process.
-        limits: what a line and the whole log may take; `LogLimits()` if None.
-        expect: how many episodes there should be, or `"split"` for every task of the split at least once.
-        fetch: let environments download official data that they get by themselves; takes the walls down.
+        data: paths of official data, by name. Other data is taken from the registry.
+        on_episode: called after every line with its number and the replayed episode (None if replay was impossible).
+        keep: keys of `info` to store with the turns of these episodes, if the environment has them.
+        jobs: the number of processes; None for one per core. 0: use this process, without sandbox and limits on CPU
+            time and memory; only for trusted logs. On other systems than Linux, this process is always used.
+        limits: the limits for a line and for the whole log; None for `LogLimits()`.
+        expect: the expected number of episodes, or `"split"` for at least one episode of every task in the split.
+        fetch: let environments download official data; disables the sandbox.
         on_line: called after every line with its number.
 
     Raises:
-        BadLog: there is no such file.
-        BadSetting: `jobs` or `expect` cannot work.
+        BadLog: the file does not exist.
+        BadSetting: `jobs` or `expect` is invalid.
     """
     if not Path(path).exists():
         raise BadLog(f"there is no log at {path}")
@@ -60,7 +60,7 @@ def verify_log(
     plan = LinePlan(Path(path).name, where, limits, fetch, tuple(keep) if on_episode is not None else None)
     tally = Tally(expect)
     walls: list[str] = []
-    # Closed at once when a callback raises: then no process goes on stepping.
+    # If a callback raises, closing stops all processes immediately.
     with closing(_checked(path, plan, processes if sys.platform == "linux" else 0, walls)) as found:
         for checked in found:
             checked.count(tally)
@@ -72,14 +72,14 @@ def verify_log(
 
 
 def _checked(path: str | Path, plan: LinePlan, jobs: int, walls: list[str]) -> Generator[LineResult, None, None]:
-    """Yield what is found of each line, in order; then put into `walls` what confined those who looked."""
+    """Yield the result for each line, in order; at the end, add the layers of the sandbox to `walls`."""
     lines = raw_lines(path, plan.limits)
     if not jobs:
         with LineChecker(plan) as checker:
             for number, raw in lines:
                 yield LineResult.unread(number, raw) if isinstance(raw, BadLog) else checker.check(number, raw)
         return
-    from agentgym_flow.replay.workers import CheckerPool  # not on every system
+    from agentgym_flow.replay.workers import CheckerPool  # needs Linux
 
     with tempfile.TemporaryDirectory(prefix="agentgym_flow-") as scratch:
         workers = CheckerPool(plan, jobs, Path(scratch))

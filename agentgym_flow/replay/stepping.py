@@ -1,4 +1,4 @@
-"""Step one logged episode again."""
+"""Replay one logged episode."""
 
 from __future__ import annotations
 
@@ -17,32 +17,31 @@ from agentgym_flow.envs import make_text_env, text_env_class, text_env_parameter
 from agentgym_flow.episode import Episode, EpisodeRecorder, first_link
 from agentgym_flow.episode_log import LoggedEpisode, LogLimits
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadLog, UnknownEnvironment
-from agentgym_flow.replay.divergence import Beginning, Divergence, ReplayOutcome, Step, compare
+from agentgym_flow.replay.divergence import Divergence, ReplayOutcome, ReplayStart, Step, compare
 from agentgym_flow.seeding import canonical
 from agentgym_flow.settings import check_settings
 
-_MOST_ENVIRONMENTS = 32  # a log may have new settings in every line
-_OURS = frozenset({"split", "max_steps", "data", "render_mode"})  # arguments that `kwargs` must not hold
+_MOST_ENVIRONMENTS = 32  # every line of a log may have new settings
+_RESERVED = frozenset({"split", "max_steps", "data", "render_mode"})  # arguments that `kwargs` must not contain
 _LONGEST_MESSAGE = 500
 _HEX_FLOAT = re.compile(r"-?0x[01]\.[0-9a-f]+p[+-][0-9]+")
 
 
 def replay(logged: LoggedEpisode, data: Mapping[str, str | Path] | None = None, *, fetch: bool = False) -> Episode:
-    """Step a logged episode again and return it whole, with observations and state keys.
+    """Replay a logged episode and return it completely, with observations and state keys.
 
-    Stops early where the environment ends the episode before the actions do. Nothing is compared; see `verify`.
-    This happens in this process, without its limits on time and memory; `verify_log` has them.
+    The replay stops if the environment ends the episode before the last action. Nothing is compared; see `verify`. It
+    runs in this process, without limits on time and memory; `verify_log` has these limits.
 
     Args:
         logged: a line of a log.
-        data: where official data is, by name; otherwise it is looked for among the registered data sets.
-        fetch: let the environment download official data that it gets by itself.
+        data: paths of official data, by name. Other data is taken from the registry.
+        fetch: let the environment download official data.
 
     Raises:
-        BadLog: the line describes an environment or a start that cannot be made, or goes beyond `LogLimits`.
-        BadData: its official data is not here, or is not the data of the log.
-        UnknownEnvironment, UnknownOption, BadSetting: the line names an environment, a setting or a value that a log
-            cannot have.
+        BadLog: the environment or the start of the episode cannot be created, or the line exceeds `LogLimits`.
+        BadData: the official data is not on this machine, or has another digest than in the log.
+        UnknownEnvironment, UnknownOption, BadSetting: the environment, a setting or a value is not allowed in a log.
     """
     with closing(Environments(data or {}, fetch=fetch)) as environments:
         return _step_again(logged, environments.of(logged, settings_of(logged)).env)
@@ -51,10 +50,10 @@ def replay(logged: LoggedEpisode, data: Mapping[str, str | Path] | None = None, 
 def verify(
     logged: LoggedEpisode, data: Mapping[str, str | Path] | None = None, *, fetch: bool = False
 ) -> Divergence | None:
-    """Step a logged episode again and return the first divergence, or None when all is as logged.
+    """Replay a logged episode and return the first divergence; None if the replay is identical.
 
-    Arguments as for `replay`. Raises nothing for a bad line: an environment or data that cannot be had is a divergence
-    at the start.
+    The arguments are those of `replay`. Never raises because of the line: if the environment cannot be created or the
+    data is missing, this is a divergence at the start.
     """
     with closing(Environments(data or {}, fetch=fetch)) as environments:
         return check(logged, environments)[0]
@@ -63,10 +62,10 @@ def verify(
 def check(
     logged: LoggedEpisode, environments: Environments, keep: Sequence[str] | None = None, settings: bytes = b""
 ) -> tuple[Divergence | None, ReplayOutcome, Episode | None]:
-    """Return the first divergence, what stepping came to, and the replayed episode where `keep` is given.
+    """Return the first divergence, the end of the replay, and the replayed episode if `keep` is given.
 
-    `settings` is `settings_of(logged)`, where that is known already. Whatever is raised on the way is a divergence at
-    the start, with no episode. No cache on disk is used: who can write to one would decide what is confirmed.
+    `settings` is `settings_of(logged)`, if it is already known. Every exception is a divergence at the start, without
+    an episode. No cache on disk is used, because anyone who can write to it could influence the verdict.
     """
     with no_cache():
         return _check(logged, environments, keep, settings)
@@ -84,8 +83,8 @@ def _check(
         divergence, outcome = compare(logged, start, _steps_of(episode))
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # whatever it is (SystemExit, MemoryError): a fault of the line
-        environments.close()  # one of them may be in any state now
+    except BaseException as error:  # the line is responsible, also for SystemExit and MemoryError
+        environments.close()  # the state of one of them is undefined
         reason = str(error)
         if not isinstance(error, AgentGymFlowError):
             reason = f"{logged.env_id:.80} failed on replay: {type(error).__name__}: {error}"
@@ -94,7 +93,7 @@ def _check(
 
 
 class ReplayEnv(NamedTuple):
-    """An environment, and the fields of a log that it shows once it is made; none where they are as logged."""
+    """An environment, and its values for the fields of a log that describe its settings; none if they are equal."""
 
     env: TextEnv
     fields: Mapping[str, Any]
@@ -102,7 +101,7 @@ class ReplayEnv(NamedTuple):
 
     @classmethod
     def of(cls, env: TextEnv, logged: LoggedEpisode) -> ReplayEnv:
-        """Compare them once, for all lines with the same settings."""
+        """Compare the settings, once for all lines with the same settings."""
         names = ("env_id", "kwargs", "data", "split", "max_steps")
         found = {name: getattr(env, "settings" if name == "kwargs" else name) for name in names}
         alike = all(canonical(getattr(logged, name)) == canonical(value) for name, value in found.items())
@@ -110,11 +109,11 @@ class ReplayEnv(NamedTuple):
 
 
 class Environments:
-    """Makes the environment of a logged episode; a log of one environment makes it once.
+    """Makes the environments of logged episodes, and reuses them for episodes with equal settings.
 
     Args:
-        data: where official data is, by name.
-        limits: what an episode may hold.
+        data: paths of official data, by name.
+        limits: the limits for an episode.
         fetch: whether environments may download data.
     """
 
@@ -126,9 +125,9 @@ class Environments:
         self._made: dict[tuple[bytes, int], ReplayEnv] = {}
 
     def of(self, logged: LoggedEpisode, settings: bytes) -> ReplayEnv:
-        """Return an environment with the settings of `logged`, perhaps one that has played before.
+        """Return a new or used environment with the settings of `logged`.
 
-        `settings` is `settings_of(logged)`. Raises as `replay` does.
+        `settings` is `settings_of(logged)`. Raises the same errors as `replay`.
         """
         self._check_length(logged)
         _check_texts([logged.kwargs, logged.tape])
@@ -141,12 +140,12 @@ class Environments:
         return self._made[key]
 
     def num_tasks(self, settings: bytes, max_steps: int) -> int:
-        """Return the tasks in the split of an environment that was made; else 0."""
+        """Return the number of tasks in the split of an environment; 0 if the environment has not been made."""
         made = self._made.get((settings, max_steps))
         return made.num_tasks if made else 0
 
     def close(self) -> None:
-        """Close the environments made so far and forget them."""
+        """Close and forget all environments."""
         for made in self._made.values():
             made.env.close()
         self._made.clear()
@@ -162,7 +161,7 @@ class Environments:
             )
 
     def _make(self, logged: LoggedEpisode) -> TextEnv:
-        forbidden = sorted(_OURS & logged.kwargs.keys())
+        forbidden = sorted(_RESERVED & logged.kwargs.keys())
         if forbidden:
             raise BadLog(f"kwargs must not hold {forbidden[0]!r}")
         kind = _class_of(logged.env_id)
@@ -212,7 +211,7 @@ class Environments:
 
 
 def _class_of(env_id: str) -> type[TextEnv]:
-    """Return the class of an environment of this package, or of one that the caller has imported."""
+    """Return the class of an environment of this package, or of one that the caller has already imported."""
     entry = gym.registry[env_id].entry_point if env_id in gym.registry else None
     if isinstance(entry, str) and not env_id.startswith("agentgym_flow/"):
         module = entry.partition(":")[0]
@@ -224,7 +223,7 @@ def _class_of(env_id: str) -> type[TextEnv]:
 
 
 def _check_texts(values: list[Any]) -> None:
-    """Raise `BadLog` for a text that has the digest of a number: one could be put in place of the other."""
+    """Raise `BadLog` for a text with the same digest as a number, because one could replace the other."""
     while values:
         value = values.pop()
         if isinstance(value, str):
@@ -237,17 +236,17 @@ def _check_texts(values: list[Any]) -> None:
 
 
 def settings_of(logged: LoggedEpisode) -> bytes:
-    """Return what of an episode says which environment it was played in, the step budget aside."""
+    """Return the settings of an episode's environment, without the step budget, as canonical JSON."""
     return canonical([logged.env_id, logged.kwargs, logged.data, logged.split])
 
 
 def _tape(logged: LoggedEpisode) -> list[Any]:
-    # Without a tape an environment is given an empty one: replay never asks the outside world again.
+    # If there is no tape, an empty one prevents external requests.
     return logged.tape or [None] * (len(logged.actions) + 1)
 
 
-def _stepped(logged: LoggedEpisode, made: ReplayEnv) -> tuple[Beginning, Iterator[Step]]:
-    """Start the episode, and return its steps one by one: nothing else of `info` is made, and no episode is kept."""
+def _stepped(logged: LoggedEpisode, made: ReplayEnv) -> tuple[ReplayStart, Iterator[Step]]:
+    """Start the episode, and return an iterator of its steps, without building `info` or storing the episode."""
     env = made.env
     env.use_tape(_tape(logged))
     observation, info = env.reset(seed=logged.seed, options={"task": logged.task})
@@ -263,11 +262,11 @@ def _steps(actions: Sequence[str], env: TextEnv) -> Iterator[Step]:
             return
 
 
-def _started(made: ReplayEnv, seed: int, observation: str, state_key: str, tape: Any) -> Beginning:
+def _started(made: ReplayEnv, seed: int, observation: str, state_key: str, tape: Any) -> ReplayStart:
     env = made.env
     settings = [env.env_id, env.settings, env.data, env.task_key, seed, env.max_steps]
     found = {**made.fields, "task": env.task, "task_key": env.task_key}
-    return Beginning(found, first_link(settings, observation, state_key), tape)
+    return ReplayStart(found, first_link(settings, observation, state_key), tape)
 
 
 def _steps_of(episode: Episode) -> Iterator[Step]:

@@ -1,4 +1,4 @@
-"""What verifying a log found: counted line by line, in little memory however long the log is."""
+"""The verdict on a log, and the counting of its lines, which needs little memory for any length of the log."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import numpy as np
 from agentgym_flow.replay.divergence import Divergence, ReplayOutcome
 
 MOST_PROBLEMS = 1000
-"""So many problems of each kind are kept in full; the others are only counted."""
+"""The number of problems of each kind that are stored; further ones are only counted."""
 
 Expected = int | Literal["split"] | None
-"""How many episodes a log should hold: a number, every task of the split, or not known."""
+"""The expected episodes of a log: a number, every task of the split, or unknown."""
 
 _KEY_BYTES = 16
 _MOST_ATTEMPTS = (1 << 31) - 1
@@ -25,28 +25,28 @@ _MOST_ATTEMPTS = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class LogVerdict:
-    """What verifying a log found.
+    """The result of verifying a log. Lists of problems contain the first `MOST_PROBLEMS`.
 
     Attributes:
-        episodes: lines in the log.
-        matched: episodes that came out exactly as logged.
-        unfinished: matched episodes that neither terminated nor were truncated (an error, or cut short).
-        success: the share of successes as recomputed; a line that did not match counts as a failure.
-        score: the mean native metric as recomputed; a line that did not match counts 0.
-        claimed_success: the share of successes as the readable lines state it.
-        claimed_score: the mean native metric as the readable lines state it.
-        diverged: how many episodes did not match.
-        unreadable: how many lines cannot be read.
-        given_up: how many of these because of a limit on the log, or because the process that checked them ended.
-        repeated: how many episodes are there twice.
-        divergences: (line number, divergence) of each episode that did not match; the first `MOST_PROBLEMS`.
-        malformed: (line number, message) of each line that cannot be read; the first `MOST_PROBLEMS`.
-        duplicates: (line number, earlier line number) of each episode that is there twice: the same task, seed and
-            attempt; the first `MOST_PROBLEMS`.
-        gaps: (line number, missing attempt) of each task whose attempts do not count 0, 1, 2, ...: the line with the
-            first attempt after the gap; the first `MOST_PROBLEMS`.
-        missing: what is not there of the episodes that were expected, in words; empty if nothing.
-        walls: what confined the processes that stepped the episodes; empty when it was this process.
+        episodes: the number of lines.
+        matched: the number of episodes whose replay is identical.
+        unfinished: the number of matched episodes that neither terminated nor were truncated.
+        success: the success rate in the replay; a line that did not match counts as a failure.
+        score: the mean native metric in the replay; a line that did not match counts 0.
+        claimed_success: the success rate that the readable lines claim.
+        claimed_score: the mean native metric that the readable lines claim.
+        diverged: the number of episodes that did not match.
+        unreadable: the number of lines that cannot be read.
+        given_up: the number of unreadable lines that exceeded a limit or ended the process that checked them.
+        repeated: the number of duplicate episodes.
+        divergences: (line number, divergence) of episodes that did not match.
+        malformed: (line number, message) of lines that cannot be read.
+        duplicates: (line number, earlier line number) of episodes with the same task, seed and attempt.
+        gaps: (line number, missing attempt) of tasks whose attempts are not 0, 1, 2, ...; the line has the first
+            attempt after the gap.
+        missing: a sentence about expected episodes that are missing; empty if none are.
+        walls: the layers of the sandbox in which the episodes were replayed; empty if they were replayed in this
+            process.
     """
 
     episodes: int
@@ -69,26 +69,20 @@ class LogVerdict:
 
     @property
     def ok(self) -> bool:
-        """Whether every line matched, none is there twice, no attempt is left out, and nothing expected is missing."""
+        """Whether all lines matched, without duplicates, gaps or missing episodes."""
         return self.matched == self.episodes > 0 and not (self.repeated or self.gaps or self.missing)
 
     def problems(self) -> list[str]:
-        """Return one sentence per problem, in the order of the lines; of each kind the first `MOST_PROBLEMS`."""
+        """Return one sentence per problem, in the order of the lines."""
         if not self.episodes:
             return ["the log holds no episode"]
         found = [(line, f"line {line}, {divergence}") for line, divergence in self.divergences]
         found += list(self.malformed)
         found += [(line, f"line {line}: the same episode as line {first}") for line, first in self.duplicates]
-        found += [
-            (line, f"line {line}: attempt {attempt} at the same task is not in the log") for line, attempt in self.gaps
-        ]
+        found += [(line, f"line {line}: attempt {gap} at the same task is not in the log") for line, gap in self.gaps]
         sentences = [sentence for _, sentence in sorted(found)]
-        counts = [
-            (self.diverged, self.divergences),
-            (self.unreadable, self.malformed),
-            (self.repeated, self.duplicates),
-        ]
-        more = sum(count - len(kept) for count, kept in counts)
+        stored = len(self.divergences) + len(self.malformed) + len(self.duplicates)
+        more = self.diverged + self.unreadable + self.repeated - stored
         return sentences + [f"{more} more lines with problems"] * (more > 0) + [self.missing] * bool(self.missing)
 
     def __str__(self) -> str:
@@ -103,14 +97,14 @@ class LogVerdict:
 
 
 class LogPosition(NamedTuple):
-    """What a line says of its place in the log, as far as counting needs it.
+    """The position of an episode in the log, for counting.
 
     Attributes:
         settings: a digest of the environment, its settings, its data and the split, in hex.
         task: the task.
         seed: the seed.
         attempt: the attempt.
-        num_tasks: the tasks of the split; 0 where no environment could be made.
+        num_tasks: the number of tasks in the split; 0 if no environment could be made.
     """
 
     settings: str
@@ -121,10 +115,10 @@ class LogPosition(NamedTuple):
 
 
 class Tally:
-    """Counts while a log is read. A line takes 64 bytes, whatever is in it.
+    """Counts the lines of a log. It needs 64 bytes for any line.
 
     Args:
-        expected: how many episodes the log should hold.
+        expected: the expected episodes of the log.
     """
 
     def __init__(self, expected: Expected = None) -> None:
@@ -184,7 +178,7 @@ class Tally:
                 self._tasks.add(place.task)
 
     def verdict(self, walls: tuple[str, ...] = ()) -> LogVerdict:
-        """Return what was found."""
+        """Return the verdict."""
         episodes = self._lines + self._unreadable
         total, claims = max(1, episodes), max(1, self._lines)
         duplicates = self._duplicates()
@@ -209,7 +203,7 @@ class Tally:
         )
 
     def _sorted(self, column: int) -> Iterator[list[tuple[int, int]]]:
-        """Yield the (attempt, line number) of all lines with the same key, in order, key by key."""
+        """Yield the sorted (attempt, line number) pairs of all lines with the same key, key by key."""
         keys = np.frombuffer(bytes(self._keys), np.dtype((np.void, _KEY_BYTES))).reshape(-1, 2)[:, column]
         _, groups = np.unique(keys, return_inverse=True)
         attempts, numbers = np.asarray(self._attempts), np.asarray(self._numbers)
@@ -245,20 +239,19 @@ class Tally:
         if self._expected is None:
             return ""
         if self._expected != "split":
-            return (
-                "" if episodes == self._expected else f"the log has {episodes} episodes, {self._expected} were expected"
-            )
+            wrong = episodes != self._expected
+            return f"the log has {episodes} episodes, {self._expected} were expected" if wrong else ""
         if self._mixed:
             return "the log mixes splits or settings, so that no split is complete; expect a number of episodes instead"
         absent = [task for task in range(self._num_tasks) if task not in self._tasks]
         if self._num_tasks and not absent:
             return ""
         if not self._num_tasks:
-            return "how many tasks the split has is not known, because no environment could be made"
+            return "the number of tasks in the split is unknown, because no environment could be made"
         named = ", ".join(map(str, absent[:5])) + (f" and {len(absent) - 5} more" if len(absent) > 5 else "")
         return f"of the {self._num_tasks} tasks of the split, {len(absent)} are not in the log: {named}"
 
 
 def brief(value: Any) -> Any:
-    """Return a value of a divergence for keeping: short ones unchanged, others cut."""
+    """Return a value of a divergence, cut to a limited length."""
     return value if value is None or len(text := repr(value)) <= 200 else f"{text[:200]}..."

@@ -1,8 +1,7 @@
-"""Processes that check the lines of a log: several at a time, confined, and replaced when a line breaks one.
+"""A pool of sandboxed processes that check the lines of a log. A process that a line has ended is replaced.
 
-They are forked, so that they have what this process has imported and registered, and they send plain JSON back. A line
-that uses up its CPU time ends its process by a timer of the kernel, wherever it is, in C too; the other lines go to
-another process.
+The processes are forked, so they have all imports and registrations of this process. They send plain JSON back. If a
+line uses up its CPU time, a timer of the kernel ends the process, even in C code, and other lines go to a new process.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from agentgym_flow.replay.worker import Worker
 
 _BATCH_LINES = 32
 _BATCH_BYTES = 1 << 18
-_MOST_BYTES = 1 << 25  # that are held while there is something to do
-_AHEAD = 4  # batches that are under way or not yet yielded, for each process
-_MOST_DEATHS = 2  # of a batch whose processes ended between two lines
+_MOST_BYTES = 1 << 25  # bytes of lines that are read ahead
+_AHEAD = 4  # batches per process that are in work or not yet yielded
+_MOST_DEATHS = 2  # for a batch whose processes ended between two lines
 
 
 @dataclass
@@ -39,15 +38,15 @@ class _Batch:
 
 
 class CheckerPool:
-    """Checks lines in processes of their own and yields what was found in the order of the lines.
+    """Checks lines in separate processes, and yields the results in the order of the lines.
 
     Args:
-        plan: what to do with every line.
+        plan: the settings for checking lines.
         jobs: the largest number of processes.
-        scratch: the one folder they may write in.
+        scratch: the only folder in which the processes may write.
 
     Attributes:
-        walls: what confines them, once one has started.
+        walls: the layers of the sandbox, after the first message of a process.
     """
 
     def __init__(self, plan: LinePlan, jobs: int, scratch: Path) -> None:
@@ -59,7 +58,7 @@ class CheckerPool:
         self.walls: tuple[str, ...] = ()
 
     def check(self, lines: Iterator[tuple[int, bytes | BadLog]]) -> Iterator[LineResult]:
-        """Yield what is found of each line; its processes end with it."""
+        """Yield the result for each line. The processes end with the iteration."""
         batches = _batches(lines)
         told = taken = 0
         more = True
@@ -92,7 +91,7 @@ class CheckerPool:
         worker.give(batch.lines)
 
     def _take(self) -> None:
-        """Wait until a process tells something, or has said nothing for too long, and take it."""
+        """Wait until a process sends a message or its deadline passes, and update its batch."""
         patience = max(0.0, min(worker.give_up_at for worker in self._busy) - time.monotonic())
         ready = wait([worker.connection for worker in self._busy], timeout=patience)
         for worker, batch in list(self._busy.items()):
@@ -119,7 +118,7 @@ class CheckerPool:
                 self._finished[batch.number] = batch
 
     def _blame(self, batch: _Batch, worker: Worker) -> None:
-        """Give up the line at which a process has ended; those that it had checked and not told are checked again."""
+        """Give up the line at which a process has ended. Lines without a result are checked again."""
         why, number = worker.end(), worker.line
         batch.deaths += not number
         if not number and batch.deaths > _MOST_DEATHS:
@@ -129,7 +128,7 @@ class CheckerPool:
 
 
 def _batches(lines: Iterator[tuple[int, bytes | BadLog]]) -> Iterator[_Batch]:
-    """Yield lines in batches; one that cannot be read is a batch of its own, which is done."""
+    """Yield lines in batches. An unreadable line is a batch of its own, which is already done."""
     number, held, size = 0, list[Line](), 0
     for line, raw in lines:
         if held and (isinstance(raw, BadLog) or len(held) == _BATCH_LINES or size + len(raw) > _BATCH_BYTES):

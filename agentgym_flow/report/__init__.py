@@ -1,4 +1,4 @@
-"""Reports a person can open: one self-contained HTML file, or a picture as SVG. Needs no network and no torch."""
+"""Reports as self-contained HTML files, and pictures as SVG. Needs no network and no torch."""
 
 from agentgym_flow.report.curves import Curve
 from agentgym_flow.report.page import graph_svg, render_report, write_report

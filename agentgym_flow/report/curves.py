@@ -1,4 +1,4 @@
-"""Line charts with interval bands: from numbers to the coordinates that `templates/chart.svg.j2` draws."""
+"""Line charts with interval bands: compute the coordinates that `templates/chart.svg.j2` draws."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentgym_flow.errors import BadSetting
 
 WIDTH, HEIGHT = 680, 340
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 14, 52
-_SERIES_STYLES = 6  # as many colours and dash patterns as the style sheet has
+_SERIES_STYLES = 6  # the number of colours and dash patterns in the style sheet
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +18,15 @@ class Curve:
     """One line of a chart. Curves with the same axis labels are drawn into one chart.
 
     Attributes:
-        name: the entry of the legend.
+        name: the entry in the legend.
         x: positions, for example training steps; at least one.
-        y: one value per position; a NaN leaves a gap.
-        low: lower ends of the intervals, as long as `y`, or None.
-        high: upper ends of the intervals, as long as `y`, or None.
+        y: one value per position; NaN leaves a gap.
+        low: the lower ends of the intervals, with the length of `y`, or None.
+        high: the upper ends of the intervals, with the length of `y`, or None.
         x_label: the label of the horizontal axis.
         y_label: the label of the vertical axis.
 
-    Raises `BadSetting` when the lengths differ, nothing can be drawn, or only one end of the intervals is given.
+    Raises `BadSetting` if the lengths differ, there is no finite point, or only one end of the intervals is given.
     """
 
     name: str
@@ -69,7 +69,7 @@ class ChartLine:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """All that the chart template needs, in pixels of a `WIDTH` x `HEIGHT` picture."""
+    """The data of the chart template, in pixels of a `WIDTH` x `HEIGHT` picture."""
 
     x_label: str
     y_label: str
@@ -87,7 +87,7 @@ class Chart:
 
 
 def charts(curves: Iterable[Curve]) -> list[Chart]:
-    """Return one chart for each pair of axis labels, in the order in which they first occur."""
+    """Return one chart for each pair of axis labels, in order of first occurrence."""
     by_axes: dict[tuple[str, str], list[Curve]] = {}
     for curve in curves:
         by_axes.setdefault((curve.x_label, curve.y_label), []).append(curve)
@@ -105,7 +105,7 @@ def _chart(curves: Sequence[Curve]) -> Chart:
 
 
 class _Axis:
-    """Maps values to pixels; its range has 0 in it, and ends on round numbers unless `tight`."""
+    """Maps values to pixels. The range includes 0, and ends at round numbers unless `tight`."""
 
     def __init__(self, values: Sequence[float], start: float, end: float, *, tight: bool) -> None:
         low, high = min(0.0, *values), max(0.0, *values)
@@ -130,7 +130,7 @@ def _round_step(rough: float) -> float:
 
 
 def number(value: float) -> str:
-    """Return `value` for a reader: four significant digits, no exponent in everyday ranges, a true minus sign."""
+    """Return `value` as text with four significant digits, a true minus sign, and an exponent only if needed."""
     if not math.isfinite(value):
         return "\N{EN DASH}"
     magnitude = abs(value)
@@ -173,7 +173,7 @@ def _runs(rows: Sequence[tuple[float, ...]]) -> list[list[tuple[float, ...]]]:
 
 
 def _table(curves: Sequence[Curve]) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows of the values, one row per distinct position."""
+    """Return the header and the rows of a table of the values, one row per distinct position."""
     cells: dict[float, dict[int, str]] = {}
     for column, curve in enumerate(curves):
         for i, (x, y) in enumerate(zip(curve.x, curve.y, strict=True)):

@@ -1,4 +1,4 @@
-"""The picture of a group's state graph: what was visited, how far from success it is, and the way that leads there."""
+"""The picture of a group's state graph: visited states, their distances to success, and a path to success."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _SCALES = ((40, 17.0, 100.0, 54.0), (120, 11.0, 70.0, 34.0), (MAX_NODES, 8.0, 54
 _MIN_WIDTH = 660.0
 
 MAX_NAMED = 30
-"""Of more states none has a line below it that says how it was reached: there would be no room."""
+"""The largest number of states for which a line below each state says how it was reached."""
 _NAMED_SCALE = (17.0, 186.0, 78.0)  # radius, column, gap
-_LINE, _LINES = 27, 2  # characters of a line, and lines
+_LINE, _LINES = 27, 2  # characters per line, and lines
 
 
 @dataclass(frozen=True, slots=True)
 class NodePicture:
-    """A drawn state, `text` its first observation; `fill` and `potential` are None where no way to success was seen.
+    """A drawn state. `text` is its first observation; `fill` and `potential` are None without a known path to success.
 
-    Where another state of the group has the same text, or where it has none, `way` names the actions that first led to
-    this one. `lines`, below it, say the same of the last action, cut to a length.
+    If the text is empty or another state of the group has the same text, `way` has the actions that first led to this
+    state. `lines` are drawn below the state and name the last action, shortened.
     """
 
     key: str
@@ -54,7 +54,7 @@ class NodePicture:
 
 @dataclass(frozen=True, slots=True)
 class EdgePicture:
-    """A drawn transition: the SVG path, its thickness, and what was done how often."""
+    """A drawn transition: the SVG path, its thickness, and the actions with their counts."""
 
     path: str
     width: float
@@ -64,7 +64,7 @@ class EdgePicture:
 
 @dataclass(frozen=True, slots=True)
 class GraphPicture:
-    """All that `templates/graph.svg.j2` needs, in pixels; `lowest` is the potential of the darkest colour."""
+    """The data of `templates/graph.svg.j2`, in pixels. `lowest` is the potential with the darkest colour."""
 
     width: float
     height: float
@@ -79,8 +79,8 @@ class GraphPicture:
 
 
 @dataclass(slots=True)
-class _Observed:
-    """What the turns of a group say, before it is arranged."""
+class _Transitions:
+    """The states and transitions in the turns of a group."""
 
     start: str
     text: dict[str, str]
@@ -91,9 +91,10 @@ class _Observed:
 
 
 def picture(group: Group, graph: StateGraph, max_nodes: int = MAX_NODES) -> GraphPicture:
-    """Arrange the states of `group`, valued by `graph`; of more than `max_nodes` those nearest the success path.
+    """Arrange the states of `group` with the potentials of `graph`: at most `max_nodes`, nearest to the success path.
 
-    Where actions have several words, at most `MAX_NAMED` states have the action that led to them written below.
+    If actions have several words, and there are at most `MAX_NAMED` states, each state is labelled with the action that
+    led to it.
     """
     seen = _observe(group)
     path = _success_path(seen, graph)
@@ -137,12 +138,12 @@ def picture(group: Group, graph: StateGraph, max_nodes: int = MAX_NODES) -> Grap
 
 
 def _scale(count: int) -> tuple[float, float, float]:
-    """Return radius, width of a column and vertical gap for this number of states."""
+    """Return the radius, the column width and the vertical gap for a number of states."""
     return next(scale[1:] for scale in _SCALES if count <= scale[0] or scale is _SCALES[-1])
 
 
 def _lines(moves: dict[tuple[str, str], Counter[str]]) -> dict[str, tuple[str, ...]]:
-    """Return for each state in a few short lines the action that led to it most often, and how many others did."""
+    """Return short lines for each state: the action that led to it most often, and the number of other actions."""
     reached: dict[str, Counter[str]] = defaultdict(Counter)
     for (_, target), actions in moves.items():
         reached[target].update(actions)
@@ -157,9 +158,9 @@ def _shortened(actions: Counter[str]) -> tuple[str, ...]:
     return (*lines, *others)
 
 
-def _observe(group: Group) -> _Observed:
+def _observe(group: Group) -> _Transitions:
     first = group.episodes[0]
-    seen = _Observed(first.state_key, {}, {}, Counter(), defaultdict(Counter), set())
+    seen = _Transitions(first.state_key, {}, {}, Counter(), defaultdict(Counter), set())
     for episode in group:
         done: list[str] = []
         seen.text.setdefault(episode.state_key, episode.observation)
@@ -180,8 +181,8 @@ def _observe(group: Group) -> _Observed:
     return seen
 
 
-def _success_path(seen: _Observed, graph: StateGraph) -> list[str]:
-    """Return the states of the shortest observed way from the start to a success; empty when there is none."""
+def _success_path(seen: _Transitions, graph: StateGraph) -> list[str]:
+    """Return the states on the shortest observed path from the start to a success; empty if there is none."""
     successors: dict[str, list[str]] = defaultdict(list)
     for source, target in sorted(seen.moves):
         successors[source].append(target)
@@ -199,8 +200,8 @@ def _closer(distance: int | None, than: int | None) -> bool:
     return distance is not None and than is not None and distance == than - 1
 
 
-def _nearest(seen: _Observed, path: list[str], limit: int) -> list[str]:
-    """Return at most `limit` states: breadth first from the success path (or the start), ignoring directions."""
+def _nearest(seen: _Transitions, path: list[str], limit: int) -> list[str]:
+    """Return at most `limit` states, breadth-first from the success path (or the start), ignoring directions."""
     linked: dict[str, set[str]] = defaultdict(set)
     for source, target in seen.moves:
         linked[source].add(target)
@@ -218,7 +219,7 @@ def _nearest(seen: _Observed, path: list[str], limit: int) -> list[str]:
 def _node(
     key: str,
     at: tuple[float, float],
-    seen: _Observed,
+    seen: _Transitions,
     graph: StateGraph,
     path: Iterable[str],
     radius: float,
@@ -254,20 +255,20 @@ def star(radius: float) -> str:
 
 
 def _shade(potential: float, lowest: float) -> float:
-    """Return the place of a potential on the ramp: logarithmic, so that every step on a long way changes the colour."""
+    """Return the position of a potential on the ramp. It is logarithmic, so that all steps of a long path differ."""
     if not 0.0 < lowest < 1.0:
         return potential
     return 1.0 - math.log(potential) / math.log(lowest)
 
 
 def _way(source: str, target: str, place: Mapping[str, tuple[int, float]]) -> list[str]:
-    """Return the places that an edge passes: both its ends, and the waypoints between them, if there are any."""
+    """Return the nodes of an edge: both ends, and the waypoints between them, if there are any."""
     between = (waypoint(target, column) for column in range(place[source][0] + 1, place[target][0]))
     return [source, *(key for key in between if key in place), target]
 
 
 def _curve(points: Sequence[tuple[float, float]], radius: float, columns: int) -> str:
-    """Return the SVG path of an edge, from rim to rim: forward (`columns` > 0) in an S, sideways and back in an arc."""
+    """Return the SVG path of an edge from rim to rim: an S forward (`columns` > 0), an arc sideways and backward."""
     (ax, ay), (bx, by) = points[0], points[-1]
     rim = 0.75 * radius
     if columns > 0:

@@ -1,7 +1,7 @@
-"""Where the nodes of a state graph go: columns by hop distance, few crossings, edges as straight as they can be.
+"""The layout of a state graph: columns by distance from the start, with few crossings and straight edges.
 
-The layered scheme of K. Sugiyama, S. Tagawa and M. Toda (1981) on the hop distance from the start: barycentre sweeps
-order each column, then its heights are the least-squares fit to the neighbours' heights under a minimal gap.
+This is the layered drawing of K. Sugiyama, S. Tagawa and M. Toda (1981). Barycentre sweeps order each column. The
+heights in a column are then a least-squares fit to the heights of neighbours, with a minimum gap.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def layered(
     """Return the column and the height of every node, and of the waypoints of `ends`.
 
     Args:
-        nodes: distinct names; those that cannot be reached from `start` share one last column.
-        edges: pairs of names; self-loops do not matter.
+        nodes: distinct names. Nodes that cannot be reached from `start` share the last column.
+        edges: pairs of names; self-loops are ignored.
         start: the node of column 0.
-        gap: the least vertical distance of two nodes of one column.
-        ends: nodes without a successor that come after all that leads to them, not as soon as they can be reached.
+        gap: the minimum vertical distance of two nodes in a column.
+        ends: nodes without successors, which are placed behind all their predecessors.
     """
     successors: dict[str, list[str]] = {}
     for source, target in edges:
@@ -56,14 +56,14 @@ def layered(
 
 
 def waypoint(end: str, column: int) -> str:
-    """Return the name under which `layered` tells where edges to one of its `ends` pass through a column."""
+    """Return the name of the point at which edges to one of the `ends` of `layered` cross a column."""
     return f"{end} via {column}"
 
 
 def _in_steps(
     edges: Iterable[tuple[str, str]], hops: Mapping[str, int], ends: Collection[str]
 ) -> list[tuple[str, str]]:
-    """Return the edges, those to `ends` cut into pieces from column to column; what has no column keeps its edges."""
+    """Return the edges, with edges to `ends` split into one piece per column, if their source has a column."""
     pieces: dict[tuple[str, str], None] = {}
     for source, target in edges:
         way = [source, target]
@@ -74,7 +74,7 @@ def _in_steps(
 
 
 Neighbours = dict[str, tuple[list[str], list[str]]]
-"""For each node its neighbours in the column before and in the column after."""
+"""For each node, its neighbours in the previous and in the next column."""
 
 
 def _neighbours_by_side(columns: list[list[str]], edges: Iterable[tuple[str, str]]) -> Neighbours:
@@ -89,7 +89,7 @@ def _neighbours_by_side(columns: list[list[str]], edges: Iterable[tuple[str, str
 
 
 def _order(columns: list[list[str]], neighbours: Neighbours) -> list[list[str]]:
-    """Return the columns in the order with the fewest crossings that barycentre sweeps in both directions find."""
+    """Return the columns in the best order that barycentre sweeps in both directions find, by number of crossings."""
     best, fewest = [list(c) for c in columns], _crossings(columns, neighbours)
     for sweep in range(_SWEEPS):
         forward = sweep % 2 == 0
@@ -140,8 +140,8 @@ def _heights(columns: list[list[str]], neighbours: Neighbours, gap: float) -> di
 
 
 def _spread(wished: Sequence[float], gap: float) -> list[float]:
-    """Return the heights nearest to `wished` (least squares) that keep its order and are at least `gap` apart."""
-    blocks: list[tuple[float, int]] = []  # (sum, count) of wished heights less i * gap; pooled while they decrease
+    """Return the heights nearest to `wished` (least squares) with the same order and at least `gap` between them."""
+    blocks: list[tuple[float, int]] = []  # (sum, count) of `wished - i * gap`; pooled while the means decrease
     for i, value in enumerate(wished):
         total, count = value - i * gap, 1
         while blocks and blocks[-1][0] / blocks[-1][1] > total / count:

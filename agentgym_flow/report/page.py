@@ -1,8 +1,8 @@
-"""One self-contained HTML page: summary, curves, state graphs and an episode player; and the graph alone as SVG.
+"""Render reports as one self-contained HTML page with summary, curves, state graphs and an episode player.
 
-The page loads nothing and runs only the script it carries: its Content-Security-Policy names the SHA-256 of that
-script and of the style sheet and refuses everything else. Text from policies and environments is escaped by the
-templates or travels as JSON.
+The page loads nothing and runs only its own script: its Content-Security-Policy contains the SHA-256 of the script and
+the style sheet, and forbids everything else. Text from policies and environments is escaped by the templates or
+embedded as JSON. A state graph can also be rendered alone, as SVG.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ def write_report(
     episodes: Sequence[Episode] = (),
     gamma: float = 0.9,
 ) -> Path:
-    """Write a report page to `path` (its folder is made) and return the path. A section without content is left out.
+    """Write a report page to `path`, create its folder if needed, and return the path. Empty sections are left out.
 
     Args:
-        path: where the HTML file goes; an older file is replaced at the end, in one step.
+        path: the HTML file. An existing file is replaced at the end.
         title: the heading.
         summary: names and values of the table at the top.
-        curves: lines with optional intervals; equal axis labels share a chart.
-        groups: attempts at one task each; each gets a state graph, and its episodes join the player.
-        episodes: further episodes for the player.
-        gamma: the factor of the potentials per step of distance, as in `rewards.relabel`.
+        curves: lines with optional intervals. Curves with equal axis labels share a chart.
+        groups: groups of attempts at one task. Each gets a state graph, and its episodes are added to the player.
+        episodes: additional episodes for the player.
+        gamma: the discount of the potentials per step of distance, as in `rewards.relabel`.
 
-    Raises `OSError` when the file cannot be written; nothing is left behind then.
+    Raises `OSError` if the file cannot be written; then no partial file remains.
     """
     target = Path(path)
     page = render_report(title=title, summary=summary, curves=curves, groups=groups, episodes=episodes, gamma=gamma)
@@ -70,14 +70,14 @@ def render_report(
     """Return the page that `write_report` writes. Equal arguments give equal text.
 
     Args:
-        title: see `write_report`, as for all arguments that are not here.
+        title: see `write_report`.
         summary: see there.
         curves: see there.
         groups: see there.
         episodes: see there.
         gamma: see there.
-        links: where to go from this page, (name, address); for a page that is part of a site.
-        footer: a sentence at the foot of the page.
+        links: links for a page that is part of a site, (name, address).
+        footer: the footer of the page.
     """
     valued = [(group, group_graph(group, gamma=gamma)) for group in groups]
     shown = player.failures_first([*(episode for group in groups for episode in group), *episodes])
@@ -110,9 +110,9 @@ def render_report(
 
 
 def graph_svg(group: Group, *, max_nodes: int = state_graph.MAX_NODES, gamma: float = 0.9) -> str:
-    """Return the state graph of `group` as a standalone SVG document that follows the reader's light or dark scheme.
+    """Return the state graph of `group` as a standalone SVG document, which follows the reader's light or dark scheme.
 
-    At most `max_nodes` states are drawn, those nearest the success path; the picture says how many are left out.
+    At most `max_nodes` states are drawn, nearest to the success path; the picture says how many are left out.
     """
     picture = state_graph.picture(group, group_graph(group, gamma=gamma), max_nodes)
     template = templates().get_template("graph.svg.j2")
@@ -120,7 +120,7 @@ def graph_svg(group: Group, *, max_nodes: int = state_graph.MAX_NODES, gamma: fl
 
 
 def _potentials(valued: Sequence[tuple[Group, StateGraph]]) -> player.Potentials:
-    """Return where the player gets potentials from: the graph of the episode's group, or what `relabel` wrote."""
+    """Return a function from an episode to its potentials, from the graph of its group or written by `relabel`."""
     graphs = {id(episode): graph for group, graph in valued for episode in group}
 
     def potentials(episode: Episode) -> dict[str, float]:

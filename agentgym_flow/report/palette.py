@@ -1,4 +1,4 @@
-"""Colours whose lightness grows evenly with a value, so that the order survives grey print and colour blindness.
+"""Colours whose lightness grows evenly with a value, so that the order is visible in grey and to colour-blind readers.
 
 The ramp is a straight line in OKLCH (B. Ottosson, "A perceptual color space for image processing", 2020): lightness
 and hue change in equal steps from a deep violet at 0 to a light yellow-green at 1.
@@ -10,7 +10,7 @@ import math
 
 _DARK = (0.36, 0.13, 300.0)  # lightness, chroma, hue in degrees
 _LIGHT = (0.91, 0.16, 112.0)
-_INK_SWITCH = 0.56  # where white and near-black read equally well
+_INK_SWITCH = 0.56  # the lightness at which white and near-black text are equally readable
 
 
 def ramp(value: float) -> str:
@@ -21,7 +21,7 @@ def ramp(value: float) -> str:
 
 
 def ink_on(value: float) -> str:
-    """Return the text colour that reads on `ramp(value)`."""
+    """Return the text colour that is readable on `ramp(value)`."""
     return "#ffffff" if _mix(value)[0] < _INK_SWITCH else "#111111"
 
 

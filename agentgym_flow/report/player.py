@@ -1,4 +1,4 @@
-"""The data of the episode player: every distinct text once, and for each episode its frames."""
+"""The data of the episode player: every distinct text once, and the frames of each episode."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from agentgym_flow.report.workflow import WorkflowPicture, workflow_picture
 from agentgym_flow.seeding import canonical
 
 WORKFLOW = "workflow"
-"""The key of `info` that a recorder has to keep (`EpisodeRecorder(env, keep=[WORKFLOW])`) for workflows to be drawn."""
+"""The key of `info` that must be recorded to draw workflows: `EpisodeRecorder(env, keep=[WORKFLOW])`."""
 
 MOST_PICTURES = 1000
-"""A page has at most so many pictures of workflows; those at the ends of episodes come first."""
+"""The largest number of pictures of workflows on a page; those at the ends of episodes come first."""
 
 Potentials = Callable[[Episode], Mapping[str, float]]
-"""From an episode to the potentials of its states, as far as they are known."""
+"""A function from an episode to the known potentials of its states."""
 
 
 def failures_first(episodes: Iterable[Episode]) -> list[Episode]:
-    """Return each episode object once, failures before successes, otherwise in the given order."""
+    """Return each episode object once, failures before successes, and otherwise in the given order."""
     once = {id(episode): episode for episode in episodes}
     return sorted(once.values(), key=lambda episode: episode.success)
 
 
 class Pictures:
-    """The pictures of the workflows of some episodes, each distinct one once.
+    """The pictures of the workflows in some episodes, without duplicates.
 
     Attributes:
-        pictures: they; the number of a picture is its index.
-        finals: for each episode the number of the picture at its end; None where there is none.
+        pictures: the pictures; the number of a picture is its index.
+        finals: for each episode, the number of the picture at its end; None if there is none.
     """
 
     def __init__(self, episodes: Sequence[Episode]) -> None:
@@ -45,12 +45,12 @@ class Pictures:
 
     @property
     def others(self) -> list[tuple[int, WorkflowPicture]]:
-        """The pictures that are at no end, with their numbers."""
+        """The pictures that are not at the end of an episode, with their numbers."""
         ends = set(self.finals)
         return [(number, picture) for number, picture in enumerate(self.pictures) if number not in ends]
 
     def of(self, turn: Turn) -> int | None:
-        """Return the number of the picture after a turn; None without a workflow, or when there are too many."""
+        """Return the number of the picture after a turn; None without a workflow, or if there are too many pictures."""
         told = _workflow(turn)
         if told is None:
             return None
@@ -62,9 +62,9 @@ class Pictures:
 
 
 def payload(episodes: Sequence[Episode], potentials: Potentials, pictures: Pictures) -> dict[str, Any]:
-    """Return the JSON-able data that `templates/player.js` plays.
+    """Return the JSON-serialisable data for `templates/player.js`.
 
-    Frame 0 is the start, frame t the state after step t. Every text in it is an index into `texts`, and `w` is the
+    Frame 0 is the start, and frame t is the state after step t. Every text is an index into `texts`, and `w` is the
     number of a picture.
     """
     index: dict[str, int] = {}
@@ -83,11 +83,7 @@ def _episode(
         "goal": text(episode.goal),
         "meta": [[text(str(key)), text(str(value))] for key, value in episode.meta.items()],
         "frames": [
-            {
-                "o": text(episode.observation),
-                "k": text(episode.state_key),
-                "phi": phi.get(episode.state_key),
-            },
+            {"o": text(episode.observation), "k": text(episode.state_key), "phi": phi.get(episode.state_key)},
             *(
                 {
                     "o": text(turn.next_observation),
@@ -98,15 +94,7 @@ def _episode(
                     "r": finite(turn.reward),
                     "v": turn.action_valid,
                     **({} if _workflow(turn) is None else {"w": pictures.of(turn)}),
-                    "end": [
-                        name
-                        for name, holds in (
-                            ("terminated", turn.terminated),
-                            ("truncated", turn.truncated),
-                            ("success", turn.success),
-                        )
-                        if holds
-                    ],
+                    "end": [name for name in ("terminated", "truncated", "success") if getattr(turn, name)],
                 }
                 for turn in episode.turns
             ),
@@ -115,23 +103,23 @@ def _episode(
 
 
 def _workflow(turn: Turn) -> tuple[Any, Any] | None:
-    """Return the graph and the run that were kept of a turn; None when no graph was."""
+    """Return the recorded graph and run of a turn; None without a graph."""
     told = (turn.info or {}).get(WORKFLOW)
     return (told["graph"], told.get("run")) if isinstance(told, Mapping) and "graph" in told else None
 
 
 def finite(value: float) -> float | None:
-    """Return `value` as a plain float, or None where JSON has no place for it."""
+    """Return `value` as a plain float; None for NaN and infinities, which JSON does not have."""
     return float(value) if math.isfinite(value) else None
 
 
 def task_name(episode: Episode) -> str:
-    """Return a short name of the task and its seed, which all members of a group share."""
+    """Return a short name of the task and the seed, which are the same for all members of a group."""
     return f"{episode.env_id.rpartition('/')[2]} {episode.split} task {episode.task}, seed {episode.seed}"
 
 
 def titles(episodes: Sequence[Episode]) -> list[str]:
-    """Return a short name for each episode; what all share (environment and split) is said only where they differ."""
+    """Return a short name for each episode. It includes environment and split only if they differ."""
     alike = len({(episode.env_id, episode.split) for episode in episodes}) == 1
     return [
         f"task {episode.task}, seed {episode.seed}, attempt {episode.attempt}"

@@ -1,4 +1,4 @@
-"""What every picture and page is rendered with: the templates, the style sheets and scripts, and the page's policy."""
+"""Common parts of all pictures and pages: templates, style sheets, scripts and the Content-Security-Policy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REPORT = "agentgym_flow.report"
 
 @lru_cache(maxsize=8)
 def templates(package: str = REPORT) -> jinja2.Environment:
-    """Return the templates of a package and behind them those of reports; text is escaped and made printable."""
+    """Return the templates of a package, with those of reports as a fallback. Text is escaped and made printable."""
 
     def finalize(value: Any) -> Any:
         return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
@@ -38,14 +38,14 @@ def templates(package: str = REPORT) -> jinja2.Environment:
 
 
 def source(*names: str, package: str = REPORT) -> str:
-    """Return the text of style sheets or scripts of ours, one after the other, as it stands in the page."""
+    """Return the concatenated text of style sheets or scripts of a package."""
     environment = templates(package)
     assert environment.loader is not None
     return "".join(environment.loader.get_source(environment, name)[0] for name in names)
 
 
 def security_policy(style: str, script: str = "") -> str:
-    """Return the Content-Security-Policy under which nothing is loaded, and only this style and this script hold."""
+    """Return a Content-Security-Policy that forbids all loading, and allows only this style and this script."""
 
     def allowed(text: str) -> str:
         return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" if text else "'none'"

@@ -1,4 +1,4 @@
-"""JSON that can stand inside a page, whatever it contains."""
+"""JSON that is safe inside an HTML page."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from typing import Any
 
 
 def script_json(value: Any) -> str:
-    """Return `value` as ASCII JSON that can stand inside a `<script>` element: no `<`, `>` or `&` is left in it."""
+    """Return `value` as ASCII JSON that is safe inside a `<script>` element: `<`, `>` and `&` are escaped."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,6 +1,6 @@
-"""Pictures over time: who did what, how many there were of what, and a histogram, as SVG; light or dark as the reader.
+"""Pictures over time as SVG, light or dark like the reader's system: activities in lanes, stacked counts, histograms.
 
-`templates/timeline.svg.j2` draws what is worked out here.
+`templates/timeline.svg.j2` draws the data of this module.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STYLE = "timeline.css"
 """The style sheet of the pictures."""
 
 Span = tuple[str, float, float]
-"""What was done, from when, to when (seconds)."""
+"""An activity with its start and end in seconds."""
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 960.0, 150.0, 20.0, 34.0
 _ROW, _BAR = 15.0, 11.0  # the height of a row, and of the bar in it
@@ -31,7 +31,7 @@ _CLOCK = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 
 
 @dataclass
 class _Drawing:
-    """What the template draws; styles are classes of `templates/timeline.css`."""
+    """The data of the template. Styles are classes of `templates/timeline.css`."""
 
     title: str
     words: str
@@ -52,7 +52,7 @@ class _Drawing:
             x += 34 + 7.0 * len(kind)
 
     def time_axis(self, seconds: float, bottom: float) -> None:
-        """Draw ticks at round times; they are seconds, minutes or hours, as suits the whole."""
+        """Draw ticks at round times, in seconds, minutes or hours, depending on the total time."""
         step = next((one for one in _CLOCK if one >= seconds / 8), 86400 * max(1, math.ceil(seconds / 8 / 86400)))
         unit, name = (3600, "h") if step >= 1800 else (60, "min") if step >= 60 else (1, "s")
         for tick in range(math.floor(seconds / step + 1e-9) + 1):
@@ -81,11 +81,11 @@ def _x(seconds: float, whole: float) -> float:
 
 
 def lanes_svg(rows: Sequence[tuple[str, Sequence[Span]]], kinds: Mapping[str, str], title: str) -> str:
-    """Return a picture with a row for each of `rows` (name, spans in the order of time), at most 60 of them.
+    """Return a picture with one lane for each of the first 60 `rows`.
 
     Args:
-        rows: spans of one row do not overlap.
-        kinds: all that can be done, and its colour: `k0` to `k5`.
+        rows: (name, spans in the order of time); the spans of a row must not overlap.
+        kinds: activity -> its colour, `k0` to `k5`.
         title: the title.
     """
     shown = rows[:_MOST_ROWS]
@@ -111,11 +111,11 @@ def lanes_svg(rows: Sequence[tuple[str, Sequence[Span]]], kinds: Mapping[str, st
 
 
 def layers_svg(samples: Sequence[tuple[float, Mapping[str, float]]], kinds: Mapping[str, str], title: str) -> str:
-    """Return a picture of numbers that add up, over time; each holds until the next sample.
+    """Return a picture of stacked counts over time. A count is valid until the next sample.
 
     Args:
-        samples: seconds, and the number of each kind.
-        kinds: the kinds from below, and their colours: `k0` to `k5`.
+        samples: (seconds, the count of each kind).
+        kinds: kind -> its colour, `k0` to `k5`, from bottom to top.
         title: the title.
     """
     seconds = max([at for at, _ in samples], default=0.0) or 1.0
@@ -149,7 +149,7 @@ def _steps(
 
 
 def bars_svg(counts: Sequence[tuple[str, int]], title: str, x_label: str = "") -> str:
-    """Return a histogram: a bar for each of `counts` (name, number)."""
+    """Return a histogram with one bar for each (name, number) in `counts`."""
     bottom = _TOP + _PLOT
     drawing = _Drawing(title, ", ".join(f"{name}: {count}" for name, count in counts), bottom + 44)
     top = drawing.count_axis(max([count for _, count in counts], default=0), bottom)
@@ -165,9 +165,9 @@ def bars_svg(counts: Sequence[tuple[str, int]], title: str, x_label: str = "") -
 
 
 def timeline_page(title: str, told: Mapping[str, str], pictures: Mapping[str, str]) -> str:
-    """Return a page that loads nothing, with a table of names and values, and pictures under their headings."""
+    """Return a self-contained page with a table of names and values, and pictures with headings."""
     style = source("page.css", STYLE)
-    # One style sheet for all: the page's policy allows no other.
+    # The page's policy allows only one style sheet, so the pictures must not have their own.
     bare = {heading: Markup(svg.replace(f"<style>{source(STYLE)}</style>", "")) for heading, svg in pictures.items()}
     return (
         templates()

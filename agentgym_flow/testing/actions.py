@@ -1,4 +1,4 @@
-"""Checks of the invalid-action rule: text never raises, costs a step, and changes nothing when the rules refuse it."""
+"""Checks of invalid actions: text never raises, uses up a step, and does not change the state if it is invalid."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from agentgym_flow.testing import play
 from agentgym_flow.testing.suite import TextSuite, Variant
 
 ANY_TEXT = st.text(st.characters(), max_size=60)
-"""Any Unicode text, lone surrogates and control characters included."""
+"""Any Unicode text, including lone surrogates and control characters."""
 
 
-def mutilated(env: TextEnv) -> list[str]:
-    """Return real actions of `env` and what is left of them when they are cut, doubled or shouted."""
+def mutated_actions(env: TextEnv) -> list[str]:
+    """Return actions of `env`, and the same actions cut, doubled or in capitals."""
     real = [*env.candidates(), *env.action_templates(), *(env.sample_action(Stream("garble", i)) for i in range(4))]
     if (expert := env.expert_action()) is not None:
         real.append(expert)
@@ -33,16 +33,16 @@ def mutilated(env: TextEnv) -> list[str]:
 
 
 def garbled(env: TextEnv) -> st.SearchStrategy[str]:
-    """Return texts that look like actions of `env` and mostly are none: pieces of real ones among any text."""
-    pieces = st.sampled_from(["", *mutilated(env)])
+    """Return texts that are similar to actions of `env`, but mostly invalid: mutated actions mixed with any text."""
+    pieces = st.sampled_from(["", *mutated_actions(env)])
     return st.one_of(ANY_TEXT, st.lists(st.one_of(pieces, ANY_TEXT), max_size=3).map("".join))
 
 
 class ActionChecks(TextSuite):
-    """A policy may say anything."""
+    """Policies may send any text."""
 
     def test_invalid_actions_change_nothing(self, variant: Variant) -> None:
-        """Nonsense is refused: same key, score and admissible actions, one step spent, the reward of doing nothing."""
+        """Invalid texts keep key, score and admissible actions, cost one step, and get the reward of doing nothing."""
         for env in self._early_states(variant):
             idle, longest = self._idle_reward(env), env.max_action_length
             for text in (*play.NONSENSE, "x" * longest, "x" * (longest + 1)):
@@ -53,29 +53,24 @@ class ActionChecks(TextSuite):
                 assert moment.info["state_key"] == env.state_key(), f"state_key changes {where}"
                 assert not moment.terminated, f"the episode terminates {where}"
                 assert moment.info["score"] == env.score(), f"the score changes {where}"
-                assert moment.info["admissible_actions"] == env.admissible_actions(), (
-                    f"admissible_actions changes {where}"
-                )
+                admissible = moment.info["admissible_actions"]
+                assert admissible == env.admissible_actions(), f"admissible_actions changes {where}"
                 assert clone.steps == env.steps + 1, f"{clone.steps - env.steps} steps are counted instead of 1 {where}"
                 idle = moment.reward if idle is None else idle
-                assert moment.reward == idle, (
-                    f"the reward is {moment.reward}, a step that changes nothing gets {idle}; {where}"
-                )
+                assert moment.reward == idle, f"the reward is {moment.reward}, not {idle} as for doing nothing, {where}"
 
     def test_invalid_actions_use_up_the_budget(self, variant: Variant) -> None:
-        """Saying nothing at all ends in truncation after exactly `max_steps` steps, with the key of the first state."""
+        """Empty actions lead to truncation after exactly `max_steps` steps, with the key of the first state."""
         env = self.make(variant, max_steps=4)
         first = play.start(env, self.seeds[0])
         for number in range(1, 5):
             moment = play.advance(env, "")
-            assert moment.truncated is (number == 4), (
-                f"truncated is {moment.truncated} after step {number} of max_steps=4"
-            )
-            assert moment.terminated is False, "saying nothing terminates the episode"
+            assert moment.truncated is (number == 4), f"truncated is {moment.truncated} after step {number} of 4"
+            assert moment.terminated is False, "an empty action terminates the episode"
         assert moment.info["state_key"] == first.info["state_key"], "four empty actions change state_key"
 
     def test_budget_and_rules_never_end_together(self, variant: Variant) -> None:
-        """Winning with the very last step of the budget terminates; with one step less the episode is truncated."""
+        """A win in the last step of the budget terminates the episode; with a smaller budget it is truncated."""
         fresh = self.make(variant)
         won = list(play.episode(fresh, self.seeds[0], "expert", limit=fresh.max_steps))
         assert won[-1].terminated, "the expert's episode is not terminated by the rules"
@@ -93,7 +88,7 @@ class ActionChecks(TextSuite):
             )
 
     def test_preparing_steps_changes_nothing(self, variant: Variant) -> None:
-        """Rollouts call `prepare_steps` before each round of steps: episodes are the same, even if others are taken."""
+        """Calls of `prepare_steps`, also with actions that are not taken later, do not change episodes."""
         alone = [list(play.episode(self.make(variant), seed)) for seed in self.seeds]
         envs = [self.make(variant) for _ in self.seeds]
         together = [[play.start(env, seed)] for env, seed in zip(envs, self.seeds, strict=True)]
@@ -123,7 +118,7 @@ class ActionChecks(TextSuite):
             assert env.state_key() == moment.info["state_key"], "a refused step changes the state"
 
     def test_any_text_is_a_normal_step(self, variant: Variant) -> None:
-        """Fuzzed text, and fuzzed pieces of real actions, never raise; what is refused changes nothing."""
+        """Fuzzed texts and mutated actions never raise, and invalid ones change nothing."""
         env = self.make(variant, max_steps=1 << 30)
         states = [
             copy.deepcopy(env)
@@ -140,7 +135,7 @@ class ActionChecks(TextSuite):
                 assert not moment.terminated, f"the refused text {text!r} terminates the episode"
 
         for state in states:
-            for text in mutilated(state):
+            for text in mutated_actions(state):
                 check(state, text)
 
         @settings(
@@ -157,7 +152,7 @@ class ActionChecks(TextSuite):
         fuzz()
 
     def _early_states(self, variant: Variant) -> Iterator[TextEnv]:
-        """Yield clones of the environment in a few states on the way of random and expert play."""
+        """Yield clones of the environment in a few states of random and expert play."""
         env = self.make(variant)
         for policy in ("random", "expert"):
             for number, moment in enumerate(play.episode(env, self.seeds[0], policy, limit=7)):
@@ -165,7 +160,7 @@ class ActionChecks(TextSuite):
                     yield copy.deepcopy(env)
 
     def _idle_reward(self, env: TextEnv) -> float | None:
-        """Return the reward of a valid action that changes nothing here, or None when there is none."""
+        """Return the reward of a valid action that changes nothing in this state; None if there is none."""
         if self.idle_reward is not None:
             return self.idle_reward
         for action in env.candidates():

@@ -1,7 +1,7 @@
 """The two suites to inherit: `EnvCompliance` for text environments, `NumericCompliance` for numeric faces.
 
-Each check is one test method whose failure says what the environment does wrong and which rule that breaks. The checks
-live in one file per theme; here they are only put together.
+Each check is one test method. Its failure message says what the environment does wrong and which rule it breaks. The
+checks are in one file per topic; this file combines them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class EnvCompliance(
     LogChecks,
     TextVectorChecks,
 ):
-    """Every rule that a text environment on `agentgym_flow.core.TextEnv` keeps.
+    """All rules for text environments, which derive from `agentgym_flow.core.TextEnv`.
 
     Inherit it in a test module, name it `Test...`, set `env_id` and, once they are known, the `golden` digests.
     """
@@ -39,4 +39,4 @@ class EnvCompliance(
 class NumericCompliance(
     RegistrationChecks, DeterminismChecks, ObjectChecks, MaskChecks, FaceChecks, VectorEntryPointChecks
 ):
-    """Every rule that a numeric face keeps: `Discrete` actions with a mask, and a vector entry point of its own."""
+    """All rules for numeric variants: `Discrete` actions with a mask, and a vector entry point."""

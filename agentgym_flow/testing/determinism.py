@@ -1,4 +1,4 @@
-"""Checks that a seed decides an episode: in this process, in others, and whatever the global random state is."""
+"""Checks that the seed determines an episode, in any process and for any global random state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from agentgym_flow.testing.suite import Suite, Variant
 
 @contextmanager
 def _child(hash_seed: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process that plays jobs; it is over when this is left, whatever has happened."""
+    """Start a process that plays jobs, and kill it at the end of the block."""
     surroundings = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
     pipe = subprocess.PIPE
     child = subprocess.Popen(
@@ -35,10 +35,10 @@ def _child(hash_seed: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 class DeterminismChecks(Suite):
-    """Equal seeds and actions give equal episodes, exactly, and nothing else has a say."""
+    """Equal seeds and actions give exactly equal episodes."""
 
     process_seconds: ClassVar[float] = 600.0
-    """How long another process may take for the episodes that this one plays."""
+    """The time limit for another process to play the same episodes."""
 
     def test_equal_seeds_give_equal_episodes(self, variant: Variant) -> None:
         """Two instances, and one instance used again, play equal episodes from equal seeds."""
@@ -55,9 +55,9 @@ class DeterminismChecks(Suite):
         request = json.dumps({"env_id": self.env_id, "module": self.env_module, "jobs": jobs})
         with ExitStack() as ending:
             children = [ending.enter_context(_child(hash_seed)) for hash_seed in ("1", "2")]
-            for child in children:  # both play while this process does
+            for child in children:  # both run in parallel with this process
                 assert child.stdin is not None
-                with suppress(BrokenPipeError):  # it has failed already, and says why below
+                with suppress(BrokenPipeError):  # the process has failed, which is reported below
                     child.stdin.write(request.encode())
                     child.stdin.close()
                 child.stdin = None
@@ -78,14 +78,14 @@ class DeterminismChecks(Suite):
                     )
 
     def test_different_seeds_give_different_episodes(self, variant: Variant) -> None:
-        """Seeds matter: not all of twelve seeds start alike."""
+        """Twelve seeds do not all give the same start."""
         env = self.make(variant)
         self._needs_several_tasks(env)
         starts = {play.fingerprint([m.observation, m.info]) for m in (play.start(env, seed) for seed in range(12))}
         assert len(starts) > 1, "twelve seeds give one and the same start: reset ignores its seed"
 
     def test_reset_without_seed_continues_the_stream(self, variant: Variant) -> None:
-        """`reset()` draws on from the seeded stream: repeatable, and not the same start again and again."""
+        """`reset()` continues the seeded stream: it is repeatable, and does not always give the same start."""
         runs = []
         self._needs_several_tasks(self.make(variant))
         for env in (self.make(variant), self.make(variant)):
@@ -93,12 +93,10 @@ class DeterminismChecks(Suite):
         apart = play.difference(*runs)
         assert apart is None, f"reset() after reset(seed=5) is not repeatable: {apart}"
         starts = {play.fingerprint([m.observation, m.info]) for m in runs[0]}
-        assert len(starts) > 1, (
-            "eight resets without a seed all give the start of the seeded one: the stream stands still"
-        )
+        assert len(starts) > 1, "eight resets without a seed all repeat the seeded start: the stream does not advance"
 
     def test_global_random_state_is_left_alone(self, variant: Variant) -> None:
-        """Neither `random` nor `numpy.random` is touched, and neither of them has an influence."""
+        """The environment neither changes nor uses the global state of `random` and `numpy.random`."""
         saved = random.getstate(), np.random.get_state()  # noqa: NPY002 - the legacy global state is what is checked
         runs = []
         try:
@@ -120,9 +118,9 @@ class DeterminismChecks(Suite):
         assert apart is None, f"the global random state has an influence on the episode: {apart}"
 
     def test_bad_reset_arguments_are_typed_errors(self, variant: Variant) -> None:
-        """An unknown option, split or task is refused with its own error class, and the environment stays usable.
+        """An unknown option, split or task raises its own error class, and the environment remains usable.
 
-        Only test tasks have seasons, if an environment generates any: `season` with another split is refused.
+        Only test tasks have seasons, so `season` with another split is an error.
         """
         env = self.make(variant)
         many = env.unwrapped.num_tasks

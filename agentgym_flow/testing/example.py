@@ -1,7 +1,7 @@
-"""A complete small environment on the contract: the example of the manual and the subject of the suite's own tests.
+"""A complete small environment: the example in the documentation, and the subject of the suite's own tests.
 
-It has one of each thing that makes a text environment hard to get right: an open action (`say[...]`), hidden state
-(how often a wrong word was said to the door), an ending that loses, and something to be seen before it can be said.
+It has all features that make a text environment difficult: an open action (`say[...]`), hidden state (the number of
+wrong words), a losing end, and information that must be seen before it can be used.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class CaveEnv(TextEnv):
         number = _TASKS[self.split][task]
         rooms = list(range(self.rooms))
         draw = Stream("example/Cave", "task", self.rooms, number)
-        # One word stands for two tasks at most, so the number makes the tasks of all splits differ.
+        # Two tasks share each word, but the number makes the tasks of all splits different.
         self.word = _WORDS[number // 2]
         self.note, self.door = draw.sample(rooms, 2)
         self.room = draw.choice(rooms)
@@ -135,7 +135,7 @@ class CaveEnv(TextEnv):
         """Return the room and the number of wrong words; one key per ending."""
         if self.ending:
             return f"end:{self.ending}:door"
-        # Whether the note was read changes what the player knows, not what the cave will do: it stays out of the key.
+        # Reading the note changes only the player's knowledge, not the future of the cave, so it is not in the key.
         return f"{self.room}:{self.wrong_words}"
 
     def describe_state(self) -> str:

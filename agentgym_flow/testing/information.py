@@ -1,4 +1,4 @@
-"""Checks of `info`, of the lists of actions in it, and of the state keys at an end."""
+"""Checks of `info`, its lists of actions, and the state keys of terminal states."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ CONTRACT: dict[str, type] = {
     "admissible_actions": list,
     "action_templates": list,
 }
-"""The keys of `info` that every environment gives at reset and at every step, and their exact types."""
+"""The keys of `info` at every reset and step of every environment, and their exact types."""
 
 INTERPRETER_TEXT = re.compile(
     r"Traceback \(most recent call|<[\w.]+ object at 0x| at 0x[0-9a-f]{6,}>|File \"[^\"]+\", line \d+"
 )
-"""What an observation never contains: the interpreter's words instead of the environment's."""
+"""Text of the Python interpreter, which observations must not contain."""
 
 
 def not_plain(value: Any, path: str) -> str | None:
-    """Return where `value` holds something that is not exactly plain JSON data, or None."""
+    """Return where `value` contains something other than plain JSON data; None if it does not."""
     if type(value) is dict:
         for key, item in value.items():
             if type(key) is not str:
@@ -52,7 +52,7 @@ def not_plain(value: Any, path: str) -> str | None:
 
 
 def broken_rules(moment: play.Moment, threshold: float = 1.0) -> Iterator[str]:
-    """Yield what is wrong with one moment of a text environment by the contract, in words."""
+    """Yield the rules of the contract that one moment of a text environment breaks, in words."""
     info = moment.info
     for key, kind in CONTRACT.items():
         if key not in info:
@@ -92,10 +92,10 @@ def broken_rules(moment: play.Moment, threshold: float = 1.0) -> Iterator[str]:
 
 
 class InformationChecks(TextSuite):
-    """`info` is complete, plain and true."""
+    """`info` is complete, plain and correct."""
 
     def test_info_keeps_the_contract(self, variant: Variant) -> None:
-        """All keys with their types, consistent with each other, at reset and at every step of any play."""
+        """All keys have their types and are consistent with each other, at reset and at every step."""
         env = self.make(variant)
         for seed in self.seeds:
             for policy in ("mixed", "random", "expert"):
@@ -117,14 +117,14 @@ class InformationChecks(TextSuite):
                     assert described, f"describe_state() is empty, {where}"
 
     def test_info_is_plain_data(self, variant: Variant) -> None:
-        """`info` holds str, int, float, bool, None, lists and dicts: no array, no tuple, no NaN."""
+        """`info` contains only str, int, float, bool, None, lists and dicts: no arrays, tuples or NaN."""
         for moment in play.episode(self.make(variant), self.seeds[0]):
             found = not_plain(moment.info, "info")
             assert found is None, f"{found}; info must be plain data that any process can read"
             json.dumps(moment.info, allow_nan=False)
 
     def test_optional_info_is_told_on_request(self, variant: Variant) -> None:
-        """Keys of `optional_info` are absent unless asked for, then always there and plain, and change nothing else."""
+        """Keys of `optional_info` are present exactly if they are requested, are plain, and change nothing else."""
         silent, asked = self.make(variant), self.make(variant)
         asked.request_info(asked.optional_info)
         moments = play.episode(silent, self.seeds[0]), play.episode(asked, self.seeds[0])
@@ -139,15 +139,13 @@ class InformationChecks(TextSuite):
             assert told == expected, "asking for optional keys of info changes the episode"
 
     def test_proposed_actions_are_accepted(self, variant: Variant) -> None:
-        """Admissible actions, candidates and `sample_action` are valid where proposed, and in a fixed order."""
+        """Admissible actions, candidates and sampled actions are valid, and the lists have a fixed order."""
         for env in self._states_of_play(variant):
             admissible, candidates = env.admissible_actions(), env.candidates()
             where = f"in the state {env.describe_state()!r:.200}"
             assert admissible == env.admissible_actions(), f"the order of admissible_actions is not fixed, {where}"
             assert candidates == env.candidates(), f"candidates() is not deterministic, {where}"
-            assert len(candidates) <= MAX_CANDIDATES, (
-                f"{len(candidates)} candidates, at most {MAX_CANDIDATES} allowed, {where}"
-            )
+            assert len(candidates) <= MAX_CANDIDATES, f"{len(candidates)} candidates, over {MAX_CANDIDATES}, {where}"
             assert len(set(candidates)) == len(candidates), f"candidates() repeats itself, {where}"
             left_out = [a for a in admissible if a not in candidates] if len(admissible) <= MAX_CANDIDATES else []
             assert not left_out, f"candidates() leaves out the admissible action {left_out[0]!r}, {where}"
@@ -160,20 +158,19 @@ class InformationChecks(TextSuite):
                 assert valid, f"{source} proposes {action!r:.100}, but the rules refuse it {where}"
 
     def test_closed_language_is_listed_completely(self, variant: Variant) -> None:
-        """Where there is no template, an action that the rules accept is in `admissible_actions`."""
+        """If there is no template, every action that the rules accept is in `admissible_actions`."""
         known: dict[str, None] = {}
         for env in self._states_of_play(variant):
             known.update(dict.fromkeys([*env.admissible_actions(), env.sample_action(Stream("closed", len(known)))]))
             if env.action_templates():
                 continue
+            where = f"in {env.describe_state()!r:.200}"
             for action in [a for a in known if a not in env.admissible_actions()][:MAX_CANDIDATES]:
                 accepted = copy.deepcopy(env).step(action)[4]["action_valid"]
-                assert not accepted, (
-                    f"{action!r} is valid in {env.describe_state()!r:.200} but not in admissible_actions"
-                )
+                assert not accepted, f"{action!r} is valid {where} but not in admissible_actions"
 
     def _states_of_play(self, variant: Variant) -> Iterator[TextEnv]:
-        """Yield the environment in each state of a few episodes that is not an end."""
+        """Yield the environment in each state of a few episodes, except the last one."""
         env = self.make(variant)
         for seed in self.seeds:
             for policy in ("random", "expert"):

@@ -1,9 +1,9 @@
-"""The check that makes state graphs true: equal state keys within one task have equal futures.
+"""Check that equal state keys within one task have equal futures, which state graphs rely on.
 
-Random play and a walk through the states collect different histories that reach the same key. Every step that is taken
-on the way must agree with every step of the same action from the same key: if all single steps do, so do the futures.
-So a key that forgets something is found as soon as it has been left from two states that differ. Steps go where that is
-likely: to the key that was left least often, from the visit whose history is least like those that were left already.
+Random play and an exploration of the states collect different histories that reach the same key. All steps with the
+same action from the same key must agree; then complete futures agree, too. A key that omits part of the state is
+detected when two different states with this key have been left by the same action. To find such cases early, the
+exploration continues at the key that was left least often, from the visit with the most different history.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from agentgym_flow.testing.suite import TextSuite, Variant
 
 _PROMISED = ("state_key", "success", "admissible_actions", "action_valid")
 _MOST_WAITING = 16
-"""Visits of one key that wait to be left; a later one takes the place of a random one."""
+"""The number of stored visits of one key; a further visit replaces a random one."""
 _MOST_AGAIN = 8
-"""Candidates that are tried when a key is left again; the first time it is all of them."""
+"""The number of candidates that are tried from a repeated visit of a key. From the first visit, all are tried."""
 _WALK = 4
-"""Steps of the random walk that begins where a visit was left."""
+"""The number of steps of a random walk from a visit."""
 
 
 class KeyVisit(NamedTuple):
-    """A clone in some state.
+    """A visit of a state.
 
     Attributes:
-        env: the clone.
-        key: its key.
-        actions: what led there.
-        accepted: how many of them were accepted.
-        passed: every key on the way, with what was done there.
+        env: a clone of the environment in this state.
+        key: the state key.
+        actions: the actions that led here.
+        accepted: the number of these actions that were valid.
+        passed: all (key, action) pairs on the way.
     """
 
     env: TextEnv
@@ -44,7 +44,7 @@ class KeyVisit(NamedTuple):
 
 
 class KeyStep(NamedTuple):
-    """What the first step of an action from a key came to, and the actions that had led there."""
+    """The result of the first step with an action from a key, and the actions that had led to the key."""
 
     reward: float
     terminated: bool
@@ -53,14 +53,14 @@ class KeyStep(NamedTuple):
 
 
 class KeyRecord:
-    """What is known of one key.
+    """All visits of one key.
 
     Attributes:
-        waiting: visits that have not been left.
-        left: the histories of those that have been.
-        counts: how many accepted actions led here.
-        shown: the first visit's admissible actions and success.
-        came: how many visits came.
+        waiting: visits that have not been explored.
+        left: the histories of the explored visits.
+        counts: the numbers of valid actions that led here.
+        shown: the first visit's admissible actions, success and history.
+        came: the number of visits.
     """
 
     def __init__(self, first: KeyVisit) -> None:
@@ -71,7 +71,7 @@ class KeyRecord:
         self.came = 0
 
     def add(self, visit: KeyVisit, rng: Stream) -> None:
-        """Keep a visit, unless one with the same steps in its history is here or too many are."""
+        """Store a visit, unless one with the same history is stored or there are too many."""
         self.came += 1
         self.counts.add(visit.accepted)
         if any(visit.passed == other.passed for other in self.waiting) or visit.passed in self.left:
@@ -82,7 +82,7 @@ class KeyRecord:
             self.waiting[at] = visit
 
     def take(self) -> KeyVisit:
-        """Return the waiting visit whose history is least like those of the visits that have been left."""
+        """Return the waiting visit whose history differs most from those of the explored visits."""
 
         def unlike(number: int) -> float:
             return min((_apart(self.waiting[number], one) for one in self.left), default=0.0)
@@ -94,9 +94,9 @@ class KeyRecord:
 
 
 class Histories:
-    """Walks through the states of one environment under one task; every step is compared with those before it.
+    """Explores the states of one task, and compares every step with earlier ones.
 
-    Raises `AssertionError` where two of them disagree.
+    Raises `AssertionError` if two steps disagree.
     """
 
     def __init__(self, start: TextEnv, most_states: int) -> None:
@@ -108,13 +108,13 @@ class Histories:
         self._came(self.root)
 
     def wander(self, walks: int, length: int) -> None:
-        """Random walks from the start, with refused actions in between."""
+        """Take random walks from the start, which include invalid actions."""
         for walk in range(walks):
             visit, rng = _cloned(self.root), Stream("wander", walk)
             self._walk(visit, ("mixed", "random", "expert")[walk % 3], rng, length)
 
     def explore(self, times: int) -> None:
-        """Leave every known state by its candidates, up to `times` times as often as there may be states."""
+        """Try the candidates of known states, from up to `times * most_states` visits."""
         for number in range(times * self.most_states):
             place = self._next()
             if place is None:
@@ -125,11 +125,11 @@ class Histories:
                 actions = self.rng.sample(actions, _MOST_AGAIN)
             for action in actions:
                 self._step(_cloned(visit), action)
-            if number >= self.most_states:  # what candidates leave out, and where nothing new is near
+            if number >= self.most_states:  # also try other actions than candidates, and look further ahead
                 self._walk(_cloned(visit), "mixed", Stream("future", number), _WALK)
 
     def _next(self) -> KeyRecord | None:
-        """Return the place that was left least often, of those where a visit waits; the first of them."""
+        """Return the first key with a waiting visit that was left least often."""
         among = [place for place in list(self.places.values())[: self.most_states] if place.waiting]
         return min(among, key=lambda place: len(place.left), default=None)
 
@@ -141,7 +141,7 @@ class Histories:
             visit = following
 
     def _step(self, visit: KeyVisit, action: str, *, copied: bool = False) -> KeyVisit | None:
-        """Step the clone of a visit, compare, and return the visit after it; None when the episode is over."""
+        """Step the clone of a visit, compare the result, and return the next visit; None if the episode is over."""
         moment = play.advance(visit.env, action)
         promised = {key: moment.info[key] for key in _PROMISED}
         known = self.steps.setdefault(
@@ -178,12 +178,12 @@ def _cloned(visit: KeyVisit) -> KeyVisit:
 
 
 def _apart(visit: KeyVisit, passed: frozenset[tuple[str, str]]) -> float:
-    """Return how different two histories are: the share of their steps that only one of them has."""
+    """Return the difference of two histories: the share of their steps that only one of them has."""
     return len(visit.passed ^ passed) / max(1, len(visit.passed | passed))
 
 
 def _compare(known: KeyStep, moment: play.Moment, visit: KeyVisit, action: str) -> None:
-    """Raise `AssertionError` unless a step came to what the first one of its action from its key came to."""
+    """Raise `AssertionError` unless a step agrees with the first step of the same action from the same key."""
     who = f"the histories {list(known.history)} and {list(visit.actions)} reach the key {visit.key!r}"
     after = f"after {action!r:.80}"
     assert known.reward == moment.reward, f"{who}, but {after} the rewards are {known.reward} and {moment.reward}"
@@ -197,14 +197,14 @@ def _compare(known: KeyStep, moment: play.Moment, visit: KeyVisit, action: str) 
 
 
 class KeyChecks(TextSuite):
-    """Merged states are the same state."""
+    """States with equal keys are equivalent."""
 
     key_states: ClassVar[int] = 40
-    """How many states per task are explored for different histories."""
+    """The number of states per task to explore."""
     key_departures: ClassVar[int] = 2
-    """How often a state is left by all of its candidates, each time after another history, on average."""
+    """The average number of visits with different histories from which the candidates of a state are tried."""
     key_tasks: ClassVar[int] = 2
-    """How many tasks are explored."""
+    """The number of tasks to explore."""
     has_detours: ClassVar[bool] = True
     """Whether some state can be reached by histories of different length (one step there and back is enough)."""
 

@@ -1,4 +1,4 @@
-"""Checks of the episode log: reference digests, replay, and settings that build the same environment again."""
+"""Checks of the episode log: reference digests, replay, and settings that recreate the same environment."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from agentgym_flow.testing.suite import TextSuite, Variant, label
 
 
 class LogChecks(TextSuite):
-    """What was played can be played again, anywhere, for ever."""
+    """Episodes can be replayed from their logs."""
 
     golden_seeds: ClassVar[tuple[int, ...]] = (0, 1)
-    """The seeds of the reference episodes; each is played by the expert and by mixed play."""
+    """The seeds of the reference episodes, played by the expert and by mixed play."""
 
     def record(self, variant: Variant, seed: int, policy: str, split: str = "train") -> Episode:
         """Return one recorded episode."""
@@ -35,7 +35,7 @@ class LogChecks(TextSuite):
         return recorded
 
     def test_reference_episodes_are_unchanged(self, variant: Variant) -> None:
-        """The digest chains of a few episodes are golden: a change that alters play needs a new version."""
+        """The digests of a few episodes never change, except in a new version of the environment."""
         now = {}
         for policy in ("expert", "mixed"):
             for seed in self.golden_seeds:
@@ -53,7 +53,7 @@ class LogChecks(TextSuite):
             )
 
     def test_log_replays_exactly(self, variant: Variant, tmp_path: Path) -> None:
-        """Written to a log and read again, episodes of every split re-step to the same digests."""
+        """Episodes of every split, written to a log and read again, replay to the same digests."""
         episodes = [
             self.record(variant, seed, policy, split)
             for seed, (policy, split) in enumerate([("mixed", "train"), ("expert", "valid"), ("mixed", "test")])
@@ -66,7 +66,7 @@ class LogChecks(TextSuite):
             assert apart is None, f"the log of {label(variant)} seed {episode.seed} does not replay: {apart}"
 
     def test_tape_is_plain_or_refused(self, variant: Variant) -> None:
-        """What comes from outside is plain data on the tape; an environment that takes nothing refuses a tape."""
+        """External results are plain data on the tape. An environment without them rejects a tape."""
         played = [self.record(variant, seed, policy) for seed in self.seeds for policy in ("expert", "mixed")]
         tape = [entry for one in played for entry in (one.tape, *(turn.tape for turn in one.turns))]
         canonical(tape)
@@ -81,21 +81,18 @@ class LogChecks(TextSuite):
         pytest.fail("a tape is accepted although nothing was ever taken from one; raise BadSetting, as TextEnv does")
 
     def test_settings_build_the_environment_again(self, variant: Variant) -> None:
-        """`make(env_id, **settings, split=..., max_steps=...)` is the same environment, after a trip through JSON.
+        """`make(env_id, **settings, split=..., max_steps=...)` gives the same environment, with settings from JSON.
 
-        What it takes from outside it then takes from the tape.
+        External results are then taken from the tape.
         """
         env = self.make(variant, split="valid", max_steps=9)
         canonical(env.settings)
         path = _find_path(env.settings)
         assert path is None, f"the settings hold the path {path!r}; name official data in `data` instead"
         settings = json.loads(json.dumps(env.settings))
-        assert settings == env.settings, (
-            f"the settings {env.settings!r:.200} change in JSON (tuples?); keep lists in them"
-        )
-        assert not {"split", "max_steps", "render_mode", "data"} & settings.keys(), (
-            "split, max_steps and data are not settings"
-        )
+        assert settings == env.settings, f"the settings {env.settings!r:.200} change in JSON; use lists, not tuples"
+        extra = {"split", "max_steps", "render_mode", "data"} & settings.keys()
+        assert not extra, f"{', '.join(sorted(extra))} must not be in the settings"
         data = {"data": variant["data"]} if "data" in variant else {}
         again = play.make(
             self.env_id, self.env_module, {**settings, **data, "split": env.split, "max_steps": env.max_steps}
@@ -105,7 +102,7 @@ class LogChecks(TextSuite):
                 f"rebuilt from its own settings, the environment has {name} {getattr(again, name)!r:.200}, "
                 f"not {getattr(env, name)!r:.200}"
             )
-        # What came from outside, on the tape, need not be within reach of the settings.
+        # The settings need not include access to the servers whose results are on the tape.
         first: list[play.Moment] = []
         tape: list[Any] = []
         for moment in play.episode(env, 2):

@@ -1,7 +1,7 @@
-"""A Hypothesis state machine that drives an environment through every kind of call, in any order.
+"""A Hypothesis state machine that calls the methods of an environment in any order.
 
-Rules reset, step (valid, random, expert, any text), clone, pickle and replay; after every rule the contract is checked
-on what came back.
+Its rules reset, step (candidates, random and expert actions, any text), clone, pickle and replay. After every rule it
+checks the contract on the result.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from agentgym_flow.testing.information import broken_rules
 from agentgym_flow.testing.suite import TextSuite, Variant
 
 NONSENSE = st.integers(0, len(play.NONSENSE) - 1).map(lambda number: play.NONSENSE[number])
-"""One of the texts. By number, because Hypothesis prints its strategies when it retries, and one text is a megabyte."""
+"""An invalid text, drawn by its number, because Hypothesis prints strategies, and one text has a megabyte."""
 
 
 class ContractMachine(RuleBasedStateMachine):
-    """One environment under random treatment, with the episode so far as the witness."""
+    """One environment under random calls, with the record of the episode so far."""
 
     def __init__(self, suite: TextSuite, variant: Variant) -> None:
         super().__init__()
@@ -51,36 +51,35 @@ class ContractMachine(RuleBasedStateMachine):
         self.begin(seed)
 
     def begin(self, seed: int) -> None:
-        """Start an episode; from here on all moments are kept."""
+        """Start an episode, and record its moments."""
         self.seed = seed
         self.moments = [play.start(self.env, seed)]
 
     @property
     def playing(self) -> bool:
-        """Whether the episode goes on."""
+        """Whether the episode is running."""
         return not self.moments[-1].over
 
     def do(self, action: str) -> None:
-        """Step and check what one step alone can show."""
+        """Take a step and check it."""
         before = self.moments[-1]
         moment = play.advance(self.env, action)
         self.moments.append(moment)
         if not moment.info["action_valid"]:
-            assert moment.info["state_key"] == before.info["state_key"], (
-                f"the invalid action {action!r:.80} changes state_key"
-            )
-            assert not moment.terminated, f"the invalid action {action!r:.80} terminates the episode"
+            what = f"the invalid action {action!r:.80}"
+            assert moment.info["state_key"] == before.info["state_key"], f"{what} changes state_key"
+            assert not moment.terminated, f"{what} terminates the episode"
             assert action not in before.info["admissible_actions"], f"the admissible action {action!r:.80} is refused"
 
     @rule(seed=st.integers(0, 1 << 31))
     def reset(self, seed: int) -> None:
-        """Start another episode, in mid-episode or after an end."""
+        """Start another episode, during or after the present one."""
         self.begin(seed)
 
     @precondition(lambda self: self.playing)
     @rule(number=st.integers(0, 1 << 16))
     def step_candidate(self, number: int) -> None:
-        """Take one of the proposed actions."""
+        """Take one of the candidates."""
         candidates = self.env.candidates()
         if candidates:
             self.do(candidates[number % len(candidates)])
@@ -89,15 +88,14 @@ class ContractMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 1 << 16))
     def step_random(self, number: int) -> None:
         """Take a random valid action."""
-        self.do(self.env.sample_action(Stream("machine", number)))
-        assert self.moments[-1].info["action_valid"], (
-            f"sample_action drew {self.moments[-1].action!r}, which is refused"
-        )
+        action = self.env.sample_action(Stream("machine", number))
+        self.do(action)
+        assert self.moments[-1].info["action_valid"], f"sample_action drew {action!r}, which is refused"
 
     @precondition(lambda self: self.playing)
     @rule(count=st.integers(1, 4))
     def step_expert(self, count: int) -> None:
-        """Follow the expert for a while."""
+        """Take a few actions of the expert."""
         for _ in range(count):
             action = self.env.expert_action() if self.playing else None
             if action is None:
@@ -108,12 +106,12 @@ class ContractMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.playing)
     @rule(text=st.one_of(ANY_TEXT, NONSENSE))
     def step_text(self, text: str) -> None:
-        """Say anything."""
+        """Take any text as the action."""
         self.do(text)
 
     @rule(stray_steps=st.integers(0, 3))
     def clone(self, stray_steps: int) -> None:
-        """Go on with a deep copy while the original is played elsewhere and reset."""
+        """Continue with a deep copy, after the original has taken other steps and a reset."""
         original, self.env = self.env, copy.deepcopy(self.env)
         if self.playing:
             for number in range(stray_steps):
@@ -123,7 +121,7 @@ class ContractMachine(RuleBasedStateMachine):
 
     @rule()
     def pickle(self) -> None:
-        """Go on with what comes out of a pickle."""
+        """Continue with a pickled and restored copy."""
         self.env = pickle.loads(pickle.dumps(self.env))
 
     @rule()
@@ -136,7 +134,7 @@ class ContractMachine(RuleBasedStateMachine):
 
     @invariant()
     def contract_holds(self) -> None:
-        """What the last call returned keeps the contract."""
+        """The result of the last call follows the contract."""
         last = self.moments[-1]
         for broken in broken_rules(last, self.suite.success_threshold):
             raise AssertionError(broken)
@@ -150,7 +148,7 @@ class ContractMachine(RuleBasedStateMachine):
 
     @invariant()
     def ended_episodes_are_over(self) -> None:
-        """After the end a step raises and changes nothing."""
+        """After the end, a step raises and changes nothing."""
         if not self.playing:
             with pytest.raises(ResetNeeded):
                 self.env.step("")
@@ -158,13 +156,13 @@ class ContractMachine(RuleBasedStateMachine):
 
 
 class StateMachineChecks(TextSuite):
-    """Any order of calls keeps the contract."""
+    """The contract holds for any order of calls."""
 
     machine_phases: Any = tuple(Phase)
-    """The phases of Hypothesis; without `Phase.shrink` a failure is found sooner and told longer."""
+    """The phases of Hypothesis. Without `Phase.shrink`, a failure is reported sooner, but with a longer program."""
 
     def test_any_sequence_of_calls(self, variant: Variant) -> None:
-        """Run the state machine; a failure is printed as the shortest program that shows it."""
+        """Run the state machine. A failure is printed as a minimal program that reproduces it."""
         run_state_machine_as_test(
             partial(ContractMachine, self, variant),  # type: ignore[arg-type] # any factory will do
             settings=settings(

@@ -1,4 +1,4 @@
-"""Checks that what an environment returns belongs to the caller, and that it can be copied in mid-episode."""
+"""Checks that returned objects belong to the caller, and that environments can be copied during an episode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentgym_flow.testing.suite import Suite, Variant
 
 
 def containers(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield every array, list and dict inside `value`, itself included, with where it was found."""
+    """Yield all arrays, lists and dicts in `value`, including itself, with their paths."""
     if isinstance(value, np.ndarray):
         yield path, value
     elif isinstance(value, dict):
@@ -30,8 +30,8 @@ def containers(value: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield from containers(item, f"{path}[{index}]")
 
 
-def vandalise(value: Any) -> None:
-    """Overwrite all that can be overwritten in `value`."""
+def overwrite(value: Any) -> None:
+    """Overwrite all arrays, lists and dicts in `value`."""
     for _, found in list(containers(value, "")):
         if isinstance(found, np.ndarray):
             if found.flags.writeable and found.dtype != object:
@@ -47,10 +47,10 @@ def _shared(one: Any, other: Any) -> bool:
 
 
 class ObjectChecks(Suite):
-    """Returned data are fresh; pickles and deep copies are clones."""
+    """Returned objects are new ones, and pickles and deep copies are clones."""
 
     def test_returned_objects_are_fresh(self, variant: Variant) -> None:
-        """No array, list or dict is returned twice, however deep it lies (Gymnasium's checker does not see lists)."""
+        """No array, list or dict is returned twice, at any depth (Gymnasium's checker ignores lists)."""
         env = self.make(variant)
         rng, calls = Stream("fresh"), [env.reset(seed=0), env.reset(seed=0)]
         over = False
@@ -67,25 +67,25 @@ class ObjectChecks(Suite):
                 )
 
     def test_writing_to_returned_objects_changes_nothing(self, variant: Variant) -> None:
-        """A caller may overwrite whatever it was given: the episode goes on as if nothing had been done."""
+        """A caller may overwrite returned objects without an effect on the episode."""
         for seed in self.seeds:
             reference = list(play.episode(self.make(variant), seed))
             env = self.make(variant)
             observation, info = env.reset(seed=seed)
             for moment in reference[1:]:
-                vandalise(observation)
-                vandalise(info)
+                overwrite(observation)
+                overwrite(info)
                 observation, reward, terminated, truncated, info = env.step(moment.action)
                 now = copy.deepcopy(play.Moment(moment.action, observation, reward, terminated, truncated, info))
                 apart = play.difference([moment], [now])
                 assert apart is None, f"overwriting returned data changes a later step ({moment.action!r:.60}): {apart}"
 
     def test_pickles_in_mid_episode(self, variant: Variant) -> None:
-        """An environment restored from a pickle goes on exactly where it was."""
+        """An environment restored from a pickle continues exactly like the original."""
         self._check_copies(variant, "a pickled", lambda env: pickle.loads(pickle.dumps(env)))
 
     def test_deep_copy_is_a_clone(self, variant: Variant) -> None:
-        """`copy.deepcopy(env.unwrapped)` goes on exactly where the original was, and neither disturbs the other."""
+        """`copy.deepcopy(env.unwrapped)` continues exactly like the original, and neither affects the other."""
         self._check_copies(variant, "a deep-copied", copy.deepcopy)
 
     def _check_copies(self, variant: Variant, name: str, duplicate: Any) -> None:
@@ -95,22 +95,20 @@ class ObjectChecks(Suite):
             play.start(env, seed)
             for number, moment in enumerate(reference[1:]):
                 if number in (0, 1, 5):
-                    self._check_copy(
-                        name, env, duplicate, [m.action for m in reference[1 + number :]], reference[1 + number :]
-                    )
+                    self._check_copy(name, env, duplicate, reference[1 + number :])
                 apart = play.difference([moment], [play.advance(env, moment.action)])
                 assert apart is None, f"playing on in {name} environment disturbs the original: {apart}"
             apart = play.difference([play.start(duplicate(env), None)], [play.start(env, None)])
             assert apart is None, f"{name} environment draws another next task from reset(): {apart}"
 
     @staticmethod
-    def _check_copy(name: str, env: Any, duplicate: Any, actions: list[Any], expected: list[play.Moment]) -> None:
+    def _check_copy(name: str, env: Any, duplicate: Any, expected: list[play.Moment]) -> None:
         twin, stray = duplicate(env), duplicate(env)
-        # The stray goes another way first: if anything is shared, the twin or the original notices.
+        # The stray takes other steps first. If it shares state, the twin or the original changes.
         rng = Stream("stray")
         for _ in range(6):
             if play.advance(stray, play.choose(stray, "expert", rng)).over:
                 break
         play.start(stray, 99)
-        apart = play.difference(expected, [play.advance(twin, action) for action in actions])
+        apart = play.difference(expected, [play.advance(twin, moment.action) for moment in expected])
         assert apart is None, f"{name} environment does not go on like the original: {apart}"

@@ -1,7 +1,8 @@
-"""How the suite plays: fixed policies, recorded transitions, and exact comparison of what came out.
+"""Play episodes for the suite with fixed policies, record the transitions, and compare them exactly.
 
-Works on text environments and on numeric faces. Imports neither pytest nor Hypothesis, so that a second process starts
-quickly: `python -m agentgym_flow.testing.play` reads jobs as JSON from standard input and writes fingerprints.
+This module works with text environments and numeric variants. It imports neither pytest nor Hypothesis, so that other
+processes start quickly: `python -m agentgym_flow.testing.play` reads jobs as JSON from standard input and writes
+fingerprints.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ NONSENSE = (
     "<action></action>",
     "x" * 1_000_000,
 )
-"""Texts that are invalid actions in every environment: empty, control characters, half a surrogate pair, a megabyte.
+"""Texts that are invalid actions in every environment: empty, control characters, a lone surrogate, a megabyte.
 
-Reference episodes of every environment draw from these: the tuple never changes.
+The tuple must never change, because the reference episodes of all environments draw from it.
 """
 
 
 @dataclass(slots=True)
 class Moment:
-    """What one `reset` (action None) or `step` returned, copied at once."""
+    """A copy of the result of one `reset` (action None) or `step`."""
 
     action: Any
     observation: Any
@@ -61,9 +62,9 @@ class Moment:
 
 
 def plain(value: Any) -> Any:
-    """Return `value` as canonical plain data in which arrays and NumPy scalars keep their dtype, shape and bytes.
+    """Return `value` as plain data, in which arrays and NumPy scalars keep their dtype, shape and bytes.
 
-    Raises `TypeError` for an object that is not data.
+    Raises `TypeError` for other objects.
     """
     if isinstance(value, np.ndarray):
         if value.dtype == object:
@@ -81,7 +82,7 @@ def plain(value: Any) -> Any:
 
 
 def fingerprint(value: Any) -> str:
-    """Return 16 hex digits that are equal exactly for equal data, dtypes included."""
+    """Return 16 hex digits that are equal for equal data, including dtypes."""
     return stable_hash(plain(value))[:16]
 
 
@@ -91,7 +92,7 @@ def fingerprints(moments: Sequence[Moment]) -> list[str]:
 
 
 def difference(first: Sequence[Moment], second: Sequence[Moment]) -> str | None:
-    """Return the first difference of two episodes in words, or None when they are exactly equal."""
+    """Return the first difference of two episodes in words; None if they are exactly equal."""
     for number, (one, other) in enumerate(zip(first, second, strict=False)):
         for part in fields(Moment):
             mine, yours = getattr(one, part.name), getattr(other, part.name)
@@ -111,22 +112,22 @@ def difference(first: Sequence[Moment], second: Sequence[Moment]) -> str | None:
 
 
 def start(env: Any, seed: int | None, task: int | None = None) -> Moment:
-    """Reset `env` and return what came, copied."""
+    """Reset `env` and return a copy of the result."""
     options = None if task is None else {"task": task}
     observation, info = env.reset(seed=seed, options=options)
     return copy.deepcopy(Moment(None, observation, 0.0, False, False, info))
 
 
 def advance(env: Any, action: Any) -> Moment:
-    """Step `env` and return what came, copied."""
+    """Step `env` and return a copy of the result."""
     observation, reward, terminated, truncated, info = env.step(action)
     return copy.deepcopy(Moment(action, observation, reward, terminated, truncated, info))
 
 
 def choose(env: Any, policy: str, rng: Stream) -> Any:
-    """Return the next action of a policy: `"random"`, `"mixed"` (random and nonsense), `"expert"` (random once lost).
+    """Return the next action of a policy: `"random"`, `"mixed"` (random, some invalid), `"expert"` (random once lost).
 
-    On a numeric face every policy draws from its `Discrete` actions.
+    In a numeric variant, every policy draws from the `Discrete` actions.
     """
     base = env.unwrapped
     if not isinstance(base, TextEnv):
@@ -142,9 +143,9 @@ def choose(env: Any, policy: str, rng: Stream) -> Any:
 def episode(
     env: Any, seed: int | None, policy: str = "mixed", *, task: int | None = None, limit: int = 60
 ) -> Iterator[Moment]:
-    """Yield the moments of one episode, the reset first; stops at its end or after `limit` steps.
+    """Yield the moments of one episode, starting with the reset, until its end or for `limit` steps.
 
-    Being a generator, it lets the caller look at `env` in every state on the way.
+    Between the moments, the caller can inspect `env` in the present state.
     """
     moment = start(env, seed, task)
     yield moment
@@ -175,5 +176,5 @@ def play_jobs(env_id: str, module: str, jobs: Sequence[Sequence[Any]]) -> list[l
 if __name__ == "__main__":
     request = json.load(sys.stdin)
     with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as report:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # environments of others print
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # environments may print
         json.dump(play_jobs(request["env_id"], request["module"], request["jobs"]), report)

@@ -1,4 +1,4 @@
-"""Checks of what Gymnasium sees: the id, the spec, `check_env`, render modes and the manual."""
+"""Checks of the interface to Gymnasium: id, spec, `check_env`, render modes and the manual."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from agentgym_flow.testing.suite import Suite, Variant
 
 
 class RegistrationChecks(Suite):
-    """The environment is a good citizen of Gymnasium's registry."""
+    """The environment follows the conventions of Gymnasium's registry."""
 
     def test_id_and_entry_point(self) -> None:
-        """The id has a namespace and a version; the entry point is a string, so that the spec has a JSON form."""
-        assert re.fullmatch(r"[A-Za-z0-9_-]+/[A-Za-z0-9-]+-v\d+", self.env_id), (
-            f"the id {self.env_id!r} is not 'namespace/Name-vN': Gymnasium takes what precedes ':' for a module"
-        )
+        """The id has a namespace and a version, and the entry point is a string, so that the spec has a JSON form."""
+        form = r"[A-Za-z0-9_-]+/[A-Za-z0-9-]+-v\d+"
+        assert re.fullmatch(form, self.env_id), f"the id {self.env_id!r} is not 'namespace/Name-vN'"
         entry = self.spec().entry_point
         assert isinstance(entry, str), f"the entry point is {entry!r}; only a 'module:Class' string survives JSON"
 
     def test_spec_round_trips(self, variant: Variant) -> None:
-        """A spec that went through JSON or pickle is equal and builds an equal environment."""
+        """A spec restored from JSON or a pickle is equal and creates an equal environment."""
         made = self.make(variant).spec
         assert made is not None, "gymnasium.make left no spec on the environment"
         for name, again in (("JSON", EnvSpec.from_json(made.to_json())), ("pickle", pickle.loads(pickle.dumps(made)))):
@@ -41,13 +40,13 @@ class RegistrationChecks(Suite):
         assert EnvSpec.from_json(registered.to_json()) == registered, "the registered spec changes in its JSON form"
 
     def test_check_env_without_warning(self, variant: Variant) -> None:
-        """Gymnasium's own checker passes with warnings as errors."""
+        """Gymnasium's checker passes, with warnings as errors."""
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             check_env(self.make(variant))
 
     def test_passive_checker_stays_silent(self, variant: Variant) -> None:
-        """A rollout through `gymnasium.make` with its checker gives no warning."""
+        """An episode with the passive checker of `gymnasium.make` gives no warning."""
         self.spec()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -58,7 +57,7 @@ class RegistrationChecks(Suite):
             env.close()
 
     def test_declared_render_modes_work(self, variant: Variant) -> None:
-        """Every declared mode gives a picture of its type in every state; before the end, at it, and fresh."""
+        """Every declared mode returns a new picture of the right type in every state, including the last one."""
         for mode in self.make(variant).metadata["render_modes"]:
             env = self.make(variant, render_mode=mode)
             for moment in play.episode(env, 0, limit=8):
@@ -77,9 +76,9 @@ class RegistrationChecks(Suite):
                     assert picture is None, f"{where} returned {type(picture).__name__}, not None"
 
     def test_undeclared_render_mode_is_refused(self, variant: Variant) -> None:
-        """A render mode that is not declared is refused when the environment is made."""
+        """A render mode that is not declared raises when the environment is created."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Gymnasium warns first; what counts is that the environment refuses
+            warnings.simplefilter("ignore")  # Gymnasium warns first, but the environment must raise
             try:
                 self.make(variant, render_mode="no-such-mode")
             except ValueError:
@@ -87,7 +86,7 @@ class RegistrationChecks(Suite):
         pytest.fail("render_mode='no-such-mode' was accepted; raise BadSetting, which names the modes on offer")
 
     def test_examples_in_the_manual_run(self) -> None:
-        """What the docstring shows after `>>>` is what happens."""
+        """The doctests in the docstring pass."""
         classes = [type(self.make(self.variants[0]))]
         if isinstance(batch := self.spec().vector_entry_point, str):
             classes.append(load_env_creator(batch))  # type: ignore[arg-type] # a vector entry point loads the same way
@@ -98,7 +97,7 @@ class RegistrationChecks(Suite):
             assert not said, f"an example in the manual is wrong:\n{''.join(said)}"
 
     def test_manual_has_its_sections(self) -> None:
-        """The class docstring is the manual: Gymnasium's sections, all there and in order."""
+        """The class docstring has all sections of Gymnasium's manuals, in order."""
         manual = inspect.getdoc(type(self.make(self.variants[0]))) or ""
         found = re.findall(r"^#{2,3} (.+?)\s*$", manual, flags=re.MULTILINE)
         missing = [name for name in self.manual_sections if name not in found]

@@ -1,4 +1,4 @@
-"""Whether success can still be reached: a search through the states of a text environment, with clones."""
+"""Search the states of a text environment with clones, to decide whether success can still be reached."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from agentgym_flow.core import TextEnv
 
 
 def exhaustively_lost(env: TextEnv, max_states: int) -> bool | None:
-    """Return whether no sequence of candidate actions leads from the present state to success.
+    """Return whether the task is lost: no sequence of candidate actions leads from the present state to success.
 
-    Breadth first over clones, whose step budget is lifted. False as soon as success is found; True when every reachable
-    state was seen and the language was closed in all of them; None when `max_states` were not enough or an open action
-    might still win.
+    The search is breadth-first over clones without a step budget. It returns False as soon as success is found; True if
+    all reachable states were seen and had only closed actions; None if there are more than `max_states` states, or an
+    open action might still win.
     """
     root = copy.deepcopy(env)
     root.max_steps = 1 << 40
@@ -25,7 +25,7 @@ def exhaustively_lost(env: TextEnv, max_states: int) -> bool | None:
     found, is_open = _search(root, max_states, lambda state: state.state_key())
     if found is not True or not is_open:
         return found
-    # What may be proposed in an open language depends on what was shown, which is not part of the state key.
+    # With open actions, the candidates depend on shown text, which is not part of the state key.
     found, _ = _search(root, max_states, _memory)
     return False if found is False else None
 
@@ -51,5 +51,5 @@ def _search(root: TextEnv, max_states: int, identity: Callable[[TextEnv], object
 
 
 def _memory(env: TextEnv) -> bytes:
-    """Return a digest of all that the environment holds, the step counter aside."""
+    """Return a digest of all attributes of the environment except the step counter."""
     return hashlib.sha256(pickle.dumps({key: value for key, value in vars(env).items() if key != "steps"})).digest()

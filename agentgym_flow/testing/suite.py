@@ -1,4 +1,4 @@
-"""What all checks share: which environment, which settings of it, and how many samples."""
+"""The base classes of all checks: the environment, its settings, and the numbers of samples."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from agentgym_flow.testing import play
 from agentgym_flow.testing.search import exhaustively_lost
 
 Variant = Mapping[str, Any]
-"""Keyword arguments of one configuration under test."""
+"""The keyword arguments of one tested configuration."""
 
 
 def label(variant: Variant) -> str:
-    """Return a short readable name of a variant, also its pytest id; what lies on disk goes by name, not by path."""
+    """Return a short readable name of a variant, which is also its pytest id. Paths are reduced to names."""
     shown = {key: Path(value).stem if _is_path(key, value) else value for key, value in sorted(variant.items())}
     return ",".join(f"{key}={value}" for key, value in shown.items()).replace("\n", "/") or "default"
 
@@ -30,19 +30,19 @@ def _is_path(key: str, value: Any) -> bool:
 
 
 class Suite:
-    """Hooks of the compliance suite. A test class sets `env_id`, and whichever of the others it needs.
+    """Hooks of the compliance suite. A test class sets `env_id`, and others as needed.
 
-    The numbers say how much is sampled; they are chosen so that a small environment is checked in seconds.
+    The default sample sizes suit a small environment, which is checked in seconds.
     """
 
     env_id: ClassVar[str]
-    """The registered id under test."""
+    """The id of the tested environment."""
     env_module: ClassVar[str] = "agentgym_flow"
-    """The module whose import registers `env_id`; other processes import it too."""
+    """The module whose import registers `env_id`, also in other processes."""
     variants: ClassVar[Sequence[Variant]] = ({},)
-    """The settings to check, as keyword arguments of `gymnasium.make`; JSON-able."""
+    """The settings to check, as JSON-serialisable keyword arguments of `gymnasium.make`."""
     seeds: ClassVar[Sequence[int]] = (0, 1, 2)
-    """The seeds of the episodes that most checks play."""
+    """The seeds of the episodes in most checks."""
     manual_sections: ClassVar[Sequence[str]] = (
         "Description",
         "Action Space",
@@ -55,10 +55,10 @@ class Suite:
         "References",
         "Version History",
     )
-    """The headings that the docstring of the environment must have, in this order."""
+    """The required headings in the docstring of the environment, in order."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run every check that takes a `variant` once for each of them."""
+        """Run every check with a parameter `variant` once for each variant."""
         if "variant" in metafunc.fixturenames:
             metafunc.parametrize("variant", list(self.variants), ids=[label(v) for v in self.variants])
 
@@ -73,46 +73,46 @@ class Suite:
 
 
 class TextSuite(Suite):
-    """Hooks that only text environments need."""
+    """Hooks for text environments."""
 
     disjoint_splits: ClassVar[bool] = True
-    """Whether the splits share no task; False where one level or one file serves all of them."""
+    """Whether the splits share no task. Set it to False if all splits use the same level or file."""
     distinct_tasks: ClassVar[bool] = True
-    """Whether the tasks of a split all differ; False where independent draws may fall on one task twice."""
+    """Whether all tasks of a split differ. Set it to False if independent draws can repeat a task."""
     tasks_per_split: ClassVar[int] = 6
-    """How many tasks of each split the expert plays, spread evenly."""
+    """The number of tasks in each split that the expert plays, spread evenly."""
     task_keys_per_split: ClassVar[int] = 40
-    """How many tasks of each split are compared by key; all of them when it has at most ten times as many."""
+    """The number of tasks per split whose keys are compared; all tasks of splits up to ten times as large."""
     machine_examples: ClassVar[int] = 10
-    """How many programs of the state machine are tried."""
+    """The number of programs that the state machine tries."""
     machine_steps: ClassVar[int] = 25
-    """How many rules a program of the state machine has."""
+    """The number of rules in a program of the state machine."""
     search_states: ClassVar[int] = 400
-    """How many states `is_lost` explores before it answers that it does not know."""
+    """The number of states that `is_lost` explores before it returns None."""
     idle_reward: ClassVar[float | None] = None
-    """The reward of a step that changes nothing, when one cannot be found by play."""
+    """The reward of a step that changes nothing, if the suite cannot find such a step itself."""
     success_threshold: ClassVar[float] = 1.0
-    """The score from which an episode counts as a success."""
+    """The lowest score that counts as a success."""
     presentations: ClassVar[Sequence[Variant]] = ()
     """Settings that change the text but not the decision problem; at least one for each presentation setting."""
     golden: ClassVar[Mapping[str, str]] = {}
-    """Name of a reference episode -> its digest; the failing check prints what to paste here."""
+    """Name of a reference episode -> its digest. A failing check prints the lines to insert here."""
     manifests: ClassVar[Mapping[str, str]] = {}
-    """`"<variant>/<split>"` -> recorded digest of all task keys of that split, as `manifest_digest` computes it."""
+    """`"<variant>/<split>"` -> the `manifest_digest` of that split."""
 
     def manifest_digest(self, variant: Variant, split: str) -> str:
         """Return one digest of all task keys of a split.
 
-        By default the keys are read from resets; override it where an environment knows a quicker way.
+        By default every task is reset. Override this method if the keys can be computed faster.
         """
         env = self.make(variant, split=split)
         return stable_hash([self.task_key(env, task) for task in range(env.num_tasks)])
 
     def is_lost(self, env: TextEnv) -> bool | None:
-        """Return whether the task can no longer be won from the present state; None when unknown.
+        """Return whether the task can no longer be won from the present state; None if this is unknown.
 
-        By default an exhaustive search over clones, which can only say yes when the language is closed. Override it
-        where the rules allow a direct answer.
+        By default this is an exhaustive search over clones, which can return True only for closed actions. Override the
+        method if the rules allow a direct answer.
         """
         return exhaustively_lost(env, self.search_states)
 
@@ -121,7 +121,7 @@ class TextSuite(Suite):
         return str(env.reset(seed=0, options={"task": task})[1]["task_key"])
 
     def sampled_tasks(self, env: TextEnv, count: int) -> list[int]:
-        """Return `count` task indices spread evenly over the split, both ends included; all when there are fewer."""
+        """Return `count` task indices, spread evenly over the split with both ends; all tasks if there are fewer."""
         total = env.num_tasks
         if total <= count:
             return list(range(total))

@@ -16,7 +16,7 @@ from agentgym_flow.testing.suite import TextSuite, Variant, label
 
 
 def follow_expert(env: TextEnv) -> str | None:
-    """Play the expert from the present state to the end; return what went wrong, or None when it won."""
+    """Play the expert from the present state to the end. Return None if it wins, otherwise what went wrong."""
     while True:
         action = env.expert_action()
         if action is None:
@@ -31,10 +31,10 @@ def follow_expert(env: TextEnv) -> str | None:
 
 
 class TaskChecks(TextSuite):
-    """Tasks can be won, told apart and found again."""
+    """Tasks can be won, and their keys identify them."""
 
     def test_expert_wins_every_sampled_task(self, variant: Variant) -> None:
-        """In every split, within `max_steps`."""
+        """The expert wins tasks of every split within `max_steps`."""
         for split in SPLITS:
             env = self.make(variant, split=split)
             for task in self.sampled_tasks(env, self.tasks_per_split):
@@ -43,33 +43,30 @@ class TaskChecks(TextSuite):
                 assert wrong is None, f"{split} task {task}: {wrong}"
 
     def test_expert_wins_from_wherever_it_can(self, variant: Variant) -> None:
-        """After random play the expert still wins, or says None; None only when the task is truly lost."""
+        """After random play the expert still wins, or returns None if the task is lost."""
         for seed in self.seeds:
             env = self.make(variant, max_steps=1 << 30)
             env_moments = play.episode(env, seed, "random", limit=16)
             for number, moment in enumerate(env_moments):
                 if moment.over:
-                    assert env.expert_action() is None or moment.info["success"], (
-                        "the expert acts in an episode that is lost"
-                    )
+                    acts = env.expert_action() is not None
+                    assert not acts or moment.info["success"], "the expert acts in an episode that is lost"
                     break
                 if number % 4 == 0:
                     self._check_expert(copy.deepcopy(env), f"seed {seed} after {number} random steps")
 
     def _check_expert(self, env: TextEnv, where: str) -> None:
         if env.expert_action() is None:
-            lost = self.is_lost(env)
-            assert lost is not False, (
-                f"the expert gives up a state that can be won: {env.describe_state()!r:.200}; {where}"
-            )
+            state = f"{env.describe_state()!r:.200}"
+            assert self.is_lost(env) is not False, f"the expert gives up a state that can be won: {state}; {where}"
             return
-        # Once it has promised a win, it must keep the promise in the number of steps it would need.
+        # An expert that returns an action must win, but the step budget may be too small after the random steps.
         env.max_steps = env.steps + 10_000
         wrong = follow_expert(env)
         assert wrong is None, f"{wrong}; {where}"
 
     def test_splits_are_disjoint(self, variant: Variant) -> None:
-        """No task key is in two splits, or twice in one; all tasks are compared when there are few, else a sample."""
+        """No task key occurs twice, in one split or in two. Large splits are sampled."""
         owner: dict[str, tuple[str, int]] = {}
         for split in SPLITS:
             env = self.make(variant, split=split)
@@ -85,7 +82,7 @@ class TaskChecks(TextSuite):
                     assert allowed, f"{other_split} task {other_task} and {split} task {task} are one task ({key})"
 
     def test_manifests_are_as_recorded(self, variant: Variant) -> None:
-        """The tasks of a split never change without a new version of the environment."""
+        """The tasks of a split change only in a new version of the environment."""
         recorded = {name: digest for name, digest in self.manifests.items() if name.startswith(f"{label(variant)}/")}
         if not recorded:
             pytest.skip("no manifest digest is recorded for this variant")
@@ -97,7 +94,7 @@ class TaskChecks(TextSuite):
             )
 
     def test_task_key_is_the_identity_of_the_task(self, variant: Variant) -> None:
-        """Equal for one task in any instance, step budget, presentation and render mode; other settings, other key."""
+        """A task has one key for all instances, step budgets, presentations and render modes, but not all settings."""
         env = self.make(variant)
         used = self.make(variant)
         for task in self.sampled_tasks(env, 3):
@@ -114,12 +111,11 @@ class TaskChecks(TextSuite):
             for unlike in self.variants:
                 other_env = self.make(unlike)
                 if other_env.settings != env.settings and task < other_env.num_tasks:
-                    assert self.task_key(other_env, task) != key, (
-                        f"{label(unlike)} and {label(variant)} share task key {key}"
-                    )
+                    other = self.task_key(other_env, task)
+                    assert other != key, f"{label(unlike)} and {label(variant)} share task key {key}"
 
     def test_draws_can_be_limited_to_types(self, variant: Variant) -> None:
-        """`draw_only` narrows what seeds draw, and nothing else: numbers and keys of tasks stay."""
+        """`draw_only` limits the tasks that seeds draw, without changing the numbers and keys of tasks."""
         env, limited = self.make(variant), self.make(variant)
         wanted = env.task_type_of(env.num_tasks - 1)
         limited.draw_only([wanted])
@@ -133,16 +129,14 @@ class TaskChecks(TextSuite):
             limited.draw_only(["no such type"])
 
     def test_presentation_settings_are_covered(self) -> None:
-        """Every setting that is said to be presentation is varied by `presentations`."""
+        """`presentations` varies every presentation setting."""
         env = self.make(self.variants[0])
         varied = {name for change in self.presentations for name in change}
         missing = sorted(env.presentation_settings - varied)
-        assert not missing, (
-            f"add a value of the presentation setting {missing[0]!r} to `presentations` of the test class"
-        )
+        assert not missing, f"add a value of {missing[0]!r} to `presentations` of the test class"
 
     def test_task_option_fixes_the_task(self, variant: Variant) -> None:
-        """`options={"task": k}` starts task k, for NumPy integers too, and a group of attempts starts alike."""
+        """`options={"task": k}` starts task k, also for NumPy integers, and all attempts have the same start."""
         env = self.make(variant)
         for task in {0, env.num_tasks - 1}:
             observation, info = env.reset(seed=1, options={"task": np.int64(task)})

@@ -1,4 +1,4 @@
-"""Checks of vector environments, and the suite of numeric faces: action masks and a vector entry point of their own."""
+"""Checks of vector environments and of numeric variants, with their action masks and vector entry points."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agentgym_flow.testing.suite import Suite, TextSuite, Variant
 
 
 def _drive(vector: Any, actions: list[list[Any]], seed: int, manual_reset: bool = False) -> list[Any]:
-    """Return all that a vector environment gives for the rows of `actions`, one row a step, copied."""
+    """Return copies of all results of a vector environment for the rows of `actions`, one row per step."""
     results: list[Any] = [copy.deepcopy(vector.reset(seed=seed))]
     over = np.zeros(vector.num_envs, bool)
     for row in actions:
@@ -32,7 +32,7 @@ def _drive(vector: Any, actions: list[list[Any]], seed: int, manual_reset: bool 
 
 
 def _first_difference(mine: list[Any], theirs: list[Any]) -> str | None:
-    """Return the first call and part in which two runs of `_drive` differ, or None."""
+    """Return the first call and part in which two runs of `_drive` differ; None if they are equal."""
     for number, (one, other) in enumerate(zip(mine, theirs, strict=True)):
         names = ("observations", "rewards", "terminations", "truncations", "infos")
         for name, left, right in zip(names if len(one) == 5 else ("observations", "infos"), one, other, strict=True):
@@ -50,10 +50,10 @@ def _first_difference(mine: list[Any], theirs: list[Any]) -> str | None:
 
 
 class TextVectorChecks(TextSuite):
-    """`gymnasium.make_vec` works for text: in one process, and in several without shared memory."""
+    """`gymnasium.make_vec` works with text, in one process and in several without shared memory."""
 
     def test_vector_environments_play_like_single_ones(self, variant: Variant) -> None:
-        """Sync and async vector environments give the same texts; async does not share memory."""
+        """Synchronous and asynchronous vector environments (without shared memory) give the same texts."""
         self.spec()
         single = [list(play.episode(self.make(variant), 10 + i, "random", limit=5)) for i in range(2)]
         length = min(len(moments) for moments in single)
@@ -67,18 +67,16 @@ class TextVectorChecks(TextSuite):
                 vector.close()
             for number, result in enumerate(runs[-1]):
                 expected = tuple(moments[number].observation for moments in single)
-                assert tuple(result[0]) == expected, (
-                    f"{mode}: call {number} returns other texts than single environments"
-                )
+                assert tuple(result[0]) == expected, f"{mode}: call {number} differs from single environments"
         apart = _first_difference(*runs)
         assert apart is None, f"sync and async vector environments differ: {apart}"
 
     def test_shared_memory_refuses_text(self, variant: Variant) -> None:
-        """Asynchronous environments with shared memory are refused, instead of returning one wrong string for ever."""
+        """Asynchronous environments with shared memory raise, instead of always returning the same wrong string."""
         self.spec()
         try:
             vector = gym.make_vec(self.env_id, 2, vectorization_mode="async", **variant)
-        except ValueError:  # Gymnasium's words for a space that it cannot put into shared memory
+        except ValueError:  # from Gymnasium, for a space without shared memory
             return
         vector.close(terminate=True)
         pytest.fail(
@@ -87,10 +85,10 @@ class TextVectorChecks(TextSuite):
 
 
 class MaskChecks(Suite):
-    """`info["action_mask"]`: which of the `Discrete` actions change the state, or whatever `is_marked` says."""
+    """`info["action_mask"]` marks the `Discrete` actions that change the state, or those that `is_marked` accepts."""
 
     def test_action_mask_equals_brute_force(self, variant: Variant) -> None:
-        """A fresh int8 array of shape (n,) at reset and every step: 1 exactly for the actions that are to be marked."""
+        """The mask is a new int8 array of shape (n,) at reset and every step, with 1 for exactly the marked actions."""
         env = self.make(variant)
         count = int(env.action_space.n)
         before = None
@@ -105,33 +103,31 @@ class MaskChecks(Suite):
                 assert before is None or not np.shares_memory(mask, before), "two calls return the same action mask"
                 start = int(env.action_space.start)
                 truth = [int(self.is_marked(env, start + number, observation)) for number in range(count)]
-                assert mask.tolist() == truth, (
-                    f"the action mask is {mask.tolist()}, but the actions to be marked are: {truth}"
-                )
+                assert mask.tolist() == truth, f"the action mask is {mask.tolist()}, but should be {truth}"
                 before = mask
                 observation, _, terminated, truncated, info = env.step(play.choose(env, "random", rng))
                 over = terminated or truncated
 
     def is_marked(self, env: Any, action: int, observation: Any) -> bool:
-        """Return whether the mask should mark `action` now: by default, whether it changes the `observation`.
+        """Return whether the mask should mark `action`: by default, whether it changes the `observation`.
 
-        Override it where the mask means something else. It plays on copies, never on `env`.
+        Override this method if the mask has another meaning. It steps copies, never `env`.
         """
         return not np.array_equal(copy.deepcopy(env).step(action)[0], observation)
 
 
 class FaceChecks(Suite):
-    """A numeric face is another view of the same environment."""
+    """A numeric variant behaves like its text environment."""
 
     text_id: ClassVar[str | None] = None
-    """The id of the text face, None when there is no such face."""
+    """The id of the text environment; None if there is none."""
 
     def text_of(self, number: int, info: dict[str, Any]) -> str:
-        """Return the text that is action `number` here; by default the admissible action with that number."""
+        """Return the text of action `number` in this state; by default the admissible action with that number."""
         return str(info["admissible_actions"][number])
 
     def test_numeric_face_plays_like_the_text_face(self, variant: Variant) -> None:
-        """Equal seeds and actions give equal rewards, endings and values of the keys of `info` that both have."""
+        """Equal seeds and actions give equal rewards, ends, and values of the common keys of `info`."""
         if self.text_id is None:
             pytest.skip("no text face is named")
         for seed in self.seeds:
@@ -146,22 +142,20 @@ class FaceChecks(Suite):
                     assert mine == theirs, f"{name} is {mine} here and {theirs} on {self.text_id}, seed {seed}"
                 for key in sorted(moment.info.keys() & said.info.keys()):
                     mine, theirs = moment.info[key], said.info[key]
-                    assert mine == theirs, (
-                        f"info[{key!r}] is {mine!r} here and {theirs!r} on {self.text_id}, seed {seed}"
-                    )
+                    assert mine == theirs, f"info[{key!r}]: {mine!r} here and {theirs!r} on {self.text_id}, seed {seed}"
 
 
 class VectorEntryPointChecks(Suite):
-    """The vector entry point is `SyncVectorEnv` of the single environment, only faster."""
+    """The vector entry point behaves like `SyncVectorEnv` of single environments."""
 
     vector_num_envs: ClassVar[int] = 5
-    """How many environments run side by side."""
+    """The number of environments."""
     vector_steps: ClassVar[int] = 60
-    """How many steps are compared."""
+    """The number of steps that are compared."""
     vector_settings: ClassVar[Sequence[Variant]] = ({},)
-    """Further arguments for both sides of the comparison, tried one after the other: what `info` holds, for example."""
+    """Additional arguments for both sides of the comparison, tried one after the other, for example for `info`."""
     vector_max_steps: ClassVar[tuple[int, ...]] = (3, 11)
-    """The step budgets under which the comparison runs: short ones, so that episodes end."""
+    """The step budgets of the comparison, which are small, so that episodes end."""
 
     def _pair(self, variant: Variant, mode: AutoresetMode) -> tuple[Any, Any]:
         fast = gym.make_vec(
@@ -175,18 +169,16 @@ class VectorEntryPointChecks(Suite):
 
     @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
     def test_vector_entry_point_equals_sync(self, variant: Variant, mode: AutoresetMode) -> None:
-        """Equal observations, rewards, flags and infos for equal seeds and actions, in every autoreset mode."""
+        """Equal seeds and actions give equal observations, rewards, flags and infos in every autoreset mode."""
         if self.spec().vector_entry_point is None:
             pytest.skip("there is no vector entry point")
         for max_steps, more in itertools.product(self.vector_max_steps, self.vector_settings):
             fast, slow = self._pair({**variant, **more, "max_steps": max_steps}, mode)
-            assert fast.metadata.get("autoreset_mode") == mode, (
-                "metadata['autoreset_mode'] is not the mode that was asked for"
-            )
+            found = fast.metadata.get("autoreset_mode")
+            assert found == mode, f"metadata['autoreset_mode'] is {found}, not the requested {mode}"
             for name in ("single_observation_space", "single_action_space", "observation_space", "action_space"):
-                assert getattr(fast, name) == getattr(slow, name), (
-                    f"{name} is {getattr(fast, name)}, not {getattr(slow, name)}"
-                )
+                mine, theirs = getattr(fast, name), getattr(slow, name)
+                assert mine == theirs, f"{name} is {mine}, not {theirs}"
             rng = Stream("vector", mode.name, max_steps)
             start, count = int(fast.single_action_space.start), int(fast.single_action_space.n)
             actions = [[start + rng.below(count) for _ in range(fast.num_envs)] for _ in range(self.vector_steps)]
@@ -199,18 +191,18 @@ class VectorEntryPointChecks(Suite):
 
     @staticmethod
     def _check_stream_and_pickle(fast: Any, slow: Any, actions: list[list[int]]) -> None:
-        """A reset without a seed goes on alike, and so does what comes out of a pickle."""
+        """A reset without a seed and a pickled copy both continue like `SyncVectorEnv`."""
         restored = pickle.loads(pickle.dumps(fast))
         for vector in (fast, restored):
             other = copy.deepcopy(slow)
             apart = _first_difference([vector.reset()], [other.reset()])
             assert apart is None, f"reset() without a seed goes on differently than SyncVectorEnv's: {apart}"
-            for row in actions[:1]:
-                apart = _first_difference([vector.step(np.asarray(row))], [other.step(np.asarray(row))])
-                assert apart is None, f"after reset() the vector entry point plays differently: {apart}"
+            row = np.asarray(actions[0])
+            apart = _first_difference([vector.step(row)], [other.step(row)])
+            assert apart is None, f"after reset() the vector entry point plays differently: {apart}"
 
     def test_vector_observations_are_fresh(self, variant: Variant) -> None:
-        """No array of one call is the array of a later one."""
+        """No array is returned by two calls."""
         if self.spec().vector_entry_point is None:
             pytest.skip("there is no vector entry point")
         fast, slow = self._pair(variant, AutoresetMode.NEXT_STEP)

@@ -258,3 +258,51 @@ def test_ctrl_c_in_a_real_terminal_restores_it_keeps_the_log_and_exits_with_130(
     terminal.wait_for("The episode is in")
     assert terminal.close() == 130
     assert next(read_log(log)).actions == ["left"]
+
+
+INTERRUPTED = """
+from agentgym_flow.policies import PolicyOutput
+
+def move(view):
+    if len(view.episode.turns) == {steps}:
+        raise {error}
+    return PolicyOutput("right")
+
+class Sync:
+    name = "mine"
+
+    def act(self, views):
+        return [move(view) for view in views]
+
+class Async:
+    name = "mine"
+
+    async def respond(self, view):
+        return move(view)
+"""
+
+
+@pytest.mark.parametrize("policy", ["Sync", "Async"])
+@pytest.mark.parametrize(("error", "status"), [("KeyboardInterrupt", 130), ("ValueError", 2)])
+def test_interrupted_watching_keeps_the_turns_so_far(policy, error, status, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("agentgym_flow.independent.PAUSE", 0.0)
+    name, log = f"interrupted_{policy}_{error}", tmp_path / "log.jsonl"
+    Path(f"{name}.py").write_text(INTERRUPTED.format(steps=2, error=error))
+    result = play("--policy", f"{name}:{policy}", "--log", str(log))
+    assert result.exit_code == status, result.output
+    assert "The episode is in" in result.stdout
+    [logged] = read_log(log)
+    assert logged.actions == ["right", "right"]
+    assert (logged.terminated, logged.truncated) == (False, False)
+    assert logged.meta["policy"] == "mine"
+    assert verify(logged) is None
+
+
+def test_watching_that_ends_before_a_step_says_that_nothing_is_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("interrupted_at_once.py").write_text(INTERRUPTED.format(steps=0, error="KeyboardInterrupt"))
+    result = play("--policy", "interrupted_at_once:Sync", "--log", "log.jsonl")
+    assert result.exit_code == 130
+    assert "No step was taken, so log.jsonl was not written" in result.stdout
+    assert not Path("log.jsonl").exists()

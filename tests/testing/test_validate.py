@@ -185,7 +185,7 @@ def test_one_error_that_stops_many_checks_is_reported_once() -> None:
     assert [finding.name for finding in once] == [finding.name for finding in found]
     [warned] = [finding for finding in once if finding.name == "check_env_without_warning"]
     assert warned.said == "UserWarning: WARN: The reward is a NaN value."
-    assert warned.mend == contract.MEND[warned.name]
+    assert warned.mend == contract.NOTES.mend[warned.name]
 
 
 def test_different_errors_and_failed_assertions_are_reported_each() -> None:
@@ -213,3 +213,16 @@ def test_without_pytest_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     find: Any = validate.find_spec
     monkeypatch.setattr(validate, "find_spec", lambda name: None if name == "hypothesis" else find(name))
     assert "agentgym_flow[test]" in run("Sokoban-v0", code=2)
+
+
+def test_the_json_of_a_card_holds_no_nan(tmp_path: Path) -> None:
+    """JSON has neither NaN nor infinities, and other languages refuse to read them."""
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    run("defect/EarnsNaN-v0", "--import", MODULE, "--no-train", "--out", str(tmp_path), code=1)
+    card = json.loads((tmp_path / "report_card.json").read_text(), parse_constant=refuse)
+    [floor] = [finding for finding in card["findings"] if finding["name"] == "random_floor"]
+    assert floor["figures"]["mean_return"] is None
+    assert floor["figures"]["episodes"] > 0

@@ -1,4 +1,4 @@
-"""Pictures of workflows: the graph that a policy of Canvas builds, and what happened when it ran, as SVG or a page."""
+"""Pictures of Canvas workflows, and of the calls in a run of them, as SVG or as a page."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ STYLE = "workflow.css"
 """The style sheet that a page with pictures needs."""
 
 Plain = Sequence[Mapping[str, Any]]
-"""A graph or a run as plain data; `data.read_graph` and `data.read_run` say what is in it."""
+"""A graph or a run as plain data, described in `data.read_graph` and `data.read_run`."""
 
 
 def workflow_svg(graph: Plain, run: Plain | None = None, *, direction: Direction = "right") -> str:
-    """Return the picture of a workflow as a standalone SVG document, light or dark as the reader's system is.
+    """Return the picture of a workflow as a standalone SVG document, light or dark like the reader's system.
 
     Args:
-        graph: the workflow, as Canvas has it in `info["workflow"]["graph"]`; it may be empty.
-        run: the calls of a run, as in `info["workflow"]["run"]`; the picture says what ran, what the result depends on,
-            what failed, and the verdicts of checks.
+        graph: the workflow, as in Canvas's `info["workflow"]["graph"]`; it may be empty.
+        run: the calls of a run, as in `info["workflow"]["run"]`. The picture then shows which operators ran, affected
+            the result or failed, and the verdicts of checks.
         direction: `"right"`, or `"down"` for a narrow page.
 
-    Raises `BadSetting` when the data or the direction are not like that.
+    Raises `BadSetting` if the data or the direction is malformed.
     """
     made = workflow_picture(graph, run, direction=direction)
     return templates().get_template("workflow.svg.j2").render(picture=made, style=Markup(source(STYLE)))
@@ -41,9 +41,9 @@ def workflow_svg(graph: Plain, run: Plain | None = None, *, direction: Direction
 def workflow_html(
     graph: Plain, run: Plain | None = None, *, title: str = "Workflow", direction: Direction = "right"
 ) -> str:
-    """Return the picture on a page that loads nothing, with every instruction whole in a table below it.
+    """Return the picture on a self-contained page, with a table of all complete instructions below it.
 
-    The arguments, and what is raised, are those of `workflow_svg`; `title` is the heading.
+    `title` is the heading. Other arguments and the errors are those of `workflow_svg`.
     """
     made = workflow_picture(graph, run, direction=direction)
     calls = read_run(run or ())
@@ -67,7 +67,7 @@ def workflow_html(
 
 
 def workflow_picture(graph: Plain, run: Plain | None = None, *, direction: Direction = "right") -> WorkflowPicture:
-    """Return what the templates draw. The arguments, and what is raised, are those of `workflow_svg`."""
+    """Return the data of the templates. The arguments and the errors are those of `workflow_svg`."""
     if direction not in ("right", "down"):
         raise BadSetting(f"direction is 'right' or 'down', got {direction!r:.40}")
     return picture(read_graph(graph), None if run is None else read_run(run), direction)

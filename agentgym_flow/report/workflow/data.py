@@ -1,4 +1,4 @@
-"""A workflow and a run of it, read from plain data such as Canvas puts into `info["workflow"]`."""
+"""Read a workflow and a run of it from plain data, such as Canvas's `info["workflow"]`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 from agentgym_flow.errors import BadSetting
 
 ROLES = ("planner", "solver", "checker", "reviser", "ensemble")
-"""The roles that have a colour, in the order of the legend."""
+"""The roles with a colour, in the order of the legend."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowOperator:
-    """An operator; `instruction` is empty for the default, `role` may be one without a colour."""
+    """An operator. `instruction` is empty for the default; `role` may have no colour."""
 
     id: str
     name: str
@@ -24,7 +24,7 @@ class WorkflowOperator:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowParallel:
-    """Branches that start from the same result."""
+    """Branches with the same input."""
 
     id: str
     branches: tuple[Chain, ...]
@@ -32,7 +32,7 @@ class WorkflowParallel:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowConditional:
-    """A check, and what runs when it passes and when it fails; either may be empty."""
+    """A check, and the chains that run if it passes or fails; either may be empty."""
 
     id: str
     check: WorkflowOperator
@@ -55,7 +55,7 @@ Chain: TypeAlias = tuple[Node, ...]
 
 @dataclass(frozen=True, slots=True)
 class WorkflowCall:
-    """One call of an operator in a run; `passed` is None without a verdict."""
+    """One call of an operator in a run. `passed` is None without a verdict."""
 
     ok: bool
     passed: bool | None
@@ -64,26 +64,26 @@ class WorkflowCall:
 
 
 Calls: TypeAlias = Mapping[str, Sequence[WorkflowCall]]
-"""The calls of a run by the place that was called; a place that did not run is not there."""
+"""The calls of a run by the id of the operator. Operators that did not run are missing."""
 
 
 def read_graph(graph: Sequence[Mapping[str, Any]]) -> Chain:
-    """Return the chain that plain data says.
+    """Return the chain described by plain data.
 
     Every node has `kind` and `id`; an `"operator"` has `name`, `role` and `instruction`, a `"parallel"` has `branches`,
     a `"conditional"` has `check`, `passed` and `failed`, a `"loop"` has `body` and `count`.
 
-    Raises `BadSetting` when it is not like that.
+    Raises `BadSetting` if the data has another form.
     """
     return tuple(map(_node, graph))
 
 
 def read_run(run: Sequence[Mapping[str, Any]]) -> Calls:
-    """Return the calls that plain data says.
+    """Return the calls described by plain data.
 
-    Every call has `place`, `status` (`"ok"` or anything else), `passed`, `influential` and `notes`.
+    Every call has `place`, `status` (`"ok"` or another word), `passed`, `influential` and `notes`.
 
-    Raises `BadSetting` when it is not like that.
+    Raises `BadSetting` if the data has another form.
     """
     calls: dict[str, list[WorkflowCall]] = {}
     for plain in run:
@@ -98,7 +98,7 @@ def read_run(run: Sequence[Mapping[str, Any]]) -> Calls:
 
 
 def operators(chain: Chain) -> list[WorkflowOperator]:
-    """Return the operators of a chain at any depth, in the order in which a workflow is written down."""
+    """Return the operators of a chain at any depth, in the order of the workflow's text."""
     found: list[WorkflowOperator] = []
     for node in chain:
         match node:
@@ -114,7 +114,7 @@ def operators(chain: Chain) -> list[WorkflowOperator]:
 
 
 def in_words(chain: Chain) -> str:
-    """Return what a chain does as one phrase, for readers who do not see the picture."""
+    """Return a description of a chain, for readers who cannot see the picture."""
     return ", then ".join(map(_words, chain)) or "nothing"
 
 

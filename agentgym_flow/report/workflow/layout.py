@@ -1,9 +1,9 @@
-"""Where the parts of a workflow go: every chain, branch and body is a rectangle, and they are put into one another.
+"""The layout of a workflow: every chain, branch and body is a rectangle, and rectangles are nested.
 
-A workflow is built of chains, branches and bodies alone (its graph is series-parallel), so that this always gives a
-picture without crossings, in one walk, and the same chain looks the same wherever it stands; a general graph layout
-would have to search for that. Rectangles have an axis on which the flow enters and leaves. Everything is in pixels
-along the flow (u) and across it (v); `picture` turns that into x and y.
+A workflow consists only of chains, branches and bodies (its graph is series-parallel). So one pass gives a picture
+without crossings, in which equal chains look equal; a general graph layout would need a search. The flow enters and
+leaves a rectangle on its axis. Coordinates are in pixels along the flow (u) and across it (v); `picture` converts them
+to x and y.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from agentgym_flow.report.workflow.lettering import NAME_SIZE, SMALL_SIZE, short
 
 Direction: TypeAlias = Literal["right", "down"]
 State: TypeAlias = Literal["plain", "used", "unused", "idle", "broken"]
-"""Of an operator: no run is known; its result counts; it does not; it did not run; its last call failed."""
+"""The state of an operator: no run is known; the result depends on it; it does not; it did not run; its call failed."""
 
 Case: TypeAlias = Literal["", "passed", "failed"]
-"""What a line to a branch is; empty where there are no cases."""
+"""The case of a branch; empty if it is not part of a conditional."""
 
 MOST_VERDICTS = 4
 
 _GAP = 28.0  # along the flow, between two parts of a chain
-_APART = 18.0  # across it, between two branches
-_FORK, _JOIN = 46.0, 34.0
-_BEND = 40.0  # what bends of wide fans may have more
-_CASES = 74.0  # as _FORK, with room for the names of the cases
-_TIP = 13.0  # of the diamond, from its middle
-_NAME_ROOM, _ROOM = 240.0, 158.0  # for a name, and for a line of an instruction
+_APART = 18.0  # across the flow, between two branches
+_FORK, _JOIN = 46.0, 34.0  # length of the lines to and from branches
+_BEND = 40.0  # the largest additional length in wide fans
+_CASES = 74.0  # like _FORK, with space for the names of the cases
+_TIP = 13.0  # from the centre to the corner of the diamond
+_NAME_ROOM, _ROOM = 240.0, 158.0  # the largest width of a name, and of a line of an instruction
 _PAD, _TURN, _HEAD = 14.0, 18.0, 24.0  # of a loop: inside its frame, at both ends of its back edge, and beside it
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """An operator, or an end of the flow (then `operator` is None and `lines` has its name)."""
+    """An operator, or an end of the flow: then `operator` is None, and `lines` has its name."""
 
     u: float
     v: float
@@ -70,7 +70,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Knot:
-    """A dot where lines meet, or the diamond of a conditional; at its middle."""
+    """A dot where lines meet, or the diamond of a conditional, by its centre."""
 
     u: float
     v: float
@@ -80,7 +80,7 @@ class Knot:
 
 @dataclass(frozen=True, slots=True)
 class Polyline:
-    """A line through points: bent across the flow where that changes, or with corners."""
+    """A line through points, with bends or corners."""
 
     points: tuple[tuple[float, float], ...]
     arrow: bool
@@ -90,7 +90,7 @@ class Polyline:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word beside a line, at its middle."""
+    """A word beside a line, by its centre."""
 
     u: float
     v: float
@@ -104,7 +104,7 @@ Mark: TypeAlias = Box | Frame | Knot | Polyline | Word
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A laid out part: its size, its axis, what is drawn, and whether a line to it ends in an arrow."""
+    """A part with its layout: size, axis, drawn marks, and whether a line to it ends in an arrow."""
 
     length: float
     breadth: float
@@ -113,7 +113,7 @@ class Block:
     arrow: bool = False
 
     def at(self, u: float, v: float) -> list[Mark]:
-        """Return what is drawn, moved."""
+        """Return the marks, moved by (u, v)."""
         return [_moved(mark, u, v) for mark in self.marks]
 
 
@@ -121,8 +121,8 @@ class WorkflowLayout:
     """Lays out one workflow.
 
     Args:
-        calls: the calls of a run; None when it did not run.
-        direction: where the flow goes.
+        calls: the calls of a run; None without a run.
+        direction: the direction of the flow.
     """
 
     def __init__(self, calls: Calls | None, direction: Direction) -> None:
@@ -136,7 +136,7 @@ class WorkflowLayout:
     # ------------------------------------------------------------------ chains
     def _chain(self, chain: Chain, quiet: bool, case: Case = "") -> Block:
         if not chain:
-            # A line; across the flow it takes the room of its name.
+            # An empty chain is a line, with space for the name of its case.
             breadth = 80.0 if self._down else 36.0
             line = Polyline(((0.0, breadth / 2), (_GAP, breadth / 2)), False, quiet, case)
             return Block(_GAP, breadth, breadth / 2, (line,))
@@ -205,9 +205,9 @@ class WorkflowLayout:
 
     # ------------------------------------------------------------------ structures
     def _fan(self, blocks: Sequence[Block], fork: float, ways: Sequence[tuple[Case, bool]], quiet: bool) -> Block:
-        """Return blocks beside one another, with lines that go apart to them from (0, axis) and come together again.
+        """Return blocks side by side, with lines from a fork at (0, axis) and lines to a join.
 
-        `ways` says for each block what its line is and whether it is quiet.
+        `ways` has the case of each block's line, and whether it is quiet.
         """
         starts, v = [], 0.0
         for block in blocks:
@@ -215,7 +215,7 @@ class WorkflowLayout:
             v += block.breadth + _APART
         axes = [start + block.axis for start, block in zip(starts, blocks, strict=True)]
         axis, longest = (axes[0] + axes[-1]) / 2, max(block.length for block in blocks)
-        # The farther apart, the longer the bends; names of cases stay near the diamond.
+        # Wide fans get longer bends, except for cases, whose names must be near the diamond.
         bend = min(_BEND, v / 8)
         fork += 0.0 if ways[0][0] else bend
         end = fork + longest + _JOIN + bend
@@ -231,7 +231,7 @@ class WorkflowLayout:
     def _conditional(self, node: WorkflowConditional, quiet: bool) -> Block:
         check = self._operator(node.check)
         verdicts = {call.passed for call in (self._calls or {}).get(node.check.id, ())}
-        # Which case runs nobody knows before the check did.
+        # Before the check runs, both cases are possible.
         ways: list[tuple[Case, bool]] = [
             ("passed", self._calls is not None and True not in verdicts),
             ("failed", self._calls is not None and False not in verdicts),
@@ -254,7 +254,7 @@ class WorkflowLayout:
         return Block(middle + fan.length, breadth, axis, marks, True)
 
     def _names(self, cases: Sequence[Block], ways: Sequence[tuple[Case, bool]]) -> list[Mark]:
-        """Return the names of the two cases, where their lines have come apart."""
+        """Return the names of the two cases, placed where their lines are apart."""
         axes = (cases[0].axis, cases[0].breadth + _APART + cases[1].axis)
         u, aside = (_CASES - 10.0, (18.0, 16.0)) if self._down else (_CASES - 32.0, (-9.0, 10.0))
         return [
@@ -285,7 +285,7 @@ class WorkflowLayout:
 
 
 def verdict_marks(calls: Sequence[WorkflowCall]) -> list[Literal["passed", "failed", "broken", "more"]]:
-    """Return the signs of a box for its calls: for each verdict and failure, or one for those that are too many."""
+    """Return the signs of a box: one for each verdict and failure of its calls; too many are replaced by `more`."""
     signs: list[Literal["passed", "failed", "broken", "more"]] = []
     for call in calls:
         if not call.ok:

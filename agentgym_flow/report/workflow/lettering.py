@@ -1,4 +1,4 @@
-"""How wide text is, by a fixed metric: pictures are laid out alike everywhere, whichever fonts a reader has."""
+"""The width of text by a fixed metric, so that the layout does not depend on the reader's fonts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterator
 
 NAME_SIZE, SMALL_SIZE = 13.0, 11.0
-"""The sizes of names, and of all else."""
+"""The font sizes of names and of other texts."""
 
 _BOLD = 1.12
 _NARROW = frozenset("iljtfI.,:;'|!()[] ")
@@ -14,17 +14,17 @@ _BROAD = frozenset("mwMW@%&")
 
 
 def width(text: str, size: float) -> float:
-    """Return how wide `text` is in letters of `size` pixels (names are bold); rather too much than too little."""
+    """Return an upper estimate of the width of `text` in letters of `size` pixels; names are bold."""
     return size * (_BOLD if size == NAME_SIZE else 1.0) * sum(map(_advance, text))
 
 
 def shortened(text: str, size: float, room: float, lines: int) -> tuple[str, ...]:
-    """Return the beginning of `text` in at most so many lines of `room` pixels, with an ellipsis where it goes on.
+    """Return the start of `text` in at most `lines` lines of `room` pixels, with an ellipsis if it is cut.
 
-    Blanks become one each, and marks that are not seen, such as those that turn the direction, become U+FFFD.
+    Runs of white space become one space, and unprintable characters, such as direction marks, become U+FFFD.
     """
     found: list[str] = []
-    # No more is read than there can be room for, so that a long text costs nothing.
+    # Only as much is read as can fit, so that long texts are cheap.
     words = _pieces(text[: 40 * lines * max(1, int(room / size))], size, room)
     line = ""
     for word in words:
@@ -51,7 +51,7 @@ def _advance(mark: str) -> float:
 
 
 def _pieces(text: str, size: float, room: float) -> Iterator[str]:
-    """Yield the words of `text`, those cut that are wider than a line."""
+    """Yield the words of `text`, with words that are wider than a line split."""
     for word in text.split():
         piece = ""
         for mark in (mark if mark.isprintable() else "\N{REPLACEMENT CHARACTER}" for mark in word):

@@ -1,4 +1,4 @@
-"""The picture of a workflow: what the layout says in x and y, with the paths, words and legend the template needs."""
+"""The picture of a workflow: convert the layout to x and y, and add paths, texts and the legend for the template."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from agentgym_flow.report.workflow.layout import (
 from agentgym_flow.report.workflow.lettering import SMALL_SIZE, width
 
 _MARGIN = 16.0
-_LEAST_LEGEND = 330.0  # the legend may be so wide even where the workflow is not
-_ROW, _SAMPLE = 20.0, 18.0  # of the legend: the height of a row, the width of a sample
+_LEAST_LEGEND = 330.0  # the width of the legend of a narrow workflow
+_ROW, _SAMPLE = 20.0, 18.0  # in the legend: the height of a row, the width of a sample
 _CORNER = 7.0
 _SIGNS = {"passed": "\N{CHECK MARK}", "failed": "\N{BALLOT X}", "broken": "!", "more": "\N{HORIZONTAL ELLIPSIS}"}
 _STATES = {
@@ -36,8 +36,8 @@ _STATES = {
 class Area:
     """A rectangle: an operator, an end, a frame, or a sample of the legend.
 
-    `style` is its classes, `lines` are inside (beside it in the legend), `title` is its tooltip, and `signs` are its
-    verdicts: text, class and x.
+    `style` has its CSS classes, `lines` are inside it (beside it in the legend), `title` is its tooltip, and `signs`
+    are its verdicts: text, class and x.
     """
 
     x: float
@@ -52,7 +52,7 @@ class Area:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """An SVG path with its classes; `tip` is the path of its arrow head, empty without one."""
+    """An SVG path with its CSS classes. `tip` is the path of its arrow head; empty if it has none."""
 
     d: str
     style: str
@@ -61,7 +61,7 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A text at its middle."""
+    """A text, placed by its centre."""
 
     x: float
     y: float
@@ -71,7 +71,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowPicture:
-    """All that `templates/workflow.svg.j2` needs, in pixels; `words` say the same as the picture."""
+    """The data of `templates/workflow.svg.j2`, in pixels. `words` is a description of the picture."""
 
     width: float
     height: float
@@ -101,7 +101,7 @@ def picture(chain: Chain, calls: Calls | None = None, direction: Direction = "ri
         title=f"Workflow of {count} operator{'' if count == 1 else 's'}" + ("" if calls is None else ", as it ran"),
         words=in_words(chain),
         frames=[_frame(mark, down) for mark in marks if isinstance(mark, Frame)],
-        paths=sorted(paths, key=lambda path: "quiet" not in path.style),  # these below the others
+        paths=sorted(paths, key=lambda path: "quiet" not in path.style),  # quiet paths are drawn first
         knots=[_knot(mark, down) for mark in marks if isinstance(mark, Knot)],
         boxes=[_box(box, down) for box in boxes],
         labels=[Label(*_xy(mark.u, mark.v, down), mark.text, _style(mark)) for mark in marks if isinstance(mark, Word)],
@@ -110,7 +110,7 @@ def picture(chain: Chain, calls: Calls | None = None, direction: Direction = "ri
 
 
 def said_of(call: WorkflowCall) -> str:
-    """Return what came of a call in a few words."""
+    """Return the result of a call in a few words."""
     verdict = {None: "ran", True: "passed", False: "did not pass"}[call.passed] if call.ok else "failed"
     return f"{verdict}: {call.notes}" if call.notes else verdict
 
@@ -183,14 +183,14 @@ def _line(mark: Polyline, down: bool) -> Path:
     if mark.arrow:
         ahead = (_sign(end[0] - before[0]), _sign(end[1] - before[1])) if mark.kind == "back" else (1, 0)
         tip = _tip(end, ahead, down)
-        # The line ends inside the head, so that its own end does not show.
+        # The line ends inside the arrow head, which hides its end.
         points[-1] = (end[0] - 5 * ahead[0], end[1] - 5 * ahead[1])
     drawn = _cornered(points, down) if mark.kind == "back" else _bent(points, down)
     return Path(drawn, _style(mark), tip)
 
 
 def _bent(points: Sequence[tuple[float, float]], down: bool) -> str:
-    """Return a path that goes along the flow at both ends of each piece."""
+    """Return a path of curves that are parallel to the flow at both ends."""
     path = f"M{_point(points[0], down)}"
     for (u, v), (to_u, to_v) in pairwise(points):
         if v == to_v:
@@ -202,7 +202,7 @@ def _bent(points: Sequence[tuple[float, float]], down: bool) -> str:
 
 
 def _cornered(points: Sequence[tuple[float, float]], down: bool) -> str:
-    """Return a path of straight pieces with rounded corners."""
+    """Return a path of straight lines with rounded corners."""
     path = f"M{_point(points[0], down)}"
     for before, corner, after in zip(points, points[1:], points[2:], strict=False):
         entry, leave = (_towards(corner, other, _CORNER) for other in (before, after))
@@ -232,7 +232,7 @@ def _point(point: tuple[float, float], down: bool) -> str:
 
 # ---------------------------------------------------------------------- legend
 def _legend(boxes: Sequence[Box], top: float, room: float) -> list[Area]:
-    """Return samples of the roles and states that occur, in rows that are at most `room` wide."""
+    """Return samples of the roles and states in the picture, in rows with a width of at most `room`."""
     roles = {box.operator.role for box in boxes if box.operator is not None}
     states = {box.state for box in boxes if box.operator is not None}
     rows = [[(f"{role} plain", role) for role in ROLES if role in roles]]

@@ -1,7 +1,7 @@
-"""The report card of an environment: whether it keeps the contract, how fast it is, and whether a policy learns in it.
+"""The report card of an environment: contract, speed, and whether a policy learns in it.
 
-`agentgym-flow validate` shows it. Each part runs in a process of its own, which may hang or crash without taking the
-card with it.
+`agentgym-flow validate` prints it. Each part runs in a separate process, so a part that hangs or crashes does not stop
+the others.
 """
 
 from agentgym_flow.testing.card.findings import Finding, ReportCard, Status

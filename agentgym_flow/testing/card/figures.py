@@ -1,6 +1,6 @@
-"""The part of a report card that measures: rewards, floors and ceilings, keys of tasks, and speed.
+"""The part of a report card with measurements: rewards, floors and ceilings, task keys, and speed.
 
-Run as `python -m agentgym_flow.testing.card.figures`. Works on the base install.
+It runs as `python -m agentgym_flow.testing.card.figures`, and works on the base install.
 """
 
 from __future__ import annotations
@@ -27,48 +27,39 @@ from agentgym_flow.testing.card.findings import Finding, Status
 from agentgym_flow.testing.card.parts import ValidationRequest, serve
 
 EPISODES = 300
-"""The most episodes of each policy."""
+"""The largest number of episodes per policy."""
 
 FEWEST = 20
-"""The fewest, however slow the environment is."""
+"""The smallest number of episodes per policy, also for slow environments."""
 
 SLOW = 100.0
-"""Steps a second below which speed is a matter for advice."""
+"""Below this number of steps per second, the card gives advice."""
 
 SLOW_START = 10.0
-"""Seconds to the first observation above which start-up is."""
+"""Above this number of seconds to the first observation, the card gives advice."""
 
 _FARMED_TASKS, _FARMED_ACTIONS, _FARMED_STEPS = 4, 8, 200
 _KEY_TASKS = 200
-_TITLES = {  # in the order of `work`
-    "task_keys": "Tasks with one key start alike",
-    "states_merge": "Different ways to one state are merged",
-    "steps_per_second": "Steps a second of one environment in one process",
-    "start_up": "Seconds to the first observation in a fresh process",
-    "random_floor": "Success of random valid actions on test tasks",
-    "expert_ceiling": "Success of the expert on test tasks",
-    "no_errors": "No episode raises an error",
-    "reward_follows_success": "Episodes that succeed earn more than episodes that fail",
-    "reward_cannot_be_farmed": "Repeating one action without success earns less than success",
-}
-_ESSENTIAL = {"task_keys", "no_errors", "reward_follows_success", "reward_cannot_be_farmed"}
-_SECTION = {
-    "task_keys": "keys",
-    "states_merge": "keys",
-    "random_floor": "floors",
-    "expert_ceiling": "floors",
-    "steps_per_second": "speed",
-    "start_up": "speed",
+_FINDINGS = {  # in the order of `work`: name -> section, title, whether it is essential
+    "task_keys": ("keys", "Tasks with one key start alike", True),
+    "states_merge": ("keys", "Different ways to one state are merged", False),
+    "steps_per_second": ("speed", "Steps a second of one environment in one process", False),
+    "start_up": ("speed", "Seconds to the first observation in a fresh process", False),
+    "random_floor": ("floors", "Success of random valid actions on test tasks", False),
+    "expert_ceiling": ("floors", "Success of the expert on test tasks", False),
+    "no_errors": ("rewards", "No episode raises an error", True),
+    "reward_follows_success": ("rewards", "Episodes that succeed earn more than episodes that fail", True),
+    "reward_cannot_be_farmed": ("rewards", "Repeating one action without success earns less than success", True),
 }
 
 
 def plan(request: ValidationRequest) -> list[Finding]:
-    """Return what will be measured, as findings without a result."""
-    return [_finding(name, "unfinished") for name in _TITLES]
+    """Return the planned measurements, as findings without a result."""
+    return [_finding(name, "unfinished") for name in _FINDINGS]
 
 
 def work(request: ValidationRequest) -> Iterator[Finding]:
-    """Yield what was measured."""
+    """Measure and yield the findings."""
     deadline = time.monotonic() + request.seconds
     with closing(_env(request)) as env:
         yield _task_keys(env, time.monotonic() + request.seconds / 8)
@@ -98,8 +89,8 @@ def _env(request: ValidationRequest) -> TextEnv:
 def _finding(
     name: str, status: Status, said: str = "", mend: str = "", figures: Mapping[str, Any] | None = None
 ) -> Finding:
-    section = _SECTION.get(name, "rewards")
-    return Finding(section, name, _TITLES[name], status, "", said, mend, name in _ESSENTIAL, figures or {})
+    section, title, essential = _FINDINGS[name]
+    return Finding(section, name, title, status, "", said, mend, essential, figures or {})
 
 
 # ---------------------------------------------------------------- keys
@@ -150,12 +141,12 @@ def _spread(total: int, count: int) -> list[int]:
 
 # ---------------------------------------------------------------- speed
 def _speed(env: TextEnv, deadline: float) -> tuple[Finding, float]:
-    """Return the finding about speed, and the seconds of an episode of random play."""
+    """Return the finding about speed, and the duration of an episode with random actions in seconds."""
     recorder = EpisodeRecorder(env)
     steps = resets = 0
     stepping = resetting = 0.0
     while resets < 3 or (time.monotonic() < deadline and resets < EPISODES and stepping < 5.0):
-        with suppress(Exception):  # episodes that raise are the matter of another check
+        with suppress(Exception):  # another check reports episodes that raise
             begun = time.perf_counter()
             recorder.reset(seed=resets)
             resetting += time.perf_counter() - begun
@@ -224,20 +215,15 @@ def _percent(evaluation: Evaluation) -> str:
 
 def _random_floor(episodes: Sequence[Episode]) -> Finding:
     found = Evaluation.of(episodes, "random")
-    status: Status = "ok"
     mend = ""
     if found.success == 0:
-        status = "advice"
         mend = (
             "Random actions never succeed: a policy needs demonstrations or a reward on the way to learn anything. "
             "Easier training tasks help as well."
         )
     elif found.success > 0.9:
-        status, mend = (
-            "advice",
-            "Random actions nearly always succeed: results will hardly differ. Make the tasks harder.",
-        )
-    return _finding("random_floor", status, _percent(found), mend, found.as_dict())
+        mend = "Random actions nearly always succeed: results will hardly differ. Make the tasks harder."
+    return _finding("random_floor", "advice" if mend else "ok", _percent(found), mend, found.as_dict())
 
 
 def _expert_ceiling(episodes: Sequence[Episode]) -> Finding:
@@ -284,7 +270,7 @@ def _reward_follows_success(episodes: Sequence[Episode]) -> Finding:
 
 
 def _reward_cannot_be_farmed(request: ValidationRequest, episodes: Sequence[Episode], deadline: float) -> Finding:
-    """Repeat single actions for a whole episode, and compare the best failure with the mean success."""
+    """Repeat single actions for a whole episode, and compare the best failed return with the mean successful one."""
     name = "reward_cannot_be_farmed"
     won = [episode.total_reward for episode in episodes if episode.success]
     if not won:

@@ -1,17 +1,18 @@
-"""What a report card says: one finding per check or figure, and the verdict over all of them."""
+"""The findings of a report card, one per check or measurement, and the overall verdict."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 Status = Literal["ok", "mend", "advice", "skipped", "unfinished"]
-"""`mend` breaks a rule that others rely on; `advice` works and could be better; `unfinished` ran out of time."""
+"""`mend`: breaks a rule of the contract. `advice`: works, but could be better. `unfinished`: out of time."""
 
 WORDS = {"ok": "holds", "mend": "mend", "advice": "advice", "skipped": "skipped", "unfinished": "not finished"}
-"""What pages and terminals call a status."""
+"""The names of the statuses on pages and terminals."""
 
 SECTIONS: Mapping[str, str] = {
     "contract": "Contract",
@@ -24,12 +25,11 @@ SECTIONS: Mapping[str, str] = {
 }
 """The sections of a card, in order, and their headings."""
 
-
 STOPPED_BY = "stopped_by"
-"""The figure of a finding that holds the error at which the check stopped, if it did."""
+"""The figure with the error that stopped the check, if any."""
 
 STOPPED = "The check stopped at this error, before its result was known. Mend the error first, and validate again."
-"""What to do about an error that is not the failed assertion of a check."""
+"""The advice for an error other than a failed assertion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,15 @@ class Finding:
 
     Attributes:
         section: a key of `SECTIONS`.
-        name: what was looked at, unique within a card.
-        title: the same in words.
+        name: the name of the check or measurement, unique within a card.
+        title: its title.
         status: see `Status`.
-        rule: the rule that was checked, in a sentence or two; empty where the title says it.
-        said: what was found; empty where there is nothing to say.
-        mend: what to change; empty where nothing has to be.
+        rule: the rule that was checked, in one or two sentences; may be empty.
+        said: the result in words; may be empty.
+        mend: what to change; may be empty.
         essential: whether the environment fails validation unless the status is `ok`, `advice` or `skipped`.
-        figures: the numbers behind it, JSON-able.
-        seconds: how long it took.
+        figures: the measured values, JSON-serialisable.
+        seconds: the duration of the check.
     """
 
     section: str
@@ -62,15 +62,15 @@ class Finding:
 
     @property
     def fails(self) -> bool:
-        """Whether the environment fails validation because of this."""
+        """Whether the environment fails validation because of this finding."""
         return self.essential and self.status in ("mend", "unfinished")
 
 
 def errors_once(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings with each error at which checks stopped reported once, in the first essential one of them.
+    """Return the findings so that each error that stopped several checks is reported only once.
 
-    That one names the others, which become `skipped`. Errors that differ in numbers only, such as that of a task, are
-    the same.
+    It is reported in the first essential check, which names the other checks; these become `skipped`. Errors are the
+    same if they differ only in numbers, such as the number of a task.
     """
     stopped: dict[str, list[Finding]] = {}
     for finding in findings:
@@ -96,9 +96,9 @@ class ReportCard:
 
     Attributes:
         env_id: the environment.
-        kwargs: the settings it was made with.
-        findings: in the order of their sections.
-        seconds: how long validation took.
+        kwargs: its settings.
+        findings: the findings, in the order of their sections.
+        seconds: the duration of the validation.
     """
 
     env_id: str
@@ -125,12 +125,21 @@ class ReportCard:
         return f"{failing} essential check{'s do' if failing > 1 else ' does'} not hold.{beside}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the card as JSON-able data."""
-        return {
+        """Return the card as JSON-serialisable data, in which None replaces NaN and infinities."""
+        card = {
             "env_id": self.env_id,
-            "kwargs": dict(self.kwargs),
+            "kwargs": self.kwargs,
             "passed": self.passed,
             "verdict": self.verdict(),
             "seconds": round(self.seconds, 1),
             "findings": [asdict(finding) for finding in self.findings],
         }
+        return {name: _finite(value) for name, value in card.items()}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,6 +1,6 @@
-"""The first part of a report card: what the command line names is imported and made.
+"""The first part of a report card: import and create the environment of the command line.
 
-Run as `python -m agentgym_flow.testing.card.made`. Works on the base install.
+It runs as `python -m agentgym_flow.testing.card.made`, and works on the base install.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from agentgym_flow.testing.card.findings import Finding, Status
 from agentgym_flow.testing.card.parts import ValidationRequest, serve
 
 REFUSED = "refused"
-"""The figure that holds the message if the command line is wrong; no other figure is there then."""
+"""The only figure if the command line is wrong: the error message."""
 
 _MEND = "Importing the module and calling the constructor with its default arguments must not raise or wait."
 
 
 def plan(request: ValidationRequest) -> list[Finding]:
-    """Return what will be made, as a finding without a result."""
+    """Return the planned check, as a finding without a result."""
     return [_finding("unfinished", mend=_MEND)]
 
 
 def work(request: ValidationRequest) -> Iterator[Finding]:
-    """Yield whether the environment can be made; the figures are then `env_id`, `kwargs` and `modules` for other parts.
+    """Yield whether the environment can be created, with the figures `env_id`, `kwargs`, `modules` for other parts.
 
-    The request has what the command line says: `env_id` may be short or name a module, and `modules` is empty, because
-    importing `imports` is part of what is tried.
+    The request contains the arguments of the command line: `env_id` may be short or name a module, and `modules` is
+    empty, because importing `imports` is part of the check.
     """
     try:
         for module in request.imports:
@@ -40,7 +40,7 @@ def work(request: ValidationRequest) -> Iterator[Finding]:
         make_text_env(env_id, **kwargs).close()
     except AgentGymFlowError as error:
         yield _finding("mend", str(error), **{REFUSED: str(error)})
-    except (Exception, SystemExit) as error:  # an exit with status 0 would pass for a card on which all holds
+    except (Exception, SystemExit) as error:  # an exit with status 0 would look like a success
         yield _finding("mend", f"{type(error).__name__}: {error}", _MEND)
     else:
         module = module_of(env_id) or text_env_class(env_id).__module__

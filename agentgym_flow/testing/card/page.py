@@ -1,4 +1,4 @@
-"""The report card as one HTML page, which loads nothing."""
+"""Render the report card as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def render_card(card: ReportCard) -> str:
             to_mend=[finding for finding in card.findings if finding.status in ("mend", "unfinished")],
             words=WORDS,
             policy=security_policy(style),
-            style=Markup(style),  # ours
+            style=Markup(style),
             version=__version__,
         )
     )

@@ -1,7 +1,7 @@
-"""The parts of a report card in processes of their own, within a time limit.
+"""Run the parts of a report card in separate processes with a time limit.
 
-A part reads a `ValidationRequest` as JSON from standard input and reports as JSON lines: first the checks it is going
-to make, then each finding, then that it is done. What the environment prints goes to standard error.
+A part reads a `ValidationRequest` as JSON from standard input, and writes JSON lines: first the planned checks, then
+each finding, then a line that it is done. Output of the environment is redirected to standard error.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from agentgym_flow.testing.card.findings import Finding, Status
 _SLOW = "Give more --minutes, or make reset() and step() faster; see Speed."
 _RAISED = "reset(), step() and the members that policies use must not raise."
 _ENDED = "What ends the process, such as a crash or exit(), ends whatever program plays."
-_GRACE = 5.0  # seconds after the time limit until a part is ended
+_GRACE = 5.0  # seconds from the time limit until a part is killed
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationRequest:
-    """What to validate.
+    """The environment to validate, and the time limit.
 
     Attributes:
         env_id: the registered id.
-        kwargs: the settings, JSON-able.
+        kwargs: the settings, JSON-serialisable.
         modules: the modules to import first; they register the environment.
         seconds: the time limit of this part.
-        imports: the modules that the command line says to import; only the first part reads this and `pairs`.
-        pairs: the settings as the command line has them, `KEY=VALUE`.
+        imports: the modules in `--import`; only the first part uses this and `pairs`.
+        pairs: the arguments of `--env-arg`, `KEY=VALUE`.
     """
 
     env_id: str
@@ -52,14 +52,14 @@ class ValidationRequest:
 def run_part(
     module: str, request: ValidationRequest, on_finding: Callable[[Finding], None] | None = None
 ) -> list[Finding]:
-    """Run a part of the card in a process of its own; return its findings.
+    """Run a part of the card in a separate process, and return its findings.
 
-    What was planned and not found when the time was up, or when the process ended, is `unfinished`.
+    Planned checks without a finding at the time limit, or at the end of the process, are `unfinished`.
 
     Args:
         module: the part, such as `"agentgym_flow.testing.card.contract"`.
-        request: what to validate, and for how long.
-        on_finding: called with each finding as it comes.
+        request: the environment and the time limit.
+        on_finding: called with each finding immediately.
     """
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     pipe = subprocess.PIPE
@@ -82,7 +82,7 @@ def run_part(
             for line in _lines(child.stdout, request.seconds + _GRACE):
                 told = json.loads(line)
                 if "done" in told:
-                    break  # processes that the environment has started may hold the pipe open
+                    break  # child processes of the environment may keep the pipe open
                 if "planned" in told:
                     planned = [Finding(**one) for one in told["planned"]]
                 elif "failed" in told:
@@ -97,7 +97,7 @@ def run_part(
             pass
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)  # with all that it has started
+                os.killpg(child.pid, signal.SIGKILL)  # including its child processes
             child.wait()
     names = {finding.name for finding in found}
     left = [finding for finding in planned if finding.name not in names]
@@ -109,7 +109,7 @@ def run_part(
 
 
 def _unfinished(left: Sequence[Finding], late: bool, failed: bool, seconds: float, complaint: str) -> list[Finding]:
-    """Return findings of the checks that were not finished; the first of them is the one that was running."""
+    """Return findings for the unfinished checks, of which the first was running at the end."""
     if late:
         first = ("unfinished", f"{seconds:.0f} seconds were over during this check.", _SLOW)
         others = f"{seconds:.0f} seconds were over before this check."
@@ -138,7 +138,7 @@ def _keep_end(stream: IO[bytes], kept: list[bytes]) -> None:
 
 
 def _lines(stream: IO[bytes], seconds: float) -> Iterator[bytes]:
-    """Yield lines as they come. Raises `TimeoutError` when the time is up."""
+    """Yield lines as they arrive. Raises `TimeoutError` after `seconds`."""
     lines: queue.Queue[bytes | None] = queue.Queue()
 
     def read() -> None:
@@ -161,17 +161,17 @@ def _lines(stream: IO[bytes], seconds: float) -> Iterator[bytes]:
 def serve(
     plan: Callable[[ValidationRequest], Sequence[Finding]], work: Callable[[ValidationRequest], Iterable[Finding]]
 ) -> None:
-    """Be a part: read the request, import its modules, and report the plan and what is found."""
+    """Run a part in this process: read the request, import its modules, and write the plan and the findings."""
     told = json.load(sys.stdin)
     until = told.pop("until")
     request = ValidationRequest(**told)
     report = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # environments of others print
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # environments may print
     for module in request.modules:
         bring(module)
     load_plugins()
     print(json.dumps({"planned": [asdict(finding) for finding in plan(request)]}), file=report, flush=True)
-    request = replace(request, seconds=max(1.0, until - time.time()))  # imports count as well
+    request = replace(request, seconds=max(1.0, until - time.time()))  # the imports have used some of the time
     try:
         for finding in work(request):
             print(json.dumps({"found": asdict(finding)}), file=report, flush=True)
