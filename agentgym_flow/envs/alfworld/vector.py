@@ -91,10 +91,10 @@ class ALFWorldVectorEnv(BatchEnv[tuple[str, ...], Any]):
             aliases=aliases,
             split=split,
             season=season,
+            task_types=task_types,
             max_steps=max_steps,
             render_mode=render_mode,
         )
-        first.draw_only(task_types)
         keys = check_info_keys(usual(self.readers) if info_keys is None else info_keys, self.readers)
         super().__init__(num_envs, first.observation_space, self._actions_of(first), keys, autoreset_mode, render_mode)
         # Official data are looked through once, and not for each environment.

@@ -29,7 +29,7 @@ from agentgym_flow.envs.sokoban.codes import (
     board_text,
 )
 from agentgym_flow.envs.sokoban.game import boxes_key, state_key
-from agentgym_flow.envs.sokoban.grid import INFO_KEYS, RESET_OPTIONS, SokobanGridEnv, single_spaces
+from agentgym_flow.envs.sokoban.grid import INFO_KEYS, RESET_OPTIONS, SokobanGridEnv, single_spaces, tasks_of_types
 from agentgym_flow.envs.sokoban.pool import LevelPool, VectorRandom, draw_tasks
 from agentgym_flow.envs.sokoban.render import rgb_frame
 from agentgym_flow.envs.sokoban.rules import ACTIONS, OFF_TARGET_REWARD, ON_TARGET_REWARD, SOLVED_REWARD, STEP_REWARD
@@ -99,14 +99,15 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
         data: str | os.PathLike[str] | None = None,
         split: str = "train",
         season: str = "",
+        task_types: Sequence[str] | None = None,
         max_steps: int | None = None,
         info_keys: Sequence[str] | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
     ) -> None:
-        self._source = LevelSource(
-            size=size, boxes=boxes, min_pushes=min_pushes, level=level, data=data, split=split, season=season
-        )
+        levels: dict[str, Any] = {"size": size, "boxes": boxes, "min_pushes": min_pushes, "level": level, "data": data}
+        self._source = LevelSource(**levels, split=split, season=season)
+        self._among = tasks_of_types(task_types, **levels, split=split, season=season)
         self.max_steps = check_positive("max_steps", self._source.default_max_steps if max_steps is None else max_steps)
         keys = check_info_keys(FAST_INFO_KEYS if info_keys is None else info_keys, INFO_KEYS)
         super().__init__(num_envs, *single_spaces(self._source), keys, autoreset_mode, render_mode)
@@ -187,7 +188,11 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
         if seeds is not None:
             self._draws.seed(seeds, envs)
         if tasks is None:
-            self._lay(envs, draw_tasks(self._draws.take(envs), self._source.num_tasks))
+            bits, among = self._draws.take(envs), self._among
+            if among is None:
+                self._lay(envs, draw_tasks(bits, self._source.num_tasks))
+            else:
+                self._lay(envs, among[draw_tasks(bits, len(among))])
             return
         if seeds is not None:  # a seeded start takes a draw, used or not
             self._draws.take(envs[[seeds[env] is not None for env in envs.tolist()]])
