@@ -9,20 +9,7 @@ from agentgym_flow.envs.alfworld.errands import Errand, type_name
 from agentgym_flow.envs.alfworld.grammar import Words
 from agentgym_flow.envs.alfworld.layout import FurnishedRoom
 from agentgym_flow.envs.alfworld.pddl import PDDLProblem
-from agentgym_flow.envs.alfworld.rooms import (
-    CLEANABLE,
-    CONTAINERS,
-    COOLABLE,
-    HEATABLE,
-    HOLDS,
-    LAMPS,
-    OBJECT_KINDS,
-    OPENABLE,
-    RECEPTACLE_KINDS,
-    ROOMS,
-    SLICEABLE,
-    TAKEABLE,
-)
+from agentgym_flow.envs.alfworld.rooms import OBJECTS, RECEPTACLES, ROOMS
 from agentgym_flow.seeding import Stream
 
 Fact = tuple[str, ...]
@@ -30,23 +17,13 @@ Fact = tuple[str, ...]
 AGENT = "agent1"
 """The id of the one who acts."""
 
-_TRAITS = {
-    "pickupable": TAKEABLE,
-    "isreceptacleobject": frozenset(CONTAINERS),
-    "cleanable": CLEANABLE,
-    "heatable": HEATABLE,
-    "coolable": COOLABLE,
-    "sliceable": SLICEABLE,
-    "toggleable": frozenset(LAMPS),
-}
-_TRAITS_OF = {kind: tuple(trait for trait, kinds in _TRAITS.items() if kind in kinds) for kind in OBJECT_KINDS}
 _CAN_CONTAIN = {
-    place: tuple((thing, ("cancontain", type_name(place), type_name(thing))) for thing in sorted(HOLDS[place]))
-    for place in RECEPTACLE_KINDS
+    place: tuple((thing, ("cancontain", type_name(place), type_name(thing))) for thing in kind.holds)
+    for place, kind in RECEPTACLES.items()
 }
 _KINDS = {
-    **{type_name(kind): "otype" for kind in OBJECT_KINDS},  # declared in every game, as the rules name some of them
-    **{type_name(kind): "rtype" for kind in RECEPTACLE_KINDS},
+    **{type_name(kind): "otype" for kind in OBJECTS},  # declared in every game because the rules name some of them
+    **{type_name(kind): "rtype" for kind in RECEPTACLES},
 }
 _PART_OF = {"SinkBasin": "sink", "BathtubBasin": "bathtub"}
 
@@ -92,7 +69,7 @@ class _GameBuilder:
             middle = self._beside(cell)
             place = self._new_id(kind, middle, "receptacle")
             facts += [("receptacletype", place, type_name(kind)), ("receptacleatlocation", place, spot)]
-            facts += [("openable", place)] if kind in OPENABLE else []
+            facts += [("openable", place)] if RECEPTACLES[kind].openable else []
             facts += self._things(index, place, spot, middle)
         for kind in self.layout.loose:
             cell, spot = self._spot()
@@ -166,7 +143,7 @@ class _GameBuilder:
 def _facts_of(kind: str, thing: str, spot: str) -> list[Fact]:
     return [
         ("objecttype", thing, type_name(kind)),
-        *((trait, thing) for trait in _TRAITS_OF[kind]),
+        *((trait, thing) for trait in OBJECTS[kind].traits),
         ("objectatlocation", thing, spot),
     ]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from agentgym_flow.envs.alfworld.errands import LIGHT, TREATMENTS, Errand
-from agentgym_flow.envs.alfworld.rooms import CONTAINERS, MAY_LIE, ROOMS, SPACE
+from agentgym_flow.envs.alfworld.errands import LIGHT, Errand
+from agentgym_flow.envs.alfworld.rooms import MAY_LIE, OBJECTS, RECEPTACLES, ROOMS
 from agentgym_flow.seeding import Stream, stable_hash
 
 _SHARES_A_SPOT = 12
@@ -86,13 +86,12 @@ def draw_plan(stream: Stream, errand: Errand) -> FloorPlan:
 
 def _make_possible(numbers: dict[str, int], errand: Errand) -> None:
     """Add what the errand cannot do without: its goal, its station, space to start from. Lamps always find a stand."""
-    needed = [TREATMENTS[errand.task_type].station] if errand.task_type in TREATMENTS else []
-    needed += [errand.place] if errand.task_type != LIGHT else []
-    for kind in needed:
-        numbers[kind] = max(numbers[kind], 1)
+    for kind in (errand.family.station, errand.barred):
+        if kind:
+            numbers[kind] = max(numbers[kind], 1)
     starts = [place for place in MAY_LIE[errand.thing] if place in numbers and place != errand.barred]
-    roomiest = max(starts, key=lambda place: SPACE[place][1])
-    while sum(numbers[place] * SPACE[place][1] for place in starts) < errand.needed:
+    roomiest = max(starts, key=lambda place: RECEPTACLES[place].space)
+    while sum(numbers[place] * RECEPTACLES[place].space for place in starts) < errand.needed:
         numbers[roomiest] += 1
 
 
@@ -101,7 +100,7 @@ def furnish(stream: Stream, plan: FloorPlan, errand: Errand) -> FurnishedRoom:
     where: dict[str, list[int]] = {}
     for index, kind in enumerate(plan.receptacles):
         where.setdefault(kind, []).append(index)
-    most = [SPACE[kind][1] for kind in plan.receptacles]
+    most = [RECEPTACLES[kind].space for kind in plan.receptacles]
     contents: list[list[str]] = [[] for _ in plan.receptacles]
     loose: list[str] = []
     necessary = _necessary(errand)
@@ -109,7 +108,7 @@ def furnish(stream: Stream, plan: FloorPlan, errand: Errand) -> FurnishedRoom:
         tickets: list[int] = []  # a receptacle as often as its share of things says
         for place in MAY_LIE[kind]:
             if place in where and not (kind == errand.thing and place == errand.barred):
-                tickets += where[place] * SPACE[place][0]
+                tickets += where[place] * RECEPTACLES[place].weight
         if not tickets:
             loose += [kind] * number
             continue
@@ -155,12 +154,13 @@ def _nest(stream: Stream, contents: tuple[tuple[str, ...], ...], errand: Errand)
     for index, things in enumerate(contents):
         taken: set[int] = set()
         for outer, container in enumerate(things):
-            if container not in CONTAINERS or container == errand.thing or outer in taken:
+            held = OBJECTS[container].holds
+            if not held or container == errand.thing or outer in taken:
                 continue
             fits = [
                 inner
                 for inner, thing in enumerate(things)
-                if thing in CONTAINERS[container] and thing != errand.thing and inner not in taken and inner != outer
+                if thing in held and thing != errand.thing and inner not in taken and inner != outer
             ]
             if fits and stream.below(_HOLDS_SOMETHING) == 0:
                 inner = stream.choice(fits)

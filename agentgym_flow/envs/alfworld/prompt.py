@@ -31,7 +31,7 @@ from typing import NamedTuple
 from agentgym_flow.envs.alfworld.errands import LIGHT, TWO
 from agentgym_flow.envs.alfworld.notes import ALFWorldNotes, notes_of
 from agentgym_flow.envs.alfworld.requirements import TaskRequirements, kind_of, read_task
-from agentgym_flow.envs.alfworld.rooms import LAMPS, OBJECT_KINDS, RECEPTACLE_KINDS
+from agentgym_flow.envs.alfworld.rooms import OBJECTS, RECEPTACLES
 from agentgym_flow.prompts import (
     ChoiceTemplate,
     IndexedPrompt,
@@ -70,7 +70,7 @@ OTHER = "other"
 VERBS = ("clean", "close", "cool", "examine", "go", "heat", "open", "put", "slice", "take", "use")
 RELATIONS = ("wanted", "goal", "half", "tool", "lamp", "done", "shut", "seen", "again")
 HELD = ("empty", "ready")
-KINDS = tuple(dict.fromkeys(kind.lower() for kind in (*RECEPTACLE_KINDS, *OBJECT_KINDS, *LAMPS)))
+KINDS = tuple(dict.fromkeys(kind.lower() for kind in (*RECEPTACLES, *OBJECTS)))
 
 VOCABULARY = tuple(
     dict.fromkeys((*INDICES, *VERBS, *RELATIONS, *HELD, "nowhere", OTHER, "choose", *TASK_WORDS.values(), *KINDS))
@@ -130,8 +130,6 @@ class _Reading:
     def __init__(self, goal: str, notes: ALFWorldNotes) -> None:
         self.wish = read_task(goal) or _NO_WISH
         self.notes = notes
-        verb, self.station = self.wish.treatment or ("", "")
-        self.verb = verb
         self.holds_wanted = kind_of(notes.held) == self.wish.thing != ""
         self.holds_other = notes.held != "" and not self.holds_wanted
 
@@ -167,7 +165,7 @@ class _Reading:
             return self.of_place(place) if self.wish.goes_to(place) else OTHER
         if verb == "use":
             return "lamp" if self.wish.is_light and kind_of(thing) == self.wish.place else OTHER
-        return "tool" if verb == self.verb else OTHER
+        return "tool" if verb == self.wish.verb else OTHER
 
     def of_place(self, place: str) -> str:
         """Return the word for a receptacle."""
@@ -176,7 +174,7 @@ class _Reading:
             return "wanted"
         if self.wish.goes_to(place):
             return "half" if any(self._is_done(thing, place) for thing in inside) else "goal"
-        if kind == self.station and (self.holds_wanted or place not in self.notes.inside):
+        if kind == self.wish.station and (self.holds_wanted or place not in self.notes.inside):
             return "tool"
         if self.wish.is_light and any(kind_of(thing) == self.wish.place for thing in inside):
             return "lamp"

@@ -7,9 +7,8 @@ from collections.abc import Set
 from functools import lru_cache
 from typing import NamedTuple
 
-from agentgym_flow.envs.alfworld.errands import LIGHT, SENTENCES, TREATMENTS
+from agentgym_flow.envs.alfworld.errands import FAMILIES, LIGHT
 
-_VERB = {"isclean": "clean", "ishot": "heat", "iscool": "cool"}
 _SLOT = {r"\{thing\}": r"(?P<thing>\w+)", r"\{place\}": r"(?P<place>\w+)"}
 
 Treated = Set[tuple[str, str]]
@@ -29,10 +28,14 @@ class TaskRequirements(NamedTuple):
     place: str
 
     @property
-    def treatment(self) -> tuple[str, str] | None:
-        """The verb of the treatment that is asked for, and the kind of receptacle for it; None for no treatment."""
-        found = TREATMENTS.get(self.task_type)
-        return None if found is None else (_VERB[found.condition], found.station.lower())
+    def verb(self) -> str:
+        """The verb of the treatment that the object needs; empty if it needs none."""
+        return FAMILIES[self.task_type].verb if self.task_type else ""
+
+    @property
+    def station(self) -> str:
+        """The kind of receptacle for the treatment; empty if there is none."""
+        return FAMILIES[self.task_type].station.lower() if self.task_type else ""
 
     @property
     def is_light(self) -> bool:
@@ -45,7 +48,7 @@ class TaskRequirements(NamedTuple):
 
     def is_ready(self, thing: str, treated: Treated) -> bool:
         """Return whether a thing has had the treatment that is asked for, if any."""
-        return self.treatment is None or (self.treatment[0], thing) in treated
+        return not self.verb or (self.verb, thing) in treated
 
     def is_done(self, thing: str, place: str, treated: Treated) -> bool:
         """Return whether a thing is one that is wanted, and lies where it belongs as it should be."""
@@ -55,8 +58,8 @@ class TaskRequirements(NamedTuple):
 @lru_cache(maxsize=1024)
 def read_task(sentence: str) -> TaskRequirements | None:
     """Return what a task in ALFWorld's own wording asks for; None for any other sentence."""
-    for task_type, templates in SENTENCES.items():
-        for template in templates:
+    for task_type, family in FAMILIES.items():
+        for template in family.sentences:
             pattern = re.escape(template)
             for slot, group in _SLOT.items():
                 pattern = pattern.replace(slot, group)

@@ -71,10 +71,9 @@ def _with_it(wish: TaskRequirements, known: _Known, commands: list[str]) -> str:
         for lamp, place in known.where(wish.place, wish):
             return _here_or_go(f"use {lamp}", place, commands)
         return _explore(known, commands)
-    if wish.treatment is not None and not wish.is_ready(held, known.notes.treated):
-        verb, station = wish.treatment
-        stations = [place for place in known.places if kind_of(place) == station]
-        return _here_or_go(f"{verb} {held} with {stations[0]}", stations[0], commands) if stations else "look"
+    if not wish.is_ready(held, known.notes.treated):
+        stations = [place for place in known.places if kind_of(place) == wish.station]
+        return _here_or_go(f"{wish.verb} {held} with {stations[0]}", stations[0], commands) if stations else "look"
     places = [place for place in known.places if wish.goes_to(place)]
     if wish.task_type == TWO:  # the second one belongs where the first one is
         places = known.begun(wish) or places

@@ -18,7 +18,7 @@ from functools import lru_cache
 from hashlib import sha256
 
 from agentgym_flow.core import SPLITS
-from agentgym_flow.envs.alfworld.errands import ROOMS_OF, Errand, errands
+from agentgym_flow.envs.alfworld.errands import FAMILIES, Errand, errands
 from agentgym_flow.envs.alfworld.generator import make_problem, words_of
 from agentgym_flow.envs.alfworld.grammar import Words
 from agentgym_flow.envs.alfworld.layout import FloorPlan, FurnishedRoom, draw_plan, furnish
@@ -29,17 +29,7 @@ from agentgym_flow.task_choice import check_task
 
 _NUM_TASKS = {"train": 3_553, "valid": 500, "test": 500}
 
-SHARES = {
-    "pick_and_place_simple": 790,
-    "look_at_obj_in_light": 308,
-    "pick_clean_then_place_in_recep": 650,
-    "pick_heat_then_place_in_recep": 459,
-    "pick_cool_then_place_in_recep": 533,
-    "pick_two_obj_and_place": 813,
-}
-"""Task type -> its games among the official training games; the embedded splits are drawn with these weights."""
-
-_TYPES = tuple(kind for kind, share in SHARES.items() for _ in range(share))
+_TYPES = tuple(kind for kind, family in FAMILIES.items() for _ in range(family.share))
 _KEY = "agentgym_flow/ALFWorld-v0"
 _PARTS = 4  # one pair, and one plan, in so many is kept for test; one furnishing in so many for valid
 
@@ -124,7 +114,7 @@ def _task_errand(split: str, stream: Stream) -> Errand:
 def _draw_errand(stream: Stream, unseen: bool) -> Errand:
     """Draw a task type by its share, a room for it, and evenly one of the pairs that the split may ask for."""
     kind = stream.choice(_TYPES)
-    room = stream.choice(ROOMS_OF[kind])
+    room = stream.choice(FAMILIES[kind].rooms)
     return Errand(kind, room, *stream.choice(_menu(kind, room, unseen)), stream.below(2))
 
 

@@ -10,29 +10,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from agentgym_flow.envs.alfworld.errands import LIGHT, TREATMENTS, TWO, Errand
+from agentgym_flow.envs.alfworld.errands import LIGHT, Errand
 from agentgym_flow.envs.alfworld.layout import FurnishedRoom
 
-_TREATED = {
-    "pick_clean_then_place_in_recep": ("CleanObject", "rinse", "clean"),
-    "pick_heat_then_place_in_recep": ("HeatObject", "heat", "hot"),
-    "pick_cool_then_place_in_recep": ("CoolObject", "chill", "cold"),
-}
-_DESCRIBED = {
-    "pick_and_place_simple": ("Take one {thing} to the {place}.", "Find one {thing} and leave it at the {place}."),
-    LIGHT: ("Pick up one {thing} and turn on the {place}.", "Look at one {thing} by the light of the {place}."),
-    TWO: (
-        "Take one {thing} and then another one to the {place}.",
-        "Leave two of them at the {place}, {thing} by {thing}.",
-    ),
-    **{
-        kind: (
-            f"Take one {state} {{thing}} to the {{place}}.",
-            f"Find one {{thing}}, {verb} it and leave it at the {{place}}.",
-        )
-        for kind, (_, verb, state) in _TREATED.items()
-    },
-}
 _STEPS = {
     "GotoLocation": "Walk to the {}.",
     "PickupObject": "Pick up the {}.",
@@ -62,7 +42,7 @@ def trajectory_json(errand: Errand, layout: FurnishedRoom, trial: str) -> dict[s
     steps = _steps(errand, layout)
     described = [
         sentence.format(thing=_spaced(errand.thing), place=_spaced(errand.place))
-        for sentence in _DESCRIBED[errand.task_type]
+        for sentence in errand.family.descriptions
     ]
     in_words = [_STEPS[action].format(*map(_spaced, arguments)) for action, arguments in steps]
     plan = [(action, [argument.lower() for argument in arguments]) for action, arguments in steps]
@@ -103,9 +83,8 @@ def _steps(errand: Errand, layout: FurnishedRoom) -> list[tuple[str, list[str]]]
     steps: list[tuple[str, list[str]]] = []
     for start in starts[: errand.needed]:
         steps += [("GotoLocation", [start]), ("PickupObject", [errand.thing])]
-        if errand.task_type in TREATMENTS:
-            station, action = TREATMENTS[errand.task_type].station, _TREATED[errand.task_type][0]
-            steps += [("GotoLocation", [station]), (action, [errand.thing])]
+        if verb := errand.family.verb:
+            steps += [("GotoLocation", [errand.family.station]), (f"{verb.capitalize()}Object", [errand.thing])]
         last = (
             ("ToggleObject", [errand.place])
             if errand.task_type == LIGHT
