@@ -16,28 +16,10 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
+from agentgym_flow.envs.alfworld import moves
 from agentgym_flow.envs.alfworld.compiled_game import NOWHERE, CompiledGame, members
-from agentgym_flow.envs.alfworld.menu import (
-    CLEAN,
-    CLOSE,
-    EXAMINE,
-    EXAMINE_THING,
-    GO,
-    HEAT,
-    HELP,
-    INVENTORY,
-    LOOK,
-    OPEN,
-    PUT,
-    SLICE,
-    TAKE,
-    USE,
-    Menu,
-    Move,
-    command_of,
-    menu,
-    ways,
-)
+from agentgym_flow.envs.alfworld.menu import Menu, menu, ways
+from agentgym_flow.envs.alfworld.moves import Move, command_of
 
 NOTHING_HAPPENS = "Nothing happens."
 """What any text that is not a command now leads to."""
@@ -129,7 +111,7 @@ class ALFWorldGame:
     def move(self, command: str) -> Move | None:
         """Return what a command of this moment does, or None."""
         found = self._menu().moves.get(command) or ways(self.game).get(command)
-        if found is not None and found[0] == GO and self.game.receptacles[found[1]].spot == self.spot:
+        if found is not None and found[0] == moves.GO and self.game.receptacles[found[1]].spot == self.spot:
             return None
         return found
 
@@ -145,19 +127,19 @@ class ALFWorldGame:
     def make(self, move: Move) -> str:
         """Carry out a move that `commands()` offers now; return what the player reads."""
         kind, first, second = move
-        if kind == GO:
+        if kind == moves.GO:
             place = self.game.receptacles[first]
             self.spot = place.spot
             self._offered = None
             arrived = self.game.words.arrive.format(r=place.name, l=self.game.spot_names[place.spot])
             return f"{arrived} {self._content(first)}"
-        if kind in (LOOK, INVENTORY, HELP, EXAMINE, EXAMINE_THING):
+        if kind in moves.READING:
             return self._told(kind, first)
         self._world = ""
         self._offered = None
-        if kind in (OPEN, CLOSE):
+        if kind in moves.DOOR:
             return self._door(kind, first)
-        if kind in (TAKE, PUT):
+        if kind in moves.HAND:
             return self._hand(kind, first, second)
         return self._treat(kind, first, second)
 
@@ -188,58 +170,56 @@ class ALFWorldGame:
     # ---------------------------------------------------------------- the effects
     def _door(self, kind: int, place: int) -> str:
         name = self.game.receptacles[place].name
-        self.opened = self.opened & ~(1 << place) if kind == CLOSE else self.opened | 1 << place
+        self.opened ^= 1 << place
         if self._parts:
             self._parts[_OPENED] = str(self.opened)
-        if kind == CLOSE:
-            return f"You close the {name}."
-        return f"You open the {name}. {self._content(place)}"
+        return f"You close the {name}." if kind == moves.CLOSE else f"You open the {name}. {self._content(place)}"
 
     def _hand(self, kind: int, thing: int, place: int) -> str:
         bit = 1 << thing
-        name, of = self.game.things[thing].name, self.game.receptacles[place].name
-        if kind == TAKE:
+        template = self.game.words.put_feedback
+        if kind == moves.TAKE:
+            template = "You pick up the {o} from the {r}."
             self.held = thing
             self.inside[place] &= ~bit
             self.located[self.spot] &= ~bit
             self.left[place] |= bit
-            self._rewrite(place)
-            return f"You pick up the {name} from the {of}."
-        self.held = NOWHERE
-        self.inside[place] |= bit
-        self.located[self.spot] |= bit
-        self.left[place] &= ~bit
+        else:
+            self.held = NOWHERE
+            self.inside[place] |= bit
+            self.located[self.spot] |= bit
+            self.left[place] &= ~bit
         self._rewrite(place)
-        return self.game.words.put_feedback.format(o=name, r=of)
+        return template.format(o=self.game.things[thing].name, r=self.game.receptacles[place].name)
 
     def _treat(self, kind: int, thing: int, tool: int) -> str:
         self._parts.clear()
         bit, now = 1 << thing, self.conditions
         name = self.game.things[thing].name
-        if kind == USE:
+        if kind == moves.USE:
             now["istoggled"] |= bit
             return f"You turn on the {name}."
-        if kind == SLICE:
+        if kind == moves.SLICE:
             now["issliced"] |= bit
             return f"You sliced the {name} with the {self.game.things[tool].name}."
-        if kind == CLEAN:
+        if kind == moves.CLEAN:
             now["isclean"] |= bit
             verb = "clean"
         else:
-            verb, gained, lost = ("heat", "ishot", "iscool") if kind == HEAT else ("cool", "iscool", "ishot")
+            verb, gained, lost = ("heat", "ishot", "iscool") if kind == moves.HEAT else ("cool", "iscool", "ishot")
             now[gained] |= bit
             now[lost] &= ~bit
         return f"You {verb} the {name} using the {self.game.receptacles[tool].name}."
 
     # ---------------------------------------------------------------- what players read
     def _told(self, kind: int, about: int) -> str:
-        if kind == LOOK:
+        if kind == moves.LOOK:
             return self._look()
-        if kind == INVENTORY:
+        if kind == moves.INVENTORY:
             return self.inventory()
-        if kind == EXAMINE:
+        if kind == moves.EXAMINE:
             return self._content(about)
-        if kind == EXAMINE_THING:
+        if kind == moves.EXAMINE_THING:
             return self._thing(about)
         return self.game.words.help or ""
 

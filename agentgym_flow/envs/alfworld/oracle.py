@@ -10,28 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+from agentgym_flow.envs.alfworld import moves
 from agentgym_flow.envs.alfworld.compiled_game import FRIDGES, MICROWAVES, NOWHERE, SINKS, CompiledGame, members
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
-from agentgym_flow.envs.alfworld.menu import (
-    CLEAN,
-    CLOSE,
-    COOL,
-    EXAMINE,
-    EXAMINE_THING,
-    GO,
-    HEAT,
-    HELP,
-    INVENTORY,
-    LOOK,
-    OPEN,
-    PUT,
-    SLICE,
-    TAKE,
-    USE,
-    Move,
-)
+from agentgym_flow.envs.alfworld.moves import Move
 
-_TOOLS = {"isclean": (CLEAN, SINKS), "ishot": (HEAT, MICROWAVES), "iscool": (COOL, FRIDGES)}
+_TOOLS = {"isclean": (moves.CLEAN, SINKS), "ishot": (moves.HEAT, MICROWAVES), "iscool": (moves.COOL, FRIDGES)}
 _PAIRED = 4  # of the things that could be one of two, only so many of the nearest are tried together
 
 
@@ -81,18 +65,18 @@ def least_moves(play: ALFWorldGame) -> int | None:
         return 0
     seen, queue = {play.state_key()}, deque([(play, 0)])
     while queue:
-        now, moves = queue.popleft()
+        now, made = queue.popleft()
         for command in now.commands():
             move = now.move(command)
-            if move is None or move[0] in (LOOK, INVENTORY, HELP, EXAMINE, EXAMINE_THING, CLOSE):
-                continue  # these bring nobody nearer
+            if move is None or move[0] in moves.READING or move[0] == moves.CLOSE:
+                continue  # never part of a shortest plan
             after = now.copy()
             after.make(move)
             if after.won:
-                return moves + 1
+                return made + 1
             if after.state_key() not in seen:
                 seen.add(after.state_key())
-                queue.append((after, moves + 1))
+                queue.append((after, made + 1))
     return None
 
 
@@ -117,12 +101,12 @@ class _Trial:
 
     def stand_at(self, place: int) -> None:
         if self.play.spot != self.play.game.receptacles[place].spot:
-            self.do(GO, place)
+            self.do(moves.GO, place)
 
     def reach_into(self, place: int) -> None:
         self.stand_at(place)
         if self.play.game.receptacles[place].openable and not self.play.opened >> place & 1:
-            self.do(OPEN, place)
+            self.do(moves.OPEN, place)
 
 
 def _placing(start: _Trial, count: int) -> Iterator[_Trial]:
@@ -155,7 +139,7 @@ def _brought(start: _Trial, thing: int, place: int) -> Iterator[_Trial]:
             if not trial.play.game.things[thing].fits >> place & 1:
                 continue
             trial.reach_into(place)
-            trial.do(PUT, thing, place)
+            trial.do(moves.PUT, thing, place)
         yield trial
 
 
@@ -171,7 +155,7 @@ def _looking(start: _Trial) -> Iterator[_Trial]:
                     trial = ready.copy()
                     trial.stand_at(place)
                     if not trial.play.conditions["istoggled"] >> lamp & 1:
-                        trial.do(USE, lamp)
+                        trial.do(moves.USE, lamp)
                     yield trial
 
 
@@ -210,7 +194,7 @@ def _sliced(start: _Trial, thing: int) -> Iterator[_Trial]:
                 if located >> thing & 1 and game.receptacles_at[spot]:
                     trial = armed.copy()
                     trial.stand_at(game.receptacles_at[spot][0])
-                    trial.do(SLICE, thing, knife)
+                    trial.do(moves.SLICE, thing, knife)
                     yield trial
 
 
@@ -225,7 +209,7 @@ def _in_hand(start: _Trial, thing: int) -> Iterator[_Trial]:
                 trial = start.copy() if play.held == NOWHERE else _empty_handed(start, place)
                 if trial is not None:
                     trial.reach_into(place)
-                    trial.do(TAKE, thing, place)
+                    trial.do(moves.TAKE, thing, place)
                     yield trial
 
 
@@ -246,5 +230,5 @@ def _empty_handed(start: _Trial, on_the_way_to: int) -> _Trial | None:
     trial = start.copy()
     place = min(places, key=cost)
     trial.reach_into(place)
-    trial.do(PUT, play.held, place)
+    trial.do(moves.PUT, play.held, place)
     return trial
