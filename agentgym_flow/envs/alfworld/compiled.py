@@ -37,7 +37,6 @@ from agentgym_flow.envs.alfworld.compiled_game import (
     GameObject,
     InitialState,
     Receptacle,
-    assembled,
 )
 from agentgym_flow.envs.alfworld.goal import CONDITIONS, ALFWorldGoal
 from agentgym_flow.envs.alfworld.grammar import ARRIVALS, PUT_FEEDBACKS, PUTS, Words
@@ -70,8 +69,7 @@ _RECEPTACLE = attrgetter(*Receptacle.__slots__)
 _THING = attrgetter(*GameObject.__slots__)
 _START = attrgetter(*InitialState.__slots__)
 _WORDS = attrgetter(*Words.__slots__)
-_PLAIN = ("spots", "spot_names", "standing_at", "goal_places")
-_AS_THEY_ARE = ("having", "wanted", "goal_lamps")
+_PLAIN = ("spots", "spot_names", "standing_at", "goal_places", "having", "wanted", "goal_lamps")
 
 
 def kept_or_compiled(content: bytes, compile_it: Callable[[], tuple[CompiledGame, str]]) -> tuple[CompiledGame, str]:
@@ -159,7 +157,7 @@ def encoded(game: CompiledGame, content: str) -> bytes:
             "start": _START(game.start),
             "goal": [goal.thing, goal.place, goal.lamp, goal.count, sorted(goal.conditions), sorted(goal.traits)],
             "words": _WORDS(game.words),
-            **{name: getattr(game, name) for name in (*_PLAIN, *_AS_THEY_ARE)},
+            **{name: getattr(game, name) for name in _PLAIN},
         },
         separators=(",", ":"),
     ).encode("ascii")
@@ -174,12 +172,12 @@ def decoded(written: bytes) -> tuple[CompiledGame, str]:
     said: dict[str, Any] = json.loads(written)
     thing, place, lamp, count, conditions, traits = said["goal"]
     spot, held, inside, located, opened, marks = said["start"]
-    game = assembled(
+    game = CompiledGame(
         receptacles=tuple([Receptacle(*one) for one in said["receptacles"]]),
         things=tuple([GameObject(n, k, fits, None if c is None else tuple(c)) for n, k, fits, c in said["things"]]),
         spots=tuple(said["spots"]),
         spot_names=tuple(said["spot_names"]),
-        traits={trait: said["having"][trait] for trait in TRAITS},
+        having={trait: said["having"][trait] for trait in TRAITS},
         start=InitialState(spot, held, tuple(inside), tuple(located), opened, {name: marks[name] for name in MARKS}),
         goal=ALFWorldGoal(thing, place, lamp, count, frozenset(conditions), frozenset(traits)),
         words=Words(*said["words"]),

@@ -7,7 +7,7 @@ of them are integers with a bit for each.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -69,39 +69,61 @@ class InitialState:
 
 @dataclass(frozen=True, slots=True)
 class CompiledGame:
-    """A game that can be played: places, things, what they can do, and what is asked. Copies share it.
+    """A game that can be played: places, things, what they can do, and the goal. Copies share it.
 
     Attributes:
         receptacles: in the order of their ids.
         things: in the order of their ids.
-        spots: the ids of the places where somebody can stand or something can be.
-        spot_names: their names, `loc 12`; only old games print them.
-        receptacles_at: for each spot the receptacles that stand there, in their order.
-        standing_at: the same as sets.
-        having: trait (`"heatable"`, `"pickupable"`, ...) -> the things that have it.
-        start: the state that `ALFWorldGame` begins with.
-        goal: what is asked.
-        wanted: the things that the goal can be about: of its kind, with its traits.
-        goal_places: the receptacles that the goal accepts; empty for looking at something in light.
-        goal_lamps: the lamps that the goal accepts.
+        spots: the ids of the locations of the agent, receptacles and things.
+        spot_names: their names, such as `loc 12`, which only old games print.
+        having: trait -> the set of things that have it: those of `TRAITS`, and `"knife"`.
+        start: the state at the start.
+        goal: the goal.
         words: the sentences that differ between game files.
-        menus: what can be done in situations met before; filled and emptied by `ALFWorldGame`.
+        receptacles_at: for each spot, the receptacles there, in their order.
+        standing_at: the same as sets.
+        wanted: the set of things that can satisfy the goal by their kind and traits.
+        goal_places: the receptacles that the goal accepts; empty for looking at something in light.
+        goal_lamps: the set of lamps that the goal accepts.
+        menus: the commands of situations that were met before; filled and emptied by `menu`.
     """
 
     receptacles: tuple[Receptacle, ...]
     things: tuple[GameObject, ...]
     spots: tuple[str, ...]
     spot_names: tuple[str, ...]
-    receptacles_at: tuple[tuple[int, ...], ...]
-    standing_at: tuple[int, ...]
     having: Mapping[str, int]
     start: InitialState
     goal: ALFWorldGoal
-    wanted: int
-    goal_places: tuple[int, ...]
-    goal_lamps: int
     words: Words
-    menus: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    receptacles_at: tuple[tuple[int, ...], ...] = field(init=False)
+    standing_at: tuple[int, ...] = field(init=False)
+    wanted: int = field(init=False)
+    goal_places: tuple[int, ...] = field(init=False)
+    goal_lamps: int = field(init=False)
+    menus: dict[Any, Any] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        having = {**self.having, "knife": _mask_where(thing.kind in KNIVES for thing in self.things)}
+        wanted = _mask_where(thing.kind == self.goal.thing for thing in self.things)
+        for trait in self.goal.traits:
+            wanted &= having[trait]
+        standing: list[list[int]] = [[] for _ in self.spots]
+        for index, receptacle in enumerate(self.receptacles):
+            if receptacle.spot != NOWHERE:
+                standing[receptacle.spot].append(index)
+        lamps = _mask_where(thing.kind == self.goal.lamp for thing in self.things)
+        derived = {
+            "having": having,
+            "receptacles_at": tuple(map(tuple, standing)),
+            "standing_at": tuple(sum(1 << index for index in here) for here in standing),
+            "wanted": wanted,
+            "goal_places": tuple(self.receptacles_of([self.goal.place])),
+            "goal_lamps": lamps & having["toggleable"],
+            "menus": {},
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     def __copy__(self) -> CompiledGame:
         return self
@@ -110,13 +132,12 @@ class CompiledGame:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What was met in play is quickly found again, and can be larger than the game.
-        return CompiledGame, tuple(getattr(self, item.name) for item in fields(self) if item.name != "menus")
+        # The menus are left out: they can be larger than the game and are quickly computed again.
+        return CompiledGame, tuple(getattr(self, item.name) for item in fields(self) if item.init)
 
-    def receptacles_of(self, kinds: Iterable[str]) -> list[int]:
+    def receptacles_of(self, kinds: Collection[str | None]) -> list[int]:
         """Return the receptacles of any of these kinds, in their order."""
-        wanted = frozenset(kinds)
-        return [index for index, receptacle in enumerate(self.receptacles) if receptacle.kind in wanted]
+        return [index for index, receptacle in enumerate(self.receptacles) if receptacle.kind in kinds]
 
 
 def members(mask: int) -> Iterator[int]:
@@ -125,43 +146,6 @@ def members(mask: int) -> Iterator[int]:
         lowest = mask & -mask
         yield lowest.bit_length() - 1
         mask ^= lowest
-
-
-def assembled(
-    *,
-    receptacles: tuple[Receptacle, ...],
-    things: tuple[GameObject, ...],
-    spots: tuple[str, ...],
-    spot_names: tuple[str, ...],
-    traits: Mapping[str, int],
-    start: InitialState,
-    goal: ALFWorldGoal,
-    words: Words,
-) -> CompiledGame:
-    """Return the game of these parts, with all that follows from them; `traits` are those of `TRAITS`."""
-    having = {**traits, "knife": _mask_where(thing.kind in KNIVES for thing in things)}
-    wanted = _mask_where(thing.kind == goal.thing for thing in things)
-    for trait in goal.traits:
-        wanted &= having[trait]
-    standing: list[list[int]] = [[] for _ in spots]
-    for index, receptacle in enumerate(receptacles):
-        if receptacle.spot != NOWHERE:
-            standing[receptacle.spot].append(index)
-    return CompiledGame(
-        receptacles=receptacles,
-        things=things,
-        spots=spots,
-        spot_names=spot_names,
-        receptacles_at=tuple(map(tuple, standing)),
-        standing_at=tuple(sum(1 << index for index in here) for here in standing),
-        having=having,
-        start=start,
-        goal=goal,
-        wanted=wanted,
-        goal_places=tuple(i for i, receptacle in enumerate(receptacles) if receptacle.kind == goal.place),
-        goal_lamps=_mask_where(thing.kind == goal.lamp for thing in things) & having["toggleable"],
-        words=words,
-    )
 
 
 def compile_game(problem: PDDLProblem, words: Words, where: str = "game") -> CompiledGame:
@@ -196,14 +180,12 @@ class _Compiler:
         self.spot_index = {name: index for index, name in enumerate(self.spots)}
 
     def game(self) -> CompiledGame:
-        things = self._things()
-        receptacles = self._receptacles()
-        return assembled(
-            receptacles=receptacles,
-            things=things,
+        return CompiledGame(
+            things=self._things(),
+            receptacles=self._receptacles(),
             spots=self.spots,
             spot_names=tuple(self.names[spot] for spot in self.spots),
-            traits={trait: self._mask(self.facts[trait]) for trait in TRAITS},
+            having={trait: self._mask(self.facts[trait]) for trait in TRAITS},
             start=self._start(),
             goal=read_goal(self.problem.goal, self.where),
             words=self.words,
