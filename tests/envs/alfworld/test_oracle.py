@@ -111,7 +111,7 @@ def test_what_lies_where_it_belongs_is_cut_there(small: SimpleNamespace) -> None
     assert plan is not None
     assert len(plan) == least_moves(play) == 5
     # So it does not matter whether the knife can ever be put down again.
-    stubborn = replace(game, things=tuple(replace(thing, fits=0) for thing in game.things), menus={})
+    stubborn = replace(game, things=tuple(replace(thing, fits=0) for thing in game.things))
     assert shortest_plan(ALFWorldGame(stubborn)) == plan
 
 
