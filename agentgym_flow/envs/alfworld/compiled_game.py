@@ -1,7 +1,7 @@
-"""A game as the rules need it: everything that play does not change, compiled once and shared by all who play it.
+"""The immutable part of a game, compiled once and shared by all its episodes.
 
-Things and receptacles are numbered in the order of their ids, which is the order of every list that players read. Sets
-of them are integers with a bit for each.
+Things and receptacles are numbered in the order of their ids, which is the order of all lists in observations. Sets of
+them are integers with one bit for each.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentgym_flow.envs.alfworld.pddl import PDDLProblem
 from agentgym_flow.errors import BadGame
 
 NOWHERE = -1
-"""The spot of a receptacle that cannot be reached, and the thing in an empty hand."""
+"""The spot of a receptacle that cannot be reached, and the held thing of an empty hand."""
 
 SINKS = ("sinktype", "sinkbasintype")
 MICROWAVES = ("microwavetype",)
@@ -26,15 +26,15 @@ FRIDGES = ("fridgetype",)
 KNIVES = ("knifetype", "butterknifetype")
 
 TRAITS = ("pickupable", "cleanable", "heatable", "coolable", "toggleable", "sliceable")
-"""What a thing can be by nature, as the facts call it."""
+"""The predicates for properties of things that never change."""
 
 MARKS = ("isclean", "ishot", "iscool", "istoggled", "issliced")
-"""What can become of a thing."""
+"""The predicates for properties of things that can change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receptacle:
-    """What can hold things: its name, its kind (`"cabinettype"`), where it stands and whether it has a door."""
+    """A receptacle: its name, its kind (`"cabinettype"`), its spot, and whether it has a door."""
 
     name: str
     kind: str
@@ -44,9 +44,9 @@ class Receptacle:
 
 @dataclass(frozen=True, slots=True)
 class GameObject:
-    """An object: its name, its kind (`"appletype"`), the receptacles it may be put into, and what it holds itself.
+    """An object: its name, its kind (`"appletype"`), the set of receptacles that accept it, and its contents.
 
-    `contents` is None for objects that are not containers. Nothing is ever put into or taken out of an object.
+    `contents` is None for objects that are not containers. The contents never change.
     """
 
     name: str
@@ -57,7 +57,7 @@ class GameObject:
 
 @dataclass(frozen=True, slots=True)
 class InitialState:
-    """What is true at the start and may change: see the attributes of `ALFWorldGame`."""
+    """The facts at the start that can change; see the attributes of `ALFWorldGame`."""
 
     spot: int
     held: int
@@ -149,16 +149,16 @@ def members(mask: int) -> Iterator[int]:
 
 
 def compile_game(problem: PDDLProblem, words: Words, where: str = "game") -> CompiledGame:
-    """Return the game that a problem of ALFRED's domain states.
+    """Return the compiled game of a problem in ALFRED's domain.
 
-    Raises `BadGame` when the problem says what the rules have no place for (two agents, a receptacle in two places, a
-    goal of another form); `where` names the file in the message.
+    Raises `BadGame` if the rules do not cover the problem (two agents, a receptacle in two places, a goal of another
+    form); `where` is the name of the file in the message.
     """
     return _Compiler(problem, words, where).game()
 
 
 class _Compiler:
-    """Sorts the facts of one problem; lives as long as one call of `compile_game`."""
+    """Compiles one problem."""
 
     def __init__(self, problem: PDDLProblem, words: Words, where: str) -> None:
         self.problem = problem
@@ -209,7 +209,7 @@ class _Compiler:
         )
 
     def _fits(self) -> dict[str, int]:
-        """Return for every kind of thing the receptacles it may be put into."""
+        """Return kind of thing -> the set of receptacles that accept it."""
         of_kind: dict[str, int] = defaultdict(int)
         for name, kind in self._single("receptacletype").items():
             of_kind[kind] |= 1 << self.receptacle_index[name]
@@ -256,7 +256,7 @@ class _Compiler:
         )
 
     def _single(self, predicate: str) -> dict[str, str]:
-        """Return first argument -> second of a relation that has one value for each."""
+        """Return first argument -> second argument of a relation that is a function."""
         values: dict[str, str] = {}
         for first, second in self.facts[predicate]:
             if values.setdefault(first, second) != second:

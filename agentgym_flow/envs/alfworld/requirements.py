@@ -1,4 +1,4 @@
-"""What the sentence of a task asks for, read as a player would read it."""
+"""Read the requirements of a task from its sentence."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import NamedTuple
 
 from agentgym_flow.envs.alfworld.errands import FAMILIES, LIGHT
 
-_SLOT = {r"\{thing\}": r"(?P<thing>\w+)", r"\{place\}": r"(?P<place>\w+)"}
+_PATTERNS = [
+    (task_type, re.compile(re.escape(sentence).replace(r"\{thing\}", r"(\w+)").replace(r"\{place\}", r"(\w+)")))
+    for task_type, family in FAMILIES.items()
+    for sentence in family.sentences
+]
 
 Treated = Set[tuple[str, str]]
-"""Pairs of a verb and the thing that had this treatment."""
+"""Pairs of a verb and the thing with this treatment."""
 
 
 def kind_of(name: str) -> str:
@@ -21,7 +25,7 @@ def kind_of(name: str) -> str:
 
 
 class TaskRequirements(NamedTuple):
-    """A task; kinds as in names, for example `sinkbasin`."""
+    """A task, with kinds as in names, for example `sinkbasin`."""
 
     task_type: str
     thing: str
@@ -39,31 +43,26 @@ class TaskRequirements(NamedTuple):
 
     @property
     def is_light(self) -> bool:
-        """Whether the thing is to be looked at under a lamp, whose kind is then `place`."""
+        """Whether the task is to look at the thing under a lamp of the kind `place`."""
         return self.task_type == LIGHT
 
     def goes_to(self, place: str) -> bool:
-        """Return whether things are to be brought to this receptacle."""
+        """Return whether a receptacle is a destination."""
         return not self.is_light and kind_of(place) == self.place
 
     def is_ready(self, thing: str, treated: Treated) -> bool:
-        """Return whether a thing has had the treatment that is asked for, if any."""
+        """Return whether a thing has had the required treatment, if any."""
         return not self.verb or (self.verb, thing) in treated
 
     def is_done(self, thing: str, place: str, treated: Treated) -> bool:
-        """Return whether a thing is one that is wanted, and lies where it belongs as it should be."""
+        """Return whether a thing is of the wanted kind, treated, and at its destination."""
         return kind_of(thing) == self.thing and self.goes_to(place) and self.is_ready(thing, treated)
 
 
 @lru_cache(maxsize=1024)
 def read_task(sentence: str) -> TaskRequirements | None:
-    """Return what a task in ALFWorld's own wording asks for; None for any other sentence."""
-    for task_type, family in FAMILIES.items():
-        for template in family.sentences:
-            pattern = re.escape(template)
-            for slot, group in _SLOT.items():
-                pattern = pattern.replace(slot, group)
-            found = re.fullmatch(pattern, sentence.strip())
-            if found:
-                return TaskRequirements(task_type, found["thing"], found["place"])
+    """Return the requirements of a task in ALFWorld's own wording; None for any other sentence."""
+    for task_type, pattern in _PATTERNS:
+        if found := pattern.fullmatch(sentence.strip()):
+            return TaskRequirements(task_type, *found.groups())
     return None

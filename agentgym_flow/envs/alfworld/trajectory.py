@@ -1,8 +1,8 @@
-"""The `traj_data.json` that lies beside an official game file, for a generated game.
+"""The `traj_data.json` of a generated game, which official games have next to the game file.
 
-It has what text play reads: the task type and its parameters (for ALFWorld's collector and its handcoded expert),
-descriptions in the manner of the human ones, and the plan in large steps. It has no scene, no pictures and no small
-steps: nobody walked through these rooms, and THOR cannot show them.
+It contains what text games need: the task type and its parameters (for ALFWorld's collector and its handcoded expert),
+descriptions in the style of the human annotations, and the high-level plan. It has no scene, images or low-level
+actions, because THOR cannot simulate these rooms.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORD_ENDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def trial_folder(errand: Errand, trial: str) -> str:
-    """Return the folder of a game below its split, in the official manner, with the kind of room for the scene."""
+    """Return the folder of a game below its split, named as in the official data, with the kind of room as scene."""
     return f"{errand.task_type}-{errand.thing}-None-{errand.place}-{errand.room}/{trial}"
 
 
@@ -34,7 +34,7 @@ def trajectory_json(errand: Errand, layout: FurnishedRoom, trial: str) -> dict[s
     """Return the contents of the `traj_data.json` of a generated game.
 
     Args:
-        errand: what the game asks for.
+        errand: the errand of the game.
         layout: its furnished room.
         trial: the name of its folder, for example `"trial_train_17"`.
     """
@@ -73,7 +73,7 @@ def trajectory_json(errand: Errand, layout: FurnishedRoom, trial: str) -> dict[s
 
 
 def _steps(errand: Errand, layout: FurnishedRoom) -> list[tuple[str, list[str]]]:
-    """Return the large steps of a plan: actions with kinds as arguments."""
+    """Return the steps of the high-level plan: actions with kinds as arguments."""
     starts = [
         place
         for place, things in zip(layout.plan.receptacles, layout.contents, strict=True)

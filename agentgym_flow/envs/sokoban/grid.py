@@ -167,7 +167,7 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
         super().reset(seed=seed)
         fixed = check_options(options, RESET_OPTIONS).get("task")
         self.task, _ = choose_task(self.np_random, seed, fixed, self.num_tasks, self._source.split, self._among)
-        self._playing = False  # should the start fail, nothing goes on half old and half new
+        self._playing = False  # if the start fails, no step is possible
         level = self._source.level(self.task)
         self.task_key = self._source.task_key(level)
         self._game = SokobanGame(level, self._backend)
@@ -184,7 +184,7 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
             ResetNeeded: the environment has not been reset, or the episode has ended.
         """
         if not self._playing:
-            raise ResetNeeded("there is no episode under way: call reset() before step()")
+            raise ResetNeeded("no episode is running: call reset() before step()")
         try:
             index = operator.index(action)
         except TypeError:  # a float, a word, an array

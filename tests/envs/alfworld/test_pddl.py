@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.alfworld.domain import PREDICATES, TYPES
-from agentgym_flow.envs.alfworld.pddl import Expression, PDDLProblem, parse, read_problem, write_problem
+from agentgym_flow.envs.alfworld.pddl import PDDLProblem, read_problem, write_problem
+from agentgym_flow.envs.alfworld.syntax import Expression, parse
 from agentgym_flow.errors import BadGame
 
 KITCHEN = """\
