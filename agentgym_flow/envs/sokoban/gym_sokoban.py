@@ -16,14 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from agentgym_flow.envs.sokoban.codes import (
-    CODE_BOX,
-    CODE_BOX_ON_TARGET,
-    CODE_FLOOR,
-    CODE_PLAYER,
-    CODE_TARGET,
-    CODE_WALL,
-)
+from agentgym_flow.envs.sokoban import codes
 from agentgym_flow.envs.sokoban.level import BOX, TARGET, WALL, Level
 from agentgym_flow.errors import MissingExtra
 
@@ -33,9 +26,9 @@ _NO_LIMIT = -1
 """A step limit that its counter never reaches, because the environment has its own limit."""
 
 _WALLS_AND_TARGETS = np.zeros(8, np.uint8)
-_WALLS_AND_TARGETS[[CODE_WALL, CODE_TARGET]] = WALL, TARGET
+_WALLS_AND_TARGETS[[codes.CODE_WALL, codes.CODE_TARGET]] = WALL, TARGET
 _BOXES = np.zeros(8, np.uint8)
-_BOXES[[CODE_BOX, CODE_BOX_ON_TARGET]] = BOX
+_BOXES[[codes.CODE_BOX, codes.CODE_BOX_ON_TARGET]] = BOX
 
 
 @lru_cache(maxsize=1)
@@ -75,16 +68,18 @@ class GymSokobanBoard:
         boxes = len(level.boxes)
         self._width = level.width
         self.room = room = room_class()((level.height, level.width), max_steps=_NO_LIMIT, num_boxes=boxes, reset=False)
-        room.room_fixed = np.select([bits & WALL > 0, bits & TARGET > 0], [CODE_WALL, CODE_TARGET], CODE_FLOOR)
+        room.room_fixed = np.select(
+            [bits & WALL > 0, bits & TARGET > 0], [codes.CODE_WALL, codes.CODE_TARGET], codes.CODE_FLOOR
+        )
         room.room_state = np.select(
-            [bits == BOX, bits == TARGET | BOX], [CODE_BOX, CODE_BOX_ON_TARGET], room.room_fixed
+            [bits == BOX, bits == TARGET | BOX], [codes.CODE_BOX, codes.CODE_BOX_ON_TARGET], room.room_fixed
         )
         room.player_position = np.array(divmod(level.player, level.width))
-        room.room_state[tuple(room.player_position)] = CODE_PLAYER
+        room.room_state[tuple(room.player_position)] = codes.CODE_PLAYER
         room.num_env_steps = 0
         room.reward_last = 0
         # Its own reset writes 0 here and would reward boxes that start on a target.
-        room.boxes_on_target = int((room.room_state == CODE_BOX_ON_TARGET).sum())
+        room.boxes_on_target = int((room.room_state == codes.CODE_BOX_ON_TARGET).sum())
         self.solved = room.boxes_on_target == boxes
         self._read_back()
 

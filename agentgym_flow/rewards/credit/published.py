@@ -12,14 +12,14 @@ For training, use `agentgym_flow.rewards.relabel`. The released code differs fro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agentgym_flow.core import COMPAT_KEY
-from agentgym_flow.episode import Episode, Group
+from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadData
 from agentgym_flow.rewards.relabel import NoOp, turn_edges
 from agentgym_flow.rewards.state_graph import EdgeMode
@@ -72,8 +72,8 @@ def sweep_values(
 def published_values(
     group: Group,
     rewards: Sequence[Sequence[float]],
-    *,
     loop_turns: int,
+    *,
     gamma: float,
     edges: EdgeMode,
     bridge_noops: NoOp,
@@ -114,27 +114,18 @@ def published_values(
 
 
 def published_step_rewards(
-    group: Group,
-    rewards: Sequence[Sequence[float]],
-    *,
-    loop_turns: int,
-    gamma: float,
-    edges: EdgeMode,
-    bridge_noops: NoOp,
+    group: Group, rewards: Sequence[Sequence[float]], loop_turns: int, values: Mapping[str, float]
 ) -> list[list[float]]:
     """Return V(s') - V(s), `[episode][turn]`, or the reward itself on the last turn of the loop.
 
-    The arguments are those of `published_values`.
+    `values` are those of `published_values` for the same group, rewards and `loop_turns`.
     """
-    values = published_values(
-        group, rewards, loop_turns=loop_turns, gamma=gamma, edges=edges, bridge_noops=bridge_noops
-    )
+
+    def step_reward(t: int, turn: Turn, reward: float) -> float:
+        lost = t == loop_turns - 1
+        return reward if lost else values.get(turn.next_state_key, 0.0) - values.get(turn.state_key, 0.0)
+
     return [
-        [
-            of_turns[t]
-            if t == loop_turns - 1
-            else values.get(turn.next_state_key, 0.0) - values.get(turn.state_key, 0.0)
-            for t, turn in enumerate(episode.turns)
-        ]
+        [step_reward(t, turn, of_turns[t]) for t, turn in enumerate(episode.turns)]
         for episode, of_turns in zip(group, rewards, strict=True)
     ]

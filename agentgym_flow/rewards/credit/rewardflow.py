@@ -36,7 +36,7 @@ from agentgym_flow.rewards.credit.comparison import (
     episode_advantages,
     rewards_of,
 )
-from agentgym_flow.rewards.credit.published import by_published_keys, published_step_rewards
+from agentgym_flow.rewards.credit.published import by_published_keys, published_step_rewards, published_values
 from agentgym_flow.rewards.relabel import NoOp, TurnEdge, graph_of, turn_edges
 from agentgym_flow.rewards.state_graph import EdgeMode
 
@@ -191,10 +191,7 @@ def _published(
     for group in batch:
         named = by_published_keys(group)
         rewards = [rewards_of(episode, outcome, compat=True) for episode in group]
-        values.append(
-            published_step_rewards(
-                named, rewards, loop_turns=loop_turns, gamma=gamma, edges=edges, bridge_noops=bridge_noops
-            )
-        )
-        states.append([[step.turn.state_key for step in turn_edges(episode, bridge_noops)] for episode in named])
+        worth = published_values(named, rewards, loop_turns, gamma=gamma, edges=edges, bridge_noops=bridge_noops)
+        values.append(published_step_rewards(named, rewards, loop_turns, worth))
+        states.append([[turn.state_key for turn in episode.turns] for episode in named])
     return values, states
