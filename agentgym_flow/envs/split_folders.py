@@ -70,9 +70,9 @@ def find_split(place: Path, split: str, names: Mapping[str, str], is_data: Calla
     if source is None:
         wanted = next((name for name, one in names.items() if one == split), split)
         remedy = f"ask for split='test', or put it into a folder {wanted} if that is what it is"
-        raise BadData(f"{place} is of no split by name, and so of 'test', not of {split!r}: {remedy}")
+        raise BadData(f"{place} has no split in its name, so it belongs to 'test' and not to {split!r}: {remedy}")
     advice = "name the folder that has all splits"
-    raise BadData(f"{place} is of the split {found!r}, as the name {source.name} says, not of {split!r}; {advice}")
+    raise BadData(f"{place} belongs to the split {found!r} by the name {source.name}, not to {split!r}; {advice}")
 
 
 def splits_of(place: Path, names: Mapping[str, str], is_data: Callable[[Path], bool]) -> tuple[str, ...]:
@@ -164,7 +164,7 @@ def _split_in_words(name: str, names: tuple[tuple[str, str], ...]) -> str:
     if part := part_in(name, filter(None, text.split("_"))):
         found.add({"dev": "valid"}.get(part, part))
     if len(found) > 1:
-        raise BadData(f"the name {name!r} is of several splits, {' and '.join(sorted(found))}; give it one of them")
+        raise BadData(f"the name {name!r} contains several splits, {' and '.join(sorted(found))}; use one of them")
     return found.pop() if found else ""
 
 

@@ -195,7 +195,7 @@ class ALFWorldEnv(TextEnv):
             raise BadSetting(f"aliases must be True, False or None, got {aliases!r:.60}")
         self._aliases = (data is None and engine == "fast") if aliases is None else aliases
         if self._aliases and engine != "fast":
-            raise BadSetting("the original engine knows no aliases: leave aliases out, or choose engine='fast'")
+            raise BadSetting("the original engine has no aliases: leave aliases out, or choose engine='fast'")
         settings: dict[str, Any] = {"engine": engine}
         if self._aliases != (data is None):  # the default of our engine: a task key does not name the engine
             settings["aliases"] = self._aliases

@@ -104,7 +104,9 @@ def parse_game(mapping: Mapping[str, Any], where: str) -> GameFile:
     problem = read_problem(texts["pddl_problem"], f"{where}: pddl_problem")
     kinds = {fact[2] for fact in problem.facts if fact[0] == "receptacletype"}
     if "sinktype" in kinds and not rules.washes_in_sinks:
-        raise BadGame(f"{where}: pddl_problem has a receptacle of SinkType, and pddl_domain washes nothing in it")
+        raise BadGame(
+            f"{where}: pddl_problem has a receptacle of SinkType, and pddl_domain cannot clean there"
+        )
     return GameFile(problem, words, tuple(walkthrough or ()), solvable, None)
 
 
@@ -165,11 +167,11 @@ def _object_in(content: bytes, where: str) -> dict[str, Any]:
     try:
         value = json.loads(content.decode("utf-8"))
     except json.JSONDecodeError as error:
-        raise BadGame(f"{where}: line {error.lineno}: no JSON: {error.msg} (column {error.colno})") from None
+        raise BadGame(f"{where}: line {error.lineno}: invalid JSON: {error.msg} (column {error.colno})") from None
     except UnicodeDecodeError as error:
         raise BadGame(f"{where}: byte {error.start} is not UTF-8") from None
     except (ValueError, RecursionError) as error:  # numbers with thousands of digits, deeply nested lists
-        raise BadGame(f"{where}: no game file can hold this ({error})") from None
+        raise BadGame(f"{where}: not a valid game file ({error})") from None
     if not isinstance(value, dict):
         raise BadGame(f"{where}: line 1: expected a JSON object")
     return value

@@ -147,7 +147,7 @@ def _literal(name: str, text: str) -> str:
         as_printed = ""
     if as_printed != text:
         raise BadGame(
-            f"the {name} cannot be written: no game can say {text!r}. "
+            f"the {name} cannot be written: games cannot print {text!r}. "
             'Leave out ; | " < > [ ] # { } and white space at the start'
         )
     return json.dumps(text)

@@ -160,7 +160,7 @@ def _check_formula(
                 raise fail(path, f"expected a formula, got {node!r:.60}")
             wanted = 2 if atom[0] == "=" else len(PREDICATES.get(atom[0], atom))
             if len(atom) - 1 != wanted:
-                raise fail(path, f"{atom[0]!r} is no predicate with {len(atom) - 1} argument(s)")
+                raise fail(path, f"{atom[0]!r} is not a predicate with {len(atom) - 1} argument(s)")
             for index, argument in enumerate(atom[1:], 1):
                 if argument not in bound and argument not in objects:
                     raise fail((*path, index), f"{argument!r} is neither a variable in scope nor declared in :objects")

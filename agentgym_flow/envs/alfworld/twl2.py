@@ -133,7 +133,7 @@ def _read_block(grammar: Grammar, block: str, offset: int) -> dict[str, Rule]:
         data = json.loads(block)
     except json.JSONDecodeError as error:
         line = grammar.text.count("\n", 0, offset) + error.lineno
-        raise BadGame(f"{grammar.where}: line {line}: no JSON: {error.msg}") from None
+        raise BadGame(f"{grammar.where}: line {line}: invalid JSON: {error.msg}") from None
     if not isinstance(data, dict):
         raise grammar.fail(offset, "expected a JSON object of rules")
     rules = {}

@@ -84,7 +84,7 @@ def rewardflow(
     if fewest < 1:
         raise BadSetting(f"fewest must be at least 1 turn, got {fewest!r}")
     if compat and (anchors, potential) != ("state", "nearest"):
-        raise BadSetting("the released code knows neither anchors nor potential: leave them out, or compat")
+        raise BadSetting("the released code has neither anchors nor potential: leave out these two, or compat")
     of_episodes = episode_advantages(batch, outcome, scope, norm, statistics, compat, policy)
     if compat:
         reached, states = _published(batch, outcome, gamma, edges, bridge_noops)

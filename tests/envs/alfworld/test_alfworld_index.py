@@ -169,5 +169,5 @@ def test_both_faces_take_aliases_and_agree_on_task_keys(aliases: bool | None) ->
 def test_aliases_are_checked_as_in_the_text_environment() -> None:
     with pytest.raises(BadSetting, match="aliases must be True, False or None"):
         ALFWorldIndexEnv(aliases="yes")  # type: ignore[arg-type]
-    with pytest.raises(BadSetting, match="the original engine"):
+    with pytest.raises(BadSetting, match="the original engine has no aliases"):
         ALFWorldIndexEnv(engine="textworld", aliases=True)

@@ -94,7 +94,7 @@ def test_the_other_wording_is_nothing_to_the_original_nor_to_us_on_official_data
         for kwargs in ({}, {"aliases": False}, {"engine": "textworld"})
     ]
     assert keys[0] != keys[1] == keys[2]  # one key, one rule
-    with pytest.raises(BadSetting, match="the original engine knows no aliases"):
+    with pytest.raises(BadSetting, match="the original engine has no aliases"):
         make_text_env("agentgym_flow/ALFWorld-v0", engine="textworld", aliases=True)
 
 
