@@ -104,9 +104,7 @@ def parse_game(mapping: Mapping[str, Any], where: str) -> GameFile:
     problem = read_problem(texts["pddl_problem"], f"{where}: pddl_problem")
     kinds = {fact[2] for fact in problem.facts if fact[0] == "receptacletype"}
     if "sinktype" in kinds and not rules.washes_in_sinks:
-        raise BadGame(
-            f"{where}: pddl_problem has a receptacle of SinkType, and pddl_domain cannot clean there"
-        )
+        raise BadGame(f"{where}: pddl_problem has a receptacle of SinkType, and pddl_domain cannot clean there")
     return GameFile(problem, words, tuple(walkthrough or ()), solvable, None)
 
 
