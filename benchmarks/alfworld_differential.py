@@ -34,7 +34,7 @@ from agentgym_flow.envs.alfworld.compiled_game import compile_game
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
 from agentgym_flow.envs.alfworld.gamefile import parse_game
 from agentgym_flow.envs.alfworld.oracle import shortest_plan
-from agentgym_flow.envs.alfworld.real import RealPlay
+from agentgym_flow.envs.alfworld.real import TextWorldGame
 from agentgym_flow.seeding import Stream
 
 
@@ -73,7 +73,7 @@ def play_case(case: Case, steps: int, seed: int) -> Outcome:
         outcome.games.update(["games", game.goal.task_type, *case.name.split(", ")[1:]])
         walkthrough = source.walkthrough or planned(ALFWorldGame(game))
         wanderer = Wanderer(stream, walkthrough if stream.below(2) else ())
-        difference = lockstep(ALFWorldGame(game), RealPlay(case.content), wanderer, steps, outcome.tally)
+        difference = lockstep(ALFWorldGame(game), TextWorldGame(case.content), wanderer, steps, outcome.tally)
         if difference is not None:
             outcome.differences[case.name] = difference
     except Exception:

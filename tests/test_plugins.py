@@ -31,7 +31,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     sys.modules.pop("my_maze", None)
     gym.registry.pop("Maze-v0", None)
-    plugins._brought.pop("Maze-v0", None)
+    plugins._modules.pop("Maze-v0", None)
 
 
 def run(*words: str, code: int = 0) -> str:
@@ -82,7 +82,7 @@ def test_a_log_does_not_import_what_it_names(here: Path) -> None:
 
 
 def test_what_is_not_written_is_right_though_slower(here: Path) -> None:
-    plugins.bring("my_maze")
+    plugins.import_environments("my_maze")
     env = make_text_env("Maze-v0", length=2)
     observation, info = env.reset(seed=1)
     start = info["state_key"]
@@ -102,7 +102,7 @@ def test_what_is_not_written_is_right_though_slower(here: Path) -> None:
 
 
 def test_it_gets_dense_rewards(here: Path) -> None:
-    plugins.bring("my_maze")
+    plugins.import_environments("my_maze")
     env = RewardFlow(gym.make("Maze-v0", length=2))
     for _ in range(2):
         env.reset(seed=1)

@@ -92,6 +92,27 @@ def test_weighted_draws_and_batches_can_be_limited_too() -> None:
     assert index.reset(seed=0)[1]["task_type"] == kinds[0]
 
 
+def test_boards_as_numbers_can_be_limited_to_types_like_boards_as_text(tmp_path: Path) -> None:
+    rows = "#####\n#@  #\n#{}#\n#{}#\n#####"
+    boards = [rows.format("$. ", "   "), rows.format("$. ", "$. "), rows.format(" $.", "   ")]
+    file = tmp_path / "levels.txt"
+    file.write_text("".join(f"; {number}\n{board}\n\n" for number, board in enumerate(boards)))
+    given = {"data": file, "split": "test", "task_types": ["5x5, 1 box"]}
+    text = make_text_env("agentgym_flow/Sokoban-v0", **given)
+    grid = gym.make("agentgym_flow/SokobanGrid-v0", **given)
+    drawn = [grid.reset(seed=seed)[1]["task"] for seed in range(30)]
+    assert drawn == [text.reset(seed=seed)[1]["task"] for seed in range(30)]
+    assert set(drawn) == {0, 2}
+    batch = gym.make_vec("agentgym_flow/SokobanGrid-v0", num_envs=30, **given)
+    assert batch.reset(seed=0)[1]["task"].tolist() == drawn
+    assert grid.reset(options={"task": 1})[1]["task"] == 1
+    for make in (gym.make, gym.make_vec):
+        with pytest.raises(UnknownOption, match="Known: 5x5, 1 box, 5x5, 2 boxes"):
+            make("agentgym_flow/SokobanGrid-v0", **(given | {"task_types": ["nothing"]}))
+        with pytest.raises(BadSetting, match="task_types must be a list"):
+            make("agentgym_flow/SokobanGrid-v0", **(given | {"task_types": "5x5, 1 box"}))
+
+
 def test_an_evaluation_takes_its_tasks_from_those_that_are_drawn() -> None:
     search = "agentgym_flow/Search-v0"
     tasks = make_text_env(search, task_types=["comparison"], split="valid").drawn_tasks

@@ -132,9 +132,9 @@ def _options(
     if ctx.invoked_subcommand == "validate":  # which imports in another process, within its time
         return
     for module in modules or ():
-        from agentgym_flow.envs.plugins import bring
+        from agentgym_flow.envs.plugins import import_environments
 
-        bring(module)
+        import_environments(module)
 
 
 app.command("list")(list_envs.list_envs)

@@ -15,7 +15,7 @@ from gymnasium.envs.registration import load_env_creator
 
 from agentgym_flow import data as registry
 from agentgym_flow.core import TextEnv
-from agentgym_flow.envs.plugins import bring, brought_ids, load_plugins, module_of
+from agentgym_flow.envs.plugins import import_environments, imported_ids, load_plugins, module_of
 from agentgym_flow.episode_log import limits_beyond_default
 from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption
 
@@ -48,7 +48,7 @@ def registered_ids() -> list[str]:
     """Return the ids of this package, sorted, then those registered by other packages."""
     load_plugins()
     own = sorted(name for name, spec in gym.registry.items() if spec.namespace == NAMESPACE)
-    return own + [name for name in brought_ids() if name not in own]
+    return own + [name for name in imported_ids() if name not in own]
 
 
 def full_id(name: str) -> str:
@@ -59,7 +59,7 @@ def full_id(name: str) -> str:
     """
     module, colon, rest = name.partition(":")
     if colon:
-        bring(module)
+        import_environments(module)
         name = rest
     known = [env_id for env_id in registered_ids() if is_text(env_id)]
     wanted = name.lower().removeprefix(f"{NAMESPACE}/")

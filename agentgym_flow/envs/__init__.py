@@ -1,4 +1,4 @@
-"""The environments, and the ids under which Gymnasium knows them."""
+"""The environments and their Gymnasium ids."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from agentgym_flow.errors import UnknownEnvironment, UnknownOption
 __all__ = ["make_text_env", "text_env_class"]
 
 DEFAULT_ENV = "agentgym_flow/Sokoban-v0"
-"""The environment of the quickstart: what is trained on when none is named."""
+"""The default environment for training, used in the quickstart."""
 
 
 def register_all() -> None:
-    """Register every id of the package; string entry points, so nothing is imported until an environment is made."""
+    """Register all ids of the package. Entry points are strings, so an environment is imported when it is made."""
     gym.register(
         "agentgym_flow/ALFWorld-v0",
         entry_point="agentgym_flow.envs.alfworld.env:ALFWorldEnv",
@@ -45,8 +45,8 @@ def register_all() -> None:
 def make_text_env(env_id: str, **kwargs: Any) -> TextEnv:
     """Make a text environment by its id, without Gymnasium's checking wrappers, which double the time of a step.
 
-    Raises `UnknownEnvironment` when the id is not registered or is no text environment, and `UnknownOption` for an
-    argument that the environment does not take; what the constructor raises passes through.
+    Raises `UnknownEnvironment` if the id is not registered or does not belong to a text environment, `UnknownOption`
+    for unknown arguments, and the errors of the constructor.
     """
     kind = text_env_class(env_id)
     known = text_env_parameters(kind)
@@ -58,7 +58,7 @@ def make_text_env(env_id: str, **kwargs: Any) -> TextEnv:
 
 def text_env_class(env_id: str) -> type[TextEnv]:
     """Return the class of a registered text environment. Raises `UnknownEnvironment`."""
-    # Only registered ids: `gym.make("module:Name-v0")` would import any module that a log or a form names.
+    # Only registered ids, because `gym.make("module:Name-v0")` would import any module named in a log or form.
     if env_id not in gym.registry:
         load_plugins()
     if env_id not in gym.registry:
@@ -70,12 +70,12 @@ def text_env_class(env_id: str) -> type[TextEnv]:
     creator = gym.registry[env_id].entry_point
     kind = load_env_creator(creator) if isinstance(creator, str) else creator
     if not (isinstance(kind, type) and issubclass(kind, TextEnv)):
-        raise UnknownEnvironment(f"{env_id} is no text environment: its entry point is not a subclass of TextEnv")
+        raise UnknownEnvironment(f"{env_id} is not a text environment: its entry point is not a subclass of TextEnv")
     return kind
 
 
 def text_env_parameters(kind: type[TextEnv]) -> Collection[str] | None:
-    """Return the arguments that an environment takes; None when it takes any."""
+    """Return the names of the arguments of an environment; None if it accepts any."""
     parameters = inspect.signature(kind).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     return None if takes_any else parameters.keys()

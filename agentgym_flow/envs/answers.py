@@ -1,14 +1,13 @@
-"""What an answer is worth: exact match, exact match within, and token F1, each with any number of right answers.
+"""Scores of answers: exact match, substring match and token F1, each with any number of correct answers.
 
 Texts are compared after the normalisation of SQuAD, in the order of Search-R1: lower case, no ASCII punctuation, no
-articles, single blanks. The order matters: `A-1` is `a1`, because its `a` is no word any more when the articles go.
+articles, single spaces. The order matters: `A-1` becomes `a1`, because without the hyphen `a` is no longer a word.
 
-Before that, characters that cannot be seen are left out of both texts (`agentgym_flow.envs.visible`). Published golds
-have some, and an answer given word for word must count. Search-R1 compares them unchanged; it has no other step here.
+Before that, invisible characters are removed from both texts (`agentgym_flow.envs.visible`). Some published answers
+contain them, and a policy that gives the same visible text must get the score. Search-R1 does not do this.
 
-What is scored is an answer and nothing else. Search-R1 looks for answers in the whole transcript, prompt included;
-others find answers in the retrieved text. Here neither can happen, because no other text than the policy's own comes
-in. `last_answer(..., compat=True)` reads a transcript as Search-R1 does.
+Only the policy's answer is scored. Search-R1 searches the whole transcript for answers, including the prompt, and other
+code can find them in retrieved text. `last_answer(..., compat=True)` reads a transcript like Search-R1.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 @lru_cache(maxsize=1 << 8)  # each metric compares the same few texts
 def normalise(text: str) -> str:
-    """Return `text` in lower case, without ASCII punctuation and articles, its words separated by single blanks.
+    """Return `text` in lower case, without ASCII punctuation and articles, with single spaces between words.
 
-    Characters that cannot be seen are left out first.
+    Invisible characters are removed first.
     """
     return " ".join(_ARTICLES.sub(" ", visible(text).lower().translate(_NO_PUNCTUATION)).split())
 
 
 def exact_match(prediction: str | None, answers: Iterable[str]) -> float:
-    """Return 1.0 when `prediction` is one of `answers` after normalisation, else 0.0; None is no prediction."""
+    """Return 1.0 if `prediction` equals one of `answers` after normalisation, else 0.0; None means no prediction."""
     if prediction is None:
         return 0.0
     predicted = normalise(prediction)
@@ -44,9 +43,9 @@ def exact_match(prediction: str | None, answers: Iterable[str]) -> float:
 
 
 def sub_exact_match(prediction: str | None, answers: Iterable[str]) -> float:
-    """Return 1.0 when one of `answers` is part of `prediction`, letter by letter after normalisation, else 0.0.
+    """Return 1.0 if one of `answers` is a substring of `prediction` after normalisation, else 0.0.
 
-    An answer of which normalisation leaves nothing would be part of every text: it only matches its like.
+    An answer that is empty after normalisation matches only an empty prediction.
     """
     if prediction is None:
         return 0.0
@@ -57,8 +56,8 @@ def sub_exact_match(prediction: str | None, answers: Iterable[str]) -> float:
 def token_f1(prediction: str | None, answers: Iterable[str]) -> float:
     """Return the best F1 between the words of `prediction` and those of one of `answers`, in [0, 1].
 
-    The F1 of SQuAD: words count as often as they occur (a multiset), and `yes` is a word like others. Where
-    normalisation leaves nothing of either text, it is 1.0; where nothing of one, 0.0.
+    This is the F1 of SQuAD. Repeated words count as often as they occur. If both texts are empty after normalisation,
+    F1 is 1.0; if one is, 0.0.
     """
     if prediction is None:
         return 0.0
@@ -69,7 +68,7 @@ def token_f1(prediction: str | None, answers: Iterable[str]) -> float:
 def _f1(predicted: list[str], wanted: list[str]) -> float:
     if not predicted or not wanted:
         return float(predicted == wanted)
-    if set(predicted).isdisjoint(wanted):  # most wrong answers; counting words takes longer
+    if set(predicted).isdisjoint(wanted):  # true of most wrong answers, and faster than counting
         return 0.0
     common = (Counter(predicted) & Counter(wanted)).total()
     return 2 * common / (len(predicted) + len(wanted))
@@ -84,14 +83,14 @@ METRICS: Mapping[str, Callable[[str | None, Iterable[str]], float]] = {
 
 
 def last_answer(text: str, *, compat: bool = False) -> str | None:
-    """Return what the last complete `<answer>` block says, stripped; None when there is no such block.
+    """Return the stripped content of the last complete `<answer>` block; None if there is no such block.
 
     Args:
-        text: what a policy wrote, without its prompt and without what was retrieved for it. One block is enough.
-        compat: `text` is a whole transcript, prompt included, and is read as by Search-R1's released scorer: one block
-            is taken for none, because the prompt is said to hold one. The published prompt holds two, so where the
-            policy answered nothing, the example in the prompt is read: "Beijing".
+        text: the text of a policy, without its prompt and without retrieved text. One block is enough.
+        compat: read `text` as a whole transcript with its prompt, like Search-R1's released scorer. It ignores a single
+            block, because it assumes that the prompt has one. The published prompt has two, so if the policy gave no
+            answer, the result is the example in the prompt: "Beijing".
     """
-    # Nothing after the last end tag can matter, and without it every start tag would be looked for an end to no avail.
+    # The text after the last end tag cannot contain a block, and searching it takes quadratic time.
     blocks = _ANSWER.findall(text[: text.rfind("</answer>") + len("</answer>")])
     return blocks[-1].strip() if len(blocks) > compat else None

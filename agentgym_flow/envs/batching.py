@@ -1,7 +1,7 @@
-"""What all batches of environments do alike: their arguments, resets and autoreset modes, and how infos are batched.
+"""The base of vector environments: arguments, resets, autoreset modes, and arrays of infos.
 
-A batch equals Gymnasium's `SyncVectorEnv` over its single environment under equal seeds: same observations, rewards,
-flags and infos. This class says when something happens; how, and fast, is a subclass's business.
+With equal seeds, a vector environment returns the same observations, rewards, flags and infos as Gymnasium's
+`SyncVectorEnv` of its single environment. `BatchEnv` handles the order of resets and steps; subclasses implement them.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ Observations = TypeVar("Observations")
 Actions = TypeVar("Actions")
 
 Seeds = Sequence[int | None]
-"""One seed for each environment; None does not change its generator."""
+"""One seed for each environment; None keeps its generator."""
 
 
 class BatchEnv(PlainSpec, VectorEnv[Observations, Actions, npt.NDArray[Any]]):
-    """Base of all batches. A subclass implements the members below marked abstract.
+    """Base of the vector environments. Subclasses implement the abstract methods.
 
     Args:
-        num_envs: how many environments play together.
-        observation_space: of a single environment.
-        action_space: of a single environment.
-        info_keys: the keys of `infos` to deliver.
+        num_envs: the number of environments.
+        observation_space: the observation space of a single environment.
+        action_space: the action space of a single environment.
+        info_keys: the keys of `infos` to return.
         autoreset_mode: an `AutoresetMode` or its value.
         render_mode: one of `metadata["render_modes"]`, or None.
 
     Raises:
-        BadSetting: `num_envs` is not a positive integer, or `render_mode` is not offered.
-        UnknownOption: there is no such autoreset mode.
+        BadSetting: `num_envs` is not a positive integer, or `render_mode` is not supported.
+        UnknownOption: `autoreset_mode` is unknown.
     """
 
     reset_options: ClassVar[tuple[str, ...]]
-    """The keys that `reset(options=...)` understands, besides `"reset_mask"`."""
+    """The keys that `reset(options=...)` accepts besides `"reset_mask"`."""
 
     def __init__(
         self,
@@ -74,48 +74,48 @@ class BatchEnv(PlainSpec, VectorEnv[Observations, Actions, npt.NDArray[Any]]):
         self._started = False
         self._ended = np.zeros(n, np.bool_)
 
-    # ---------------------------------------------------------------- what a batch provides
+    # ---------------------------------------------------------------- what a subclass implements
     @abstractmethod
     def _check_actions(self, actions: Any) -> Any:
-        """Return `actions` as `_play` takes them. Raises `BadAction`; nothing has been played then."""
+        """Return `actions` in the form that `_play` takes. Raises `BadAction` before any environment steps."""
 
     @abstractmethod
     def _begin(self, envs: Ints, seeds: Seeds | None, options: Mapping[str, Any]) -> None:
-        """Start new episodes on `envs`. `seeds` has an entry for every environment of the batch."""
+        """Start new episodes in `envs`. `seeds` has one entry for every environment of the batch."""
 
     @abstractmethod
     def _play(self, actions: Any, restart: Ints) -> tuple[Floats, Bools, Bools]:
-        """Play one action on every environment but those of `restart`.
+        """Apply one action in every environment except those of `restart`.
 
-        Returns rewards, terminations and truncations: 0.0 and False for `restart`.
+        Returns rewards, terminations and truncations, which are 0.0 and False for `restart`.
         """
 
     @abstractmethod
     def _observe(self) -> Observations:
-        """Return a fresh observation of every environment."""
+        """Return new observations of all environments."""
 
     @abstractmethod
     def _column(self, key: str, among: Bools) -> npt.NDArray[Any]:
-        """Return a fresh array with `info[key]` of each environment `among` those asked for, and anything elsewhere."""
+        """Return a new array with `info[key]` of the environments in the mask `among` and any values elsewhere."""
 
     # ---------------------------------------------------------------- Gymnasium
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, dict[str, Any]]:
-        """Start episodes on all environments, or on those of `options["reset_mask"]`; return observations and infos.
+        """Start episodes in all environments, or in those of `options["reset_mask"]`; return observations and infos.
 
-        A seed of s seeds environment i with s + i; a sequence gives each its own.
+        An integer seed s seeds environment i with s + i. A sequence has one seed for each environment.
 
         Raises:
             UnknownOption: a key of `options` is neither in `reset_options` nor `"reset_mask"`.
             UnknownTask: a task does not exist.
-            BadSetting: `reset_mask` or the number of seeds or tasks does not fit.
+            BadSetting: `reset_mask` or the number of seeds or tasks has a wrong shape.
         """
         chosen = dict(check_options(options, (*self.reset_options, "reset_mask")))
         seeds = self._seeds(seed)
         among = self._reset_mask(chosen.pop("reset_mask", self._all))
         self._begun &= ~among
-        self._started = False  # should a start fail, nothing goes on half old and half new
+        self._started = False  # if a start fails, no step is possible in a partly reset batch
         self._begin(np.flatnonzero(among), seeds, chosen)
         self._begun |= among
         self._started = bool(self._begun.all())
@@ -123,11 +123,11 @@ class BatchEnv(PlainSpec, VectorEnv[Observations, Actions, npt.NDArray[Any]]):
         return self._observe(), self._infos(among)
 
     def step(self, actions: Actions) -> tuple[Observations, Floats, Bools, Bools, dict[str, Any]]:
-        """Play one action on every environment; return observations, rewards, ends and infos, all fresh.
+        """Apply one action in every environment; return observations, rewards, flags and infos as new objects.
 
         Raises:
-            BadAction: an action is outside the space, or there are not `num_envs` of them.
-            ResetNeeded: before the first reset; with `DISABLED` also when an environment has ended.
+            BadAction: an action is outside the space, or there are not `num_envs` actions.
+            ResetNeeded: before the first reset; with `DISABLED` also if an episode has ended.
         """
         checked = self._check_actions(actions)
         restart = self._restart()
@@ -143,9 +143,9 @@ class BatchEnv(PlainSpec, VectorEnv[Observations, Actions, npt.NDArray[Any]]):
         infos.update(self._infos(self._all))
         return self._observe(), rewards, terminations, truncations, infos
 
-    # ---------------------------------------------------------------- what is reported
+    # ---------------------------------------------------------------- infos
     def _infos(self, among: Bools) -> dict[str, Any]:
-        """Return fresh arrays of the info of `among` (zero or None elsewhere), each key with its mask."""
+        """Return new arrays with the info of `among` (zero or None elsewhere), each key with its mask."""
         infos: dict[str, Any] = {}
         partial = not among.all()
         for key in self._info_keys:
@@ -157,7 +157,7 @@ class BatchEnv(PlainSpec, VectorEnv[Observations, Actions, npt.NDArray[Any]]):
         return infos
 
     def _finals(self, ended: Bools) -> dict[str, Any]:
-        """Return the last observation and info of the environments that `ended`, as `SAME_STEP` delivers them."""
+        """Return the last observation and info of the environments in `ended`, in the form of `SAME_STEP`."""
         finals = np.full(self.num_envs, None, dtype=object)
         observations: Any = self._observe()
         for env in np.flatnonzero(ended).tolist():
@@ -167,7 +167,7 @@ class BatchEnv(PlainSpec, VectorEnv[Observations, Actions, npt.NDArray[Any]]):
 
     # ---------------------------------------------------------------- arguments
     def _restart(self) -> Ints:
-        """Return the environments that this step starts anew instead of playing on them."""
+        """Return the environments that are reset in this step instead of stepped."""
         if not self._started:
             raise ResetNeeded("call reset() for every environment before the first step()")
         restart = np.flatnonzero(self._ended)
@@ -195,7 +195,7 @@ class BatchEnv(PlainSpec, VectorEnv[Observations, Actions, npt.NDArray[Any]]):
         return np.array(mask)
 
     def _one_each(self, name: str, value: Any) -> list[Any]:
-        """Return the value of a reset option for every environment: one for all, or a list, tuple or array of them."""
+        """Return the value of a reset option for every environment, given one value or a list, tuple or array."""
         if not isinstance(value, (list, tuple, range, np.ndarray)):
             return [value] * self.num_envs
         self._check_number(f"values of {name!r}", value)
@@ -207,15 +207,15 @@ class BatchEnv(PlainSpec, VectorEnv[Observations, Actions, npt.NDArray[Any]]):
 
 
 def column(values: Sequence[Any], among: Bools) -> npt.NDArray[Any]:
-    """Return a fresh array of `values`, one for each environment that is `among`, typed as Gymnasium types infos.
+    """Return a new array with `values` at the environments in the mask `among`, with the dtypes of Gymnasium's infos.
 
-    Numbers and arrays keep their type; all else is in an array of objects. Elsewhere it holds zero or None.
+    Numbers and arrays keep their dtype; other values are in an array of objects. Elsewhere the array has zero or None.
     """
     first = values[0]
     if isinstance(first, (np.ndarray, np.number)) or type(first) in (bool, int, float):
         packed = np.array(values)
     else:
-        packed = np.fromiter(values, object, len(values))  # np.array would make lists of one length a table
+        packed = np.fromiter(values, object, len(values))  # np.array would turn lists of equal length into a 2-D array
     if len(values) == len(among):
         return packed
     spread = np.full((len(among), *packed.shape[1:]), None if packed.dtype == object else 0, packed.dtype)

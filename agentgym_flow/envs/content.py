@@ -1,7 +1,8 @@
-"""Content as data: JSON files beside the code that uses them, read into typed values.
+"""Read JSON files in the package into typed values.
 
-A file holds what a class describes: an object for a named tuple or dataclass, whose absent fields take their defaults;
-a list for a tuple; a text for an enumeration, by value. What does not fit is refused with the place in the file.
+A JSON object becomes a named tuple, dataclass or dict, a list becomes a tuple, and a text becomes a member of an
+enumeration by its value. Missing fields take their defaults. Values of a wrong type raise an error with their position
+in the file.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ T = TypeVar("T")
 
 
 def read_content(package: str, file: str, kind: type[T]) -> T:
-    """Return the value in a JSON file of a package, as `kind`.
+    """Return the content of a JSON file in a package, as `kind`.
 
     Args:
         package: such as `agentgym_flow.envs.webshop.generator.departments`.
-        file: the name of the file in it.
+        file: the name of the file.
         kind: `tuple[X, ...]`, `dict[str, X]`, or a named tuple or dataclass.
 
-    Raises `BadData` if the content does not fit, with the place in the file.
+    Raises `BadData` if a value has a wrong type, with its position in the file.
     """
     return cast("T", _typed(kind, json.loads(resources.files(package).joinpath(file).read_text("utf-8")), file))
 

@@ -1,15 +1,15 @@
-"""How the files of a published set become splits: one rule for every environment that reads such sets.
+"""The rule by which all environments turn the files of a published data set into splits.
 
-A published set has the parts `train`, `dev` and `test`, those that its publisher has; one file alone is the part that
-its name says, or else `test`.
+A published set has some of the parts `train`, `dev` and `test`. A single file is the part that its name contains, or
+else `test`.
 
-| split | is |
+| split | contents |
 |---|---|
 | `test` | the part `test`, or else `dev` |
-| `valid` | the part `dev`, where there is a `test`; or else a tenth of `train`, at most 500, drawn by digests of ids |
-| `train` | the part `train` without what the other two splits have |
+| `valid` | the part `dev` if there is a `test`, else a tenth of `train`, at most 500 items, drawn by digests of ids |
+| `train` | the part `train` without the items of the other two splits |
 
-What `test` has, too, is left out of `valid`. What counts as the same is for the environment to say.
+`valid` does not contain items of `test`. The environment defines which items are equal.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from agentgym_flow.seeding import stable_hash
 T = TypeVar("T")
 
 PARTS = ("test", "dev", "train")
-"""The names of the parts of a set."""
+"""The parts of a set."""
 
 HELD_OUT, MOST_HELD_OUT = 10, 500
-"""Where a set has no part for `valid`, one item in so many of `train` is, and not more than so many."""
+"""If a set has no part for `valid`, it gets one in `HELD_OUT` items of `train`, at most `MOST_HELD_OUT`."""
 
 PART_WORDS = {
     "train": ("train", "training", "trainset"),
@@ -41,23 +41,23 @@ PART_WORDS = {
 """The words that name the parts of a set."""
 
 ALONE = "a file alone is a test split, unless a word of its name, or of its folder's, is train"
-"""What to say of the splits of one file."""
+"""A remark on the split of a single file, for messages."""
 
 _WORD = re.compile("[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z0-9]+|[A-Z]|[0-9]+")
 _SHARD = re.compile(r"-\d+-of-0*(\d+)")
 
 Stamp: TypeAlias = tuple[str, Path, FileState]
-"""A part, its file, and the state of it: files that have changed have other stamps."""
+"""A part, its file, and the state of the file: a changed file has another stamp."""
 
 
 class Splits(Generic[T]):
-    """The splits of a set, each made when it is first asked for. Safe in threads.
+    """The splits of a set, each computed on first use. Thread-safe.
 
     Args:
-        there: the parts that the set has.
-        read: returns the items of a part; called at most once for each.
-        name: returns the id of an item; it decides whether the item is held out.
-        without: returns the first items without those that the second ones have, too; in their order.
+        there: the parts of the set.
+        read: returns the items of a part; called at most once per part.
+        name: returns the id of an item, which decides whether the item is held out.
+        without: returns the first items except those that are also among the second items, in order.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class Splits(Generic[T]):
         self._lock = Lock()
 
     def __getitem__(self, split: str) -> tuple[T, ...]:
-        """Return the items of a split, in the order of their part; none where the set has none for it."""
+        """Return the items of a split in the order of their part; empty if the set has none."""
         with self._lock:
             if split not in self._splits:
                 self._splits[split] = tuple(self._made(split))
             return self._splits[split]
 
     def shared(self, split: str) -> int:
-        """Return how many items were left out of a split because another one has them, too."""
+        """Return the number of items that were removed from a split because another split has them."""
         with self._lock:
             if split == "train":
                 return len(self._part("train")) - len(self["train"]) - (0 if self._has_both else len(self["valid"]))
@@ -88,7 +88,7 @@ class Splits(Generic[T]):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Split -> how many items it has; makes all of them."""
+        """Split -> its number of items; computes all splits."""
         return {split: len(self[split]) for split in SPLITS}
 
     @property
@@ -111,7 +111,7 @@ class Splits(Generic[T]):
         return self._without(self._part("train"), [*test, *self["valid"]])
 
     def _held_out(self, items: Sequence[T]) -> Sequence[T]:
-        """Return some items in their order: whether one is among them depends on its id, hardly on the others."""
+        """Return the held-out items in their order. Adding or removing other items hardly changes the selection."""
         count = min(len(items) // HELD_OUT, MOST_HELD_OUT)
         by_digest = sorted(items, key=lambda item: stable_hash(["held out", self._name(item)]))
         drawn = {self._name(item) for item in by_digest[:count]}
@@ -119,19 +119,19 @@ class Splits(Generic[T]):
 
 
 def words_of(name: str) -> list[str]:
-    """Return the words of a name in lower case: runs of letters and digits, cut where capitals begin (`gsm8kTrain`)."""
+    """Return the words of a name in lower case: runs of letters and digits, split before capitals (`gsm8kTrain`)."""
     return [word.lower() for word in _WORD.findall(name)]
 
 
 def cut_at_digits(words: Iterable[str]) -> list[str]:
-    """Return words with their letters and digits apart: `train2` is `train` and `2`."""
+    """Return the words split between letters and digits: `train2` becomes `train` and `2`."""
     return [piece for word in words for piece in re.findall("[a-z]+|[0-9]+", word)]
 
 
 def part_in(name: str, words: Iterable[str]) -> str:
-    """Return the part that the words of a name say, one of `PARTS`; empty when they say none.
+    """Return the part in `PARTS` that the words of a name contain; empty if there is none.
 
-    Raises `BadData` when they say several.
+    Raises `BadData` if there are several.
     """
     words = cut_at_digits(words)
     found = [part for part, known in PART_WORDS.items() if not set(known).isdisjoint(words)]
@@ -141,11 +141,11 @@ def part_in(name: str, words: Iterable[str]) -> str:
 
 
 def part_of_alone(file: Path, said: Callable[[Path], str]) -> str:
-    """Return the part that a file alone is of: as its name says, or that of its folder, or else `test`.
+    """Return the part of a single file: from its name, from the name of its folder, or else `test`.
 
     Args:
-        file: the file; of a link, and of a linked folder, the link's own name counts first, then the target's.
-        said: returns the part that the name of a file or folder says; empty when it says none.
+        file: the file. The names of a link and its folder are checked before those of the target.
+        said: returns the part that the name of a file or folder contains; empty if there is none.
     """
     place = file.absolute()
     target = place.resolve()
@@ -153,9 +153,9 @@ def part_of_alone(file: Path, said: Callable[[Path], str]) -> str:
 
 
 def without_shard(name: str) -> str:
-    """Return the name of a file without the ending that the Hub gives the only one of a part: `-00000-of-00001`.
+    """Return the name of a file without the suffix `-00000-of-00001` of the Hugging Face Hub.
 
-    Raises `BadData` for one of several.
+    Raises `BadData` if the part has several files.
     """
     shard = _SHARD.search(name)
     if shard is None:
@@ -166,9 +166,9 @@ def without_shard(name: str) -> str:
 
 
 def stamps_of(files: Mapping[str, Path]) -> tuple[Stamp, ...]:
-    """Return the stamps of the parts of a set, for the key of what was read from them.
+    """Return the stamps of the parts of a set, as a cache key for their contents.
 
-    Raises `BadData` when one file is two parts, by a link.
+    Raises `BadData` if two parts are links to one file.
     """
     real: dict[Path, Path] = {}
     for file in files.values():
@@ -178,7 +178,7 @@ def stamps_of(files: Mapping[str, Path]) -> tuple[Stamp, ...]:
 
 
 def folders_with(place: Path, has: Callable[[Path], bool]) -> str:
-    """Return a sentence for messages that names the folders in `place` that are sets; empty when there are none."""
+    """Return a sentence for messages with the folders in `place` that are sets; empty if there are none."""
     found = [folder.name for folder in sorted(place.iterdir()) if folder.is_dir() and not is_junk(folder.name)]
     sets = [name for name in found if has(place / name)]
     return f" But folders in it have: name one of {', '.join(sets)}." if sets else ""
@@ -188,11 +188,11 @@ def missing(place: object, items: str, split: str, sizes: Mapping[str, int], rem
     """Return the error for a split that a set does not have.
 
     Args:
-        place: where the set is.
-        items: what it is made of: `"questions"`.
-        split: the split.
-        sizes: split -> how many there are.
-        remark: what decided on the splits.
+        place: the path of the set.
+        items: the kind of its items, such as `"questions"`.
+        split: the missing split.
+        sizes: split -> its number of items.
+        remark: the reason why the set has these splits.
     """
     has = ", ".join(name for name, size in sizes.items() if size)
     return BadData(f"{place} has no {items} for the split {split!r}: {remark}. It has: {has}.")

@@ -24,19 +24,18 @@ from agentgym_flow.envs.published_splits import cut_at_digits, part_in, words_of
 from agentgym_flow.errors import BadData
 
 _UP = 3
-"""How many folders above what is given may name its split: ALFWorld's games lie in SPLIT/TASK/TRIAL/."""
-
+"""The number of parent folders that can name the split: ALFWorld's games are in SPLIT/TASK/TRIAL/."""
 
 _TRIAL = "trial_"
-"""How ALFWorld's names of trials begin: ids, whose words say nothing."""
+"""The prefix of ALFWorld's trial folders, whose names are ids and not words."""
 
 
 class SplitFolder(NamedTuple):
-    """Where a split is.
+    """The location of a split.
 
     Attributes:
         path: its folder, or its only file.
-        top: the folder that names of its files are relative to: the one with all splits, where there is one.
+        top: the folder to which names of files are relative: the one with all splits, if there is one.
         files: all files below `path`, or `path` itself.
     """
 
@@ -46,15 +45,15 @@ class SplitFolder(NamedTuple):
 
 
 def find_split(place: Path, split: str, names: Mapping[str, str], is_data: Callable[[Path], bool]) -> SplitFolder:
-    """Return where a split of the data at `place` is.
+    """Return the location of a split of the data at `place`.
 
     Args:
         place: the file or folder.
         split: our name of the split.
-        names: the names that folders of splits can have -> our names of the splits.
-        is_data: whether a file below `place` is one of the data; the names of others do not count.
+        names: possible names of folders -> our names of the splits.
+        is_data: whether a file below `place` is a data file; the names of other files are ignored.
 
-    Raises `BadData` when the data have no such split, or what they have is not clear; the message says what was found.
+    Raises `BadData` if the data have no such split or are ambiguous; the message says what was found.
     """
     inside = split_folders(place, names)
     if inside:
@@ -64,32 +63,29 @@ def find_split(place: Path, split: str, names: Mapping[str, str], is_data: Calla
             raise BadData(f"{place} has no folder {wanted} for the split {split!r}; it has {has}")
         return SplitFolder(inside[split], place, _all_files(inside[split], names))
     files = _all_files(place, names)
-    said = _said_of(place, filter(is_data, files), names)
-    if said.split == split:
+    found, source = _split_of(place, filter(is_data, files), names)
+    if found == split:
         top = place.parent if place.is_file() else place
-        above = said.by is not None and said.by in (place, *place.parents)
-        return SplitFolder(place, said.by.parent if said.by is not None and above else top, files)
-    if said.by is None:
+        return SplitFolder(place, source.parent if source in (place, *place.parents) else top, files)
+    if source is None:
         wanted = next((name for name, one in names.items() if one == split), split)
         remedy = f"ask for split='test', or put it into a folder {wanted} if that is what it is"
-        raise BadData(f"{place} is of no split by name, and so of 'test', not of {split!r}: {remedy}")
+        raise BadData(f"{place} has no split in its name, so it belongs to 'test' and not to {split!r}: {remedy}")
     advice = "name the folder that has all splits"
-    raise BadData(
-        f"{place} is of the split {said.split!r}, as the name {said.by.name} says, not of {split!r}; {advice}"
-    )
+    raise BadData(f"{place} belongs to the split {found!r} by the name {source.name}, not to {split!r}; {advice}")
 
 
 def splits_of(place: Path, names: Mapping[str, str], is_data: Callable[[Path], bool]) -> tuple[str, ...]:
-    """Return our names of the splits that the data at `place` have. Arguments and errors are those of `find_split`."""
+    """Return our names of the splits of the data at `place`. Arguments and errors are those of `find_split`."""
     if inside := split_folders(place, names):
         return tuple(inside)
-    return (_said_of(place, filter(is_data, _all_files(place, names)), names).split,)
+    return (_split_of(place, filter(is_data, _all_files(place, names)), names)[0],)
 
 
 def split_folders(place: Path, names: Mapping[str, str]) -> dict[str, Path]:
-    """Return split -> its folder in `place`; nothing when it has none.
+    """Return split -> its folder in `place`; empty if there are none.
 
-    Raises `BadData` when two folders are of one split, or one folder is of two.
+    Raises `BadData` if a split has two folders, or two splits share one folder.
     """
     found: dict[str, Path] = {}
     real: dict[str, Path] = {}
@@ -106,42 +102,39 @@ def split_folders(place: Path, names: Mapping[str, str]) -> dict[str, Path]:
     return found
 
 
-class _Said(NamedTuple):
-    """A split, and whose name says it; None when no name does, and it is `test`."""
-
-    split: str
-    by: Path | None
+_Named = tuple[str, Path | None]
+"""A split, and the file or folder that is named after it; `"test"` and None if there is none."""
 
 
-def _said_of(place: Path, files: Iterable[Path], names: Mapping[str, str]) -> _Said:
-    """Return the split that names say of all files at `place`. Raises `BadData` when they say several."""
-    known: dict[Path, _Said] = {}
+def _split_of(place: Path, files: Iterable[Path], names: Mapping[str, str]) -> _Named:
+    """Return the split of all files at `place` by their names. Raises `BadData` if the names contradict each other."""
+    known: dict[Path, _Named] = {}
 
-    def said(path: Path, more: int) -> _Said:
-        """Return what the name of a path says, or else that of its folder, `more` folders above `place` at most."""
+    def named(path: Path, more: int) -> _Named:
+        """Return the split in the name of a path or its folders, up to `more` folders above `place`."""
         if path not in known:
-            found = next(((one, split) for one in _with_target(path) if (split := _split_in(one, names))), None)
-            if found:
-                known[path] = _Said(found[1], path)
+            split = next((split for one in _with_target(path) if (split := _split_in(one, names))), None)
+            if split:
+                known[path] = split, path
             elif more and path != path.parent:
-                known[path] = said(path.parent, more - (path == place or path in place.parents))
+                known[path] = named(path.parent, more - (path == place or path in place.parents))
             else:
-                known[path] = _Said("test", None)
+                known[path] = "test", None
         return known[path]
 
     by_split: dict[str, Path] = {}
-    every = said(place, _UP)
+    last = named(place, _UP)
     for file in files:
-        every = said(file, _UP)
-        by_split.setdefault(every.split, file)
+        last = named(file, _UP)
+        by_split.setdefault(last[0], file)
     if len(by_split) > 1:
         found = ", ".join(f"{split} ({file.relative_to(place)})" for split, file in by_split.items())
         raise BadData(f"{place} has files of several splits by name: {found}; put each split into a folder of its own")
-    return every
+    return last
 
 
 def _with_target(path: Path) -> tuple[Path, ...]:
-    """Return a path and, of a link, what it leads to with the folders above that can name a split."""
+    """Return a path and, for a link, its target with the parent folders that can name a split."""
     if not path.is_symlink():
         return (path,)
     target = path.resolve()
@@ -149,18 +142,18 @@ def _with_target(path: Path) -> tuple[Path, ...]:
 
 
 def _split_in(path: Path, names: Mapping[str, str]) -> str:
-    """Return the split that the words of a name say (of a file's without its ending); empty when they say none.
+    """Return the split in the words of a name (without the suffix of a file); empty if there is none.
 
-    Raises `BadData` when they say several.
+    Raises `BadData` if there are several.
     """
     name = path.name if path.is_dir() else path.stem
     if name.startswith(_TRIAL):
         return ""
-    return names.get(name) or _split_said(name, tuple(names.items()))
+    return names.get(name) or _split_in_words(name, tuple(names.items()))
 
 
 @lru_cache(maxsize=1 << 14)
-def _split_said(name: str, names: tuple[tuple[str, str], ...]) -> str:
+def _split_in_words(name: str, names: tuple[tuple[str, str], ...]) -> str:
     text = "".join(f"_{word}_" for word in cut_at_digits(words_of(name)))
     found = set()
     for known, split in sorted(names, key=lambda one: -len(one[0])):
@@ -171,7 +164,7 @@ def _split_said(name: str, names: tuple[tuple[str, str], ...]) -> str:
     if part := part_in(name, filter(None, text.split("_"))):
         found.add({"dev": "valid"}.get(part, part))
     if len(found) > 1:
-        raise BadData(f"the name {name!r} is of several splits, {' and '.join(sorted(found))}; give it one of them")
+        raise BadData(f"the name {name!r} contains several splits, {' and '.join(sorted(found))}; use one of them")
     return found.pop() if found else ""
 
 
@@ -185,7 +178,7 @@ def _all_files(place: Path, names: Mapping[str, str]) -> tuple[Path, ...]:
 
 @lru_cache(maxsize=64)
 def _check_no_splits_below(folder: Path, files: tuple[Path, ...], names: tuple[str, ...]) -> None:
-    """Raise `BadData` when files lie in folders named like splits: a copy of the data in itself, or a folder above."""
+    """Raise `BadData` if files are in folders named like splits: a copy of the data in itself, or a parent folder."""
     nested: dict[str, None] = {}
     for file in files:
         parts = file.relative_to(folder).parts[:-1]

@@ -1,8 +1,8 @@
-"""The prompts and parsers of verl-agent, GiGPO and RewardFlow, as far as their environments share them.
+"""The shared parts of the prompts and parsers of verl-agent, GiGPO and RewardFlow.
 
-The wording comes from the files in `agent_system/environments/prompts/` of these projects, which the user brings
-(`agentgym_flow.prompt_files`). What their environment managers put into it is written here: the window of past steps,
-the counters, and how an answer becomes an action.
+The wording comes from the files in `agent_system/environments/prompts/` of these projects, which the user provides
+(`agentgym_flow.prompt_files`). This module implements what their environment managers add: the window of past steps,
+the counters, and the parser of actions.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from agentgym_flow.prompt_files import PromptFile
 from agentgym_flow.prompts import CLOSE, OPEN, Message, PromptContext
 
 NAME = "verl_agent"
-"""The name under which the profiles are asked for."""
+"""The name of these prompt templates."""
 
 HISTORY = 2
-"""How many past steps a prompt shows, as in the published runs; Search shows more."""
+"""The number of past steps in a prompt, as in the published runs; Search shows more."""
 
 PAST = ("step_count", "history_length", "action_history", "current_step")
-"""The places of a template for what has happened."""
+"""The placeholders of a template for past steps."""
 
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
 def is_tagged(completion: str) -> bool:
-    """Return whether both tags of an action are in a completion, in any case and order."""
+    """Return whether a completion has both tags of an action, in upper or lower case and in any order."""
     said = completion.lower()
     return OPEN in said and CLOSE in said
 
 
 def tagged(completion: str, rest: int) -> str:
-    """Return the action of a completion: what stands between its first `<action>` and its first `</action>`.
+    """Return the action of a completion in lower case: the text between its first `<action>` and first `</action>`.
 
-    Without both of them the last `rest` characters are the action. It is in lower case.
+    Without both tags, the action is the last `rest` characters.
     """
     said = completion.lower()
     if not is_tagged(completion):
@@ -46,7 +46,7 @@ def tagged(completion: str, rest: int) -> str:
 
 
 def has_thought(completion: str) -> bool:
-    """Return whether both tags of a thought are in a completion, in lower case and in any order."""
+    """Return whether a completion has both tags of a thought, in lower case and in any order."""
     return "<think>" in completion and "</think>" in completion
 
 
@@ -56,18 +56,18 @@ def has_chinese(completion: str) -> bool:
 
 
 class VerlAgentTemplate(ABC):
-    """A prompt for every step, as one user message: one template for the first step, another for the later ones.
+    """A prompt for every step as one user message, with one template for the first step and one for later steps.
 
     Args:
-        file: has both templates.
-        first: the name of that for the first step.
-        later: the name of that for later steps.
-        places: those of the first template.
-        more: those that the second has besides.
-        history: how many past steps a prompt shows.
+        file: the file with both templates.
+        first: the name of the template for the first step.
+        later: the name of the template for later steps.
+        places: the placeholders of the first template.
+        more: the additional placeholders of the second template.
+        history: the number of past steps in a prompt.
 
     Raises:
-        BadPromptFile: the file lacks one of the templates.
+        BadPromptFile: the file lacks a template.
     """
 
     def __init__(
@@ -86,33 +86,33 @@ class VerlAgentTemplate(ABC):
         self.name = file.named(NAME)
 
     def prompt(self, view: PromptContext) -> str:
-        """Return the prompt of this turn as one text."""
+        """Return the prompt of this turn as a text."""
         now = self._now(view)
         return self._later.fill(now | self._past(view)) if view.episode.turns else self._first.fill(now)
 
     def messages(self, view: PromptContext) -> list[Message]:
-        """Return the prompt as a chat of one user message: the whole context is restated every turn."""
+        """Return the prompt as a chat with one user message, which repeats the whole context every turn."""
         return [{"role": "user", "content": self.prompt(view)}]
 
     @abstractmethod
     def parse_action(self, completion: str, view: PromptContext) -> str:
-        """Return the action that the published parser passes to the environment, well-formed or not."""
+        """Return the action that the published parser passes to the environment, even if it is not well-formed."""
 
     @abstractmethod
     def well_formed(self, completion: str) -> bool:
-        """Return whether the published parser calls a completion valid, which is what invalid actions cost there."""
+        """Return whether the published parser accepts a completion; the published code penalises others as invalid."""
 
     def format_action(self, action: str, view: PromptContext) -> str | None:
-        """Return `action` in tags after an empty thought; None when it would not be read back so."""
+        """Return `action` in tags after an empty thought; None if it would be parsed differently."""
         completion = f"<think></think>{OPEN}{action}{CLOSE}"
         return completion if self.parse_action(completion, view) == action else None
 
     @abstractmethod
     def _now(self, view: PromptContext) -> dict[str, Any]:
-        """Return the values for the present step."""
+        """Return the values of placeholders for the present step."""
 
     def _past(self, view: PromptContext) -> dict[str, Any]:
-        """Return the values for what has happened: the last steps, a line each, numbered from the episode's start."""
+        """Return the values of placeholders for past steps: one line each, numbered from the start of the episode."""
         turns = view.episode.turns
         before = max(0, len(turns) - self._history)
         lines = [
@@ -131,15 +131,15 @@ class VerlAgentTemplate(ABC):
 
 
 class TaggedPrompt(VerlAgentTemplate):
-    """A prompt whose answers have their action between tags."""
+    """A prompt that asks for actions between tags."""
 
     rest: ClassVar[int]
-    """How many characters of an answer without tags are its action: the last ones."""
+    """The number of characters at the end of a completion without tags that are its action."""
 
     def parse_action(self, completion: str, view: PromptContext) -> str:
-        """Return what stands between the tags, or the last `rest` characters, in lower case."""
+        """Return the text between the tags, or the last `rest` characters, in lower case."""
         return tagged(completion, self.rest)
 
     def well_formed(self, completion: str) -> bool:
-        """Return whether there are a thought and an action, and no Chinese character."""
+        """Return whether a completion has a thought, an action and no Chinese character."""
         return is_tagged(completion) and has_thought(completion) and not has_chinese(completion)

@@ -13,7 +13,7 @@ from agentgym_flow.episode import Group
 from agentgym_flow.report import palette
 from agentgym_flow.report.layout import layered, waypoint
 from agentgym_flow.rewards import StateGraph
-from agentgym_flow.rewards.relabel import passages
+from agentgym_flow.rewards.relabel import turn_edges
 
 MAX_NODES = 300
 _MARGIN = 40.0
@@ -166,7 +166,7 @@ def _observe(group: Group) -> _Transitions:
         seen.text.setdefault(episode.state_key, episode.observation)
         seen.way.setdefault(episode.state_key, "")
         seen.visits[episode.state_key] += 1
-        for turn, source, target, _ in passages(episode):
+        for turn, source, target, _ in turn_edges(episode):
             if source != target:
                 done.append(turn.action)
             seen.text.setdefault(target, turn.next_observation)

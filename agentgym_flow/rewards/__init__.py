@@ -1,8 +1,9 @@
-"""Dense rewards and credit: what a state is worth, found from which states have led to success.
+"""Dense rewards and credit from graphs of the states that have led to success.
 
 Online, `RewardFlow` and `VectorRewardFlow` shape the rewards of any Gymnasium environment. In batches, `relabel`
-gives every turn of a group its potential, and `agentgym_flow.rewards.credit` turns groups into one advantage per
-turn. For workflows, `StructureReward` and its twins reward the design at the end of an episode.
+gives every turn of a group its potential, and `agentgym_flow.rewards.credit` computes one advantage per turn. For
+workflows, `StructureReward`, `VectorStructureReward` and `with_structure_rewards` reward the design at the end of an
+episode.
 """
 
 from agentgym_flow.rewards.credit import CREDIT, CreditFunction

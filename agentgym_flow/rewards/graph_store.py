@@ -1,4 +1,4 @@
-"""State graphs by task: what several environments, or several runs, share."""
+"""State graphs by task, to share between environments and runs."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any, Self
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadData
 from agentgym_flow.rewards.json_file import read_json, write_json
-from agentgym_flow.rewards.state_graph import EdgeMode, StateGraph
+from agentgym_flow.rewards.state_graph import SETTINGS, EdgeMode, StateGraph
 
 SCHEMA = "agentgym_flow.graph_store/1"
 """The name of the file format of a store."""
 
 
 class GraphStore:
-    """One `StateGraph` per task key, the least recently used forgotten first.
+    """One `StateGraph` per task key; the least recently used graphs are evicted.
 
-    Give the same store to several wrappers of one process and they learn from each other. Processes don't share
-    memory: with `AsyncVectorEnv`, wrap the vector environment (`VectorRewardFlow`), not its sub-environments.
+    Wrappers in one process that get the same store learn from each other. Processes do not share memory: with
+    `AsyncVectorEnv`, wrap the vector environment (`VectorRewardFlow`), not its sub-environments.
 
     Args:
-        gamma: the factor per step of distance of every graph; 0.9 as published.
+        gamma: the discount per step of distance in every graph; 0.9 as published.
         edges: `"directed"` or `"symmetric"`.
         unknown_potential: the potential of states without a known path to success.
-        max_graphs: the number of tasks kept; the least recently used one goes first and is counted in `evicted`.
+        max_graphs: the largest number of graphs; `evicted` counts those that were removed.
         max_nodes: the largest number of states of one graph.
 
     Raises:
         BadSetting: a number is outside its range.
-        UnknownOption: `edges` is neither of the two.
+        UnknownOption: `edges` is unknown.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class GraphStore:
 
     @property
     def gamma(self) -> float:
-        """The factor per step of distance."""
+        """The discount per step of distance."""
         return self._blank.gamma
 
     def graph(self, task_key: str) -> StateGraph:
-        """Return the graph of a task, a new empty one if there is none, and mark it as just used."""
+        """Return the graph of a task and mark it as just used; create an empty graph if there is none."""
         graph = self._graphs.get(task_key)
         if graph is None:
-            graph = self._graphs[task_key] = self._new_graph()
+            graph = self._graphs[task_key] = StateGraph(**self._blank.settings)
             while len(self._graphs) > self.max_graphs:
                 self._graphs.popitem(last=False)
                 self.evicted += 1
@@ -77,58 +77,40 @@ class GraphStore:
         return graph
 
     def peek(self, task_key: str) -> StateGraph:
-        """Return the graph of a task to read from, an empty one if there is none; the store does not change."""
+        """Return the graph of a task for reading, or an empty graph; the store does not change."""
         return self._graphs.get(task_key, self._blank)
 
-    def _new_graph(self) -> StateGraph:
-        blank = self._blank
-        return StateGraph(
-            gamma=blank.gamma,
-            edges=blank.edge_mode,
-            unknown_potential=blank.unknown_potential,
-            max_nodes=blank.max_nodes,
-        )
-
     def to_dict(self) -> dict[str, Any]:
-        """Return the store as JSON-able data, the least recently used graph first."""
+        """Return the store as JSON-serialisable data, the least recently used graph first."""
         return {
             "schema": SCHEMA,
-            "gamma": self._blank.gamma,
-            "edges": self._blank.edge_mode,
-            "unknown_potential": self._blank.unknown_potential,
+            **self._blank.settings,
             "max_graphs": self.max_graphs,
-            "max_nodes": self._blank.max_nodes,
             "evicted": self.evicted,
             "graphs": [[task_key, graph.to_dict()] for task_key, graph in self._graphs.items()],
         }
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
-        """Return the store of `to_dict`. Raises `BadData` when the data is not one."""
+        """Return the store that `to_dict` returned as `data`. Raises `BadData` if `data` is damaged."""
         try:
             if data["schema"] != SCHEMA:
                 raise BadData(f"a graph store has the schema {SCHEMA!r}, found {data['schema']!r}")
-            store = cls(
-                gamma=data["gamma"],
-                edges=data["edges"],
-                unknown_potential=data["unknown_potential"],
-                max_graphs=data["max_graphs"],
-                max_nodes=data["max_nodes"],
-            )
+            store = cls(**{name: data[name] for name in (*SETTINGS, "max_graphs")})
             store.evicted = int(data["evicted"])
             for task_key, graph in data["graphs"]:
                 store._graphs[str(task_key)] = StateGraph.from_dict(graph)
+        except BadData:
+            raise
         except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, BadData):
-                raise
             raise BadData(f"the graph store is damaged ({type(error).__name__}: {error})") from None
         return store
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all graphs to a JSON file, whole or not at all."""
+        """Write all graphs to a JSON file atomically."""
         write_json(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the store of a file. Raises `BadData` when it is missing or damaged."""
+        """Return the store in a file. Raises `BadData` if it is missing or damaged."""
         return cls.from_dict(read_json(path, "graph store"))

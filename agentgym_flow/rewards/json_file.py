@@ -1,4 +1,4 @@
-"""State graphs on disk: compact JSON, whole or not there."""
+"""Read and write state graphs as compact JSON."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from agentgym_flow.errors import BadData
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Write `value` to `path`; its folder is made. `OSError` (a full disk) passes through; nothing new is left."""
+    """Write `value` to `path` atomically and create its folder. Raises `OSError`, for example if the disk is full."""
     with whole(Path(path)) as partial:
         partial.write_text(json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n", "ascii")
 
 
 def read_json(path: str | os.PathLike[str], what: str) -> Any:
-    """Return the content of `path`. Raises `BadData` saying that `what` is missing or cannot be read."""
+    """Return the content of `path`. Raises `BadData` if `what` is missing or cannot be read."""
     try:
         return json.loads(Path(path).read_text("ascii"))
     except FileNotFoundError:

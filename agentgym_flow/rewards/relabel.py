@@ -1,8 +1,7 @@
-"""Potentials for a finished group: merge its episodes into one graph and write on every turn what its states are worth.
+"""Potentials of a finished group: merge its episodes into one graph, and write the potentials of states to the turns.
 
-Every observed step counts, the last one too, and every outcome is a node of its own. The released code loses the step
-of the last turn of its loop and lets a success and a failure share a node; `credit.published` reproduces that for
-comparison.
+All observed steps are in the graph, and every outcome is a separate node. The released code omits the last turn of its
+loop, and a success and a failure can share a node; `credit.published` reproduces that for comparison.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.rewards.state_graph import EdgeMode, StateGraph, outcome_node
 
 NoOp = bool | Callable[[Turn], bool]
-"""Which turns did nothing: True for those with an invalid action, False for none, or a function that decides."""
+"""Turns that count as no-ops: True for those with an invalid action, False for none, or a predicate."""
 
 
 class TurnEdge(NamedTuple):
-    """One turn as the graph sees it.
+    """One turn as an edge of the graph.
 
     Attributes:
         turn: the turn.
-        src: the node it was decided in.
-        dst: the node it led to.
-        bridged: it did nothing, and the next turn is seen as starting where this one did.
+        src: the node before the turn.
+        dst: the node after it.
+        bridged: the turn is a no-op, so the next turn starts at the same node.
     """
 
     turn: Turn
@@ -37,15 +36,15 @@ class TurnEdge(NamedTuple):
     bridged: bool
 
 
-def passages(episode: Episode, bridge_noops: NoOp = False) -> list[TurnEdge]:
-    """Return the turns of an episode as steps between nodes.
+def turn_edges(episode: Episode, bridge_noops: NoOp = False) -> list[TurnEdge]:
+    """Return the turns of an episode as edges between nodes.
 
-    With bridging, a turn that did nothing leads back to the state before it, and the next turn starts there, whatever
-    state key was shown in between (an observation such as "Nothing happens."). A turn that ends the episode by the
-    rules is never bridged.
+    With bridging, a no-op leads back to the state before it, and the next turn starts there, even if the state key was
+    different in between (an observation such as "Nothing happens."). A turn that terminates the episode is never
+    bridged.
     """
     does_nothing = _action_is_invalid if bridge_noops is True else bridge_noops or None
-    held: str | None = None  # the state before a run of turns that did nothing
+    held: str | None = None  # the state before a run of no-ops
     found = []
     for turn in episode.turns:
         src = turn.state_key if held is None else held
@@ -73,19 +72,19 @@ def group_graph(
 
     Args:
         group: attempts at one task.
-        gamma: the factor per step of distance.
+        gamma: the discount per step of distance.
         edges: `"directed"` or `"symmetric"`.
-        bridge_noops: which turns did nothing and are left out.
+        bridge_noops: the turns that are left out as no-ops.
 
     Raises:
         BadSetting: `gamma` is outside (0, 1].
-        UnknownOption: `edges` is neither of the two.
+        UnknownOption: `edges` is unknown.
     """
-    return graph_of(group, [passages(episode, bridge_noops) for episode in group], gamma, edges)
+    return graph_of(group, [turn_edges(episode, bridge_noops) for episode in group], gamma, edges)
 
 
 def graph_of(group: Group, steps: Iterable[Iterable[TurnEdge]], gamma: float, edges: EdgeMode) -> StateGraph:
-    """Return the same for the `passages` of each episode."""
+    """Return the same graph, given the `turn_edges` of each episode."""
     graph = StateGraph(gamma=gamma, edges=edges)
     for episode, of_episode in zip(group, steps, strict=True):
         graph.add_state(episode.state_key)
@@ -97,19 +96,18 @@ def graph_of(group: Group, steps: Iterable[Iterable[TurnEdge]], gamma: float, ed
 
 @dataclass(frozen=True, slots=True)
 class RelabelMetrics:
-    """What relabelling found, as counts that add up: `sum(metrics, start=RelabelMetrics())` is a whole batch.
+    """Counts of relabelling. They can be added: `sum(metrics, start=RelabelMetrics())` describes a whole batch.
 
     Attributes:
-        groups: groups relabelled.
-        groups_without_success: those in which no attempt succeeded, so that every potential is 0.
-        unique_states: different states, per group.
-        total_states: states visited, starts included.
-        turns: decisions.
-        singleton_turns: decisions taken in a state in which no other decision of the group was taken: nothing to
-            compare with.
-        positive_turns: decisions taken in a state with a known path to success.
+        groups: the relabelled groups.
+        groups_without_success: groups in which no attempt succeeded, so that every potential is 0.
+        unique_states: different states, summed over the groups.
+        total_states: visits of states, including the starts.
+        turns: the turns.
+        singleton_turns: turns in a state with no other turn of the group, so that there is no comparison.
+        positive_turns: turns in a state with a known path to success.
         choices: different (state, action) pairs.
-        aliased_choices: those seen to lead to several states; potentials are optimistic there.
+        aliased_choices: pairs that led to more than one state; potentials are optimistic there.
         seconds: wall-clock time.
     """
 
@@ -125,22 +123,22 @@ class RelabelMetrics:
     seconds: float = 0.0
 
     def __add__(self, other: RelabelMetrics) -> RelabelMetrics:
-        """Return the metrics of both together."""
+        """Return the sums of the counts."""
         return RelabelMetrics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     @property
     def singleton_share(self) -> float:
-        """The share of decisions with nothing to compare with; 0 without turns."""
+        """The share of turns without a comparison; 0 if there are no turns."""
         return self.singleton_turns / self.turns if self.turns else 0.0
 
     @property
     def positive_share(self) -> float:
-        """The share of decisions taken in a state with a known path to success; 0 without turns."""
+        """The share of turns in a state with a known path to success; 0 if there are no turns."""
         return self.positive_turns / self.turns if self.turns else 0.0
 
     @property
     def aliased_share(self) -> float:
-        """The share of (state, action) pairs with several outcomes; 0 without turns."""
+        """The share of (state, action) pairs that led to more than one state; 0 if there are no turns."""
         return self.aliased_choices / self.choices if self.choices else 0.0
 
 
@@ -152,17 +150,17 @@ def relabel(
     bridge_noops: NoOp = False,
     policy: str | None = None,
 ) -> RelabelMetrics:
-    """Write `phi`, `phi_next` and `anchor` on every turn of a group, from the graph of all its episodes.
+    """Set `phi`, `phi_next` and `anchor` of every turn of a group, from the graph of all its episodes.
 
-    Potentials are in [0, 1]: `gamma ** (observed steps to the nearest success)`, 0 where there is none. The anchor is
-    the task key and the state in which the turn was decided. Other arguments and errors are those of `group_graph`.
-    Calling it again writes the same.
+    Potentials are in [0, 1]: `gamma ** (observed steps to the nearest success)`, or 0 if no success is reachable. The
+    anchor is the task key and the state before the turn. The other arguments and errors are those of `group_graph`.
+    The function is idempotent.
 
-    `policy` is one of several that share the episodes: only its decisions are counted in `turns`, `singleton_turns` and
-    `positive_turns`. What is written, and the graph, are the same for all.
+    If several policies share the episodes, `policy` limits the counts `turns`, `singleton_turns` and `positive_turns`
+    to the turns of one of them. The graph and the potentials are the same for all.
     """
     started = time.perf_counter()
-    steps = [passages(episode, bridge_noops) for episode in group]
+    steps = [turn_edges(episode, bridge_noops) for episode in group]
     graph = graph_of(group, steps, gamma, edges)
     worth = cache(graph.potential)
     decisions: Counter[str] = Counter()

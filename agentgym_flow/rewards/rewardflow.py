@@ -1,4 +1,4 @@
-"""Dense rewards from state graphs, online, as an ordinary Gymnasium wrapper."""
+"""Online dense rewards from state graphs, as a Gymnasium wrapper."""
 
 from __future__ import annotations
 
@@ -14,48 +14,43 @@ from agentgym_flow.rewards.shaping import EpisodeShaper, KeyFunction, Shaping, S
 class RewardFlow(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Adds a reward for coming closer to a known success of the same task.
 
-    The wrapper merges the states of all episodes of a task into a graph and gives each state the potential Φ = 0.9 **
-    (observed steps to the nearest success), 0 where no success is known. With `shaping="invariant"` the reward of a
+    The wrapper merges the states of all episodes of a task into a graph. The potential of a state is Φ = 0.9 **
+    (observed steps to the nearest success), or 0 if no success is known. With `shaping="invariant"` the reward of a
     step s -> s' is
 
         r + scale * (gamma * Φ(s') - Φ(s)),    Φ = 0 at every end of an episode
 
-    which leaves the optimal policies as they are (Ng, Harada and Russell, 1999), also while the graph grows, because
-    the potential of a state is looked up once, on arrival (Devlin and Kudenko, 2012), and also at time limits (Grzes,
-    2017). With `shaping="rewardflow"` it is the published
+    This keeps the optimal policies (Ng, Harada and Russell, 1999). It does so while the graph grows, because the
+    potential of a state is looked up once, on arrival (Devlin and Kudenko, 2012), and at time limits (Grzes, 2017).
+    With `shaping="rewardflow"` it is the published
 
         r + scale * (Φ(s') - Φ(s)),    Φ(success) = 1
 
-    which sums to Φ(end) - Φ(start): extra credit for failures that end near a success. That helps early and misleads
-    late.
+    The sum over an episode is Φ(end) - Φ(start), so failures that end near a success get extra credit. This helps early
+    in training and misleads later.
 
-    Put it outside time limits and inside reward normalisation. `info` gets `native_reward`, `shaping` (the
-    difference) and `potential` (Φ of the state reached, as the graph has it, at the end of an episode too). A learner
-    that bootstraps from its value function where an episode is *truncated* adds `scale * gamma * info["potential"]`
-    to that last reward.
+    Apply the wrapper outside of time limits and inside of reward normalisation. It adds to `info`: `native_reward`,
+    `shaping` (the bonus) and `potential` (Φ of the state reached, from the graph, also at the end of an episode). A
+    learner that bootstraps from its value function after a *truncated* episode adds `scale * gamma *
+    info["potential"]` to the last reward.
 
     Args:
-        env: any environment. From `info` it reads `state_key` and `success` at every step, `task_key` at every reset
-            (one graph for all episodes when there is none), and `action_valid`: an invalid action adds no edge.
-        scale: the weight of the shaping; may be changed between episodes (`env.scale = ...`) and holds from the next
-            reset on.
+        env: any environment. The wrapper reads from `info`: `state_key` and `success` at every step, `task_key` at
+            every reset (without it, all episodes share one graph), and `action_valid` (an invalid action adds no edge).
+        scale: the weight of the shaping. `env.scale = ...` changes it from the next reset on.
         shaping: `"invariant"` or `"rewardflow"`.
-        gamma: the discount of your learner, used by `"invariant"`; 1 for undiscounted returns. Not the 0.9 above,
-            which belongs to `graphs`; where both are equal, steps along a shortest known path get 0 (the last one
-            hands back its potential) and every detour gets less.
-        key_fn: `(observation, info) -> str | int`, for environments without `info["state_key"]`; wins where both are
-            there.
-        success_fn: `(reward, terminated, info) -> bool`, for environments without `info["success"]`; wins where both
-            are there.
-        graphs: a `GraphStore`, to share between wrappers, to load from a file, or with other settings; a new one by
-            default.
-        update: `"step"` learns at once; `"reset"` keeps the graph as it is until the episode is over; `"never"` only
-            reads it.
+        gamma: the discount of the learner, used by `"invariant"`; 1 for undiscounted returns. It is not the 0.9 above,
+            which is a setting of `graphs`. If both are equal, steps along a shortest known path get 0 (the last one
+            gives back its potential), and every detour gets less.
+        key_fn: `(observation, info) -> str | int`, used instead of `info["state_key"]`.
+        success_fn: `(reward, terminated, info) -> bool`, used instead of `info["success"]`.
+        graphs: a `GraphStore` that is shared, loaded from a file or has other settings; by default a new one.
+        update: `"step"` updates the graph at every step, `"reset"` after every episode, `"never"` only reads it.
 
     Raises:
         BadSetting: a number is outside its range; or, at reset or step, a key or a success is missing and no function
-            gives it.
-        UnknownOption: `shaping` or `update` is none of the words above.
+            provides it.
+        UnknownOption: `shaping` or `update` is unknown.
     """
 
     def __init__(
@@ -85,7 +80,7 @@ class RewardFlow(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     @property
     def graphs(self) -> GraphStore:
-        """The graphs learned so far, by task key."""
+        """The graphs observed so far, by task key."""
         return self._shaping.graphs
 
     @property
@@ -109,6 +104,6 @@ class RewardFlow(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return observation, shaped, terminated, truncated, info
 
     def close(self) -> None:
-        """Hand the last episode's steps to the graph (`update="reset"`) and close the environment."""
+        """Add the steps of the last episode to the graph (`update="reset"`) and close the environment."""
         self._shaper.flush()
         super().close()

@@ -1,6 +1,6 @@
-"""Shaping one running episode: reading states from `info`, feeding the task's graph, and the shaped reward itself.
+"""Shape the rewards of a running episode: read states from `info`, add steps to the graph, compute the bonus.
 
-`RewardFlow` keeps one `EpisodeShaper`, `VectorRewardFlow` one for each slot; the rules they share are a `Shaping`.
+`RewardFlow` has one `EpisodeShaper`, `VectorRewardFlow` one for each slot. They share the settings in a `Shaping`.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from agentgym_flow.rewards.state_graph import StateGraph, outcome_node
 ShapingForm = Literal["invariant", "rewardflow"]
 """Potential-based shaping that keeps the optimal policies, or the published difference of potentials."""
 UpdateTime = Literal["step", "reset", "never"]
-"""When observed steps reach the graph: at once, when the episode is over, or not at all."""
+"""When observed steps are added to the graph: at once, after the episode, or never."""
 KeyFunction = Callable[[Any, Mapping[str, Any]], Any]
 """`(observation, info) -> state key`, a `str` or an integer."""
 SuccessFunction = Callable[[float, bool, Mapping[str, Any]], bool]
-"""`(native reward, terminated, info) -> whether the task is achieved now`."""
+"""`(native reward, terminated, info) -> whether the task is achieved`."""
 
 ANY_TASK = "task"
-"""The task key of an environment whose `info` names none: all its episodes share one graph."""
+"""The task key if `info` has none, so that all episodes share one graph."""
 
 _NUMBER = (int, float, np.integer, np.floating)
 
 
 class Shaping:
-    """The settings of a shaping wrapper, checked; see `RewardFlow` for their meaning."""
+    """The checked settings of a shaping wrapper; see `RewardFlow` for their meaning."""
 
     def __init__(
         self,
@@ -45,10 +45,9 @@ class Shaping:
         graphs: GraphStore | None,
         update: UpdateTime,
     ) -> None:
-        if shaping not in get_args(ShapingForm):
-            raise UnknownOption.among(shaping, get_args(ShapingForm))
-        if update not in get_args(UpdateTime):
-            raise UnknownOption.among(update, get_args(UpdateTime))
+        for word, known in ((shaping, ShapingForm), (update, UpdateTime)):
+            if word not in get_args(known):
+                raise UnknownOption.among(word, get_args(known))
         if not (isinstance(gamma, _NUMBER) and 0.0 <= gamma <= 1.0):
             raise BadSetting(f"gamma must be in [0, 1], got {gamma!r}")
         if not isinstance(graphs, GraphStore | None):
@@ -64,7 +63,7 @@ class Shaping:
 
     @property
     def scale(self) -> float:
-        """The weight of the shaping; a finite number, or `BadSetting` is raised."""
+        """The weight of the shaping. Setting it raises `BadSetting` unless it is a finite number."""
         return self._scale
 
     @scale.setter
@@ -74,30 +73,30 @@ class Shaping:
         self._scale = float(value)
 
     def state_key(self, observation: Any, info: Mapping[str, Any]) -> str:
-        """Return the key of the present state. Raises `BadSetting` when there is none, or it is of another type."""
+        """Return the key of the present state. Raises `BadSetting` if it is missing or has another type."""
         if self.key_fn is not None:
             return _as_key(self.key_fn(observation, info))
         if "state_key" not in info:
             raise BadSetting(
-                "RewardFlow needs to recognise states: info has no 'state_key', so give "
+                "RewardFlow needs a key for every state, and info has no 'state_key': pass "
                 "key_fn=lambda observation, info: ... that returns a str or an integer"
             )
         return _as_key(info["state_key"])
 
     def success(self, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
-        """Return whether the task is achieved after a step. Raises `BadSetting` when neither is there."""
+        """Return whether the task is achieved after a step. Raises `BadSetting` if neither source says it."""
         if self.success_fn is not None:
             return bool(self.success_fn(reward, terminated, info))
         if "success" not in info:
             raise BadSetting(
-                "RewardFlow needs to know successes: info has no 'success', so give "
+                "RewardFlow needs a flag for success, and info has no 'success': pass "
                 "success_fn=lambda reward, terminated, info: ... that returns a bool"
             )
         return bool(info["success"])
 
 
 class EpisodeShaper:
-    """Follows one slot of an environment through its episodes."""
+    """Shapes the rewards of one environment through its episodes."""
 
     def __init__(self, shaping: Shaping) -> None:
         self._shaping = shaping
@@ -109,7 +108,7 @@ class EpisodeShaper:
         self._waiting: list[tuple[str, str, str, bool]] = []
 
     def begin(self, observation: Any, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Start an episode and return `info` with what shaping adds. The scale of this moment holds until its end."""
+        """Start an episode and return `info` with the keys of shaping. The scale is fixed until its end."""
         self.flush()
         self._task_key = str(info.get("task_key", ANY_TASK))
         self._state_key = self._shaping.state_key(observation, info)
@@ -123,9 +122,9 @@ class EpisodeShaper:
     def advance(
         self, action: Any, observation: Any, reward: float, terminated: bool, truncated: bool, info: Mapping[str, Any]
     ) -> tuple[float, dict[str, Any]]:
-        """Follow one step; return the shaped reward and `info` with what shaping adds.
+        """Return the shaped reward of one step, and `info` with the keys of shaping.
 
-        Raises `ResetNeeded` when no episode is under way.
+        Raises `ResetNeeded` if no episode is running.
         """
         if not self._running:
             raise ResetNeeded("no episode is under way: call reset() before step()")
@@ -133,20 +132,20 @@ class EpisodeShaper:
         key = self._shaping.state_key(observation, info)
         success = self._shaping.success(native, terminated, info)
         node = outcome_node(key, terminated=terminated, success=success)
-        if info.get("action_valid", True):  # an invalid action is not a step of the task, and its text may be anything
+        if info.get("action_valid", True):  # an invalid action is no edge, and its text is arbitrary
             self._observe(action, node, success)
-        # The flag says what a success and a failed ending are worth, also where the graph may not learn or is full.
+        # The flag defines the potential of terminal states, even if the graph is full or not updated.
         potential = 1.0 if success else 0.0 if terminated else self._graph.potential(node)
         ended = terminated or truncated
-        # An end has potential 0, the time limit's too: else the return keeps a term that depends on the policy.
+        # An end has potential 0, also at the time limit. Otherwise the return keeps a term that depends on the policy.
         counted = 0.0 if ended and self._shaping.invariant else potential
-        # The potential of the state left is the one it had on arrival: the graph may have grown since.
+        # The potential of the previous state is the one at arrival, because the graph may have grown since.
         bonus = self._scale * (self._shaping.discount * counted - self._potential)
         self._state_key, self._potential, self._running = node, potential, not ended
         return native + bonus, {**info, "native_reward": native, "shaping": bonus, "potential": potential}
 
     def flush(self) -> None:
-        """Hand steps that wait for the end of the episode to the graph."""
+        """Add the steps that wait for the end of the episode to the graph."""
         if self._waiting:
             for src, action, dst, success in self._waiting:
                 self._graph.add(src, action, dst, success=success)
@@ -178,7 +177,7 @@ def _as_key(value: Any) -> str:
 
 
 def _action_text(action: Any) -> str:
-    """Return a name for any action: equal actions, equal names."""
+    """Return a text for an action; equal actions have equal texts."""
     if isinstance(action, str):
         return action
     return repr(action.tolist() if isinstance(action, (np.ndarray, np.generic)) else action)

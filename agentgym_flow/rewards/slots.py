@@ -1,7 +1,7 @@
-"""What the vector twins of reward wrappers share: every slot's episode followed by itself, in all autoreset modes.
+"""The base of reward wrappers for vector environments: each slot has its own episode, in all autoreset modes.
 
-A wrapper inside the sub-environments of `AsyncVectorEnv` would see only what its own process does. A twin sees every
-slot, in the process of the learner.
+Wrappers inside the sub-environments of `AsyncVectorEnv` would see only the steps of their own process. A vector wrapper
+sees all slots, in the process of the learner.
 """
 
 from __future__ import annotations
@@ -17,37 +17,36 @@ from agentgym_flow.errors import BadSetting
 
 
 class EpisodeRewards(Protocol):
-    """Follows one slot of an environment through its episodes, and says what its steps are worth."""
+    """Computes the rewards of one slot of a vector environment through its episodes."""
 
     def begin(self, observation: Any, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Start an episode and return `info` with what is added to it."""
+        """Start an episode and return `info` with the added keys."""
 
     def advance(
         self, action: Any, observation: Any, reward: float, terminated: bool, truncated: bool, info: Mapping[str, Any]
     ) -> tuple[float, dict[str, Any]]:
-        """Follow one step; return its reward and `info` with what is added to it."""
+        """Return the reward of one step, and `info` with the added keys."""
 
 
 Follower = TypeVar("Follower", bound=EpisodeRewards)
 
 
 class SlotRewards(VectorWrapper[Any, Any, Any, Any, Any], Generic[Follower]):
-    """Gives every slot of a vector environment the rewards of its own follower.
+    """Replaces the rewards of every slot of a vector environment by those of its follower.
 
-    All three autoreset modes are understood: with `NEXT_STEP` the step after an end is a reset and no step of the
-    task, with `SAME_STEP` the last state is read from `final_obs` and `final_info`, with `DISABLED` the `reset_mask`
-    says which slots start again. What is added to `info` comes as arrays with their masks; with `SAME_STEP`,
-    `final_info` gets those of the step that ended.
+    It works in all three autoreset modes. With `NEXT_STEP`, the step after an end is a reset and not a step of the
+    task. With `SAME_STEP`, the last state is in `final_obs` and `final_info`. With `DISABLED`, `reset_mask` selects the
+    slots that start again. The added keys of `info` are arrays with masks. With `SAME_STEP`, `final_info` gets those of
+    the last step.
 
     Args:
-        env: a vector environment that names its autoreset mode in `metadata["autoreset_mode"]`, as Gymnasium's own
-            do.
+        env: a vector environment with its autoreset mode in `metadata["autoreset_mode"]`, as in Gymnasium.
         followers: one per slot.
-        added: the keys that a follower adds to `info`, all of them numbers.
-        observed: whether followers look at observations; taking these apart costs time.
+        added: the keys that a follower adds to `info`; their values are numbers.
+        observed: whether followers need observations; splitting these by slot takes time.
 
     Raises:
-        BadSetting: the autoreset mode is not named.
+        BadSetting: the metadata have no autoreset mode.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class SlotRewards(VectorWrapper[Any, Any, Any, Any, Any], Generic[Follower]):
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all slots, or those of `options["reset_mask"]`."""
-        # Read before the reset: Gymnasium takes it out of the dictionary.
+        # Read before the reset, because Gymnasium removes it from the dictionary.
         chosen = None if options is None else options.get("reset_mask")
         started = np.ones(self.num_envs, np.bool_) if chosen is None else np.array(chosen, np.bool_)
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
@@ -79,7 +78,7 @@ class SlotRewards(VectorWrapper[Any, Any, Any, Any, Any], Generic[Follower]):
         return observations, added.into(infos)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all slots and give their rewards."""
+        """Step all slots and compute their rewards."""
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
         given = np.array(rewards, np.float64)
         same_step = self._autoreset_mode == AutoresetMode.SAME_STEP
@@ -107,14 +106,14 @@ class SlotRewards(VectorWrapper[Any, Any, Any, Any, Any], Generic[Follower]):
         return observations, given, terminations, truncations, infos
 
     def _observations(self, observations: Any) -> list[tuple[int, Any]]:
-        """Return each slot with its observation, or None where nobody looks at it."""
+        """Return each slot with its observation, or with None if followers do not need it."""
         if not self._observed:
             return [(slot, None) for slot in range(self.num_envs)]
         return list(enumerate(iterate(self.observation_space, observations)))
 
 
 class _Arrays:
-    """Collects what is added to `info`, slot by slot, in Gymnasium's form: an array and a mask per key."""
+    """Collects the added keys of `info` by slot, in Gymnasium's form: an array and a mask per key."""
 
     def __init__(self, num_envs: int, names: tuple[str, ...]) -> None:
         self.mask = np.zeros(num_envs, np.bool_)
@@ -133,7 +132,7 @@ class _Arrays:
 
 
 def slot_info(infos: Mapping[str, Any], slot: int) -> dict[str, Any]:
-    """Return the `info` of one slot of a vector environment: the values whose mask holds there, dicts taken apart."""
+    """Return the `info` of one slot of a vector environment: the values whose mask is True, in nested dicts as well."""
     info: dict[str, Any] = {}
     for name, values in infos.items():
         if name.startswith("_") and name[1:] in infos:

@@ -1,15 +1,14 @@
-"""The graph of the states of one task, and how far each is from success.
+"""The graph of the states of one task, with the distance of each state to success.
 
-Merging what several attempts saw of one task gives a directed graph. A state's distance is the smallest number of
-observed steps from it to a success, and its potential is `gamma ** distance`: 1 at a success, `unknown_potential`
-where no observed path leads to one (RewardFlow, tmlr-group). The published code finds these values by 1,000 sweeps
-over all edges, with success guessed from the sign of the first reward seen; here success is a flag, and distances are
-kept exact edge by edge.
+The graph merges the observed steps of several attempts at one task. The distance of a state is the smallest number of
+observed steps from it to a success. Its potential is `gamma ** distance`, so 1 at a success, or `unknown_potential` if
+no observed path leads to one (RewardFlow, tmlr-group). The published code computes these values by 1,000 sweeps over
+all edges and guesses success from the sign of the first reward. Here success is a flag, and distances are exact after
+every edge.
 
-Keeping them exact is cheap because an edge can only shorten paths. When `src -> dst` arrives and improves `src`, the
-improvement is handed backwards to predecessors until it no longer helps. An edge that improves nothing, which is
-nearly every edge once a task has been seen a few times, costs a few dictionary look-ups, however many episodes went
-before.
+Updates are cheap because a new edge can only shorten paths. If `src -> dst` shortens the distance of `src`, the
+improvement propagates backwards to predecessors until it changes nothing more. Once a task has been seen a few times,
+most edges improve nothing and cost a few dictionary look-ups, independent of the number of earlier episodes.
 """
 
 from __future__ import annotations
@@ -27,7 +26,10 @@ SCHEMA = "agentgym_flow.state_graph/1"
 """The name of the file format of one graph."""
 
 EdgeMode = Literal["directed", "symmetric"]
-"""Whether an observed step can also be walked back. Symmetric edges make irreversible moves look harmless."""
+"""Whether steps count in both directions. Symmetric edges make irreversible moves look harmless."""
+
+SETTINGS = ("gamma", "edges", "unknown_potential", "max_nodes")
+"""The names of a graph's settings."""
 
 _UNREACHED = 1 << 62
 
@@ -37,9 +39,9 @@ class Node(NamedTuple):
 
     Attributes:
         key: its identity within the task.
-        distance: observed steps to the nearest success, or None when no path is known.
+        distance: observed steps to the nearest success, or None if no path is known.
         potential: in [0, 1].
-        success: whether the task is achieved here.
+        success: whether the task is achieved in this state.
     """
 
     key: str
@@ -49,7 +51,7 @@ class Node(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """An observed step: the keys of both states, the action, and how often it was seen."""
+    """An observed step: the keys of both states, the action, and the number of visits."""
 
     src: str
     action: str
@@ -58,21 +60,21 @@ class Edge(NamedTuple):
 
 
 class StateGraph:
-    """States of one task with exact distances to success, updated as steps arrive.
+    """States of one task with exact distances to success, updated with every step.
 
-    A full graph (see `max_nodes`) accepts no new state, a success included, and counts each refused one in `refused`;
-    edges between states it knows go on being counted and relaxed. So choose `max_nodes` above the number of states
-    that are seen before the first success.
+    A graph with `max_nodes` states rejects new states, even a success, and counts them in `refused`. It still updates
+    edges between known states. Therefore `max_nodes` should exceed the number of states that are seen before the first
+    success.
 
     Args:
-        gamma: the factor per step of distance, in (0, 1].
-        edges: `"directed"`, or `"symmetric"` to let every step also count backwards.
+        gamma: the discount per step of distance, in (0, 1].
+        edges: `"directed"`, or `"symmetric"` to count every step in both directions.
         unknown_potential: the potential of states without a known path to success, in [0, 1].
         max_nodes: the largest number of states, or None for no limit.
 
     Raises:
         BadSetting: a number is outside its range.
-        UnknownOption: `edges` is neither of the two.
+        UnknownOption: `edges` is unknown.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class StateGraph:
         self._ids: dict[str, int] = {}
         self._keys: list[str] = []
         self._distances: list[int] = []
-        self._behind: list[set[int]] = []  # the states whose path may lead through this one
+        self._behind: list[set[int]] = []  # the predecessors of each state
         self._visits: dict[tuple[int, str, int], int] = {}
         self._outcomes: dict[tuple[int, str], int] = {}  # (state, action) -> number of different next states
         self._aliased = 0
@@ -112,9 +114,15 @@ class StateGraph:
     def __repr__(self) -> str:
         return f"StateGraph({len(self)} states, {len(self._visits)} edges, {self.num_successes} successes)"
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that create an empty graph like this one."""
+        values = (self.gamma, self.edge_mode, self.unknown_potential, self.max_nodes)
+        return dict(zip(SETTINGS, values, strict=True))
+
     # ---------------------------------------------------------------- observing
     def add_state(self, key: str, *, success: bool = False) -> bool:
-        """Make sure that the state exists, and mark it when it is a success; return False when it was refused."""
+        """Add a state if it is new, and mark it if it is a success; return False if the state was rejected."""
         node = self._intern(key)
         if node is None:
             return False
@@ -123,9 +131,9 @@ class StateGraph:
         return True
 
     def add(self, src: str, action: str, dst: str, *, success: bool = False) -> bool:
-        """Observe one step; `success` says that the task is achieved in `dst`. Return False when a state was refused.
+        """Observe one step; `success` means that the task is achieved in `dst`. Return False if a state was rejected.
 
-        A step that stays where it is counts as a visit and has no effect on distances.
+        A step that stays in the same state counts as a visit and does not affect distances.
         """
         tail, head = self._intern(src), self._intern(dst)
         if head is not None and success:
@@ -166,7 +174,7 @@ class StateGraph:
             self._improve(tail, self._distances[head] + 1)
 
     def _improve(self, node: int, distance: int) -> None:
-        """Lower the distance of `node`, and of every state whose path through it becomes shorter."""
+        """Lower the distance of `node`, and of all states whose path through it becomes shorter."""
         if distance >= self._distances[node]:
             return
         self._distances[node] = distance
@@ -183,34 +191,34 @@ class StateGraph:
                     queue.append(before)
 
     def recompute(self) -> None:
-        """Find all distances again by one breadth-first search from all successes; they are exact, so none changes."""
+        """Compute all distances anew by one breadth-first search from all successes. They do not change."""
         successes = [node for node, distance in enumerate(self._distances) if distance == 0]
         self._distances = [_UNREACHED] * len(self._keys)
         for node in successes:
             self._distances[node] = 0
         self._spread(deque(successes))
 
-    # ---------------------------------------------------------------- asking
+    # ---------------------------------------------------------------- reading
     def distance(self, key: str) -> int | None:
-        """Return the observed steps from `key` to the nearest success; None when no path or no such state is known."""
+        """Return the observed steps from `key` to the nearest success; None if the path or the state is unknown."""
         node = self._ids.get(key)
         if node is None or self._distances[node] == _UNREACHED:
             return None
         return self._distances[node]
 
     def potential(self, key: str) -> float:
-        """Return `gamma ** distance`, or `unknown_potential` when the distance is not known."""
+        """Return `gamma ** distance`, or `unknown_potential` if the distance is unknown."""
         distance = self.distance(key)
         return self.unknown_potential if distance is None else self.gamma**distance
 
     def nodes(self) -> Iterator[Node]:
-        """Yield the states in the order in which they were first seen."""
+        """Yield the states in the order of their first visits."""
         for key in self._keys:
             distance = self.distance(key)
             yield Node(key, distance, self.potential(key), distance == 0)
 
     def edges(self) -> Iterator[Edge]:
-        """Yield the observed steps in the order in which they were first seen, steps that stay in place included."""
+        """Yield the observed steps in the order of their first visits, including steps that stay in place."""
         for (tail, action, head), visits in self._visits.items():
             yield Edge(self._keys[tail], action, self._keys[head], visits)
 
@@ -221,30 +229,27 @@ class StateGraph:
 
     @property
     def num_choices(self) -> int:
-        """The number of different (state, action) pairs seen."""
+        """The number of different (state, action) pairs."""
         return len(self._outcomes)
 
     @property
     def num_aliased(self) -> int:
-        """The number of (state, action) pairs that led to several states: chance, or a key that forgets something."""
+        """The number of (state, action) pairs that led to several states, by chance or because keys omit something."""
         return self._aliased
 
     @property
     def aliased_share(self) -> float:
-        """`num_aliased / num_choices`, 0 for an empty graph. Potentials are optimistic where this is high."""
+        """`num_aliased / num_choices`, 0 for an empty graph. The higher it is, the more optimistic are potentials."""
         return self._aliased / len(self._outcomes) if self._outcomes else 0.0
 
-    # ---------------------------------------------------------------- keeping
+    # ---------------------------------------------------------------- saving
     def to_dict(self) -> dict[str, Any]:
-        """Return the graph as JSON-able data, sorted by key: graphs of equal content give equal data."""
+        """Return the graph as JSON-serialisable data, sorted by key, so that equal graphs give equal data."""
         order = sorted(range(len(self._keys)), key=self._keys.__getitem__)
         rank = {node: place for place, node in enumerate(order)}
         return {
             "schema": SCHEMA,
-            "gamma": self.gamma,
-            "edges": self.edge_mode,
-            "unknown_potential": self.unknown_potential,
-            "max_nodes": self.max_nodes,
+            **self.settings,
             "refused": self.refused,
             "keys": [self._keys[node] for node in order],
             "successes": [rank[node] for node in order if self._distances[node] == 0],
@@ -253,21 +258,16 @@ class StateGraph:
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
-        """Return the graph of `to_dict`. Raises `BadData` when the data is not one."""
+        """Return the graph that `to_dict` returned as `data`. Raises `BadData` if `data` is damaged."""
         try:
             if data["schema"] != SCHEMA:
                 raise BadData(f"a state graph has the schema {SCHEMA!r}, found {data['schema']!r}")
-            graph = cls(
-                gamma=data["gamma"],
-                edges=data["edges"],
-                unknown_potential=data["unknown_potential"],
-                max_nodes=data["max_nodes"],
-            )
+            graph = cls(**{name: data[name] for name in SETTINGS})
             for key in data["keys"]:
                 graph._intern(str(key))
             places = range(len(graph))
             for src, action, dst, visits in data["steps"]:
-                tail, head = places.index(src), places.index(dst)  # ValueError for a state that is not there
+                tail, head = places.index(src), places.index(dst)  # ValueError for an unknown state
                 graph._count(tail, str(action), head, int(visits))
                 if tail != head:
                     graph._behind[head].add(tail)
@@ -276,28 +276,28 @@ class StateGraph:
             for node in data["successes"]:
                 graph._distances[places.index(node)] = 0
             graph.refused = int(data["refused"])
+        except BadData:
+            raise
         except (KeyError, TypeError, IndexError, ValueError) as error:
-            if isinstance(error, BadData):
-                raise
             raise BadData(f"the state graph is damaged ({type(error).__name__}: {error})") from None
         graph.recompute()
         return graph
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the graph to a JSON file, whole or not at all."""
+        """Write the graph to a JSON file atomically."""
         write_json(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the graph of a file. Raises `BadData` when it is missing or damaged."""
+        """Return the graph in a file. Raises `BadData` if it is missing or damaged."""
         return cls.from_dict(read_json(path, "state graph"))
 
 
 def outcome_node(key: str, *, terminated: bool, success: bool) -> str:
-    """Return the node that stands for a state after a step: endings get a node of their own for each outcome.
+    """Return the node for the state after a step; terminal states get a separate node for each outcome.
 
-    A success and a failure that share a state key must not share a node, or the failure would be worth as much as the
-    success. Keys that name their outcome already (`end:...`, the contract of `TextEnv`) stay as they are.
+    If a success and a failure with the same state key shared a node, the failure would be worth as much as the success.
+    Keys that already name their outcome (`end:...`, the contract of `TextEnv`) are returned unchanged.
     """
     named = f"end:{'success' if success else 'fail'}:"
     return key if not terminated or key.startswith(named) else named + key

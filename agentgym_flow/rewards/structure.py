@@ -1,8 +1,7 @@
-"""The structure reward of FlowSteer while an environment runs, for many at once, and for recorded groups.
+"""The structure reward of FlowSteer for one environment, for vector environments, and for recorded groups.
 
-What a design is worth is said in `agentgym_flow.rewards.structure_score`; here it reaches the learner. The reward comes
-at the end of an episode. It is not part of the environment: an episode log holds native rewards, and whoever verifies
-it steps the environment without any wrapper.
+`agentgym_flow.rewards.structure_score` defines the reward, which is given at the end of an episode. It is not part of
+the environment: episode logs contain native rewards, and verification steps the environment without wrappers.
 """
 
 from __future__ import annotations
@@ -18,43 +17,36 @@ from gymnasium.vector import SyncVectorEnv, VectorEnv
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption
 from agentgym_flow.rewards.slots import SlotRewards
-from agentgym_flow.rewards.structure_score import (
-    ABLATION,
-    WORKFLOW,
-    Cost,
-    Profile,
-    Release,
-    StructureScore,
-)
+from agentgym_flow.rewards.structure_score import ABLATION, WORKFLOW, Cost, Profile, Release, StructureScore
 
 Mode = Literal["replace", "add"]
-"""Whether the structure reward stands alone, or is added to the native rewards."""
+"""Whether the structure reward replaces the native rewards or is added to them."""
 
 
 class StructureReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Rewards the end of an episode for the design S of its workflow and the correctness c, in [-1, 1].
 
-    The last step of an episode gets this reward instead of its native one, and every other step 0. A time limit is an
-    end, too. See `agentgym_flow.rewards.structure_score` for S and the profiles; c is the `score` of the environment,
-    or what the workflow says of its `correctness`.
+    The last step of an episode gets this reward instead of its native reward, and every other step gets 0. The last
+    step before a time limit counts as well. `agentgym_flow.rewards.structure_score` defines S and the profiles. c is
+    the `correctness` in the workflow, or the `score` of the environment if there is none.
 
     `info` gets `native_reward` (0 after a reset) and `structure`, the S of the present workflow.
 
     Args:
-        env: an environment with `workflow` and `score` in `info`, as `agentgym_flow/Canvas-v0`.
+        env: an environment with `workflow` and `score` in `info`, such as `agentgym_flow/Canvas-v0`.
         profile: `"executed"`, `"paper"` or `"upstream"`.
-        weights: part -> weight; the published ones by default.
-        min_operators: how many operators are enough; that of the profile by default.
-        diversity: False leaves the design out: -1 + c.
-        release: `"conditional"`, `"always"` or `"answer_first"`; that of the profile by default.
-        checkers: the names of the operators that check; those that the workflow says check by default.
-        formatter: the name of the operator that formats an answer; the same.
-        cost_weight: taken from the reward per unit of `cost_of`; only for `"executed"`.
+        weights: part -> weight; by default the published weights.
+        min_operators: the number of operators that is enough; by default that of the profile.
+        diversity: False ignores the design: -1 + c.
+        release: `"conditional"`, `"always"` or `"answer_first"`; by default that of the profile.
+        checkers: the names of operators that check; by default those named in the workflow.
+        formatter: the name of the operator that formats an answer; by default the one named in the workflow.
+        cost_weight: subtracted from the reward per unit of `cost_of`; only for `"executed"`.
         cost_of: `"calls"`, `"total_calls"`, `"tokens"` or `"cost"`.
-        mode: `"replace"`, or `"add"` to add the reward to the native ones.
+        mode: `"replace"`, or `"add"` to add the reward to the native rewards.
 
     Raises:
-        UnknownOption: a word is none of these.
+        UnknownOption: a word is unknown.
         BadSetting: a number is out of its range; or, at reset or step, `info` has no workflow.
     """
 
@@ -91,29 +83,29 @@ class StructureReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             env.unwrapped.request_info([ABLATION])
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; `info` has the S of the first workflow."""
+        """Start an episode; `info` has the S of the initial workflow."""
         observation, info = self.env.reset(seed=seed, options=options)
         return observation, self._design.begin(observation, info)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step the environment, and reward the design at the end."""
+        """Step the environment and reward the design at the end of the episode."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         given, info = self._design.advance(action, observation, float(reward), terminated, truncated, info)
         return observation, given, terminated, truncated, info
 
 
 class VectorStructureReward(SlotRewards["EpisodeDesign"]):
-    """Rewards every slot of a vector environment as `StructureReward` would, in all three autoreset modes.
+    """Rewards every slot of a vector environment like `StructureReward`, in all three autoreset modes.
 
     Args:
         env: a `SyncVectorEnv` or `AsyncVectorEnv`, possibly wrapped, of text environments with `workflow` and `score`
             in `info`.
-        score: the settings of the reward; the default ones if None.
+        score: the settings of the reward; None for the defaults.
         mode: `"replace"` or `"add"`.
 
     Raises:
-        BadSetting: the autoreset mode is not named; or, at reset or step, `info` has no workflow.
-        UnknownOption: there is no such mode.
+        BadSetting: the metadata have no autoreset mode; or, at reset or step, `info` has no workflow.
+        UnknownOption: `mode` is unknown.
     """
 
     def __init__(
@@ -127,7 +119,7 @@ class VectorStructureReward(SlotRewards["EpisodeDesign"]):
 
 
 class EpisodeDesign:
-    """Follows one slot of an environment through its episodes."""
+    """Computes the structure rewards of one environment through its episodes."""
 
     def __init__(self, score: StructureScore, mode: Mode) -> None:
         if mode not in get_args(Mode):
@@ -137,16 +129,16 @@ class EpisodeDesign:
         self._running = False
 
     def begin(self, observation: Any, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Start an episode and return `info` with what is added to it."""
+        """Start an episode and return `info` with the added keys."""
         self._running = True
         return {**info, "native_reward": 0.0, "structure": self._score.design(workflow_of(info))}
 
     def advance(
         self, action: Any, observation: Any, reward: float, terminated: bool, truncated: bool, info: Mapping[str, Any]
     ) -> tuple[float, dict[str, Any]]:
-        """Follow one step; return its reward and `info` with what is added to it.
+        """Return the reward of one step, and `info` with the added keys.
 
-        Raises `ResetNeeded` when no episode is under way.
+        Raises `ResetNeeded` if no episode is running.
         """
         if not self._running:
             raise ResetNeeded("no episode is under way: call reset() before step()")
@@ -159,9 +151,9 @@ class EpisodeDesign:
 
 
 def workflow_of(info: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the workflow that an environment tells, with its ablation where that was asked for.
+    """Return the workflow in `info`, together with the ablation if it was requested.
 
-    Raises `BadSetting` when it tells no workflow.
+    Raises `BadSetting` if there is no workflow.
     """
     workflow = None if info is None else info.get(WORKFLOW)
     if not isinstance(workflow, Mapping):
@@ -173,19 +165,19 @@ def workflow_of(info: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def correctness_of(workflow: Mapping[str, Any], score: Any) -> float:
-    """Return the correctness c: what the workflow says of it, or else the environment's score.
+    """Return the correctness c: the `correctness` in the workflow, or else the environment's score.
 
-    A score is 0 until the design is finished. The published reward looks at the last result, finished or not: Canvas
-    tells its `correctness` at the end of an episode, and so may others.
+    A score is 0 until the design is finished, but the published reward uses the last result even of unfinished designs.
+    For this purpose Canvas and other environments can add `correctness` at the end of an episode.
     """
     return float(workflow.get("correctness", score))
 
 
 # ---------------------------------------------------------------- recorded episodes
 def structure_return(episode: Episode, score: StructureScore) -> float:
-    """Return the structure reward of a recorded episode, wherever it stopped; its turns have kept their `workflow`.
+    """Return the structure reward of a recorded episode, finished or not, from the `workflow` of its last turn.
 
-    Raises `BadSetting` when the last turn has no workflow, or there is no turn.
+    Raises `BadSetting` if the last turn has no workflow, or there is no turn.
     """
     last = episode.turns[-1] if episode.turns else None
     workflow = workflow_of(None if last is None else last.info)
@@ -195,12 +187,12 @@ def structure_return(episode: Episode, score: StructureScore) -> float:
 def with_structure_rewards(group: Group, score: StructureScore | None = None, mode: Mode = "replace") -> Group:
     """Return a copy of a group whose rewards are those that `StructureReward` would have given.
 
-    Their sum is the episode's outcome for a credit function with `outcome="return"`. The group itself, and so what is
-    logged of it, keeps its native rewards. An episode without a turn comes back unchanged.
+    Their sum is the episode's outcome for a credit function with `outcome="return"`. The group itself keeps its native
+    rewards, which are logged. Episodes without turns are returned unchanged.
 
     Raises:
         BadSetting: an episode has no workflow.
-        UnknownOption: there is no such mode.
+        UnknownOption: `mode` is unknown.
     """
     if mode not in get_args(Mode):
         raise UnknownOption.among(mode, get_args(Mode))

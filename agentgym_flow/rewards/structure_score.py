@@ -1,24 +1,24 @@
-"""What the design of a workflow is worth: the structure reward of FlowSteer (2026) in three readings. Pure functions.
+"""The structure reward of FlowSteer (2026) for the design of a workflow, in three profiles. Pure functions.
 
-An episode that ends with a workflow of design S and an answer of correctness c, both in [0, 1], is worth
+The reward of an episode that ends with a workflow of design S and an answer of correctness c, both in [0, 1], is
 
     R = -1 + S + c * [S >= 1]
 
-so a design that lacks something is worth less than 0 whatever it answers, and one that lacks nothing at least 0. S is
-the sum of the weights of the parts that are there: a checker, a formatter, enough operators, a structure (branches in
-parallel, a conditional or a loop). What counts as being there is the profile's business:
+An incomplete design gets less than 0 whatever its answer, and a complete design gets at least 0. S is the sum of the
+weights of the parts that are present: a checker, a formatter, enough operators, and a structure (parallel branches, a
+conditional or a loop). The profile defines which parts are present:
 
-- `executed`: what the answer needed: an operator counts when leaving it out would have changed the result. So a
-  design cannot be padded. But hardly any answer needs all four parts at once, and the formula above would never look
-  at c. So a right answer lacks nothing here, and S is for what is not right (`release="answer_first"`):
+- `executed`: the parts that the answer needed. An operator counts if the result would have been different without it,
+  so padding a design does not help. But few answers need all four parts, and then the formula above would ignore c. For
+  this reason a correct answer counts as complete here, and S matters for incorrect answers (`release="answer_first"`):
 
       R = c + (1 - c) * (S - 1)
 
-  A mistake that is made only to be mended earns nothing more. Only a finished design has its correctness counted.
-- `paper`: what the workflow says, at any depth; at least 5 operators.
-- `upstream`: as the released code reads the text of the workflow: at least 6 mentions of the twelve operators it
-  advertises, and a structure is a pair of square brackets, `?` with `:`, or an x with a number after it. Loops are
-  written `* 2`, so they are none.
+  Making a mistake in order to repair it does not increase the reward. Unfinished designs have correctness 0.
+- `paper`: the parts that the workflow contains, at any depth; at least 5 operators.
+- `upstream`: as in the released code, which reads the text of the workflow. It requires at least 6 mentions of the
+  twelve operators that it advertises. A structure is a pair of square brackets, `?` with `:`, or an x with a number
+  after it. Loops are written `* 2`, so they do not count.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
 
 Profile = Literal["executed", "paper", "upstream"]
-"""What counts as part of a design: what ran and mattered, what is written, or what the released code reads."""
+"""The parts that count: those that affected the result, all written ones, or those that the released code finds."""
 Release = Literal["conditional", "always", "answer_first"]
-"""When correctness counts: for designs that lack nothing, for all, or in place of the design."""
+"""When correctness counts: for complete designs, for all designs, or in place of the design."""
 Cost = Literal["calls", "total_calls", "tokens", "cost"]
-"""What a cost is taken per: calls of the last run, calls of all runs, tokens, or the executor's own unit of money."""
+"""The unit of a cost: calls of the last run, calls of all runs, tokens, or the executor's unit of money."""
 
 PARTS = ("checker", "format", "operator", "structure")
 """The parts of a design."""
 WEIGHTS: Mapping[str, float] = {"checker": 0.2, "format": 0.2, "operator": 0.2, "structure": 0.4}
 """The published weights."""
 EQUAL_WEIGHTS: Mapping[str, float] = dict.fromkeys(PARTS, 0.25)
-"""The weights of a reported ablation (and of a draft of the paper)."""
+"""The weights of a published ablation (and of a draft of the paper)."""
 CHECKER_WEIGHTS: Mapping[str, float] = {"checker": 0.4, "format": 0.2, "operator": 0.2, "structure": 0.2}
-"""The weights of another one."""
+"""The weights of another published ablation."""
 CHECKERS = ("Verify", "Test", "Review")
-"""The operators that check, where a workflow does not say which do."""
+"""The operators that check, if a workflow does not name them."""
 FORMATTER = "Format"
-"""The operator that formats an answer, where a workflow does not say which do."""
+"""The operator that formats an answer, if a workflow does not name it."""
 MIN_OPERATORS: Mapping[str, int] = {"executed": 5, "paper": 5, "upstream": 6}
-"""Profile -> how many operators are enough."""
+"""Profile -> the number of operators that is enough."""
 RELEASE: Mapping[str, Release] = {"executed": "answer_first", "paper": "conditional", "upstream": "conditional"}
 """Profile -> when correctness counts."""
 
 WORKFLOW = "workflow"
-"""The key of `info` under which an environment tells its workflow."""
+"""The key of `info` with the workflow."""
 ABLATION = "ablation"
-"""The key of `info` under which an environment tells, when asked for it, what the result needs of the workflow."""
+"""The key of `info` with the parts of the workflow that the result needs; present on request."""
 
 _COUNTED = (
     "Plan", "Decompose", "Programmer", "Custom", "AnswerGenerate", "Test", "Review", "Verify", "Revise", "ScEnsemble",
@@ -66,28 +66,28 @@ _COUNTED = (
 )  # fmt: skip
 _MENTION = re.compile(rf"\b(?:{'|'.join(_COUNTED)})\b", re.ASCII)
 _TIMES = re.compile(r"x\s*[0-9]+", re.ASCII)
-_DIGITS = 12  # sums of the same weights in another order must be equal, or groups seem to differ
+_DIGITS = 12  # equal weights summed in another order must give equal rewards
 
 
 class StructureScore:
-    """The settings of the structure reward, checked, and the reward itself.
+    """The structure reward with its checked settings.
 
     Args:
         profile: `"executed"`, `"paper"` or `"upstream"`.
-        weights: part -> weight, for all of `PARTS`; at least 0. The published ones by default.
-        min_operators: how many operators are enough; 6 for `"upstream"` and 5 for the others by default.
-        diversity: False leaves the design out (an ablation): R = -1 + c, whatever `release` says.
-        release: `"conditional"` as above, `"always"` for R = -1 + S + c (another ablation), or `"answer_first"`; that
-            of the profile by default.
-        checkers: the names of the operators that check. None: those that the workflow names in `meets`, or `CHECKERS`
-            where it names none.
-        formatter: the name of the operator that formats an answer. None: likewise, or `FORMATTER`.
-        cost_weight: taken from R per unit of `cost_of`; only for `"executed"`. With it a design that lacks nothing may
-            be worth less than 0.
+        weights: part -> weight, for all of `PARTS`; at least 0. By default the published weights.
+        min_operators: the number of operators that is enough; by default 6 for `"upstream"` and 5 for the others.
+        diversity: False ignores the design (an ablation): R = -1 + c, for any `release`.
+        release: `"conditional"` as above, `"always"` for R = -1 + S + c (another ablation), or `"answer_first"`; by
+            default that of the profile.
+        checkers: the names of operators that check. None for those that the workflow names in `meets`, or for
+            `CHECKERS` if it names none.
+        formatter: the name of the operator that formats an answer. None for the one in `meets`, or for `FORMATTER`.
+        cost_weight: subtracted from R per unit of `cost_of`; only for `"executed"`. A complete design can then get
+            less than 0.
         cost_of: `"calls"`, `"total_calls"`, `"tokens"` or `"cost"`.
 
     Raises:
-        UnknownOption: a word is none of these, or `weights` names another part.
+        UnknownOption: a word or a part in `weights` is unknown.
         BadSetting: a number is out of its range, a weight is missing, or a cost is given for another profile.
     """
 
@@ -126,13 +126,13 @@ class StructureScore:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The keys of `info` that it reads; a recorder has to keep them."""
+        """The keys of `info` that the reward needs; a recorder must keep them."""
         return (WORKFLOW, ABLATION) if self.profile == "executed" else (WORKFLOW,)
 
     def parts(self, workflow: Mapping[str, Any]) -> dict[str, bool]:
-        """Return which parts the design has, in the order of `PARTS`.
+        """Return whether the design has each of `PARTS`, in this order.
 
-        Raises `BadData` when `workflow` lacks a field that the profile reads.
+        Raises `BadData` if `workflow` lacks a field that the profile needs.
         """
         names = self._names(workflow)
         meets = {} if self.profile == "upstream" else workflow.get("meets", {})
@@ -147,15 +147,14 @@ class StructureScore:
         return dict(zip(PARTS, found, strict=True))
 
     def design(self, workflow: Mapping[str, Any]) -> float:
-        """Return S, in [0, 1]. Raises what `parts` raises."""
+        """Return S, in [0, 1]. Raises the errors of `parts`."""
         worth = math.fsum(self.weights[part] for part, there in self.parts(workflow).items() if there)
         return min(1.0, round(worth, _DIGITS))
 
     def reward(self, workflow: Mapping[str, Any], correctness: float) -> float:
         """Return R of an episode that ends with `workflow` and an answer of this correctness, in [0, 1].
 
-        In the profile `executed` the correctness of a design that is not finished does not count. Raises what `parts`
-        raises.
+        In the profile `executed`, unfinished designs have correctness 0. Raises the errors of `parts`.
         """
         design = self.design(workflow) if self.diversity else 0.0
         if self.profile == "executed" and not _field(workflow, "finished"):
@@ -169,7 +168,7 @@ class StructureScore:
         return round(worth - cost, _DIGITS)
 
     def _names(self, workflow: Mapping[str, Any]) -> list[str]:
-        """Return the operators that count."""
+        """Return the names of the operators that count."""
         if self.profile == "upstream":
             return _MENTION.findall(_field(workflow, "text"))
         if self.profile == "paper":

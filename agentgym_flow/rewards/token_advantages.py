@@ -1,14 +1,14 @@
 """Credit for the turns of episodes that another trainer has collected: one advantage per token of a response.
 
-A trainer such as verl, prime-rl or AReaL keeps an episode as one response: the tokens of the policy, with those of the
-environment between them, and a mask. What it lacks is credit for single turns. Say of each turn which state it was
-decided in, which one it led to, and where its tokens are:
+Trainers such as verl, prime-rl or AReaL store an episode as one response: the tokens of the policy, separated by tokens
+of the environment, and a mask. They have no credit for single turns. To get it, describe each turn by the state before
+it, the state after it, and the span of its tokens:
 
-    attempts = [Attempt(steps=[Step("room 0", "room 1", reward=0.0, span=(0, 12)), ...], success=True, length=340), ...]
-    advantages = token_advantages(attempts)
+    turns = [TokenTurn("room 0", "room 1", reward=0.0, span=(0, 12)), ...]
+    advantages = token_advantages([TokenEpisode(turns, success=True, length=340), ...])
 
-All attempts are at one task, from one start. The numbers are those of `agentgym_flow.rewards.credit`.
-`batch_advantages` does the same for a whole padded batch, whose response mask says where the turns are.
+All attempts are at one task, from one start. The advantages are those of `agentgym_flow.rewards.credit`.
+`batch_advantages` does the same for a padded batch and finds the turns in the response mask.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class TokenTurn:
     """One turn.
 
     Attributes:
-        state: the state it was decided in. Equal texts are one state: leave out what does not matter, keep what does.
-        next_state: the state it led to.
-        reward: of the environment.
-        span: where its tokens are in the response, from the first to behind the last.
+        state: the state before the turn. Equal texts are one state, so it should contain what matters and nothing else.
+        next_state: the state after the turn.
+        reward: the reward of the environment.
+        span: the positions of its first token and after its last token in the response.
     """
 
     state: str
@@ -60,16 +60,16 @@ class TokenEpisode:
 def token_advantages(
     attempts: Sequence[TokenEpisode], credit: str = "rewardflow", **settings: Any
 ) -> list[list[float]]:
-    """Return the advantages of all tokens, [attempts][tokens]; 0 for tokens outside of the turns.
+    """Return the advantages of all tokens, `[attempt][token]`; 0 for tokens outside of turns.
 
     Args:
-        attempts: at one task.
+        attempts: attempts at one task.
         credit: one of `agentgym_flow.rewards.CREDIT`, or `module:function`.
-        settings: its keyword arguments, such as `gamma=0.9`.
+        settings: keyword arguments of the credit function, such as `gamma=0.9`.
 
     Raises:
-        UnknownOption: there is no such credit function.
-        BadSetting: there are no attempts, their first states differ, or spans overlap or leave the response.
+        UnknownOption: the credit function is unknown.
+        BadSetting: there are no attempts, their first states differ, or spans overlap or exceed the response.
     """
     starts = {attempt.steps[0].state for attempt in attempts if attempt.steps}
     if not attempts or len(starts) > 1:
@@ -88,21 +88,21 @@ def batch_advantages(
     credit: str = "rewardflow",
     **settings: Any,
 ) -> npt.NDArray[np.float32]:
-    """Return the advantages of a padded batch, (bs, response_length); 0 where the mask is 0.
+    """Return the advantages of a padded batch, `float32[rows, response_length]`; 0 where the mask is 0.
 
     Args:
-        turns: for each row its turns in order: the state it was decided in, the state it led to, the reward.
+        turns: for each row, its turns in order: (state before the turn, state after it, reward).
         success: for each row, whether the task was achieved.
-        response_mask: (bs, response_length), 1 for the tokens of the policy. Every stretch of ones is a turn; turns
-            that a cut response has lost count for the others.
-        index: for each row its group, such as verl's `uid`. All rows of a group are attempts at one task.
+        response_mask: `[rows, response_length]`, 1 for the tokens of the policy. Every run of ones is a turn. Turns
+            that are missing from a truncated response still count in comparisons.
+        index: for each row, its group, such as verl's `uid`. All rows of a group are attempts at one task.
         credit: one of `agentgym_flow.rewards.CREDIT`, or `module:function`.
-        settings: its keyword arguments, such as `gamma=0.9`.
+        settings: keyword arguments of the credit function, such as `gamma=0.9`.
 
     Raises:
-        UnknownOption: there is no such credit function.
-        BadSetting: the arguments differ in length, a row has more stretches of ones than turns, or the first states of
-            a group differ.
+        UnknownOption: the credit function is unknown.
+        BadSetting: the arguments differ in length, a row has more runs of ones than turns, or the first states of a
+            group differ.
     """
     mask = np.asarray(response_mask) != 0
     if mask.ndim != 2 or not len(turns) == len(success) == len(index) == len(mask):
@@ -114,7 +114,7 @@ def batch_advantages(
     groups: dict[Hashable, list[int]] = {}
     attempts = []
     for number, (row, steps) in enumerate(zip(mask, turns, strict=True)):
-        spans = _stretches(row)
+        spans = _runs_of_ones(row)
         if len(spans) > len(steps):
             raise BadSetting(f"row {number} has {len(spans)} stretches of the policy's tokens and {len(steps)} turns")
         spans += [(length, length)] * (len(steps) - len(spans))
@@ -130,8 +130,8 @@ def batch_advantages(
     return advantages
 
 
-def _stretches(row: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return where the stretches of ones in a row begin, and the places behind their ends."""
+def _runs_of_ones(row: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Return the start and end (exclusive) of every run of ones in a row."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], row, [False]]).astype(np.int8)))
     return [(int(first), int(behind)) for first, behind in edges.reshape(-1, 2)]
 
@@ -146,7 +146,8 @@ def _episode(attempt: TokenEpisode, number: int, start: str) -> Episode:
             reward=step.reward,
             next_observation=step.next_state,
             next_state_key=step.next_state,
-            terminated=attempt.success and place == last,  # what failed may have run out of steps: no dead end
+            terminated=attempt.success
+            and place == last,  # a failure may be due to the time limit and is then not terminal
             truncated=not attempt.success and place == last,
             action_valid=True,
             success=attempt.success and place == last,

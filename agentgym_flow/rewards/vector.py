@@ -1,6 +1,6 @@
-"""The vector twin of `RewardFlow`: one graph per task for all slots, in the process of the learner.
+"""`RewardFlow` for vector environments: one graph per task for all slots, in the process of the learner.
 
-It gives the rewards that single wrappers sharing one store would give, stepped one after the other.
+The rewards are those of single wrappers that share one store and step one after the other.
 """
 
 from __future__ import annotations
@@ -17,24 +17,22 @@ from agentgym_flow.rewards.slots import SlotRewards
 class VectorRewardFlow(SlotRewards[EpisodeShaper]):
     """Shapes the rewards of every slot of a vector environment; see `RewardFlow` for the rewards and the arguments.
 
-    All three autoreset modes are understood: with `NEXT_STEP` the step after an end is a reset and no step of the
-    task, with `SAME_STEP` the last state is read from `final_obs` and `final_info`, with `DISABLED` the `reset_mask`
-    says which slots start again. `info` gets the arrays `native_reward`, `shaping` and `potential`, with their masks;
-    with `SAME_STEP`, `final_info` gets those of the step that ended.
+    It works in all three autoreset modes; see `SlotRewards`. `info` gets the arrays `native_reward`, `shaping` and
+    `potential` with their masks.
 
     Args:
-        env: a vector environment that names its autoreset mode in `metadata["autoreset_mode"]`, as Gymnasium's own
-            do. Text environments run under `SyncVectorEnv` or `AsyncVectorEnv(..., shared_memory=False)`.
-        scale: the weight of the shaping, for episodes that start from now on.
+        env: a vector environment with its autoreset mode in `metadata["autoreset_mode"]`, as in Gymnasium. Text
+            environments run in `SyncVectorEnv` or `AsyncVectorEnv(..., shared_memory=False)`.
+        scale: the weight of the shaping in future episodes.
         shaping: `"invariant"` or `"rewardflow"`.
-        gamma: the discount of your learner.
+        gamma: the discount of the learner.
         key_fn: `(observation of one slot, info of one slot) -> str | int`.
         success_fn: `(reward, terminated, info of one slot) -> bool`.
-        graphs: a `GraphStore`; a new one by default.
+        graphs: a `GraphStore`; by default a new one.
         update: `"step"`, `"reset"` or `"never"`.
 
     Raises:
-        BadSetting: as `RewardFlow`; also when the autoreset mode is not named.
+        BadSetting: as `RewardFlow`, or the metadata have no autoreset mode.
         UnknownOption: as `RewardFlow`.
     """
 
@@ -63,12 +61,12 @@ class VectorRewardFlow(SlotRewards[EpisodeShaper]):
 
     @property
     def graphs(self) -> GraphStore:
-        """The graphs learned so far, by task key."""
+        """The graphs observed so far, by task key."""
         return self._shaping.graphs
 
     @property
     def scale(self) -> float:
-        """The weight of the shaping for episodes that start from now on."""
+        """The weight of the shaping in future episodes."""
         return self._shaping.scale
 
     @scale.setter
@@ -76,7 +74,7 @@ class VectorRewardFlow(SlotRewards[EpisodeShaper]):
         self._shaping.scale = value
 
     def close(self, **kwargs: Any) -> None:
-        """Hand the last episodes' steps to the graphs (`update="reset"`) and close the environment."""
+        """Add the steps of the last episodes to the graphs (`update="reset"`) and close the environment."""
         for shaper in self._followers:
             shaper.flush()
         super().close(**kwargs)

@@ -432,7 +432,7 @@ def test_knowledge_that_the_state_already_says_changes_nothing(make_episode, dat
 
 @pytest.mark.parametrize("keywords", [{"anchors": "information"}, {"potential": "average"}])
 def test_the_released_code_knows_no_information(worked_example: Group, keywords: dict[str, str]) -> None:
-    with pytest.raises(BadSetting, match="leave them out"):
+    with pytest.raises(BadSetting, match="leave out these two"):
         rewardflow([worked_example], compat=True, **keywords)
     with pytest.raises(UnknownOption):
         rewardflow([worked_example], anchors="page")

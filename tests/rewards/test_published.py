@@ -43,7 +43,7 @@ def test_sweeps_equal_plain_loops(rewards, edges, sweeps):
 def test_the_worked_example(worked_example):
     values = published_values(worked_example, rewards_of(worked_example), loop_turns=4, **SETTINGS)
     assert values == pytest.approx({"W": 10.0, "B": 9.0, "A": 8.1, "S": 8.1, "X": 0.0})
-    steps = published_step_rewards(worked_example, rewards_of(worked_example), loop_turns=4, **SETTINGS)
+    steps = published_step_rewards(worked_example, rewards_of(worked_example), 4, values)
     assert steps == [
         pytest.approx([0.0, 0.9, 1.0]),
         pytest.approx([0.0, 0.0, 0.0, 0.0]),
@@ -56,7 +56,7 @@ def test_symmetric_edges_change_only_the_pit(worked_example):
     settings = {**SETTINGS, "edges": "symmetric"}
     values = published_values(worked_example, rewards_of(worked_example), loop_turns=4, **settings)
     assert values == pytest.approx({"W": 10.0, "B": 9.0, "A": 8.1, "S": 8.1, "X": 7.29})
-    steps = published_step_rewards(worked_example, rewards_of(worked_example), loop_turns=4, **settings)
+    steps = published_step_rewards(worked_example, rewards_of(worked_example), 4, values)
     assert steps[3][0] == pytest.approx(-0.81)
 
 
@@ -73,8 +73,9 @@ def test_a_shared_terminal_key_takes_the_value_of_the_first_writer(make_episode)
 
 def test_success_on_the_last_turn_of_the_loop_never_enters(make_episode):
     group = Group([make_episode("sabW", "success")])
-    assert published_values(group, rewards_of(group), loop_turns=3, **SETTINGS) == {"s": 0.0, "a": 0.0, "b": 0.0}
-    assert published_step_rewards(group, rewards_of(group), loop_turns=3, **SETTINGS) == [[0.0, 0.0, 10.0]]
+    values = published_values(group, rewards_of(group), loop_turns=3, **SETTINGS)
+    assert values == {"s": 0.0, "a": 0.0, "b": 0.0}
+    assert published_step_rewards(group, rewards_of(group), 3, values) == [[0.0, 0.0, 10.0]]
     assert group_graph(group).potential("s") == pytest.approx(0.729)
 
 

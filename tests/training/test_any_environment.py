@@ -33,11 +33,11 @@ def maze(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     (tmp_path / "my_maze.py").write_text((root / "tests" / "maze_of_others.py").read_text("utf-8"), "utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    plugins.bring("my_maze")
+    plugins.import_environments("my_maze")
     yield "Maze-v0"
     sys.modules.pop("my_maze", None)
     gym.registry.pop("Maze-v0", None)
-    plugins._brought.pop("Maze-v0", None)
+    plugins._modules.pop("Maze-v0", None)
 
 
 def cave(**kwargs: Any) -> Any:

@@ -1,17 +1,16 @@
-"""Compiled games on disk, so that the first start of an official game reads kilobytes instead of parsing its PDDL.
+"""A cache of compiled games on disk, so that starting an official game does not parse its PDDL again.
 
-A game is kept in the folder that `AGENTGYM_FLOW_CACHE` names, by default `cache` in the folder of the registry; `off`
-keeps none. Its name is the SHA-256 of its `game.tw-pddl`, of this package's version and of the source that compiles:
-what another version or another source made has another name. Files that cannot be read, are damaged, belong to another
-game or say what compiling never makes are ignored and written again. A folder that cannot be written is no error: a
-cache only saves time. Nothing in it is executed. Files come whole or not at all, so any number of processes can share a
-folder.
+The cache is in the folder `AGENTGYM_FLOW_CACHE`, by default `cache` in the folder of the registry; `off` disables it.
+The name of a file is the SHA-256 of the `game.tw-pddl`, the version of this package and the source code that compiles
+games, so other versions use other files. Files that cannot be read, are damaged, belong to another game or contain
+impossible values are ignored and written again. Errors of writing are ignored, because the cache only saves time.
+Nothing in it is executed. Writes are atomic, so processes can share a folder.
 
-The digest in a file finds damage, not intent: whoever can write to this folder decides what is played. Replay, which
-checks what others say, therefore leaves the cache alone (`data.no_cache`).
+The digest in a file detects damage but not manipulation: a user who can write to the folder decides which games are
+played. Therefore replay, which verifies logs of others, does not use the cache (`data.no_cache`).
 
-A file is a line with a digest and then JSON, about 5 kB. A folder holds at most `MOST_KEPT` of them, which is more than
-all splits of the official data; the oldest make room for new ones, those of other versions among them.
+A file is a line with a digest followed by JSON, about 5 kB in total. A folder has at most `MOST_KEPT` files, which is
+more than the number of official games; the oldest files are deleted first.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ from agentgym_flow.envs.alfworld.compiled_game import (
     GameObject,
     InitialState,
     Receptacle,
-    assembled,
 )
 from agentgym_flow.envs.alfworld.goal import CONDITIONS, ALFWorldGoal
 from agentgym_flow.envs.alfworld.grammar import ARRIVALS, PUT_FEEDBACKS, PUTS, Words
@@ -58,26 +56,25 @@ SOURCES = (
     "syntax.py",
     "twl2.py",
 )
-"""The files beside this one that decide what a game file is compiled to."""
+"""The files in this package that affect compilation."""
 
 FOLDER_VARIABLE = "AGENTGYM_FLOW_CACHE"
 OFF = "off"
 
 MOST_KEPT = 1 << 14
-"""Games of one folder; 256 folders by the first byte of the digest share them out."""
+"""The limit on games. They are distributed over 256 folders by the first byte of the digest."""
 
 _RECEPTACLE = attrgetter(*Receptacle.__slots__)
 _THING = attrgetter(*GameObject.__slots__)
 _START = attrgetter(*InitialState.__slots__)
 _WORDS = attrgetter(*Words.__slots__)
-_PLAIN = ("spots", "spot_names", "standing_at", "goal_places")
-_AS_THEY_ARE = ("having", "wanted", "goal_lamps")
+_PLAIN = ("spots", "spot_names", "standing_at", "goal_places", "having", "wanted", "goal_lamps")
 
 
 def kept_or_compiled(content: bytes, compile_it: Callable[[], tuple[CompiledGame, str]]) -> tuple[CompiledGame, str]:
-    """Return the game of a game file and the identity of what is played, from the cache or by `compile_it`.
+    """Return the game of a game file and its identity, from the cache or from `compile_it`.
 
-    `content` are the bytes of the file. What `compile_it` raises passes through.
+    `content` is the content of the file. Errors of `compile_it` propagate.
     """
     where, maker = folder(), _maker()
     if where is None or not maker:
@@ -92,19 +89,19 @@ def kept_or_compiled(content: bytes, compile_it: Callable[[], tuple[CompiledGame
 
 
 def folder() -> Path | None:
-    """Return the folder of compiled games; None if none are kept here."""
+    """Return the folder of compiled games; None if there is no cache."""
     chosen = os.environ.get(FOLDER_VARIABLE, "")
     if chosen == OFF or not may_cache():
         return None
     try:
         return (Path(chosen) if chosen else home() / "cache") / "alfworld"
-    except BadData:  # this user has no home folder
+    except BadData:  # the user has no home folder
         return None
 
 
 @lru_cache(maxsize=1)
 def _maker() -> bytes:
-    """Return the digest of the version and the source that compile; nothing where the source is not installed."""
+    """Return the digest of the version and the source that compile; empty if the source is not installed."""
     maker = sha256(__version__.encode("ascii"))
     try:
         for name in SOURCES:
@@ -133,12 +130,12 @@ def _write(path: Path, digest: str, found: tuple[CompiledGame, str]) -> None:
 
 
 def _sealed(digest: str, written: bytes) -> bytes:
-    """Return what the first line of a file must say: nothing else is this game, whole."""
+    """Return the first line of a file, a digest of its name and content."""
     return sha256(digest.encode("ascii") + written).hexdigest().encode("ascii")
 
 
 def _make_room(folder: Path) -> None:
-    """Remove the oldest files of a folder that has more than its share."""
+    """Remove the oldest files of a folder if it has too many."""
     files = list(folder.glob("*.json"))
     too_many = len(files) - MOST_KEPT // 256
     if too_many > 0:
@@ -148,7 +145,7 @@ def _make_room(folder: Path) -> None:
 
 # ---------------------------------------------------------------- a game as JSON
 def encoded(game: CompiledGame, content: str) -> bytes:
-    """Return a compiled game and its identity as JSON; `decoded` gives them back, equal and in the same order."""
+    """Return a compiled game and its identity as JSON; `decoded` returns equal values in the same order."""
     goal = game.goal
     return json.dumps(
         {
@@ -159,40 +156,39 @@ def encoded(game: CompiledGame, content: str) -> bytes:
             "start": _START(game.start),
             "goal": [goal.thing, goal.place, goal.lamp, goal.count, sorted(goal.conditions), sorted(goal.traits)],
             "words": _WORDS(game.words),
-            **{name: getattr(game, name) for name in (*_PLAIN, *_AS_THEY_ARE)},
+            **{name: getattr(game, name) for name in _PLAIN},
         },
         separators=(",", ":"),
     ).encode("ascii")
 
 
 def decoded(written: bytes) -> tuple[CompiledGame, str]:
-    """Return what `encoded` was given.
+    """Return the game and the identity that `encoded` has written.
 
-    Raises `ValueError`, `TypeError`, `LookupError`, `AttributeError` or `RecursionError` for what it did not write, and
-    for what no compiled game is.
+    Raises `ValueError`, `TypeError`, `LookupError`, `AttributeError` or `RecursionError` for other input.
     """
     said: dict[str, Any] = json.loads(written)
     thing, place, lamp, count, conditions, traits = said["goal"]
     spot, held, inside, located, opened, marks = said["start"]
-    game = assembled(
+    game = CompiledGame(
         receptacles=tuple([Receptacle(*one) for one in said["receptacles"]]),
         things=tuple([GameObject(n, k, fits, None if c is None else tuple(c)) for n, k, fits, c in said["things"]]),
         spots=tuple(said["spots"]),
         spot_names=tuple(said["spot_names"]),
-        traits={trait: said["having"][trait] for trait in TRAITS},
+        having={trait: said["having"][trait] for trait in TRAITS},
         start=InitialState(spot, held, tuple(inside), tuple(located), opened, {name: marks[name] for name in MARKS}),
         goal=ALFWorldGoal(thing, place, lamp, count, frozenset(conditions), frozenset(traits)),
         words=Words(*said["words"]),
     )
     content = said["content"]
-    # Written again: what follows from the parts must be what the file says, in its order and with nothing beside it.
+    # Encoding again proves that the file has exactly the derived values, in order, and nothing else.
     if type(content) is not str or not _is_sound(game) or encoded(game, content) != written:
         raise ValueError("no compiled game")
     return game, content
 
 
 def _is_sound(game: CompiledGame) -> bool:
-    """Return whether the parts of a game have the types and ranges that compiling gives them."""
+    """Return whether the parts of a game have the types and ranges of a compiled game."""
     start, goal, words = game.start, game.goal, game.words
     receptacles, things, spots = len(game.receptacles), len(game.things), len(game.spots)
     texts: list[object] = [*game.spots, *game.spot_names, goal.thing, words.task]

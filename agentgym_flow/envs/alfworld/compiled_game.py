@@ -1,13 +1,13 @@
-"""A game as the rules need it: everything that play does not change, compiled once and shared by all who play it.
+"""The immutable part of a game, compiled once and shared by all its episodes.
 
-Things and receptacles are numbered in the order of their ids, which is the order of every list that players read. Sets
-of them are integers with a bit for each.
+Things and receptacles are numbered in the order of their ids, which is the order of all lists in observations. Sets of
+them are integers with one bit for each.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -18,7 +18,7 @@ from agentgym_flow.envs.alfworld.pddl import PDDLProblem
 from agentgym_flow.errors import BadGame
 
 NOWHERE = -1
-"""The spot of a receptacle that cannot be reached, and the thing in an empty hand."""
+"""The spot of a receptacle that cannot be reached, and the held thing of an empty hand."""
 
 SINKS = ("sinktype", "sinkbasintype")
 MICROWAVES = ("microwavetype",)
@@ -26,15 +26,15 @@ FRIDGES = ("fridgetype",)
 KNIVES = ("knifetype", "butterknifetype")
 
 TRAITS = ("pickupable", "cleanable", "heatable", "coolable", "toggleable", "sliceable")
-"""What a thing can be by nature, as the facts call it."""
+"""The predicates for properties of things that never change."""
 
 MARKS = ("isclean", "ishot", "iscool", "istoggled", "issliced")
-"""What can become of a thing."""
+"""The predicates for properties of things that can change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receptacle:
-    """What can hold things: its name, its kind (`"cabinettype"`), where it stands and whether it has a door."""
+    """A receptacle: its name, its kind (`"cabinettype"`), its spot, and whether it has a door."""
 
     name: str
     kind: str
@@ -44,9 +44,9 @@ class Receptacle:
 
 @dataclass(frozen=True, slots=True)
 class GameObject:
-    """An object: its name, its kind (`"appletype"`), the receptacles it may be put into, and what it holds itself.
+    """An object: its name, its kind (`"appletype"`), the set of receptacles that accept it, and its contents.
 
-    `contents` is None for objects that are not containers. Nothing is ever put into or taken out of an object.
+    `contents` is None for objects that are not containers. The contents never change.
     """
 
     name: str
@@ -57,7 +57,7 @@ class GameObject:
 
 @dataclass(frozen=True, slots=True)
 class InitialState:
-    """What is true at the start and may change: see the attributes of `ALFWorldGame`."""
+    """The facts at the start that can change; see the attributes of `ALFWorldGame`."""
 
     spot: int
     held: int
@@ -69,39 +69,61 @@ class InitialState:
 
 @dataclass(frozen=True, slots=True)
 class CompiledGame:
-    """A game that can be played: places, things, what they can do, and what is asked. Copies share it.
+    """A game that can be played: places, things, what they can do, and the goal. Copies share it.
 
     Attributes:
         receptacles: in the order of their ids.
         things: in the order of their ids.
-        spots: the ids of the places where somebody can stand or something can be.
-        spot_names: their names, `loc 12`; only old games print them.
-        receptacles_at: for each spot the receptacles that stand there, in their order.
-        standing_at: the same as sets.
-        having: trait (`"heatable"`, `"pickupable"`, ...) -> the things that have it.
-        start: the state that `ALFWorldGame` begins with.
-        goal: what is asked.
-        wanted: the things that the goal can be about: of its kind, with its traits.
-        goal_places: the receptacles that the goal accepts; empty for looking at something in light.
-        goal_lamps: the lamps that the goal accepts.
+        spots: the ids of the locations of the agent, receptacles and things.
+        spot_names: their names, such as `loc 12`, which only old games print.
+        having: trait -> the set of things that have it: those of `TRAITS`, and `"knife"`.
+        start: the state at the start.
+        goal: the goal.
         words: the sentences that differ between game files.
-        menus: what can be done in situations met before; filled and emptied by `ALFWorldGame`.
+        receptacles_at: for each spot, the receptacles there, in their order.
+        standing_at: the same as sets.
+        wanted: the set of things that can satisfy the goal by their kind and traits.
+        goal_places: the receptacles that the goal accepts; empty for looking at something in light.
+        goal_lamps: the set of lamps that the goal accepts.
+        menus: the commands of situations that were met before; filled and emptied by `menu`.
     """
 
     receptacles: tuple[Receptacle, ...]
     things: tuple[GameObject, ...]
     spots: tuple[str, ...]
     spot_names: tuple[str, ...]
-    receptacles_at: tuple[tuple[int, ...], ...]
-    standing_at: tuple[int, ...]
     having: Mapping[str, int]
     start: InitialState
     goal: ALFWorldGoal
-    wanted: int
-    goal_places: tuple[int, ...]
-    goal_lamps: int
     words: Words
-    menus: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    receptacles_at: tuple[tuple[int, ...], ...] = field(init=False)
+    standing_at: tuple[int, ...] = field(init=False)
+    wanted: int = field(init=False)
+    goal_places: tuple[int, ...] = field(init=False)
+    goal_lamps: int = field(init=False)
+    menus: dict[Any, Any] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        having = {**self.having, "knife": _mask_where(thing.kind in KNIVES for thing in self.things)}
+        wanted = _mask_where(thing.kind == self.goal.thing for thing in self.things)
+        for trait in self.goal.traits:
+            wanted &= having[trait]
+        standing: list[list[int]] = [[] for _ in self.spots]
+        for index, receptacle in enumerate(self.receptacles):
+            if receptacle.spot != NOWHERE:
+                standing[receptacle.spot].append(index)
+        lamps = _mask_where(thing.kind == self.goal.lamp for thing in self.things)
+        derived = {
+            "having": having,
+            "receptacles_at": tuple(map(tuple, standing)),
+            "standing_at": tuple(sum(1 << index for index in here) for here in standing),
+            "wanted": wanted,
+            "goal_places": tuple(self.receptacles_of([self.goal.place])),
+            "goal_lamps": lamps & having["toggleable"],
+            "menus": {},
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     def __copy__(self) -> CompiledGame:
         return self
@@ -110,13 +132,12 @@ class CompiledGame:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What was met in play is quickly found again, and can be larger than the game.
-        return CompiledGame, tuple(getattr(self, item.name) for item in fields(self) if item.name != "menus")
+        # The menus are left out: they can be larger than the game and are quickly computed again.
+        return CompiledGame, tuple(getattr(self, item.name) for item in fields(self) if item.init)
 
-    def receptacles_of(self, kinds: Iterable[str]) -> list[int]:
+    def receptacles_of(self, kinds: Collection[str | None]) -> list[int]:
         """Return the receptacles of any of these kinds, in their order."""
-        wanted = frozenset(kinds)
-        return [index for index, receptacle in enumerate(self.receptacles) if receptacle.kind in wanted]
+        return [index for index, receptacle in enumerate(self.receptacles) if receptacle.kind in kinds]
 
 
 def members(mask: int) -> Iterator[int]:
@@ -127,54 +148,17 @@ def members(mask: int) -> Iterator[int]:
         mask ^= lowest
 
 
-def assembled(
-    *,
-    receptacles: tuple[Receptacle, ...],
-    things: tuple[GameObject, ...],
-    spots: tuple[str, ...],
-    spot_names: tuple[str, ...],
-    traits: Mapping[str, int],
-    start: InitialState,
-    goal: ALFWorldGoal,
-    words: Words,
-) -> CompiledGame:
-    """Return the game of these parts, with all that follows from them; `traits` are those of `TRAITS`."""
-    having = {**traits, "knife": _mask_where(thing.kind in KNIVES for thing in things)}
-    wanted = _mask_where(thing.kind == goal.thing for thing in things)
-    for trait in goal.traits:
-        wanted &= having[trait]
-    standing: list[list[int]] = [[] for _ in spots]
-    for index, receptacle in enumerate(receptacles):
-        if receptacle.spot != NOWHERE:
-            standing[receptacle.spot].append(index)
-    return CompiledGame(
-        receptacles=receptacles,
-        things=things,
-        spots=spots,
-        spot_names=spot_names,
-        receptacles_at=tuple(map(tuple, standing)),
-        standing_at=tuple(sum(1 << index for index in here) for here in standing),
-        having=having,
-        start=start,
-        goal=goal,
-        wanted=wanted,
-        goal_places=tuple(i for i, receptacle in enumerate(receptacles) if receptacle.kind == goal.place),
-        goal_lamps=_mask_where(thing.kind == goal.lamp for thing in things) & having["toggleable"],
-        words=words,
-    )
-
-
 def compile_game(problem: PDDLProblem, words: Words, where: str = "game") -> CompiledGame:
-    """Return the game that a problem of ALFRED's domain states.
+    """Return the compiled game of a problem in ALFRED's domain.
 
-    Raises `BadGame` when the problem says what the rules have no place for (two agents, a receptacle in two places, a
-    goal of another form); `where` names the file in the message.
+    Raises `BadGame` if the rules do not cover the problem (two agents, a receptacle in two places, a goal of another
+    form); `where` is the name of the file in the message.
     """
     return _Compiler(problem, words, where).game()
 
 
 class _Compiler:
-    """Sorts the facts of one problem; lives as long as one call of `compile_game`."""
+    """Compiles one problem."""
 
     def __init__(self, problem: PDDLProblem, words: Words, where: str) -> None:
         self.problem = problem
@@ -196,14 +180,12 @@ class _Compiler:
         self.spot_index = {name: index for index, name in enumerate(self.spots)}
 
     def game(self) -> CompiledGame:
-        things = self._things()
-        receptacles = self._receptacles()
-        return assembled(
-            receptacles=receptacles,
-            things=things,
+        return CompiledGame(
+            things=self._things(),
+            receptacles=self._receptacles(),
             spots=self.spots,
             spot_names=tuple(self.names[spot] for spot in self.spots),
-            traits={trait: self._mask(self.facts[trait]) for trait in TRAITS},
+            having={trait: self._mask(self.facts[trait]) for trait in TRAITS},
             start=self._start(),
             goal=read_goal(self.problem.goal, self.where),
             words=self.words,
@@ -227,7 +209,7 @@ class _Compiler:
         )
 
     def _fits(self) -> dict[str, int]:
-        """Return for every kind of thing the receptacles it may be put into."""
+        """Return kind of thing -> the set of receptacles that accept it."""
         of_kind: dict[str, int] = defaultdict(int)
         for name, kind in self._single("receptacletype").items():
             of_kind[kind] |= 1 << self.receptacle_index[name]
@@ -274,7 +256,7 @@ class _Compiler:
         )
 
     def _single(self, predicate: str) -> dict[str, str]:
-        """Return first argument -> second of a relation that has one value for each."""
+        """Return first argument -> second argument of a relation that is a function."""
         values: dict[str, str] = {}
         for first, second in self.facts[predicate]:
             if values.setdefault(first, second) != second:

@@ -1,7 +1,7 @@
-"""The rules every ALFWorld game shares, in PDDL, and the check that a file's rules mean the same.
+"""The rules of all ALFWorld games in PDDL, and a check that the rules in a game file have the same meaning.
 
-The engine of this package implements exactly the domain in `alfred.pddl`. Game files carry a domain of their own; it is
-compared with ours by meaning: comments, order and costs do not count.
+The fast engine implements exactly the domain in `alfred.pddl`. Game files contain their own domain, which is compared
+with ours by meaning, without regard to comments, order and costs.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from agentgym_flow.envs.alfworld.syntax import Expression, Fail, error_at, parse
 from agentgym_flow.errors import BadGame
 
 DOMAIN = files(__package__).joinpath("alfred.pddl").read_text("utf-8")
-"""The domain, as it is written into game files."""
+"""The domain that is written into game files."""
 
 DOMAIN_WITHOUT_HELP = DOMAIN[: DOMAIN.rindex("\n\n;")] + "\n)\n"
-"""The domain of older games, which have no `help`."""
+"""The domain of older games without `help`."""
 
 OPTIONAL_ACTIONS = frozenset({"help"})
-"""A game file may lack these."""
+"""The actions that a game file can lack."""
 
 _TRUE: Expression = ("and",)
 _FALSE: Expression = ("or",)
@@ -32,29 +32,24 @@ _OTHER: Mapping[str, str] = {"and": "or", "or": "and", "exists": "forall", "fora
 
 @dataclass(frozen=True, slots=True)
 class DomainPart:
-    """One type, predicate or action: the path to it in the text, and its meaning in a form that can be compared."""
+    """A type, predicate or action: its path in the text, and its meaning in a comparable form."""
 
     path: tuple[int, ...]
     meaning: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """The parts of a domain by name."""
-
-    types: Mapping[str, DomainPart]
-    predicates: Mapping[str, DomainPart]
-    actions: Mapping[str, DomainPart]
+Domain = Mapping[str, dict[str, DomainPart]]
+"""`"type"`, `"predicate"` or `"action"` -> the parts of this kind by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the domains of game files differ in.
+    """The allowed differences between domains of game files.
 
     Attributes:
-        actions: their names in lower case; they differ in `OPTIONAL_ACTIONS` only.
-        washes_in_sinks: whether things can be cleaned in receptacles of `SinkType`, too. The official files allow it,
-            files made with alfworld 0.4.2 do not; games of either kind only have basins.
+        actions: their names in lower case, which differ only in `OPTIONAL_ACTIONS`.
+        washes_in_sinks: whether things can also be cleaned in receptacles of `SinkType`. Official files allow it, and
+            files made with alfworld 0.4.2 do not. Games of both kinds have only basins.
     """
 
     actions: frozenset[str]
@@ -62,12 +57,12 @@ class Rules:
 
 
 def check_domain(text: str, where: str) -> Rules:
-    """Check that the domain of a game file means the same as ours, and return what is left to differ.
+    """Check that the domain of a game file has the same meaning as ours, and return the allowed differences.
 
-    Texts that were accepted before are recognized by their digest.
+    Accepted texts are cached by their digest.
 
     Raises:
-        BadGame: it does not; the message names the line.
+        BadGame: the meaning is different; the message names the line.
     """
     digest = sha256(text.encode("utf-8", "surrogatepass")).digest()
     if digest not in _accepted:
@@ -80,34 +75,29 @@ def _check(text: str, where: str) -> Rules:
         return error_at(text, where, path, f"{message}; only games with those rules can be played")
 
     theirs = _read(parse(text, where), fail)
-    for kind, ours_of_kind, theirs_of_kind in (
-        ("type", _OURS.types, theirs.types),
-        ("predicate", _OURS.predicates, theirs.predicates),
-        ("action", _OURS.actions, theirs.actions),
-    ):
-        for name, part in theirs_of_kind.items():
-            if name not in ours_of_kind:
+    for kind, ours in _OURS.items():
+        for name, part in theirs[kind].items():
+            if name not in ours:
                 raise fail(part.path, f"the {kind} {name!r} is not part of ALFWorld's rules")
-            if part.meaning not in (ours_of_kind[name].meaning, _WASHES_IN_BASINS if name == "cleanobject" else None):
+            if part.meaning not in (ours[name].meaning, _WASHES_IN_BASINS if name == "cleanobject" else None):
                 raise fail(part.path, f"the {kind} {name!r} differs from the one in ALFWorld's rules")
-        missing = [name for name in ours_of_kind if name not in theirs_of_kind and name not in OPTIONAL_ACTIONS]
+        missing = [name for name in ours if name not in theirs[kind] and name not in OPTIONAL_ACTIONS]
         if missing:
             raise fail((), f"the {kind} {missing[0]!r} of ALFWorld's rules is missing")
-    return Rules(frozenset(theirs.actions), theirs.actions["cleanobject"].meaning != _WASHES_IN_BASINS)
+    actions = theirs["action"]
+    return Rules(frozenset(actions), actions["cleanobject"].meaning != _WASHES_IN_BASINS)
 
 
 def _read(root: Expression, fail: Fail) -> Domain:
-    """Return the parts of a domain that decide what can happen."""
+    """Return the parts of a domain that define the rules."""
     if root[:2] != ("define", ("domain", "alfred")):
         raise fail((), "expected (define (domain alfred) ...)")
-    types: dict[str, DomainPart] = {}
-    predicates: dict[str, DomainPart] = {}
-    actions: dict[str, DomainPart] = {}
+    domain: Domain = {"type": {}, "predicate": {}, "action": {}}
 
-    def add(parts: dict[str, DomainPart], name: Expression, path: tuple[int, ...], *meaning: Expression) -> None:
-        if not isinstance(name, str) or name in parts:
+    def add(kind: str, name: Expression, path: tuple[int, ...], *meaning: Expression) -> None:
+        if not isinstance(name, str) or name in domain[kind]:
             raise fail(path, f"expected a name that was not used before, got {name!r}")
-        parts[name] = DomainPart(path, meaning)
+        domain[kind][name] = DomainPart(path, meaning)
 
     declarations = [entry for entry in enumerate(root) if entry[0] > 1]
     for index, entry in declarations:
@@ -115,8 +105,8 @@ def _read(root: Expression, fail: Fail) -> Domain:
             raise fail((index,), "expected a section such as (:types ...)")
         if entry[0] == ":types":
             for position, name, parent in typed(entry[1:]):
-                add(types, name, (index, position + 1), parent)
-    known = frozenset(types) | {"object"}
+                add("type", name, (index, position + 1), parent)
+    known = frozenset(domain["type"]) | {"object"}
     for index, entry in declarations:
         match entry:
             case (":types" | ":requirements" | ":functions", *_):
@@ -126,15 +116,15 @@ def _read(root: Expression, fail: Fail) -> Domain:
                     if not isinstance(predicate, tuple) or not predicate:
                         raise fail((index, position), "expected a predicate such as (openable ?r - receptacle)")
                     kinds = [kind for _, _, kind in typed(predicate[1:])]
-                    add(predicates, predicate[0], (index, position), *kinds)
+                    add("predicate", predicate[0], (index, position), *kinds)
             case (":action", name, ":parameters", parameters, ":precondition", condition, ":effect", effect):
                 meaning = (_parameters(parameters), _condition(condition, known), _effects(effect, known))
-                add(actions, name, (index,), *meaning)
+                add("action", name, (index,), *meaning)
             case (":action", *_):
                 raise fail((index,), "an action has a name, :parameters, :precondition and :effect, in this order")
             case _:
                 raise fail((index,), f"a section {entry[0]!r} is not part of ALFWorld's rules")
-    return Domain(types, predicates, actions)
+    return domain
 
 
 def _parameters(items: Expression) -> tuple[tuple[Expression, Expression], ...]:
@@ -148,10 +138,10 @@ def _condition(
     names: Mapping[Expression, str] = _NO_NAMES,
     depth: int = 0,
 ) -> Expression:
-    """Return a condition with negations at the atoms, parts in a fixed order and bound variables numbered.
+    """Return a condition in a normal form: negations at the atoms, parts in a fixed order, bound variables numbered.
 
-    A quantifier over a type that does not exist ranges over nothing. Anything else is returned unchanged: it will
-    differ from ours.
+    A quantifier over an unknown type ranges over nothing. Unknown expressions are returned unchanged and thus differ
+    from ours.
     """
     match node:
         case ():
@@ -179,7 +169,7 @@ def _condition(
 
 
 def _join(word: str, parts: Sequence[Expression]) -> Expression:
-    """Return the conjunction or disjunction of `parts`, flat, sorted and without what does not matter."""
+    """Return the conjunction or disjunction of `parts`, flat, sorted and without redundant parts."""
     absorbing: Expression = (_OTHER[word],)
     flat: set[Expression] = set()
     for part in parts:
@@ -190,7 +180,7 @@ def _join(word: str, parts: Sequence[Expression]) -> Expression:
 
 
 def _effects(node: Expression, types: frozenset[str]) -> Expression:
-    """Return the effects sorted, each a literal or `("when", condition, effects)`; costs are left out."""
+    """Return the sorted effects, each a literal or `("when", condition, effects)`, without costs."""
     flat: list[Expression] = []
     pending: list[Expression] = [node]
     while pending:
@@ -210,11 +200,11 @@ def _effects(node: Expression, types: frozenset[str]) -> Expression:
 _OURS = _read(parse(DOMAIN, "alfred.pddl"), partial(error_at, DOMAIN, "alfred.pddl"))
 _IN_BASINS = DOMAIN.replace("(receptacleType ?r SinkType)", "")
 _VARIANT = _read(parse(_IN_BASINS, "alfred.pddl"), partial(error_at, _IN_BASINS, "alfred.pddl"))
-_WASHES_IN_BASINS = _VARIANT.actions["cleanobject"].meaning
+_WASHES_IN_BASINS = _VARIANT["action"]["cleanobject"].meaning
 _accepted: dict[bytes, Rules] = {}
 
-TYPES = frozenset(_OURS.types)
+TYPES = frozenset(_OURS["type"])
 """The types of things."""
 
-PREDICATES: Mapping[str, tuple[Expression, ...]] = {name: part.meaning for name, part in _OURS.predicates.items()}
+PREDICATES: Mapping[str, tuple[Expression, ...]] = {name: part.meaning for name, part in _OURS["predicate"].items()}
 """Predicate -> the types of its arguments."""

@@ -12,7 +12,7 @@ from agentgym_flow.core import COMPAT_KEY, MAX_CANDIDATES, TextEnv, Transition
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
 from agentgym_flow.envs.alfworld.oracle import Oracle
-from agentgym_flow.envs.alfworld.real import RealPlay
+from agentgym_flow.envs.alfworld.real import TextWorldGame
 from agentgym_flow.envs.alfworld.source import ENV_ID, SPLIT_ALIASES, GameSource
 from agentgym_flow.errors import BadSetting, EnginesDiffer, UnknownTask
 from agentgym_flow.seeding import Stream
@@ -195,7 +195,7 @@ class ALFWorldEnv(TextEnv):
             raise BadSetting(f"aliases must be True, False or None, got {aliases!r:.60}")
         self._aliases = (data is None and engine == "fast") if aliases is None else aliases
         if self._aliases and engine != "fast":
-            raise BadSetting("the original engine knows no aliases: leave aliases out, or choose engine='fast'")
+            raise BadSetting("the original engine has no aliases: leave aliases out, or choose engine='fast'")
         settings: dict[str, Any] = {"engine": engine}
         if self._aliases != (data is None):  # the default of our engine: a task key does not name the engine
             settings["aliases"] = self._aliases
@@ -250,8 +250,8 @@ class ALFWorldEnv(TextEnv):
         self.task_key = self.make_task_key(prepared.content)
         self.goal = prepared.game.words.task
         self._game = ALFWorldGame(prepared.game)
-        self._real = RealPlay(self._source.for_original(task)) if self._engine == "textworld" else None
-        self._oracle = Oracle(prepared.game)
+        self._real = TextWorldGame(self._source.for_original(task)) if self._engine == "textworld" else None
+        self._oracle = Oracle()
         self._game_file = self._source.file(task)
         self._observation = self._game.start()
         self._valid = True

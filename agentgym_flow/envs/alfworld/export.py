@@ -1,4 +1,4 @@
-"""Generated games as files, laid out like the official data: other tools read them, the original's own included."""
+"""Export generated games as files in the layout of the official data, for ALFWorld's own and other tools."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from agentgym_flow.envs.alfworld.trajectory import trajectory_json, trial_folder
 def export_game(folder: str | os.PathLike[str], split: str, task: int) -> Path:
     """Write one generated game, with a walkthrough and its `traj_data.json`; return the path of the game file.
 
-    It comes to lie in `folder/SPLIT/TASK/TRIAL/game.tw-pddl`, with the official name of the split.
+    The path is `folder/SPLIT/TASK/TRIAL/game.tw-pddl`, with the official name of the split.
 
     Raises:
-        UnknownSplit, UnknownTask: there is no such game.
+        UnknownSplit, UnknownTask: the game does not exist.
         OSError: a file cannot be written.
     """
     problem, words = tasks.task_problem(split, task)

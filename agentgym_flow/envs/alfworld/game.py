@@ -1,13 +1,13 @@
-"""The rules of ALFWorld: a game in play, one command at a time.
+"""The rules and state of one ALFWorld episode.
 
-Everything is as the real engine does it (`alfworld` 0.4.2 on TextWorld 1.7.0), its quirks included; the benchmark
-`alfworld_differential.py` plays both in lock step. Facts: the domain in `domain.py`, the grammar in `grammar.py`, and
-what TextWorld makes of them:
+Texts and rules are exactly those of the original engine (`alfworld` 0.4.2 on TextWorld 1.7.0), including its quirks.
+The benchmark `alfworld_differential.py` plays both in lock step. The rules follow from the domain (`domain.py`), the
+grammar (`grammar.py`), and TextWorld's interpretation of them:
 
-- What can be done, and what cannot, is in `menu.py`.
-- An object can be examined only while it is held. A closed door hinders neither heating, cooling nor lamps.
-- Lists are in the order of ids. `look` also lists what was taken out of a receptacle here and put back elsewhere at
-  the same spot, once for every receptacle it left: TextWorld remembers that it is *not* in those.
+- `menu.py` computes the possible commands.
+- An object can be examined only while it is held. Heating, cooling and lamps work behind a closed door.
+- Lists are in the order of ids. If a thing was taken from a receptacle and put elsewhere at the same spot, `look` lists
+  it once for every receptacle that it left, because TextWorld stores that it is *not* in those.
 """
 
 from __future__ import annotations
@@ -16,33 +16,15 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
-from agentgym_flow.envs.alfworld.compiled_game import NOWHERE, CompiledGame, members
-from agentgym_flow.envs.alfworld.menu import (
-    CLEAN,
-    CLOSE,
-    EXAMINE,
-    EXAMINE_THING,
-    GO,
-    HEAT,
-    HELP,
-    INVENTORY,
-    LOOK,
-    OPEN,
-    PUT,
-    SLICE,
-    TAKE,
-    USE,
-    Menu,
-    Move,
-    command_of,
-    menu,
-    ways,
-)
+from agentgym_flow.envs.alfworld import moves
+from agentgym_flow.envs.alfworld.compiled_game import MARKS, NOWHERE, CompiledGame, members
+from agentgym_flow.envs.alfworld.menu import Menu, menu, ways
+from agentgym_flow.envs.alfworld.moves import Move, command_of
 
 NOTHING_HAPPENS = "Nothing happens."
-"""What any text that is not a command now leads to."""
+"""The observation after a text that is not a possible command."""
 
-_HELD, _OPENED, _INSIDE = 0, 1, 2  # where these begin among the numbers that `state_key` digests
+_HELD, _OPENED, _INSIDE = 0, 1, 2  # their positions among the numbers that `state_key` digests
 
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
 
@@ -51,29 +33,19 @@ class ALFWorldGame:
     """A game in play.
 
     Attributes:
-        game: what does not change.
-        spot: where the agent is.
-        held: the thing in its hand, or `NOWHERE`.
-        inside: for each receptacle the set of things in it.
-        located: for each spot the set of things that are there. Taking a thing removes only the present spot.
-        left: for each receptacle the things that are explicitly *not* in it, because they were taken out.
+        game: the immutable part of the game.
+        spot: the spot of the agent.
+        held: the held thing, or `NOWHERE`.
+        inside: for each receptacle, the set of things in it.
+        located: for each spot, the set of things there. Taking a thing removes it only from the present spot.
+        left: for each receptacle, the set of things that were taken out of it.
         opened: the set of open receptacles.
         conditions: `"isclean"`, `"ishot"`, `"iscool"`, `"istoggled"`, `"issliced"` -> the set of things.
     """
 
     __slots__ = (
-        "_offered",
-        "_parts",
-        "_world",
-        "conditions",
-        "game",
-        "held",
-        "inside",
-        "left",
-        "located",
-        "opened",
-        "spot",
-    )
+        "_offered", "_parts", "_world", "conditions", "game", "held", "inside", "left", "located", "opened", "spot",
+    )  # fmt: skip
 
     def __init__(self, game: CompiledGame) -> None:
         start = game.start
@@ -85,15 +57,15 @@ class ALFWorldGame:
         self.left = [0] * len(game.receptacles)
         self.opened = start.opened
         self.conditions = dict(start.conditions)
-        self._world = ""  # these two are found when they are asked for, and hold until the next change
+        self._world = ""  # this and `_offered` are computed on demand and reset by every change
         self._offered: Menu | None = None
-        self._parts: list[str] = []  # what `_world` is a digest of, written once and kept up to date; empty before
+        self._parts: list[str] = []  # the numbers of which `_world` is the digest, updated in place; empty at first
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ALFWorldGame:
         return self.copy()
 
     def copy(self) -> ALFWorldGame:
-        """Return an independent copy; the game is shared."""
+        """Return an independent copy that shares `game`."""
         other = object.__new__(ALFWorldGame)
         other.game, other.spot, other.held, other.opened = self.game, self.spot, self.held, self.opened
         other.inside, other.located, other.left = self.inside.copy(), self.located.copy(), self.left.copy()
@@ -103,7 +75,7 @@ class ALFWorldGame:
 
     # ---------------------------------------------------------------- playing
     def start(self) -> str:
-        """Return the introduction: where the agent is, what stands in the room, and the task."""
+        """Return the introduction: the place of the agent, the receptacles of the room, and the task."""
         if self.game.receptacles_at[self.spot]:
             around = self._look()
         else:
@@ -112,9 +84,9 @@ class ALFWorldGame:
         return f"{WELCOME}\n\n{around}\n\nYour task is to: {self.game.words.task}"
 
     def act(self, command: str) -> tuple[str, bool]:
-        """Carry out `command`; return what the player reads, and whether it was one of `commands()`.
+        """Apply `command`; return the observation, and whether it was one of `commands()`.
 
-        White space around it is ignored, everything else must match to the letter.
+        Surrounding white space is ignored. Everything else must match exactly.
         """
         command = command.strip()
         move = self.move(command)
@@ -123,13 +95,13 @@ class ALFWorldGame:
         return self.make(move), True
 
     def commands(self) -> list[str]:
-        """Return what can be done now, sorted; a fresh list."""
+        """Return a new sorted list of the possible commands."""
         return [*self._menu().commands]
 
     def move(self, command: str) -> Move | None:
-        """Return what a command of this moment does, or None."""
+        """Return the move that a command makes now; None if it is not possible."""
         found = self._menu().moves.get(command) or ways(self.game).get(command)
-        if found is not None and found[0] == GO and self.game.receptacles[found[1]].spot == self.spot:
+        if found is not None and found[0] == moves.GO and self.game.receptacles[found[1]].spot == self.spot:
             return None
         return found
 
@@ -143,21 +115,21 @@ class ALFWorldGame:
         return command_of(self.game, move)
 
     def make(self, move: Move) -> str:
-        """Carry out a move that `commands()` offers now; return what the player reads."""
+        """Apply a move that is possible now; return the observation."""
         kind, first, second = move
-        if kind == GO:
+        if kind == moves.GO:
             place = self.game.receptacles[first]
             self.spot = place.spot
             self._offered = None
             arrived = self.game.words.arrive.format(r=place.name, l=self.game.spot_names[place.spot])
             return f"{arrived} {self._content(first)}"
-        if kind in (LOOK, INVENTORY, HELP, EXAMINE, EXAMINE_THING):
+        if kind in moves.READING:
             return self._told(kind, first)
         self._world = ""
         self._offered = None
-        if kind in (OPEN, CLOSE):
+        if kind in moves.DOOR:
             return self._door(kind, first)
-        if kind in (TAKE, PUT):
+        if kind in moves.HAND:
             return self._hand(kind, first, second)
         return self._treat(kind, first, second)
 
@@ -176,75 +148,73 @@ class ALFWorldGame:
 
     @property
     def deadlock(self) -> bool:
-        """Whether the hand holds for good what the task does not ask for: a thing that fits nowhere.
+        """Whether the agent holds a thing that no receptacle accepts and that the task does not need.
 
-        In official games too, some things can be taken that no receptacle of the room takes back.
+        In official games as well, the agent can take some things that it can never put down.
         """
         game, held = self.game, self.held
         if held == NOWHERE or game.things[held].fits or game.wanted >> held & 1:
             return False
         return not (game.having["knife"] >> held & 1 and "issliced" in game.goal.conditions)
 
-    # ---------------------------------------------------------------- the effects
+    # ---------------------------------------------------------------- effects of moves
     def _door(self, kind: int, place: int) -> str:
         name = self.game.receptacles[place].name
-        self.opened = self.opened & ~(1 << place) if kind == CLOSE else self.opened | 1 << place
+        self.opened ^= 1 << place
         if self._parts:
             self._parts[_OPENED] = str(self.opened)
-        if kind == CLOSE:
-            return f"You close the {name}."
-        return f"You open the {name}. {self._content(place)}"
+        return f"You close the {name}." if kind == moves.CLOSE else f"You open the {name}. {self._content(place)}"
 
     def _hand(self, kind: int, thing: int, place: int) -> str:
         bit = 1 << thing
-        name, of = self.game.things[thing].name, self.game.receptacles[place].name
-        if kind == TAKE:
+        template = self.game.words.put_feedback
+        if kind == moves.TAKE:
+            template = "You pick up the {o} from the {r}."
             self.held = thing
             self.inside[place] &= ~bit
             self.located[self.spot] &= ~bit
             self.left[place] |= bit
-            self._rewrite(place)
-            return f"You pick up the {name} from the {of}."
-        self.held = NOWHERE
-        self.inside[place] |= bit
-        self.located[self.spot] |= bit
-        self.left[place] &= ~bit
+        else:
+            self.held = NOWHERE
+            self.inside[place] |= bit
+            self.located[self.spot] |= bit
+            self.left[place] &= ~bit
         self._rewrite(place)
-        return self.game.words.put_feedback.format(o=name, r=of)
+        return template.format(o=self.game.things[thing].name, r=self.game.receptacles[place].name)
 
     def _treat(self, kind: int, thing: int, tool: int) -> str:
         self._parts.clear()
         bit, now = 1 << thing, self.conditions
         name = self.game.things[thing].name
-        if kind == USE:
+        if kind == moves.USE:
             now["istoggled"] |= bit
             return f"You turn on the {name}."
-        if kind == SLICE:
+        if kind == moves.SLICE:
             now["issliced"] |= bit
             return f"You sliced the {name} with the {self.game.things[tool].name}."
-        if kind == CLEAN:
+        if kind == moves.CLEAN:
             now["isclean"] |= bit
             verb = "clean"
         else:
-            verb, gained, lost = ("heat", "ishot", "iscool") if kind == HEAT else ("cool", "iscool", "ishot")
+            verb, gained, lost = ("heat", "ishot", "iscool") if kind == moves.HEAT else ("cool", "iscool", "ishot")
             now[gained] |= bit
             now[lost] &= ~bit
         return f"You {verb} the {name} using the {self.game.receptacles[tool].name}."
 
-    # ---------------------------------------------------------------- what players read
+    # ---------------------------------------------------------------- observations
     def _told(self, kind: int, about: int) -> str:
-        if kind == LOOK:
+        if kind == moves.LOOK:
             return self._look()
-        if kind == INVENTORY:
+        if kind == moves.INVENTORY:
             return self.inventory()
-        if kind == EXAMINE:
+        if kind == moves.EXAMINE:
             return self._content(about)
-        if kind == EXAMINE_THING:
+        if kind == moves.EXAMINE_THING:
             return self._thing(about)
         return self.game.words.help or ""
 
     def inventory(self) -> str:
-        """Return what the command `inventory` prints."""
+        """Return the observation of `inventory`."""
         if self.held == NOWHERE:
             return "You are not carrying anything."
         return f"You are carrying: a {self.game.things[self.held].name}."
@@ -278,7 +248,7 @@ class ALFWorldGame:
         thing, traits = self.game.things[index], self.game.having
         if thing.contents is not None:
             return f"This is a normal {thing.name}. In it, you see {_listing([f'a {n}' for n in thing.contents])}."
-        clean, hot, cool, on, sliced = (bool(self.conditions[c] >> index & 1) for c in _EXAMINED)
+        clean, hot, cool, on, sliced = (bool(self.conditions[c] >> index & 1) for c in MARKS)
         temperature = "hot" if hot else "cool" if cool else ""
         if temperature and not clean and not sliced:
             return f"This is a {'hot' if hot else 'cold'} {thing.name}."
@@ -291,12 +261,12 @@ class ALFWorldGame:
             return f"This is a sliced {thing.name}."
         return f"There's nothing special about {thing.name}."
 
-    # ---------------------------------------------------------------- what the state is
+    # ---------------------------------------------------------------- state
     def state_key(self) -> str:
-        """Return the identity of the state: the spot, and a digest of all else that decides what can follow.
+        """Return the identity of the state: the spot, and a digest of everything else that affects the future.
 
-        Left out is what can change no reward and no command any more: conditions that the goal does not ask for, of
-        things that it is not about, and where things are that no knife in the game can cut.
+        It omits facts that can no longer change a reward or a command: conditions that the goal does not require,
+        conditions of other things, and the locations of things that no knife in the game can slice.
         """
         if not self._world:
             self._parts = self._parts or self._written()
@@ -304,7 +274,7 @@ class ALFWorldGame:
         return f"{self.spot}@{self._world}"
 
     def _written(self) -> list[str]:
-        """Return the numbers that `state_key` digests: hand, doors, what is in and at the places, and conditions."""
+        """Return the numbers that `state_key` digests: hand, doors, contents, locations and conditions."""
         game = self.game
         numbers = [
             self.held,
@@ -317,7 +287,7 @@ class ALFWorldGame:
         return [str(number) for number in numbers]
 
     def _rewrite(self, place: int) -> None:
-        """Bring `_parts` up to date after a thing went from a receptacle of this spot into the hand, or back."""
+        """Update `_parts` after a thing moved between a receptacle at this spot and the hand."""
         parts = self._parts
         if parts:
             parts[_HELD] = str(self.held)
@@ -326,11 +296,11 @@ class ALFWorldGame:
 
     @property
     def _cuttable(self) -> int:
-        """The things that a knife of the game can cut; where it has none, nothing."""
+        """The set of things that can be sliced; empty if the game has no knife."""
         return self.game.having["sliceable"] if self.game.having["knife"] else 0
 
     def describe(self) -> str:
-        """Return the whole state, for a person to read: a line for each receptacle, then the agent."""
+        """Return the full state as readable text: a line for each receptacle, then the agent."""
         game = self.game
         lines = []
         for index, place in enumerate(game.receptacles):
@@ -345,9 +315,9 @@ class ALFWorldGame:
         return self.game.things[thing].name + (f" ({', '.join(marks)})" if marks else "")
 
     def facts(self) -> frozenset[tuple[str, ...]]:
-        """Return what is true now and may change, with the names that players read.
+        """Return the facts that are true now and can change, with the names that players read.
 
-        The agent's spot is a raw id. `("not_inreceptacle", thing, receptacle)` is the memory of a `take`.
+        The agent's spot is a raw id. `("not_inreceptacle", thing, receptacle)` results from a `take`.
         """
         game = self.game
         thing = [item.name for item in game.things]
@@ -364,9 +334,6 @@ class ALFWorldGame:
         for condition, mask in self.conditions.items():
             found.update((condition, thing[i]) for i in members(mask))
         return frozenset(found)
-
-
-_EXAMINED = ("isclean", "ishot", "iscool", "istoggled", "issliced")
 
 
 def _listing(items: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""ALFWorld's game files: `game.tw-pddl`, and the `traj_data.json` that may lie beside it. Read and written."""
+"""Read and write ALFWorld's game files: `game.tw-pddl`, and the optional `traj_data.json` next to it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from agentgym_flow.envs.alfworld.pddl import PDDLProblem, read_problem, write_pr
 from agentgym_flow.errors import BadGame
 
 GAME_FILE = "game.tw-pddl"
-"""The name of a game file, in a folder of its own."""
+"""The name of a game file; each is in its own folder."""
 
 TRAJECTORY_FILE = "traj_data.json"
-"""What ALFRED recorded about the task; a game does not need it."""
+"""The name of ALFRED's record of the task, which is not needed to play the game."""
 
 
 @dataclass(frozen=True, slots=True)
 class GameFile:
-    """What a game file says.
+    """The content of a game file.
 
     Attributes:
         problem: things, facts and goal.
         words: the sentences that differ between games.
-        walkthrough: commands that win; empty when the file has none.
-        solvable: what the file says about it; None when it says nothing.
-        trajectory: the contents of `traj_data.json`; None when there is none.
+        walkthrough: commands that win; empty if the file has none.
+        solvable: the flag in the file; None if it has none.
+        trajectory: the content of `traj_data.json`; None if there is none.
     """
 
     problem: PDDLProblem
@@ -44,10 +44,10 @@ class GameFile:
 def read_game(path: str | os.PathLike[str], *, trajectory: bool = True) -> GameFile:
     """Return the game in the file `path`, or in the `game.tw-pddl` of the folder `path`.
 
-    With `trajectory`, the `traj_data.json` beside it is read as well; to play the game, nobody needs it.
+    `trajectory` decides whether the `traj_data.json` next to it is read as well.
 
     Raises:
-        BadGame: there is no such file, or it cannot be played; the message names the file and the line.
+        BadGame: the file does not exist or cannot be played; the message names the file and the line.
     """
     file = Path(path)
     if file.is_dir():
@@ -60,7 +60,7 @@ def read_game(path: str | os.PathLike[str], *, trajectory: bool = True) -> GameF
 
 
 def content_of(path: Path) -> bytes:
-    """Return the bytes of a file. Raises `BadGame` naming it if it cannot be read."""
+    """Return the bytes of a file. Raises `BadGame` with its name if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -68,7 +68,7 @@ def content_of(path: Path) -> bytes:
 
 
 def game_in(content: bytes, where: str) -> GameFile:
-    """Return the game in the bytes of a game file, without a trajectory. Raises `BadGame` as `read_game`."""
+    """Return the game in the bytes of a game file, without a trajectory. Raises `BadGame` like `read_game`."""
     return parse_game(_object_in(content, where), where)
 
 
@@ -76,8 +76,8 @@ def parse_game(mapping: Mapping[str, Any], where: str) -> GameFile:
     """Return the game in the contents of a game file, without a trajectory.
 
     Args:
-        mapping: what the JSON of the file says.
-        where: the name of the file, for messages.
+        mapping: the JSON object in the file.
+        where: the name of the file, for error messages.
 
     Raises:
         BadGame: a part is missing or cannot be played. The message names the part and the line within it.
@@ -98,23 +98,23 @@ def parse_game(mapping: Mapping[str, Any], where: str) -> GameFile:
     rules = check_domain(texts["pddl_domain"], f"{where}: pddl_domain")
     words = read_grammar(texts["grammar"], f"{where}: grammar")
     if "help" not in rules.actions:
-        words = replace(words, help=None)  # the grammar can say it, but no command asks
+        words = replace(words, help=None)  # the grammar has a text for it, but there is no such command
     elif words.help is None:
         raise BadGame(f"{where}: grammar: line 1: the action 'help' is missing, and pddl_domain has it")
     problem = read_problem(texts["pddl_problem"], f"{where}: pddl_problem")
     kinds = {fact[2] for fact in problem.facts if fact[0] == "receptacletype"}
     if "sinktype" in kinds and not rules.washes_in_sinks:
-        raise BadGame(f"{where}: pddl_problem has a receptacle of SinkType, and pddl_domain washes nothing in it")
+        raise BadGame(f"{where}: pddl_problem has a receptacle of SinkType, and pddl_domain cannot clean there")
     return GameFile(problem, words, tuple(walkthrough or ()), solvable, None)
 
 
 def game_json(
     problem: PDDLProblem, words: Words, walkthrough: Sequence[str], solvable: bool | None = True
 ) -> dict[str, Any]:
-    """Return what a game file says, with the keys of the official ones; the real engine loads it.
+    """Return the content of a game file with the keys of official files, which the original engine can load.
 
     Raises:
-        BadGame: the game could not be read back unchanged.
+        BadGame: reading the content would give another game.
     """
     game = {
         "pddl_domain": DOMAIN_WITHOUT_HELP if words.help is None else DOMAIN,
@@ -138,7 +138,7 @@ def write_game(
     solvable: bool | None = True,
     trajectory: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write `game.tw-pddl`, and `traj_data.json` when `trajectory` is given, into `folder`; return the game's path.
+    """Write `game.tw-pddl`, and `traj_data.json` if `trajectory` is given, to `folder`; return the path of the game.
 
     Raises:
         BadGame: see `game_json`.
@@ -165,11 +165,11 @@ def _object_in(content: bytes, where: str) -> dict[str, Any]:
     try:
         value = json.loads(content.decode("utf-8"))
     except json.JSONDecodeError as error:
-        raise BadGame(f"{where}: line {error.lineno}: no JSON: {error.msg} (column {error.colno})") from None
+        raise BadGame(f"{where}: line {error.lineno}: invalid JSON: {error.msg} (column {error.colno})") from None
     except UnicodeDecodeError as error:
         raise BadGame(f"{where}: byte {error.start} is not UTF-8") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists in lists
-        raise BadGame(f"{where}: no game file can hold this ({error})") from None
+    except (ValueError, RecursionError) as error:  # numbers with thousands of digits, deeply nested lists
+        raise BadGame(f"{where}: not a valid game file ({error})") from None
     if not isinstance(value, dict):
         raise BadGame(f"{where}: line 1: expected a JSON object")
     return value

@@ -1,4 +1,4 @@
-"""A game made from a layout: ids with coordinates in the official manner, and the facts that hold at the start."""
+"""Create the problem of a game from its layout: ids with coordinates as in official games, and the initial facts."""
 
 from __future__ import annotations
 
@@ -9,51 +9,28 @@ from agentgym_flow.envs.alfworld.errands import Errand, type_name
 from agentgym_flow.envs.alfworld.grammar import Words
 from agentgym_flow.envs.alfworld.layout import FurnishedRoom
 from agentgym_flow.envs.alfworld.pddl import PDDLProblem
-from agentgym_flow.envs.alfworld.rooms import (
-    CLEANABLE,
-    CONTAINERS,
-    COOLABLE,
-    HEATABLE,
-    HOLDS,
-    LAMPS,
-    OBJECT_KINDS,
-    OPENABLE,
-    RECEPTACLE_KINDS,
-    ROOMS,
-    SLICEABLE,
-    TAKEABLE,
-)
+from agentgym_flow.envs.alfworld.rooms import OBJECTS, RECEPTACLES, ROOMS
 from agentgym_flow.seeding import Stream
 
 Fact = tuple[str, ...]
 
 AGENT = "agent1"
-"""The id of the one who acts."""
+"""The id of the agent."""
 
-_TRAITS = {
-    "pickupable": TAKEABLE,
-    "isreceptacleobject": frozenset(CONTAINERS),
-    "cleanable": CLEANABLE,
-    "heatable": HEATABLE,
-    "coolable": COOLABLE,
-    "sliceable": SLICEABLE,
-    "toggleable": frozenset(LAMPS),
-}
-_TRAITS_OF = {kind: tuple(trait for trait, kinds in _TRAITS.items() if kind in kinds) for kind in OBJECT_KINDS}
 _CAN_CONTAIN = {
-    place: tuple((thing, ("cancontain", type_name(place), type_name(thing))) for thing in sorted(HOLDS[place]))
-    for place in RECEPTACLE_KINDS
+    place: tuple((thing, ("cancontain", type_name(place), type_name(thing))) for thing in kind.holds)
+    for place, kind in RECEPTACLES.items()
 }
 _KINDS = {
-    **{type_name(kind): "otype" for kind in OBJECT_KINDS},  # declared in every game, as the rules name some of them
-    **{type_name(kind): "rtype" for kind in RECEPTACLE_KINDS},
+    **{type_name(kind): "otype" for kind in OBJECTS},  # declared in every game because the rules name some of them
+    **{type_name(kind): "rtype" for kind in RECEPTACLES},
 }
 _PART_OF = {"SinkBasin": "sink", "BathtubBasin": "bathtub"}
 
 _HORIZONS = ("0", "15", "30", "45", "60", "60", "_minus_30")
-_REACH = 75  # how far from its spot a receptacle is, at most, in centimetres
+_REACH = 75  # the maximum distance of a receptacle from its spot, in centimetres along each axis
 _HEIGHT = 200
-_NEAR = 30  # how far from the middle of its receptacle a thing lies, at most
+_NEAR = 30  # the maximum distance of a thing from the centre of its receptacle
 _ABOVE = 20
 
 
@@ -66,10 +43,10 @@ class _Point(NamedTuple):
 
 
 def make_problem(stream: Stream, layout: FurnishedRoom, errand: Errand, name: str) -> PDDLProblem:
-    """Return the problem in which the errand is done in the furnished room.
+    """Return the problem of an errand in a furnished room.
 
-    Coordinates are drawn from `stream`, and with them the order in which a player meets receptacles and objects of a
-    kind. The agent starts where no receptacle is.
+    The coordinates are drawn from `stream`. They decide the order of ids and thus the numbers in names. The agent
+    starts at a spot without receptacles.
     """
     return _GameBuilder(stream, layout, errand).problem(name)
 
@@ -92,7 +69,7 @@ class _GameBuilder:
             middle = self._beside(cell)
             place = self._new_id(kind, middle, "receptacle")
             facts += [("receptacletype", place, type_name(kind)), ("receptacleatlocation", place, spot)]
-            facts += [("openable", place)] if kind in OPENABLE else []
+            facts += [("openable", place)] if RECEPTACLES[kind].openable else []
             facts += self._things(index, place, spot, middle)
         for kind in self.layout.loose:
             cell, spot = self._spot()
@@ -102,7 +79,7 @@ class _GameBuilder:
         return PDDLProblem(self.objects, tuple(facts), self.errand.goal(), name)
 
     def _spot(self) -> tuple[int, str]:
-        """Return a cell of the floor that is not in use, and the id of the place to stand there."""
+        """Return an unused cell of the floor, and the id of the location there."""
         cell = self.stream.below(self.width * self.depth)
         while cell in self.cells:
             cell = self.stream.below(self.width * self.depth)
@@ -124,7 +101,7 @@ class _GameBuilder:
         return _Point(25 * x + offset % reach - _REACH, height, 25 * z + offset // reach - _REACH)
 
     def _things(self, index: int, place: str, spot: str, middle: _Point) -> list[Fact]:
-        """Return the facts about what lies in a receptacle."""
+        """Return the facts about the contents of a receptacle."""
         facts: list[Fact] = []
         things = []
         side = 2 * _NEAR + 1
@@ -143,7 +120,7 @@ class _GameBuilder:
         return facts
 
     def _new_id(self, kind: str, point: _Point, declared_as: str) -> str:
-        """Declare an object or receptacle and return its id; should there be one already, it is moved up a little."""
+        """Declare an object or receptacle and return its id; its height is increased until the id is unique."""
         word = _PART_OF.get(kind, kind.lower())
         part = f"_bar_{kind.lower()}" if kind in _PART_OF else ""
         while True:
@@ -166,7 +143,7 @@ class _GameBuilder:
 def _facts_of(kind: str, thing: str, spot: str) -> list[Fact]:
     return [
         ("objecttype", thing, type_name(kind)),
-        *((trait, thing) for trait in _TRAITS_OF[kind]),
+        *((trait, thing) for trait in OBJECTS[kind].traits),
         ("objectatlocation", thing, spot),
     ]
 
@@ -183,5 +160,5 @@ def _metres(centimetres: int) -> str:
 
 
 def words_of(errand: Errand) -> Words:
-    """Return the sentences of the game: those of present-day games, with the task of this errand."""
+    """Return the sentences of current games, with the task of this errand."""
     return Words.current(errand.sentence)

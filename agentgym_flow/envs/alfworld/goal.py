@@ -1,7 +1,7 @@
-"""What a game asks for: the goal formula of its problem, read as one of the two forms that ALFWorld has.
+"""Read the goal formula of a problem as one of the two forms in ALFWorld (goal library of version 0.4.2).
 
-*Placed*: one or two objects of a kind, in a certain condition, in one receptacle of a kind. *Lit*: an object of a kind
-held where a switched-on lamp of a kind is. Facts: `alfworld`'s goal library, version 0.4.2.
+*Placed*: one or two objects of a kind, in a certain condition, are in one receptacle of a kind. *Lit*: the agent holds
+an object of a kind at the place of a switched-on lamp of a kind.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agentgym_flow.envs.alfworld.pddl import Expression
+from agentgym_flow.envs.alfworld.syntax import Expression
 from agentgym_flow.errors import BadGame
 
 CONDITIONS = {"isclean": "cleanable", "ishot": "heatable", "iscool": "coolable", "issliced": "sliceable"}
-"""What can be done to an object, and the trait that it needs for it."""
+"""Condition of an object -> the trait that it needs for it."""
 
 _TASK_TYPE = {
     "isclean": "pick_clean_then_place_in_recep",
@@ -38,12 +38,12 @@ class ALFWorldGoal:
     """A goal in either form.
 
     Attributes:
-        thing: the kind of object asked for, for example `"appletype"`.
-        place: the kind of receptacle it belongs in; None for *lit*.
-        lamp: the kind of lamp it is looked at under; None for *placed*.
-        count: how many objects, 1 or 2.
-        conditions: what has to be true of each object, among `CONDITIONS`.
-        traits: what an object must be by nature to count, for example `"heatable"`.
+        thing: the kind of object, for example `"appletype"`.
+        place: the kind of its receptacle; None for *lit*.
+        lamp: the kind of lamp; None for *placed*.
+        count: the number of objects, 1 or 2.
+        conditions: the conditions of each object, among `CONDITIONS`.
+        traits: the traits that an object needs, for example `"heatable"`.
     """
 
     thing: str
@@ -55,7 +55,7 @@ class ALFWorldGoal:
 
     @property
     def task_type(self) -> str:
-        """Return which of the six `TASK_TYPES` this is."""
+        """The type of the task, one of the six `TASK_TYPES`."""
         if self.lamp is not None:
             return "look_at_obj_in_light"
         if self.count == 2:
@@ -69,9 +69,9 @@ class _Atom(NamedTuple):
 
 
 def read_goal(goal: Expression, where: str) -> ALFWorldGoal:
-    """Return the goal that the formula states.
+    """Return the goal of a formula.
 
-    Raises `BadGame` when it is of neither form; `where` names the file in the message.
+    Raises `BadGame` if it has neither form; `where` is the name of the file in the message.
     """
     atoms = set(_atoms(goal, {}, [0], where))
     read = _read_placed(atoms) or _read_lit(atoms)
@@ -84,7 +84,7 @@ def read_goal(goal: Expression, where: str) -> ALFWorldGoal:
 
 
 def _atoms(node: Expression, names: dict[str, str], counter: list[int], where: str) -> Iterator[_Atom]:
-    """Yield the atoms of a conjunction of existential formulas, each variable under a name of its own."""
+    """Yield the atoms of a conjunction of existential formulas, with unique names for all variables."""
     if isinstance(node, str) or not node:
         raise BadGame(f"{where}: the goal has {node!r} in the place of a formula")
     head, *rest = node
@@ -162,7 +162,7 @@ def _description(atoms: set[_Atom], thing: str) -> _Description | None:
 
 
 def _used_by(things: list[str], described: _Description) -> set[_Atom]:
-    """Return the atoms that say of each of `things` what it is."""
+    """Return the atoms that describe `things`."""
     kinds = {_Atom("objecttype", (thing, described.kind)) for thing in things}
     return kinds | {_Atom(name, (thing,)) for thing in things for name in described.conditions | described.traits}
 

@@ -1,7 +1,7 @@
-"""What a game says: TextWorld's grammar inside a game file, read and written.
+"""Read and write the sentences of a game, which are a TextWorld grammar in the game file.
 
-The engine of this package says exactly what `alfred.twl2` says. Game files carry a grammar of their own; every rule
-that play can reach must equal ours, save the few sentences that `Words` holds.
+The fast engine prints the sentences of `alfred.twl2`. Game files contain their own grammar. Every rule that can be used
+in play must equal ours, except for the few sentences in `Words`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from agentgym_flow.envs.alfworld.twl2 import Evaluated, Grammar, printed, read_r
 from agentgym_flow.errors import BadGame
 
 PUTS = ("move {o} to {r}", "put {o} in/on {r}")
-"""The commands for putting an object down: of current games, and of older ones."""
+"""The commands for putting an object down, in current and in older games."""
 
 PUT_FEEDBACKS = ("You move the {o} to the {r}.", "You put the {o} in/on the {r}.")
-"""The answers to it."""
+"""The observations after these commands."""
 
 ARRIVALS = ("You arrive at {r}.", "You arrive at {l}.")
-"""The answers to `go to`: current games name the receptacle, older ones the place (`loc 12`)."""
+"""The observations after `go to`: current games name the receptacle, older games the location (`loc 12`)."""
 
 HELP = """\
 These commands are understood, with the names that you have read in the place of the capitals:
@@ -40,7 +40,7 @@ These commands are understood, with the names that you have read in the place of
   clean THING with PLACE, heat THING with PLACE, cool THING with PLACE
   slice THING with KNIFE
 Whatever else you say, nothing happens."""
-"""The answer to `help` in games that this package writes."""
+"""The text of `help` in generated games."""
 
 _TASK = "Your task is to: "
 _TEMPLATE = Template(files(__package__).joinpath("alfred.twl2").read_text("utf-8"))
@@ -53,14 +53,14 @@ _ONE_SYMBOL = re.compile(r"#([^#]+)#")
 class Words:
     """The sentences that differ between games.
 
-    `{o}`, `{r}` and `{l}` stand for the names of the object, the receptacle and the place.
+    `{o}`, `{r}` and `{l}` stand for the names of the object, the receptacle and the location.
 
     Attributes:
-        task: what the introduction says after "Your task is to: ", with the full stop.
+        task: the text in the introduction after "Your task is to: ", with the full stop.
         put: the command for putting an object down, one of `PUTS`.
-        put_feedback: the answer to it, one of `PUT_FEEDBACKS`.
-        help: the answer to `help`; None when the game does not know that command.
-        arrive: the answer to `go to`, one of `ARRIVALS`; a space and the view of the receptacle follow.
+        put_feedback: the observation after it, one of `PUT_FEEDBACKS`.
+        help: the text of `help`; None if the game has no such command.
+        arrive: the observation after `go to`, one of `ARRIVALS`; a space and the content of the receptacle follow.
     """
 
     task: str
@@ -71,21 +71,20 @@ class Words:
 
     @classmethod
     def current(cls, task: str) -> Self:
-        """Return the words of a present-day game, with our own help."""
+        """Return the words of a current game, with our own help text."""
         return cls(task, PUTS[0], PUT_FEEDBACKS[0], HELP, ARRIVALS[0])
 
     @classmethod
     def old(cls, task: str) -> Self:
-        """Return the words of a game from before ALFWorld 0.4: "put", places that have names, and no help."""
+        """Return the words of a game from before ALFWorld 0.4: "put", named locations, and no help."""
         return cls(task, PUTS[1], PUT_FEEDBACKS[1], None, ARRIVALS[1])
 
 
 def write_grammar(words: Words) -> str:
-    """Return the grammar of a game that says `words`; `read_grammar` gives them back, and the real engine loads it.
+    """Return the grammar of a game with these words, which `read_grammar` and the original engine can read.
 
     Raises:
-        BadGame: a template is not among the known ones, or the task or the help has a character that means something
-            to the format.
+        BadGame: a template is unknown, or the task or the help has a character with a meaning in the format.
     """
     for name, value, known in (
         ("put", words.put, PUTS),
@@ -109,10 +108,10 @@ def read_grammar(text: str, where: str) -> Words:
 
     Args:
         text: the grammar.
-        where: the name of the file, for messages.
+        where: the name of the file, for error messages.
 
     Raises:
-        BadGame: the text is no grammar, or a rule differs from ALFWorld's in more than its words; the message names
+        BadGame: the text is not a grammar, or a rule differs from ALFWorld's in more than its words; the message names
             the line.
     """
     grammar = read_rules(text, where)
@@ -141,14 +140,14 @@ def _arrival_rule(arrival: str) -> str:
 
 
 def _literal(name: str, text: str) -> str:
-    """Return `text` as JSON. Raises `BadGame` if a game would print something else."""
+    """Return `text` as JSON. Raises `BadGame` if a game would print another text."""
     try:
         as_printed = printed(text)
     except Evaluated:
         as_printed = ""
     if as_printed != text:
         raise BadGame(
-            f"the {name} cannot be written: no game can say {text!r}. "
+            f"the {name} cannot be written: games cannot print {text!r}. "
             'Leave out ; | " < > [ ] # { } and white space at the start'
         )
     return json.dumps(text)
@@ -179,7 +178,7 @@ def _differs(grammar: Grammar, offset: int, what: str) -> BadGame:
 
 
 def _choice(grammar: Grammar, name: str, known: dict[str, str]) -> str:
-    """Return what `known` has for the only alternative of a rule."""
+    """Return the value in `known` of the only alternative of a rule."""
     rule = grammar.rule(name)
     match rule.alternatives:
         case (("", source),) if source in known:
@@ -204,7 +203,7 @@ def _printed(grammar: Grammar, source: str, offset: int, what: str) -> str:
 
 
 def _help(grammar: Grammar) -> str | None:
-    """Return the answer to `help`, which stands in a rule or in the action itself."""
+    """Return the text of `help`, which is in a rule or in the action itself."""
     action = grammar.actions.get("help")
     if action is None:
         return None

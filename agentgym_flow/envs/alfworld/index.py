@@ -91,6 +91,9 @@ class ALFWorldIndexEnv(PlainSpec, gym.Env[str, int]):
     |---|---|---|
     | `info_keys` | `None` | the keys of `info` to return; None for all but `compat_key` |
 
+    `aliases` adds no actions, because an index always selects a listed command. With equal arguments, including
+    `aliases`, both environments have equal task keys.
+
     ## References
     - M. Shridhar et al., *ALFWorld: Aligning Text and Embodied Environments for Interactive Learning*, ICLR 2021.
 
@@ -109,6 +112,7 @@ class ALFWorldIndexEnv(PlainSpec, gym.Env[str, int]):
         *,
         data: str | os.PathLike[str] | DataSet | None = None,
         engine: str = "fast",
+        aliases: bool | None = None,
         split: str = "train",
         season: str = "",
         task_types: Sequence[str] | None = None,
@@ -117,9 +121,15 @@ class ALFWorldIndexEnv(PlainSpec, gym.Env[str, int]):
         render_mode: str | None = None,
     ) -> None:
         self._text = ALFWorldEnv(
-            data=data, engine=engine, split=split, season=season, max_steps=max_steps, render_mode=render_mode
+            data=data,
+            engine=engine,
+            aliases=aliases,
+            split=split,
+            season=season,
+            task_types=task_types,
+            max_steps=max_steps,
+            render_mode=render_mode,
         )
-        self._text.draw_only(task_types)
         self._info_keys = check_info_keys(usual(INDEX_INFO) if info_keys is None else info_keys, INDEX_INFO)
         self.render_mode = render_mode
         self.observation_space = self._text.observation_space

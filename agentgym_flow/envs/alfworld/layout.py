@@ -1,7 +1,7 @@
-"""What stands and lies where in an embedded game, as far as a player can tell: kinds and numbers, no coordinates.
+"""The layout of a generated game as a player sees it: kinds and numbers of things and places, without coordinates.
 
-A layout is drawn in two steps, so that each can be drawn again on its own until it is of the split that it is for: the
-plan (the receptacles, and which of them share a spot), then what lies in them.
+A layout is drawn in two steps: first the plan (the receptacles, and which of them share a spot), then the contents.
+Each step can be repeated until its result belongs to the required split.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from agentgym_flow.envs.alfworld.errands import LIGHT, TREATMENTS, Errand
-from agentgym_flow.envs.alfworld.rooms import CONTAINERS, MAY_LIE, ROOMS, SPACE
+from agentgym_flow.envs.alfworld.errands import LIGHT, Errand
+from agentgym_flow.envs.alfworld.rooms import MAY_LIE, OBJECTS, RECEPTACLES, ROOMS
 from agentgym_flow.seeding import Stream, stable_hash
 
 _SHARES_A_SPOT = 12
-"""One receptacle in so many is reached from the spot of another one."""
+"""One in this number of receptacles is at the spot of another one."""
 
 _HOLDS_SOMETHING = 8
-"""One container in so many, of those lying beside something that fits, has it inside."""
+"""One in this number of containers next to a fitting object contains it."""
 
 _TRIES = 3
-"""So often a place is drawn for an object; if all were full, the room does without it."""
+"""The number of places drawn for an object; if all are full, the object is left out."""
 
 
 class FloorPlan(NamedTuple):
@@ -35,7 +35,7 @@ class FloorPlan(NamedTuple):
     spots: tuple[int, ...]
 
     def digest(self) -> str:
-        """Return the SHA-256, in hex, of the plan; the order of spots and receptacles does not count."""
+        """Return the SHA-256, in hex, of the plan, independent of the order of spots and receptacles."""
         return _digest(self, [(kind, ()) for kind in self.receptacles])
 
 
@@ -44,10 +44,10 @@ class FurnishedRoom(NamedTuple):
 
     Attributes:
         plan: the receptacles.
-        contents: the kinds of the objects in each receptacle, sorted.
-        nested: what lies in a container: (receptacle, position of the inner object, position of the container), the
-            positions counting within the contents.
-        loose: the kinds of the objects that are in no receptacle, sorted.
+        contents: the kinds of objects in each receptacle, sorted.
+        nested: the objects in containers: (receptacle, index of the object, index of the container), both within the
+            contents of the receptacle.
+        loose: the kinds of objects that are in no receptacle, sorted.
     """
 
     plan: FloorPlan
@@ -56,12 +56,12 @@ class FurnishedRoom(NamedTuple):
     loose: tuple[str, ...]
 
     def digest(self) -> str:
-        """Return the SHA-256, in hex, of what lies where; the order of spots and receptacles does not count."""
+        """Return the SHA-256, in hex, of the contents, independent of the order of spots and receptacles."""
         return _digest(self.plan, zip(self.plan.receptacles, self.contents, strict=True))
 
 
 def _digest(plan: FloorPlan, receptacles: Iterable[tuple[str, tuple[str, ...]]]) -> str:
-    """Hash a room as a bag of spots, each a bag of receptacles: what is left when names are taken away."""
+    """Hash a room as a multiset of spots, each of which is a multiset of receptacles."""
     spots: list[list[tuple[str, tuple[str, ...]]]] = [[] for _ in range(max(plan.spots) + 1)]
     for spot, receptacle in zip(plan.spots, receptacles, strict=True):
         spots[spot].append(receptacle)
@@ -69,7 +69,7 @@ def _digest(plan: FloorPlan, receptacles: Iterable[tuple[str, tuple[str, ...]]])
 
 
 def draw_plan(stream: Stream, errand: Errand) -> FloorPlan:
-    """Draw the receptacles of a room in which the errand can be done."""
+    """Draw the receptacles of a room in which the errand is possible."""
     numbers = {kind: stream.choice(counts) for kind, counts in ROOMS[errand.room].receptacles.items()}
     _make_possible(numbers, errand)
     receptacles = tuple(kind for kind, number in numbers.items() for _ in range(number))
@@ -85,31 +85,30 @@ def draw_plan(stream: Stream, errand: Errand) -> FloorPlan:
 
 
 def _make_possible(numbers: dict[str, int], errand: Errand) -> None:
-    """Add what the errand cannot do without: its goal, its station, space to start from. Lamps always find a stand."""
-    needed = [TREATMENTS[errand.task_type].station] if errand.task_type in TREATMENTS else []
-    needed += [errand.place] if errand.task_type != LIGHT else []
-    for kind in needed:
-        numbers[kind] = max(numbers[kind], 1)
+    """Add the receptacles that the errand needs: its station, its destination, and space for its objects."""
+    for kind in (errand.family.station, errand.barred):
+        if kind:
+            numbers[kind] = max(numbers[kind], 1)
     starts = [place for place in MAY_LIE[errand.thing] if place in numbers and place != errand.barred]
-    roomiest = max(starts, key=lambda place: SPACE[place][1])
-    while sum(numbers[place] * SPACE[place][1] for place in starts) < errand.needed:
+    roomiest = max(starts, key=lambda place: RECEPTACLES[place].space)
+    while sum(numbers[place] * RECEPTACLES[place].space for place in starts) < errand.needed:
         numbers[roomiest] += 1
 
 
 def furnish(stream: Stream, plan: FloorPlan, errand: Errand) -> FurnishedRoom:
-    """Draw what lies in the receptacles of a plan."""
+    """Draw the objects in the receptacles of a plan."""
     where: dict[str, list[int]] = {}
     for index, kind in enumerate(plan.receptacles):
         where.setdefault(kind, []).append(index)
-    most = [SPACE[kind][1] for kind in plan.receptacles]
+    most = [RECEPTACLES[kind].space for kind in plan.receptacles]
     contents: list[list[str]] = [[] for _ in plan.receptacles]
     loose: list[str] = []
     necessary = _necessary(errand)
     for kind, number in _wanted(stream, errand).items():
-        tickets: list[int] = []  # a receptacle as often as its share of things says
+        tickets: list[int] = []  # every receptacle as often as its weight
         for place in MAY_LIE[kind]:
             if place in where and not (kind == errand.thing and place == errand.barred):
-                tickets += where[place] * SPACE[place][0]
+                tickets += where[place] * RECEPTACLES[place].weight
         if not tickets:
             loose += [kind] * number
             continue
@@ -122,13 +121,13 @@ def furnish(stream: Stream, plan: FloorPlan, errand: Errand) -> FurnishedRoom:
 
 
 def _necessary(errand: Errand) -> dict[str, int]:
-    """Return how many objects of which kinds the errand needs, the lamp first: it has fewer places to stand."""
+    """Return the number of objects of each kind that the errand needs, the lamp first, because it has fewer places."""
     lamp = {errand.place: 1} if errand.task_type == LIGHT else {}
     return {**lamp, errand.thing: errand.needed}
 
 
 def _wanted(stream: Stream, errand: Errand) -> dict[str, int]:
-    """Return how many objects of each kind there are to be; what the errand needs comes first, while there is space."""
+    """Return the number of objects of each kind; those that the errand needs come first, while there is space."""
     room = ROOMS[errand.room]
     numbers = _necessary(errand)
     for kind, counts in (*room.objects.items(), *room.fixtures.items()):
@@ -139,7 +138,7 @@ def _wanted(stream: Stream, errand: Errand) -> dict[str, int]:
 def _draw_place(
     stream: Stream, tickets: list[int], contents: list[list[str]], most: list[int], necessary: bool
 ) -> int | None:
-    """Return a receptacle that is not full, or None when a few draws find none and the object is not `necessary`."""
+    """Return a receptacle that is not full; None after `_TRIES` full ones, unless the object is `necessary`."""
     tries = 0
     while necessary or tries < _TRIES:
         index = stream.choice(tickets)
@@ -150,17 +149,18 @@ def _draw_place(
 
 
 def _nest(stream: Stream, contents: tuple[tuple[str, ...], ...], errand: Errand) -> tuple[tuple[int, int, int], ...]:
-    """Choose what lies in a container beside it. What the errand is about stays in the open."""
+    """Draw the objects that are in containers. The object of the errand is never in or around another object."""
     nested = []
     for index, things in enumerate(contents):
         taken: set[int] = set()
         for outer, container in enumerate(things):
-            if container not in CONTAINERS or container == errand.thing or outer in taken:
+            held = OBJECTS[container].holds
+            if not held or container == errand.thing or outer in taken:
                 continue
             fits = [
                 inner
                 for inner, thing in enumerate(things)
-                if thing in CONTAINERS[container] and thing != errand.thing and inner not in taken and inner != outer
+                if thing in held and thing != errand.thing and inner not in taken and inner != outer
             ]
             if fits and stream.below(_HOLDS_SOMETHING) == 0:
                 inner = stream.choice(fits)

@@ -1,7 +1,7 @@
-"""The names that players read: `apple 2` for `apple_bar__minus_01_dot_20_bar_...`.
+"""The names that players read, such as `apple 2` for `apple_bar__minus_01_dot_20_bar_...`.
 
-A name is the part of the id before the first `_bar_`, and a number. Numbers are given per word over the sorted ids, the
-first one getting the *highest*; so a list in the order of ids reads `cabinet 6, cabinet 5, ...`.
+A name is the part of the id before the first `_bar_`, and a number. For each word, the numbers follow the sorted ids in
+*descending* order, so a list in the order of ids reads `cabinet 6, cabinet 5, ...`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Iterable
 
 SEPARATOR = "_bar_"
-"""What stands for `|` in an id."""
+"""The replacement of `|` in ids."""
 
 
 def display_names(ids: Iterable[str]) -> dict[str, str]:
-    """Return the name of every id, as ALFWorld's own tools give it.
+    """Return the name of every id, as in ALFWorld's own tools.
 
-    An id without `_bar_` keeps its text, followed by a space: so does the original. `ids` are all ids that the facts
-    of the problem mention, because each of them counts.
+    An id without `_bar_` keeps its text, followed by a space, as in the original. `ids` are all ids in the facts of the
+    problem, because each of them affects the numbers.
     """
     ordered = sorted(set(ids))
     left = Counter(_word(name) for name in ordered if SEPARATOR in name)
@@ -33,7 +33,7 @@ def display_names(ids: Iterable[str]) -> dict[str, str]:
 
 
 def _word(name: str) -> str:
-    # The basin of a sink has the sink's id and more: "sink_bar_..._bar_sinkbasin".
+    # The id of a basin begins with the id of its sink: "sink_bar_..._bar_sinkbasin".
     return name.partition(SEPARATOR)[0] + ("basin" if "basin" in name else "")
 
 

@@ -1,7 +1,7 @@
-"""What the texts of an episode have told so far: a memory that reads observations and nothing else.
+"""The information in the texts of an episode so far, for policies and prompts that have only observations.
 
-Notes never change. Those after one more text are made once and kept with the notes before it, so the attempts of a
-group, which share their first turns, share the reading of them.
+Notes are immutable. The notes after one more text are computed once and cached in the notes before it, so that the
+attempts of a group share the work for their common first turns.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _PUT = re.compile(r"You (?:move|put) the (\w+ \d+) (?:to|in/on) the (\w+ \d+)\."
 _TREATED = re.compile(r"You (clean|heat|cool) the (\w+ \d+) ")
 _UNDOES = {"heat": "cool", "cool": "heat"}
 
-_REMEMBERED = 512  # episodes' beginnings
-_MOST_NOTES = 20_000  # after them; about 40 MB. Beyond, all is forgotten and read again by those who still play.
+_REMEMBERED = 512  # first observations
+_MOST_NOTES = 20_000  # about 40 MB; beyond it, the cache is cleared
 
 
 class ALFWorldNotes:
-    """What is known at one moment. Compared by identity.
+    """The information at one moment. Compared by identity.
 
     Attributes:
-        inside: receptacle -> the things last seen in it; None for one that was found closed and never looked into.
-        here: the receptacle that was last told about; empty at the start.
-        held: the thing in the hand; empty for none.
-        treated: pairs of verb (`clean`, `heat`, `cool`) and thing, as far as they still hold.
-        idle: the commands given since any of the above but `here` last changed: nothing new came of them.
+        inside: receptacle -> the things last seen in it; None if it was found closed and never opened.
+        here: the receptacle of the last observation; empty at the start.
+        held: the held thing; empty for none.
+        treated: pairs of verb (`clean`, `heat`, `cool`) and thing that are still true.
+        idle: the commands since the last change of `inside`, `held` or `treated`, which had no effect.
     """
 
     __slots__ = ("_next", "held", "here", "idle", "inside", "treated")
@@ -55,7 +55,7 @@ class ALFWorldNotes:
         self._next: dict[tuple[str, str], ALFWorldNotes] = {}
 
     def after(self, command: str, text: str) -> ALFWorldNotes:
-        """Return the notes after one more command and what came of it; `self` when both tell nothing new."""
+        """Return the notes after one more command and its observation; `self` if there is no new information."""
         found = self._next.get((command, text))
         if found is None:
             found = self._read(text)
@@ -77,7 +77,7 @@ class ALFWorldNotes:
             return ALFWorldNotes(inside, shut[1], self.held, self.treated)
         if taken := _TAKEN.match(text):
             thing, place = taken.groups()
-            if known := inside.get(place):  # two receptacles may be in reach, and only one of them was looked at
+            if known := inside.get(place):  # another receptacle at this spot may be unseen
                 inside[place] = tuple(other for other in known if other != thing)
             return ALFWorldNotes(inside, place, thing, self.treated)
         if put := _PUT.match(text):
@@ -100,7 +100,7 @@ def _beginning(introduction: str) -> ALFWorldNotes:
 
 
 def notes_of(view: PromptContext) -> ALFWorldNotes:
-    """Return what the episode has told until now."""
+    """Return the notes of an episode until now."""
     if _kept[0] > _MOST_NOTES:
         _beginning.cache_clear()
         _kept[0] = 0

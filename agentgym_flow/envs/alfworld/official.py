@@ -1,6 +1,6 @@
-"""Official games on disk: which files are of which split, and which of them are played.
+"""Find official games on disk, with their splits, and select those that ALFWorld plays.
 
-Given is the folder that `ALFWORLD_DATA` names, the folder `json_2.1.1` in it, one split's folder in that, or less.
+The path is the folder in `ALFWORLD_DATA`, its sub-folder `json_2.1.1`, the folder of one split, or a part of it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ OFFICIAL_FOLDERS = {"train": "train", "valid": "valid_seen", "test": "valid_unse
 """Our splits -> the folders of the official data."""
 
 SPLIT_FOLDERS = {folder: split for split, folder in OFFICIAL_FOLDERS.items()} | {"valid": "valid", "test": "test"}
-"""The names that folders of splits can have -> our splits."""
+"""Possible names of folders -> our splits."""
 
 VERSION = "json_2.1.1"
-"""The folder of the official games below the one that `ALFWORLD_DATA` names."""
+"""The sub-folder of `ALFWORLD_DATA` with the official games."""
 
 _VERSIONS = "json_*"
 _SOLVABLE = re.compile(rb'"solvable"\s*:\s*(\w+)')
@@ -35,10 +35,10 @@ class Games(NamedTuple):
     """The games of a split.
 
     Attributes:
-        top: the folder of all splits, or as much of it as was given.
-        folder: that of the split.
+        top: the folder of all splits, or the given part of it.
+        folder: the folder of the split.
         names: the files below `top`, sorted, such as `valid_seen/TASK/TRIAL/game.tw-pddl`.
-        digest: SHA-256 of what they say and of their names in the folder of the split; the same wherever that is.
+        digest: SHA-256 of the contents and of the names relative to the folder of the split.
     """
 
     top: Path
@@ -48,13 +48,13 @@ class Games(NamedTuple):
 
 
 def find_games(place: Path, split: str) -> Games:
-    """Return the games that a file or folder has for a split: of the official data those that the original collects.
+    """Return the games of a split in a file or folder; of official data, those that ALFWorld's collector selects.
 
-    Games named `movable` or `Sliced` are left out, and those that do not say that they can be solved. The original's
-    collector differs elsewhere: it looks for these words in the whole path (here: below the split's folder), wants
-    `traj_data.json` beside each game, and takes only the task types that its configuration lists (here: all).
+    Games named `movable` or `Sliced` and games that are not marked as solvable are skipped. ALFWorld's collector has
+    other differences: it looks for these words in the whole path (here: below the split's folder), requires
+    `traj_data.json` next to each game, and takes only the task types in its configuration (here: all).
 
-    Raises `BadData` when there are none, or it is not clear which; the message says what was found.
+    Raises `BadData` if there are no games or the split is ambiguous; the message says what was found.
     """
     where = find_split(_version(place), split, SPLIT_FOLDERS, _is_game)
     if where.path.is_file():
@@ -70,7 +70,7 @@ def find_games(place: Path, split: str) -> Games:
 
 
 def games_per_split(place: Path) -> dict[str, int]:
-    """Return our names of the splits that a file or folder has -> how many games. Raises as `find_games` does."""
+    """Return split -> its number of games in a file or folder. Raises the errors of `find_games`."""
     place = _version(place)
     return {split: len(find_games(place, split).names) for split in splits_of(place, SPLIT_FOLDERS, _is_game)}
 
@@ -80,7 +80,7 @@ def _is_game(file: Path) -> bool:
 
 
 def _version(place: Path) -> Path:
-    """Return the folder of the splits: the given one, or the version in it. Raises `BadData` when there are several."""
+    """Return the folder of the splits: `place` or its versioned sub-folder. Raises `BadData` if there are several."""
     versions = [folder for folder in sorted(place.glob(_VERSIONS)) if split_folders(folder, SPLIT_FOLDERS)]
     if not versions:
         return place
@@ -95,7 +95,7 @@ def _version(place: Path) -> Path:
 
 @per_state
 def _look(files: tuple[Path, ...]) -> tuple[str, bool | None]:
-    """Return the SHA-256 of a game file, and whether it says that it can be solved; None when it says nothing."""
+    """Return the SHA-256 of a game file, and its flag `solvable`; None if it has no flag."""
     content = files[0].read_bytes()
     said = _SOLVABLE.search(content)
     return sha256(content).hexdigest(), None if said is None else said[1] == b"true"

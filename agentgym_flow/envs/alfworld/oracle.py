@@ -1,8 +1,8 @@
-"""A competent player who knows where everything is: a short plan for any task, from any state.
+"""The expert, which knows where everything is and finds a short plan for any task from any state.
 
-All walks cost one step, so a plan is as long as its number of different stops and of things done there. The oracle
-tries every thing, place and tool that could serve and takes the shortest plan. What it does not consider is doing two
-errands on one round; `benchmarks/alfworld_oracle.py` measures how near it comes to the optimum.
+All walks cost one step, so the length of a plan is its number of stops and of actions there. The oracle tries all
+suitable things, places and tools and takes the shortest plan. It does not combine two errands in one round;
+`benchmarks/alfworld_oracle.py` measures the difference to the optimum.
 """
 
 from __future__ import annotations
@@ -10,44 +10,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from agentgym_flow.envs.alfworld.compiled_game import FRIDGES, MICROWAVES, NOWHERE, SINKS, CompiledGame, members
+from agentgym_flow.envs.alfworld import moves
+from agentgym_flow.envs.alfworld.compiled_game import FRIDGES, MICROWAVES, NOWHERE, SINKS, members
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
-from agentgym_flow.envs.alfworld.menu import (
-    CLEAN,
-    CLOSE,
-    COOL,
-    EXAMINE,
-    EXAMINE_THING,
-    GO,
-    HEAT,
-    HELP,
-    INVENTORY,
-    LOOK,
-    OPEN,
-    PUT,
-    SLICE,
-    TAKE,
-    USE,
-    Move,
-)
+from agentgym_flow.envs.alfworld.moves import Move
 
-_TOOLS = {"isclean": (CLEAN, SINKS), "ishot": (HEAT, MICROWAVES), "iscool": (COOL, FRIDGES)}
-_PAIRED = 4  # of the things that could be one of two, only so many of the nearest are tried together
+_TOOLS = {"isclean": (moves.CLEAN, SINKS), "ishot": (moves.HEAT, MICROWAVES), "iscool": (moves.COOL, FRIDGES)}
+_PAIRED = 4  # for tasks with two things, only pairs of this number of nearest things are tried
 
 
 class Oracle:
-    """Plays one game; remembers its plan while it is followed.
+    """Plays one game, and plans again only in states that are not on its present plan."""
 
-    Args:
-        game: the game it plays.
-    """
-
-    def __init__(self, game: CompiledGame) -> None:
-        self._game = game
+    def __init__(self) -> None:
         self._plan: dict[str, Move] = {}
 
     def next(self, play: ALFWorldGame) -> Move | None:
-        """Return the next move of a short plan from here; None when the goal is reached or out of reach."""
+        """Return the next move of a short plan; None if the goal is reached or cannot be reached."""
         if play.state_key() not in self._plan:
             found = shortest_plan(play)
             if not found:
@@ -61,43 +40,43 @@ class Oracle:
 
 
 def shortest_plan(play: ALFWorldGame) -> list[Move] | None:
-    """Return the shortest plan that the oracle sees from here; None when it sees none. `play` is not changed."""
+    """Return the shortest plan that the oracle finds, or None. It does not change `play`."""
     if play.won:
         return []
-    start = _Trial(play.copy(), [])
+    start = _Plan(play.copy(), [])
     goal = play.game.goal
-    tries = _looking(start) if goal.lamp is not None else _placing(start, goal.count)
+    tries = _plans_to_look(start) if goal.lamp is not None else _plans_to_place(start, goal.count)
     best = min(tries, key=len, default=None)
     return None if best is None else best.moves
 
 
 def least_moves(play: ALFWorldGame) -> int | None:
-    """Return the least number of moves to the goal, by breadth-first search over all states; None when there is no way.
+    """Return the smallest number of moves to the goal by breadth-first search; None if it cannot be reached.
 
-    The measure of the oracle, on games with a handful of things and receptacles: there are thousands of states then,
-    and beyond all counting in a whole room.
+    This is a reference for the oracle in games with a few things and receptacles, which have thousands of states. A
+    whole room has too many.
     """
     if play.won:
         return 0
     seen, queue = {play.state_key()}, deque([(play, 0)])
     while queue:
-        now, moves = queue.popleft()
+        now, made = queue.popleft()
         for command in now.commands():
             move = now.move(command)
-            if move is None or move[0] in (LOOK, INVENTORY, HELP, EXAMINE, EXAMINE_THING, CLOSE):
-                continue  # these bring nobody nearer
+            if move is None or move[0] in moves.READING or move[0] == moves.CLOSE:
+                continue  # never part of a shortest plan
             after = now.copy()
             after.make(move)
             if after.won:
-                return moves + 1
+                return made + 1
             if after.state_key() not in seen:
                 seen.add(after.state_key())
-                queue.append((after, moves + 1))
+                queue.append((after, made + 1))
     return None
 
 
-class _Trial:
-    """A state that a plan leads to, and the plan."""
+class _Plan:
+    """A list of moves, and the state after them."""
 
     __slots__ = ("moves", "play")
 
@@ -108,8 +87,8 @@ class _Trial:
     def __len__(self) -> int:
         return len(self.moves)
 
-    def copy(self) -> _Trial:
-        return _Trial(self.play.copy(), self.moves.copy())
+    def copy(self) -> _Plan:
+        return _Plan(self.play.copy(), self.moves.copy())
 
     def do(self, kind: int, first: int, second: int = NOWHERE) -> None:
         self.play.make((kind, first, second))
@@ -117,134 +96,134 @@ class _Trial:
 
     def stand_at(self, place: int) -> None:
         if self.play.spot != self.play.game.receptacles[place].spot:
-            self.do(GO, place)
+            self.do(moves.GO, place)
 
     def reach_into(self, place: int) -> None:
         self.stand_at(place)
         if self.play.game.receptacles[place].openable and not self.play.opened >> place & 1:
-            self.do(OPEN, place)
+            self.do(moves.OPEN, place)
 
 
-def _placing(start: _Trial, count: int) -> Iterator[_Trial]:
-    """Yield a plan for every way to bring the things where they belong."""
+def _plans_to_place(start: _Plan, count: int) -> Iterator[_Plan]:
+    """Yield a plan for every way to bring the things to their destination."""
     game, play = start.play.game, start.play
     for place in game.goal_places:
         if game.receptacles[place].spot == NOWHERE:
             continue
         there = [thing for thing in members(play.inside[place] & game.wanted) if not _lacking(play, thing)]
         others = [thing for thing in members(game.wanted) if thing not in there]
-        alone = [(thing, trial) for thing in others for trial in _brought(start, thing, place)]
+        alone = [(thing, plan) for thing in others for plan in _plans_to_bring(start, thing, place)]
         if len(there) == count - 1:
-            yield from (trial for _, trial in alone)
+            yield from (plan for _, plan in alone)
             continue
         alone.sort(key=lambda found: len(found[1]))
         nearest = list(dict.fromkeys(thing for thing, _ in alone))[:_PAIRED]
-        for first, trial in alone:
+        for first, plan in alone:
             for second in nearest:
                 if first in nearest and second != first:
-                    yield from _brought(trial, second, place)
+                    yield from _plans_to_bring(plan, second, place)
 
 
-def _brought(start: _Trial, thing: int, place: int) -> Iterator[_Trial]:
-    """Yield plans after which `thing` is in `place`, in the condition that the goal asks for."""
+def _plans_to_bring(start: _Plan, thing: int, place: int) -> Iterator[_Plan]:
+    """Yield plans after which `thing` is in `place` and in the condition that the goal requires."""
     if _lacking(start.play, thing) == ["issliced"] and start.play.inside[place] >> thing & 1:
-        yield from _sliced(start, thing)  # it is cut where it lies
-    for trial in _ready(start, thing):
-        # A thing can be in two receptacles; taken out of one, it is still in the other.
-        if not trial.play.inside[place] >> thing & 1:
-            if not trial.play.game.things[thing].fits >> place & 1:
+        yield from _plans_to_slice(start, thing)  # no need to move it
+    for plan in _plans_to_prepare(start, thing):
+        # A thing can be in two receptacles. If it is taken from one, it is still in the other.
+        if not plan.play.inside[place] >> thing & 1:
+            if not plan.play.game.things[thing].fits >> place & 1:
                 continue
-            trial.reach_into(place)
-            trial.do(PUT, thing, place)
-        yield trial
+            plan.reach_into(place)
+            plan.do(moves.PUT, thing, place)
+        yield plan
 
 
-def _looking(start: _Trial) -> Iterator[_Trial]:
+def _plans_to_look(start: _Plan) -> Iterator[_Plan]:
     """Yield a plan for every way to look at a wanted thing under a lamp."""
     game = start.play.game
     for thing in members(game.wanted):
-        for ready in _ready(start, thing):
+        for ready in _plans_to_prepare(start, thing):
             for place, lamps in enumerate(ready.play.inside):
                 for lamp in members(lamps & game.goal_lamps):
                     if game.receptacles[place].spot == NOWHERE:
                         continue
-                    trial = ready.copy()
-                    trial.stand_at(place)
-                    if not trial.play.conditions["istoggled"] >> lamp & 1:
-                        trial.do(USE, lamp)
-                    yield trial
+                    plan = ready.copy()
+                    plan.stand_at(place)
+                    if not plan.play.conditions["istoggled"] >> lamp & 1:
+                        plan.do(moves.USE, lamp)
+                    yield plan
 
 
 def _lacking(play: ALFWorldGame, thing: int) -> list[str]:
     return [name for name in sorted(play.game.goal.conditions) if not play.conditions[name] >> thing & 1]
 
 
-def _ready(start: _Trial, thing: int) -> Iterator[_Trial]:
-    """Yield plans after which `thing` is in the hand and in the condition that the goal asks for."""
+def _plans_to_prepare(start: _Plan, thing: int) -> Iterator[_Plan]:
+    """Yield plans after which the agent holds `thing` in the condition that the goal requires."""
     lacking = _lacking(start.play, thing)
-    for before in _sliced(start, thing) if "issliced" in lacking else [start]:
-        for trial in _in_hand(before, thing):
-            if all(_treat(trial, thing, condition) for condition in lacking if condition in _TOOLS):
-                yield trial
+    for before in _plans_to_slice(start, thing) if "issliced" in lacking else [start]:
+        for plan in _plans_to_hold(before, thing):
+            if all(_treat(plan, thing, condition) for condition in lacking if condition in _TOOLS):
+                yield plan
 
 
-def _treat(trial: _Trial, thing: int, condition: str) -> bool:
-    """Clean, heat or cool what is in the hand; return whether that is possible."""
+def _treat(plan: _Plan, thing: int, condition: str) -> bool:
+    """Clean, heat or cool the held thing; return whether that is possible."""
     kind, kinds = _TOOLS[condition]
-    game = trial.play.game
+    game = plan.play.game
     tools = [tool for tool in game.receptacles_of(kinds) if game.receptacles[tool].spot != NOWHERE]
     if not tools:
         return False
-    tool = min(tools, key=lambda place: game.receptacles[place].spot != trial.play.spot)
-    trial.stand_at(tool)
-    trial.do(kind, thing, tool)
+    tool = min(tools, key=lambda place: game.receptacles[place].spot != plan.play.spot)
+    plan.stand_at(tool)
+    plan.do(kind, thing, tool)
     return True
 
 
-def _sliced(start: _Trial, thing: int) -> Iterator[_Trial]:
-    """Yield plans that slice `thing`: with a knife in the hand, where the thing is."""
+def _plans_to_slice(start: _Plan, thing: int) -> Iterator[_Plan]:
+    """Yield plans that slice `thing` with a knife where it is."""
     game = start.play.game
     for knife in members(game.having["knife"]):
-        for armed in _in_hand(start, knife):
+        for armed in _plans_to_hold(start, knife):
             for spot, located in enumerate(armed.play.located):
                 if located >> thing & 1 and game.receptacles_at[spot]:
-                    trial = armed.copy()
-                    trial.stand_at(game.receptacles_at[spot][0])
-                    trial.do(SLICE, thing, knife)
-                    yield trial
+                    plan = armed.copy()
+                    plan.stand_at(game.receptacles_at[spot][0])
+                    plan.do(moves.SLICE, thing, knife)
+                    yield plan
 
 
-def _in_hand(start: _Trial, thing: int) -> Iterator[_Trial]:
-    """Yield plans after which `thing` is in the hand, each independent of `start`."""
+def _plans_to_hold(start: _Plan, thing: int) -> Iterator[_Plan]:
+    """Yield plans after which the agent holds `thing`, each independent of `start`."""
     play = start.play
     if play.held == thing:
         yield start.copy()
     elif play.game.having["pickupable"] >> thing & 1:
         for place, inside in enumerate(play.inside):
             if inside >> thing & 1 and play.game.receptacles[place].spot != NOWHERE:
-                trial = start.copy() if play.held == NOWHERE else _empty_handed(start, place)
-                if trial is not None:
-                    trial.reach_into(place)
-                    trial.do(TAKE, thing, place)
-                    yield trial
+                plan = start.copy() if play.held == NOWHERE else _plan_to_put_down(start, place)
+                if plan is not None:
+                    plan.reach_into(place)
+                    plan.do(moves.TAKE, thing, place)
+                    yield plan
 
 
-def _empty_handed(start: _Trial, on_the_way_to: int) -> _Trial | None:
-    """Return a plan that puts down what is held: best here, or where the way leads anyhow, or elsewhere."""
+def _plan_to_put_down(start: _Plan, on_the_way_to: int) -> _Plan | None:
+    """Return a plan that puts down the held thing: here or on the way if possible, otherwise elsewhere."""
     play = start.play
     receptacles, fits = play.game.receptacles, play.game.things[play.held].fits
     no_detour = (play.spot, receptacles[on_the_way_to].spot)
 
     def cost(place: int) -> tuple[bool, bool]:
         shut = receptacles[place].openable and not play.opened >> place & 1
-        # Opening the door where the next thing lies is no extra step.
+        # Opening the receptacle of the next thing is not an extra step.
         return receptacles[place].spot not in no_detour, shut and place != on_the_way_to
 
     places = [place for place in members(fits) if receptacles[place].spot != NOWHERE]
     if not places:
         return None
-    trial = start.copy()
+    plan = start.copy()
     place = min(places, key=cost)
-    trial.reach_into(place)
-    trial.do(PUT, play.held, place)
-    return trial
+    plan.reach_into(place)
+    plan.do(moves.PUT, play.held, place)
+    return plan

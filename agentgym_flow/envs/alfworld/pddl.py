@@ -1,4 +1,4 @@
-"""One household as PDDL states it: its things, what is true of them at the start, and the goal. Read and written."""
+"""Read and write the problem of a game in PDDL: its things, the facts at the start, and the goal."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from functools import partial
 from agentgym_flow.envs.alfworld.domain import PREDICATES, TYPES
 from agentgym_flow.envs.alfworld.syntax import Expression, Fail, error_at, parse, typed
 
-__all__ = ["Expression", "PDDLProblem", "parse", "read_problem", "write_problem"]
-
-_SECTIONS = (":domain", ":requirements", ":objects", ":init", ":goal", ":metric")  # in the order Fast Downward wants
+_SECTIONS = (":domain", ":requirements", ":objects", ":init", ":goal", ":metric")  # in the order of Fast Downward
 _REQUIRED = (":domain", ":init", ":goal")
 
 
@@ -21,7 +19,7 @@ class PDDLProblem:
 
     Attributes:
         objects: id -> type, in file order.
-        facts: what is true at the start, each (predicate, argument, ...), in file order; without numeric facts.
+        facts: the facts at the start, each (predicate, argument, ...), in file order; without numeric facts.
         goal: the goal formula.
         name: the problem's name.
     """
@@ -33,14 +31,14 @@ class PDDLProblem:
 
 
 def read_problem(text: str, where: str) -> PDDLProblem:
-    """Return the problem that `text` states.
+    """Return the problem in a PDDL text.
 
     Args:
         text: PDDL.
-        where: the name of the file, for messages.
+        where: the name of the file, for error messages.
 
     Raises:
-        BadGame: the text is no PDDL, or does not fit the domain; the message names the line.
+        BadGame: the text is not PDDL, or does not fit the domain; the message names the line.
     """
     root = parse(text, where)
     fail = partial(error_at, text, where)
@@ -99,7 +97,7 @@ def _read_facts(
     at: int, section: Sequence[Expression], objects: Mapping[str, str], fail: Fail
 ) -> tuple[tuple[str, ...], ...]:
     facts: list[tuple[str, ...]] = []
-    seen_right: set[tuple[str | None, ...]] = set()  # predicates with the types of arguments that fit them
+    seen_right: set[tuple[str | None, ...]] = set()  # valid combinations of predicate and types of arguments
     for index, node in enumerate(section):
         if index == 0 or node[:1] == ("=",):
             continue
@@ -124,7 +122,7 @@ def _flat(node: Expression) -> tuple[str, ...] | None:
 
 
 def _misfit(fact: Sequence[str], objects: Mapping[str, str]) -> str | None:
-    """Return what is wrong with a fact, or None."""
+    """Return an error message for a fact, or None."""
     predicate, *arguments = fact
     if predicate not in PREDICATES:
         return f"unknown predicate {predicate!r}; known: {', '.join(PREDICATES)}"
@@ -134,7 +132,7 @@ def _misfit(fact: Sequence[str], objects: Mapping[str, str]) -> str | None:
     for argument, kind in zip(arguments, wanted, strict=True):
         if argument not in objects:
             return f"{argument!r} is not declared in :objects"
-        # Everything is an `object`, as in Fast Downward.
+        # Everything has the type `object`, as in Fast Downward.
         if kind not in ("object", objects[argument]):
             return f"{predicate} takes a {kind} here, but {argument} is a {objects[argument]}"
     return None
@@ -143,7 +141,7 @@ def _misfit(fact: Sequence[str], objects: Mapping[str, str]) -> str | None:
 def _check_formula(
     node: Expression, path: tuple[int, ...], objects: Mapping[str, str], bound: frozenset[Expression], fail: Fail
 ) -> None:
-    """Check that a formula is well-formed and speaks of known predicates, bound variables and declared objects."""
+    """Check that a formula is well-formed with known predicates, bound variables and declared objects."""
     match node:
         case ("and" | "or" | "not" | "imply" as word, *parts):
             if len(parts) != {"not": 1, "imply": 2}.get(word, len(parts)):
@@ -162,14 +160,14 @@ def _check_formula(
                 raise fail(path, f"expected a formula, got {node!r:.60}")
             wanted = 2 if atom[0] == "=" else len(PREDICATES.get(atom[0], atom))
             if len(atom) - 1 != wanted:
-                raise fail(path, f"{atom[0]!r} is no predicate with {len(atom) - 1} argument(s)")
+                raise fail(path, f"{atom[0]!r} is not a predicate with {len(atom) - 1} argument(s)")
             for index, argument in enumerate(atom[1:], 1):
                 if argument not in bound and argument not in objects:
                     raise fail((*path, index), f"{argument!r} is neither a variable in scope nor declared in :objects")
 
 
 def write_problem(problem: PDDLProblem) -> str:
-    """Return the PDDL text of a problem, one object or fact a line; `read_problem` gives the problem back."""
+    """Return the PDDL text of a problem, one object or fact per line, which `read_problem` can read."""
     lines = [f"(define (problem {problem.name})", "(:domain alfred)", "(:objects"]
     lines += [f"    {name} - {kind}" for name, kind in problem.objects.items()]
     lines += [")", "(:init"]

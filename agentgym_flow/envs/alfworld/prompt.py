@@ -1,25 +1,25 @@
-"""How a policy is shown ALFWorld: the text prompt of a language model, and the word-token prompt of the tiny policy.
+"""The prompts of ALFWorld: the text prompt of a language model, and the word-token prompt of the tiny policy.
 
-Both read what the episode has shown (goal, observations, commands of the moment) and nothing else; no command is spent
-on asking what is held. The compact prompt is a choice: it lists candidates, and the completion is the index of one. Its
-words are hand-made features:
+Both use only what the episode has shown (goal, observations, possible commands). They never use a command to find out
+what the agent holds. The compact prompt lists candidates, and the completion is the index of one. Its words are
+hand-made features:
 
 1. the task: its type, the kind of thing, the kind of receptacle or lamp,
-2. the hand: empty, a wanted thing, a wanted thing that has had its treatment (`ready`), or something else,
-3. where the agent is, in the words of the fourth,
-4. for every command its verb and what it is about, as far as the task is concerned: `wanted` (a wanted thing, or a
-   receptacle where one was seen), `goal` and `half` (a receptacle that things go to, and one that has got one),
-   `tool` (for the treatment that is asked for), `lamp` (or where one was seen), `done` (a thing where it belongs),
-5. for other receptacles the memory of the episode: the kind if it has not been looked at, `shut` if it was found
-   closed, `seen` if nothing in it matters,
-6. `again` for what was done since anything was last learnt or changed: nothing came of it. Without this word, a policy
-   that always takes its most likely command would walk in circles,
-7. commands with equal words are shown once, the first in the list's order; what changes nothing (`look`, `inventory`,
-   `help`, examining what was seen) is left out. So is going where nothing is to be seen or done, unless something must
-   be laid down or there is no other receptacle to go to.
+2. the hand: empty, a wanted thing, a wanted thing after its treatment (`ready`), or another thing,
+3. the place of the agent, in the words of the fourth feature,
+4. for every command, its verb and the role of its argument in the task: `wanted` (a wanted thing, or a receptacle where
+   one was seen), `goal` and `half` (a destination without and with a delivered thing), `tool` (for the required
+   treatment), `lamp` (or a place where one was seen), `done` (a delivered thing),
+5. for other receptacles, the memory of the episode: their kind if they are unexplored, `shut` if they were found
+   closed, `seen` if they contain nothing useful,
+6. `again` for commands since the last new information or change, which had no effect. Without this word, a policy that
+   always takes its most likely command would walk in circles,
+7. of commands with equal words only the first is listed. Commands that change nothing (`look`, `inventory`, `help`,
+   examining explored places) are omitted. So are walks to places of no use, unless a thing must be put down or there is
+   no other receptacle.
 
-The fifth says where to search next, which a policy without memory could not know; which kind of receptacle to try for
-which kind of thing is left to learning. A first attempt at a kind is the first such receptacle in the list.
+The fifth feature tells where to search next, which a policy without memory could not know. The policy learns which kind
+of receptacle to try for which kind of thing. Of several receptacles of a kind, the first in the list is tried first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import NamedTuple
 from agentgym_flow.envs.alfworld.errands import LIGHT, TWO
 from agentgym_flow.envs.alfworld.notes import ALFWorldNotes, notes_of
 from agentgym_flow.envs.alfworld.requirements import TaskRequirements, kind_of, read_task
-from agentgym_flow.envs.alfworld.rooms import LAMPS, OBJECT_KINDS, RECEPTACLE_KINDS
+from agentgym_flow.envs.alfworld.rooms import OBJECTS, RECEPTACLES
 from agentgym_flow.prompts import (
     ChoiceTemplate,
     IndexedPrompt,
@@ -56,7 +56,7 @@ TASK_WORDS = {
     LIGHT: "light",
     TWO: "two",
 }
-"""Task type -> the word for it."""
+"""Task type -> its word in the prompt."""
 
 MOST = 32
 """The largest number of candidates in a compact prompt."""
@@ -65,24 +65,24 @@ INDICES = tuple(str(index) for index in range(MOST))
 """The completions."""
 
 OTHER = "other"
-"""The word for what has no word of its own, such as a kind that is not in the tables or a task in free wording."""
+"""The word for everything else, such as an unknown kind or a task in free wording."""
 
 VERBS = ("clean", "close", "cool", "examine", "go", "heat", "open", "put", "slice", "take", "use")
 RELATIONS = ("wanted", "goal", "half", "tool", "lamp", "done", "shut", "seen", "again")
 HELD = ("empty", "ready")
-KINDS = tuple(dict.fromkeys(kind.lower() for kind in (*RECEPTACLE_KINDS, *OBJECT_KINDS, *LAMPS)))
+KINDS = tuple(dict.fromkeys(kind.lower() for kind in (*RECEPTACLES, *OBJECTS)))
 
 VOCABULARY = tuple(
     dict.fromkeys((*INDICES, *VERBS, *RELATIONS, *HELD, "nowhere", OTHER, "choose", *TASK_WORDS.values(), *KINDS))
 )
-"""Every word of a compact prompt or of its completion."""
+"""All words of compact prompts and their completions."""
 
 
 class ALFWorldCompactPrompt(IndexTemplate):
     """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `INDICES`.
 
-    Five words about the situation, three for each candidate (verb, what it is about, index), and `choose`: at most
-    `6 + 3 * MOST` words.
+    It has five words about the situation, three for each candidate (verb, role of its argument, index), and `choose`:
+    at most `6 + 3 * MOST` words.
     """
 
     vocabulary = VOCABULARY
@@ -93,7 +93,7 @@ class ALFWorldCompactPrompt(IndexTemplate):
 
 
 class _Command(NamedTuple):
-    """A command in its parts; names are empty where it has none."""
+    """The parts of a command; empty if it does not have them."""
 
     verb: str
     thing: str
@@ -102,7 +102,7 @@ class _Command(NamedTuple):
 
 _SHAPES = (
     re.compile(r"(?P<verb>go) to (?P<place>\w+ \d+)"),
-    re.compile(r"(?P<verb>open|close|examine) (?P<place>\w+ \d+)"),  # `examine` is also said of what is held
+    re.compile(r"(?P<verb>open|close|examine) (?P<place>\w+ \d+)"),  # the argument of `examine` can be the held thing
     re.compile(r"(?P<verb>take) (?P<thing>\w+ \d+) from (?P<place>\w+ \d+)"),
     re.compile(r"(?P<verb>move) (?P<thing>\w+ \d+) to (?P<place>\w+ \d+)"),
     re.compile(r"(?P<verb>put) (?P<thing>\w+ \d+) in/on (?P<place>\w+ \d+)"),
@@ -121,35 +121,33 @@ def _command(text: str) -> _Command | None:
     return None
 
 
-_NO_WISH = TaskRequirements("", "", "")
+_UNKNOWN_TASK = TaskRequirements("", "", "")
 
 
-class _Reading:
-    """Notes in the light of a task: what everything is to it."""
+class _Roles:
+    """The roles of commands, things and places in a task, according to the notes of the episode."""
 
     def __init__(self, goal: str, notes: ALFWorldNotes) -> None:
-        self.wish = read_task(goal) or _NO_WISH
+        self.task = read_task(goal) or _UNKNOWN_TASK
         self.notes = notes
-        verb, self.station = self.wish.treatment or ("", "")
-        self.verb = verb
-        self.holds_wanted = kind_of(notes.held) == self.wish.thing != ""
+        self.holds_wanted = kind_of(notes.held) == self.task.thing != ""
         self.holds_other = notes.held != "" and not self.holds_wanted
 
     def situation(self) -> list[str]:
-        """Return the words for the task, the hand, and where the agent is."""
-        task = TASK_WORDS.get(self.wish.task_type, OTHER)
+        """Return the words for the task, the hand and the place of the agent."""
+        task = TASK_WORDS.get(self.task.task_type, OTHER)
         place = self.of_place(self.notes.here) if self.notes.here else "nowhere"
-        return [task, _known(self.wish.thing), _known(self.wish.place), self._hand(), place]
+        return [task, _known(self.task.thing), _known(self.task.place), self._hand(), place]
 
     def _hand(self) -> str:
         if self.holds_other:
             return OTHER
         if not self.notes.held:
             return "empty"
-        return "ready" if self.wish.is_ready(self.notes.held, self.notes.treated) else "wanted"
+        return "ready" if self.task.is_ready(self.notes.held, self.notes.treated) else "wanted"
 
     def of_command(self, command: _Command) -> str | None:
-        """Return the word for what a command is about; None for one that changes nothing and shows nothing new."""
+        """Return the role of a command's argument; None if the command changes nothing and shows nothing new."""
         verb, thing, place = command
         if verb == "go":
             has_nothing = not self.holds_wanted and self.notes.inside.get(place) is not None
@@ -160,50 +158,50 @@ class _Reading:
         if verb == "examine":
             return None if place == self.notes.held or place in self.notes.inside else self.of_place(place)
         if verb == "take":
-            if kind_of(thing) != self.wish.thing:
+            if kind_of(thing) != self.task.thing:
                 return OTHER
             return "done" if self._is_done(thing, place) else "wanted"
         if verb == "put":
-            return self.of_place(place) if self.wish.goes_to(place) else OTHER
+            return self.of_place(place) if self.task.goes_to(place) else OTHER
         if verb == "use":
-            return "lamp" if self.wish.is_light and kind_of(thing) == self.wish.place else OTHER
-        return "tool" if verb == self.verb else OTHER
+            return "lamp" if self.task.is_light and kind_of(thing) == self.task.place else OTHER
+        return "tool" if verb == self.task.verb else OTHER
 
     def of_place(self, place: str) -> str:
-        """Return the word for a receptacle."""
+        """Return the role of a receptacle."""
         inside, kind = self.notes.inside.get(place) or (), kind_of(place)
         if not self.holds_wanted and any(self._is_sought(thing, place) for thing in inside):
             return "wanted"
-        if self.wish.goes_to(place):
+        if self.task.goes_to(place):
             return "half" if any(self._is_done(thing, place) for thing in inside) else "goal"
-        if kind == self.station and (self.holds_wanted or place not in self.notes.inside):
+        if kind == self.task.station and (self.holds_wanted or place not in self.notes.inside):
             return "tool"
-        if self.wish.is_light and any(kind_of(thing) == self.wish.place for thing in inside):
+        if self.task.is_light and any(kind_of(thing) == self.task.place for thing in inside):
             return "lamp"
         if place not in self.notes.inside:
             return _known(kind)
         return "shut" if self.notes.inside[place] is None else "seen"
 
     def _is_done(self, thing: str, place: str) -> bool:
-        return self.wish.is_done(thing, place, self.notes.treated)
+        return self.task.is_done(thing, place, self.notes.treated)
 
     def _is_sought(self, thing: str, place: str) -> bool:
-        return kind_of(thing) == self.wish.thing and not self._is_done(thing, place)
+        return kind_of(thing) == self.task.thing and not self._is_done(thing, place)
 
 
-@lru_cache(maxsize=1 << 14)  # prompt, completion and all attempts that have seen the same so far share it
+@lru_cache(maxsize=1 << 14)  # shared by prompt, completion and attempts with equal histories
 def _written(goal: str, notes: ALFWorldNotes, commands: tuple[str, ...]) -> IndexedPrompt:
-    reading = _Reading(goal, notes)
+    roles = _Roles(goal, notes)
     alike: dict[tuple[str, str], list[str]] = {}
     for text in commands:
         command = _command(text)
-        about = None if command is None else reading.of_command(command)
+        about = None if command is None else roles.of_command(command)
         if command is not None and about is not None:
             alike.setdefault((command.verb, "again" if text in notes.idle else about), []).append(text)
-    if not reading.holds_other and any(verb == "go" and about not in ("seen", "again") for verb, about in alike):
+    if not roles.holds_other and any(verb == "go" and about not in ("seen", "again") for verb, about in alike):
         alike.pop(("go", "seen"), None)
-    listed = sorted(alike.items(), key=lambda item: item[0][0] == "go")  # what can be done here comes first
-    return IndexedPrompt.listing(reading.situation(), listed, INDICES)
+    listed = sorted(alike.items(), key=lambda item: item[0][0] == "go")  # commands at the present place come first
+    return IndexedPrompt.listing(roles.situation(), listed, INDICES)
 
 
 def _known(kind: str) -> str:
@@ -215,4 +213,4 @@ PROFILES: dict[str, PromptTemplate] = {
     "choice": ChoiceTemplate(rules=RULES),
     "compact": ALFWorldCompactPrompt(),
 }
-"""The profiles of ALFWorld by name."""
+"""The prompt templates of ALFWorld by name."""

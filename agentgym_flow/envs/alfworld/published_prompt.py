@@ -1,8 +1,8 @@
-"""ALFWorld as others show it to a language model: verl-agent (and GiGPO, RewardFlow), and ReAct.
+"""Published prompts for ALFWorld: those of verl-agent (also used by GiGPO and RewardFlow) and of ReAct.
 
-ReAct (Yao et al., 2023) is one text: two solved examples, the task, and then in turn a line of the policy and what the
-game says to it. A line that begins with `think:` is played like any other. The game does not know it, and the prompt
-shows `OK.` instead of its answer. So a thought costs a step here, as it does there.
+The prompt of ReAct (Yao et al., 2023) is one text: two solved examples, the task, and then alternately a line of the
+policy and the observation. A line that begins with `think:` is an invalid action, and the prompt shows `OK.` instead of
+the observation. So a thought uses up a step, as in the original.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentgym_flow.prompt_files import PromptFile, Template
 from agentgym_flow.prompts import Message, PromptContext, Published
 
 TASK = "Your task is to: "
-"""What stands before the task in the first observation."""
+"""The text before the task in the first observation."""
 
 EXAMPLES: Mapping[str, str] = {
     "pick_and_place_simple": "put",
@@ -28,20 +28,20 @@ EXAMPLES: Mapping[str, str] = {
     LIGHT: "examine",
     TWO: "puttwo",
 }
-"""Task type -> the word for it in the names of ReAct's examples."""
+"""Task type -> its word in the names of ReAct's examples."""
 
-THOUGHT, HEARD = "think:", "OK."
+THOUGHT, ACKNOWLEDGED = "think:", "OK."
 _PLACE = "You arrive at loc "
 
 
 class ALFWorldPrompt(TaggedPrompt):
-    """verl-agent's prompt: the observation, and the commands of the moment in quotation marks, without `help`.
+    """verl-agent's prompt: the observation, and the possible commands in quotation marks, without `help`.
 
     Args:
-        file: has `ALFWORLD_TEMPLATE_NO_HIS` and `ALFWORLD_TEMPLATE`.
+        file: the file with `ALFWORLD_TEMPLATE_NO_HIS` and `ALFWORLD_TEMPLATE`.
 
     Raises:
-        BadPromptFile: it lacks one of them.
+        BadPromptFile: the file lacks a template.
     """
 
     rest = 30
@@ -60,14 +60,14 @@ class ALFWorldPrompt(TaggedPrompt):
 
 
 class ReActPrompt:
-    """ReAct's prompt: two solved examples of the type of task, and the episode as one text.
+    """ReAct's prompt: two solved examples of the task type, and the episode as one text.
 
     Args:
-        file: has the examples, `react_put_0` and so on. Where the authors' notebook is there too, its lines before and
-            after the examples are used, and ours without it.
+        file: the file with the examples, `react_put_0` and so on. If it also has the authors' notebook, the text before
+            and after the examples comes from there, otherwise from this class.
 
     Raises:
-        BadPromptFile: it lacks an example.
+        BadPromptFile: the file lacks an example.
     """
 
     stops = ("\n",)
@@ -84,21 +84,21 @@ class ReActPrompt:
         self.name = file.named("react")
 
     def prompt(self, view: PromptContext) -> str:
-        """Return the episode so far as one text. Raises `BadSetting` when such a task has no examples."""
+        """Return the episode so far as one text. Raises `BadSetting` if there are no examples for the task type."""
         examples = self._examples.get(view.info["task_type"])
         if examples is None:
             raise BadSetting(f"this prompt has no examples of tasks of type {view.info['task_type']!r}: leave them out")
         room = "\n".join(view.episode.observation.split("\n\n")[1:])
         text = f"{self._before}{examples}{self._after}{room}\n>"
-        return text + "".join(f" {turn.action}\n{told}\n>" for turn, told in _told(view))
+        return text + "".join(f" {turn.action}\n{told}\n>" for turn, told in _results(view))
 
     def messages(self, view: PromptContext) -> list[Message]:
-        """Return the same as one user message."""
+        """Return the prompt as one user message."""
         return [{"role": "user", "content": self.prompt(view)}]
 
     def follow_up(self, view: PromptContext) -> str:
-        """Return what the game says to the last line, and the mark at which the next one begins."""
-        [*_, (turn, told)] = _told(view)
+        """Return the result of the last line, and the mark at which the next line begins."""
+        [*_, (turn, told)] = _results(view)
         said = turn.action if turn.completion is None else turn.completion
         return f"{told}\n>" if said.endswith("\n") else f"\n{told}\n>"
 
@@ -107,24 +107,26 @@ class ReActPrompt:
         return completion.partition("\n")[0].strip()
 
     def format_action(self, action: str, view: PromptContext) -> str | None:
-        """Return `action` as the rest of a line; None when it would not be read back so."""
+        """Return `action` as the rest of a line; None if it would be parsed differently."""
         completion = f" {action}\n"
         return completion if self.parse_action(completion, view) == action else None
 
 
-def _told(view: PromptContext) -> list[tuple[Turn, str]]:
-    """Return the turns, each with what the prompt shows as its result."""
+def _results(view: PromptContext) -> list[tuple[Turn, str]]:
+    """Return the turns, each with its result in the prompt."""
     turns = view.episode.turns
-    return [(turn, HEARD if turn.action.startswith(THOUGHT) else _shown(turn.next_observation)) for turn in turns]
+    return [
+        (turn, ACKNOWLEDGED if turn.action.startswith(THOUGHT) else _shown(turn.next_observation)) for turn in turns
+    ]
 
 
 def _shown(observation: str) -> str:
-    # Only in old versions of the game, which say where one is by a number.
+    # Old games print the number of the location, which ReAct's prompt omits.
     return observation[observation.find(". ") + 2 :] if observation.startswith(_PLACE) else observation
 
 
 def _around(template: Template) -> tuple[str, str]:
-    """Return the text before and after the examples in the authors' notebook, which come one after the other."""
+    """Return the text before and after the examples in the authors' notebook."""
     before, *between, after = template.texts
     return before, "".join([*between, after])
 

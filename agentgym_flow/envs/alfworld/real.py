@@ -1,18 +1,18 @@
-"""The engine `"textworld"`: games played by the installed alfworld and textworld packages themselves.
+"""The engine `"textworld"`: the installed alfworld and textworld packages play the games.
 
-They are TextWorld's `PddlEnv` and, around it, the wrapper of alfworld that gives things their names: what `AlfredTWEnv`
-plays with, without its batches and its shuffled files. No information is requested, so that the planner never runs.
+It uses TextWorld's `PddlEnv` in the wrapper of alfworld that names things, like `AlfredTWEnv`, but without batches and
+shuffled files. No optional information is requested, so the planner never runs.
 
-Both packages assume that they own the process. What that needs is done here:
+Both packages assume that they own the process. This module handles the consequences:
 
-- Importing alfworld makes a folder in the home directory and sets `ALFWORLD_DATA`: it is imported out of the way.
-- The translator of PDDL replaces `sys.argv`, and `sys.stdout` while it runs: `sys.argv` is put back.
-- Each problem is translated four times until the first command, twice of them for the planner: here it is once.
-- Parsers and translator are shared by all games of a process: one lock lets one game at a time into them.
-- Every environment maps a copy of a native library, and nothing unmaps it: environments are used again.
-- A parser keeps its last failure, and so the frames of all that called it, and all that is in them: it is forgotten.
-- Every fact of every game is kept for ever, so that equal ones are one object: those of earlier games are forgotten.
-- From Python 3.13 on, texts with names in them fail in TextWorld 1.7.0: that is found out before the first game.
+- Importing alfworld creates a folder in the home directory and sets `ALFWORLD_DATA`. The import here avoids both.
+- The PDDL translator replaces `sys.argv`, and `sys.stdout` while it runs. `sys.argv` is restored.
+- Each problem is translated four times before the first command, twice for the planner. Here it is translated once.
+- All games in a process share parsers and the translator. A lock admits one game at a time.
+- Every environment maps a copy of a native library that is never unmapped. Environments are reused.
+- A parser stores its last exception with the frames of its callers and their variables. It is cleared.
+- All facts of all games are cached forever, so that equal facts are one object. Those of earlier games are removed.
+- Since Python 3.13, texts with names fail in TextWorld 1.7.0. This is tested before the first game.
 """
 
 from __future__ import annotations
@@ -28,25 +28,24 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from agentgym_flow.envs.alfworld.compiled_game import MARKS
 from agentgym_flow.errors import BadGame, MissingExtra, UnsupportedPython
-
-CONDITIONS = ("isclean", "ishot", "iscool", "istoggled", "issliced")
 
 _ONE_AT_A_TIME = threading.Lock()
 
 _idle: list[Any] = []
-"""Environments whose game nobody plays any more."""
+"""Unused environments."""
 
 
 class Packages(NamedTuple):
-    """What is used of the real packages.
+    """The used parts of the original packages.
 
     Attributes:
-        new_environment: makes an environment as alfworld's own tools do; what is done here is not done for it.
+        new_environment: creates an environment like alfworld's own tools, without the measures above.
         fast_downward: the module whose translation is replaced.
         parsers: the parsers that all environments share.
-        instances: (class, arguments) -> the only instance of a class that has one for each arguments.
-        fact: such a class.
+        instances: the cache (class, arguments) -> instance.
+        fact: the class of cached facts.
     """
 
     new_environment: Callable[[], Any]
@@ -56,16 +55,16 @@ class Packages(NamedTuple):
     fact: type
 
 
-class RealPlay:
-    """A game in play under the real engine; methods and properties are those of `play.ALFWorldGame`.
+class TextWorldGame:
+    """A game in play under the original engine; methods and properties are those of `game.ALFWorldGame`.
 
-    A copy, also by `pickle`, starts anew and plays the same commands again; it takes as long as they took.
+    Copying, also with `pickle`, starts a new game and plays the same commands again.
 
     Args:
-        game: what a `game.tw-pddl` file says.
+        game: the content of a `game.tw-pddl` file.
 
-    Raises `MissingExtra` when a package is not installed, `UnsupportedPython` when TextWorld can't play on this Python,
-    and `BadGame` for a game that the real engine can't load.
+    Raises `MissingExtra` if a package is not installed, `UnsupportedPython` if TextWorld does not work on this Python,
+    and `BadGame` if the original engine cannot load the game.
     """
 
     def __init__(self, game: Mapping[str, Any]) -> None:
@@ -79,7 +78,7 @@ class RealPlay:
             try:
                 self._env.load(self._game)
                 self._state = self._env.reset()
-            # The translator reports what it can't read by SystemExit, the text grammar by whatever happens in it.
+            # The translator raises SystemExit for invalid input, and the text grammar arbitrary exceptions.
             except (Exception, SystemExit) as error:
                 reason = f"{type(error).__name__}: {error}".splitlines()[0]
                 raise BadGame(f"the real engine can't load this game ({reason})") from error
@@ -89,11 +88,11 @@ class RealPlay:
         return _replayed, (self._game, tuple(self._played))
 
     def start(self) -> str:
-        """Return the introduction: what was read when the game began."""
+        """Return the introduction, which is the first observation."""
         return self._introduction
 
     def act(self, command: str) -> tuple[str, bool]:
-        """Carry out `command`; return what the player reads, and whether it was one of `commands()`."""
+        """Apply `command`; return the observation, and whether it was one of `commands()`."""
         valid = command.strip() in self._state["admissible_commands"]
         with _turn(packages()):
             self._state, _, _ = self._env.step(command)
@@ -102,7 +101,7 @@ class RealPlay:
         return str(self._state.feedback), valid
 
     def commands(self) -> list[str]:
-        """Return what can be done now, sorted; a fresh list."""
+        """Return a new sorted list of the possible commands."""
         return list(self._state["admissible_commands"])
 
     @property
@@ -111,7 +110,7 @@ class RealPlay:
         return bool(self._state["won"])
 
     def facts(self) -> frozenset[tuple[str, ...]]:
-        """Return what is true now and may change, as `play.ALFWorldGame.facts` does."""
+        """Return the facts that are true now and can change, like `game.ALFWorldGame.facts`."""
         names = {key: entity.name for key, entity in self._state["_entity_infos"].items()}
         found: set[tuple[str, ...]] = set()
         for fact in self._state["_facts"]:
@@ -122,13 +121,13 @@ class RealPlay:
                 found.add((fact.name, names[arguments[1]]))
             elif fact.name == "objectatlocation":
                 found.add((fact.name, names[arguments[0]], arguments[1]))
-            elif fact.name in ("inreceptacle", "not_inreceptacle", "opened", *CONDITIONS):
+            elif fact.name in ("inreceptacle", "not_inreceptacle", "opened", *MARKS):
                 found.add((fact.name, *[names[argument] for argument in arguments]))
         return frozenset(found)
 
 
-def _replayed(game: Mapping[str, Any], commands: tuple[str, ...]) -> RealPlay:
-    play = RealPlay(game)
+def _replayed(game: Mapping[str, Any], commands: tuple[str, ...]) -> TextWorldGame:
+    play = TextWorldGame(game)
     for command in commands:
         play.act(command)
     return play
@@ -136,9 +135,9 @@ def _replayed(game: Mapping[str, Any], commands: tuple[str, ...]) -> RealPlay:
 
 @lru_cache(maxsize=1)
 def packages() -> Packages:
-    """Import the real packages, once.
+    """Import the original packages once.
 
-    Raises `MissingExtra` when one is not installed, and `UnsupportedPython` when they can't play on this Python.
+    Raises `MissingExtra` if one is not installed, and `UnsupportedPython` if they do not work on this Python.
     """
     try:
         with _ONE_AT_A_TIME:
@@ -149,7 +148,7 @@ def packages() -> Packages:
             mementos: Any = import_module("mementos.core")  # TextWorld depends on it
             wrapper: Any = _import_alfworld("alfworld.agents.environment.alfred_tw_env").AlfredDemangler
     except ModuleNotFoundError as error:
-        # What else is missing came with alfworld and means nothing to the reader.
+        # All other modules are dependencies of alfworld, so the message names that package.
         missing = "textworld[pddl]" if (error.name or "").startswith(("textworld", "fast_downward")) else "alfworld"
         raise MissingExtra.of(missing, "alfworld") from error
     _check_python(textgen)
@@ -158,11 +157,11 @@ def packages() -> Packages:
 
 
 def _import_alfworld(name: str) -> Any:
-    """Import a module of alfworld and forget that: who imports alfworld for himself finds all that its import does."""
+    """Import a module of alfworld and remove it from `sys.modules`, so that a later import has its usual effects."""
     if "alfworld" in sys.modules:
         return import_module(name)
     before = os.environ.get("ALFWORLD_DATA")
-    os.environ["ALFWORLD_DATA"] = tempfile.gettempdir()  # it makes the folder that this names: one that is there
+    os.environ["ALFWORLD_DATA"] = tempfile.gettempdir()  # the import creates this folder, so use an existing one
     try:
         return import_module(name)
     finally:
@@ -176,7 +175,7 @@ def _import_alfworld(name: str) -> Any:
 
 def _check_python(textgen: Any) -> None:
     try:
-        # It writes names into `locals()` and evaluates: PEP 667 ended that.
+        # It writes names to `locals()` before `eval`, which PEP 667 made impossible.
         textgen.EvalSymbol("name").derive({"variables": {"name": ""}})
     except NameError as error:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -187,7 +186,7 @@ def _check_python(textgen: Any) -> None:
 
 @contextmanager
 def _turn(real: Packages) -> Iterator[None]:
-    """Let one game at a time into the packages."""
+    """Admit one game at a time to the packages."""
     with _ONE_AT_A_TIME:
         try:
             yield
@@ -197,19 +196,19 @@ def _turn(real: Packages) -> Iterator[None]:
 
 
 def _forget_facts(real: Packages) -> None:
-    """Let go of the facts that no game needs. They are compared by value, so games in play can do with new ones."""
+    """Clear the cache of facts. They are compared by value, so running games work with new instances."""
     for key in [key for key in real.instances if key[0] is real.fact]:
         del real.instances[key]
 
 
 @contextmanager
 def _translated_once(real: Packages) -> Iterator[None]:
-    """Let the problem of a game be translated once, and put back `sys.argv`."""
+    """Translate the problem of a game only once, and restore `sys.argv`."""
     translate, arguments = real.fast_downward.pddl2sas, sys.argv
     translations: list[Any] = []
 
     def translate_once(domain: str, problem: str, verbose: bool = False, optimize: bool = False) -> Any:
-        # `optimize` asks for a shorter translation, for the planner. It never runs: any translation will do for it.
+        # `optimize` requests a shorter translation for the planner, which never runs.
         if not translations:
             translations.append(translate(domain, problem, verbose=verbose))
         return translations[0]

@@ -1,4 +1,4 @@
-"""What the sentence of a task asks for, read as a player would read it."""
+"""Read the requirements of a task from its sentence."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections.abc import Set
 from functools import lru_cache
 from typing import NamedTuple
 
-from agentgym_flow.envs.alfworld.errands import LIGHT, SENTENCES, TREATMENTS
+from agentgym_flow.envs.alfworld.errands import FAMILIES, LIGHT
 
-_VERB = {"isclean": "clean", "ishot": "heat", "iscool": "cool"}
-_SLOT = {r"\{thing\}": r"(?P<thing>\w+)", r"\{place\}": r"(?P<place>\w+)"}
+_PATTERNS = [
+    (task_type, re.compile(re.escape(sentence).replace(r"\{thing\}", r"(\w+)").replace(r"\{place\}", r"(\w+)")))
+    for task_type, family in FAMILIES.items()
+    for sentence in family.sentences
+]
 
 Treated = Set[tuple[str, str]]
-"""Pairs of a verb and the thing that had this treatment."""
+"""Pairs of a verb and the thing with this treatment."""
 
 
 def kind_of(name: str) -> str:
@@ -22,45 +25,44 @@ def kind_of(name: str) -> str:
 
 
 class TaskRequirements(NamedTuple):
-    """A task; kinds as in names, for example `sinkbasin`."""
+    """A task, with kinds as in names, for example `sinkbasin`."""
 
     task_type: str
     thing: str
     place: str
 
     @property
-    def treatment(self) -> tuple[str, str] | None:
-        """The verb of the treatment that is asked for, and the kind of receptacle for it; None for no treatment."""
-        found = TREATMENTS.get(self.task_type)
-        return None if found is None else (_VERB[found.condition], found.station.lower())
+    def verb(self) -> str:
+        """The verb of the treatment that the object needs; empty if it needs none."""
+        return FAMILIES[self.task_type].verb if self.task_type else ""
+
+    @property
+    def station(self) -> str:
+        """The kind of receptacle for the treatment; empty if there is none."""
+        return FAMILIES[self.task_type].station.lower() if self.task_type else ""
 
     @property
     def is_light(self) -> bool:
-        """Whether the thing is to be looked at under a lamp, whose kind is then `place`."""
+        """Whether the task is to look at the thing under a lamp of the kind `place`."""
         return self.task_type == LIGHT
 
     def goes_to(self, place: str) -> bool:
-        """Return whether things are to be brought to this receptacle."""
+        """Return whether a receptacle is a destination."""
         return not self.is_light and kind_of(place) == self.place
 
     def is_ready(self, thing: str, treated: Treated) -> bool:
-        """Return whether a thing has had the treatment that is asked for, if any."""
-        return self.treatment is None or (self.treatment[0], thing) in treated
+        """Return whether a thing has had the required treatment, if any."""
+        return not self.verb or (self.verb, thing) in treated
 
     def is_done(self, thing: str, place: str, treated: Treated) -> bool:
-        """Return whether a thing is one that is wanted, and lies where it belongs as it should be."""
+        """Return whether a thing is of the wanted kind, treated, and at its destination."""
         return kind_of(thing) == self.thing and self.goes_to(place) and self.is_ready(thing, treated)
 
 
 @lru_cache(maxsize=1024)
 def read_task(sentence: str) -> TaskRequirements | None:
-    """Return what a task in ALFWorld's own wording asks for; None for any other sentence."""
-    for task_type, templates in SENTENCES.items():
-        for template in templates:
-            pattern = re.escape(template)
-            for slot, group in _SLOT.items():
-                pattern = pattern.replace(slot, group)
-            found = re.fullmatch(pattern, sentence.strip())
-            if found:
-                return TaskRequirements(task_type, found["thing"], found["place"])
+    """Return the requirements of a task in ALFWorld's own wording; None for any other sentence."""
+    for task_type, pattern in _PATTERNS:
+        if found := pattern.fullmatch(sentence.strip()):
+            return TaskRequirements(task_type, *found.groups())
     return None

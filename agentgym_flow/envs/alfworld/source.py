@@ -1,11 +1,11 @@
-"""Where games come from: generated ones, or official files on disk; by number, by path, by type."""
+"""The games of all ALFWorld environments, generated or from official files, selected by number, path or type."""
 
 from __future__ import annotations
 
 import json
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsIndex, cast
@@ -25,7 +25,7 @@ from agentgym_flow.errors import BadSetting, UnknownOption, UnknownTask
 from agentgym_flow.seeding import seasonal, stable_hash
 
 ENV_ID = "agentgym_flow/ALFWorld-v0"
-"""The id of the text face; all faces share its task keys and its draws."""
+"""The id of the text environment. All ALFWorld environments have its task keys and draw the same tasks."""
 
 SPLIT_ALIASES = {
     "valid_seen": "valid",
@@ -34,18 +34,18 @@ SPLIT_ALIASES = {
     "eval_out_of_distribution": "test",
     "valid_train": "valid_train",
 }
-"""The official names of the splits, as the data and the original's own tools call them.
+"""The official names of the splits in the data and in ALFWorld's tools.
 
-`valid_train` is a fourth split; only official data have it.
+`valid_train` is a fourth split of official data.
 """
 
 
 class Task(NamedTuple):
-    """A game made ready to be played.
+    """A game that is ready to be played.
 
     Attributes:
         game: the compiled game.
-        content: the identity of what is played, the wording left out.
+        content: the identity of the game without its wording.
     """
 
     game: CompiledGame
@@ -56,19 +56,21 @@ class GameSource:
     """The games of one split. Immutable, so copies of an environment share it.
 
     Args:
-        data: official games, as `official.find_games` finds them; the name of registered data; `"alfworld"` for what
-            `ALFWORLD_DATA` announces; None for generated games.
+        data: the path of official games (see `official.find_games`), the name of registered data, `"alfworld"` for the
+            folder in `ALFWORLD_DATA`, or None for generated games.
         split: `"train"`, `"valid"` or `"test"`, or an official name.
-        season: the seed of a season of generated test games; `""` for the standard ones.
+        season: the seed of a season of generated test games; `""` for the standard games.
 
     Attributes:
         split: the split.
         season: the season.
-        num_tasks: the number of games in it.
+        num_tasks: the number of games in the split.
         data: name -> SHA-256 of the official games of the split.
 
     Raises:
-        UnknownSplit, UnknownData, BadData: as their names say; also `BadData` when there is no game for the split.
+        UnknownSplit: `split` is not a split.
+        UnknownData: `data` is neither a path nor a registered name.
+        BadData: `data` cannot be read, or has no game of the split.
     """
 
     def __init__(
@@ -95,14 +97,14 @@ class GameSource:
         return self
 
     def task(self, number: int) -> Task:
-        """Return game number `number` of the split, compiled. Raises `BadGame` when its file cannot be read."""
+        """Return the compiled game with this number. Raises `BadGame` if its file cannot be read."""
         if not self.data:
             return _generated(self.split, number, self.season)
         [digest] = self.data.values()
         return _official(self._path(number), digest, registry.may_cache())
 
     def for_original(self, number: int) -> dict[str, Any]:
-        """Return what the file of a game holds; of a generated game, what its file would hold."""
+        """Return the content of a game file, for a generated game as it would be exported."""
         if not self.data:
             return game_json(*tasks.task_problem(self.split, number, self.season), ())
         return dict(json.loads(self._path(number).read_text("utf-8")))
@@ -111,14 +113,14 @@ class GameSource:
         return self._games.top / self._games.names[number]
 
     def file(self, number: int) -> str | None:
-        """Return the path of a game below the folder of all splits; None for a generated one."""
+        """Return the path of a game relative to the folder of all splits; None for a generated game."""
         return self._games.names[number] if self.data else None
 
     def number_of(self, game_file: object) -> int:
         """Return the number of the game at a path.
 
-        The path is absolute, or relative to the current folder, to the data, to the folder of all splits or to that of
-        the split. The folder of a `game.tw-pddl` stands for it. Raises `UnknownTask` when this split has no such game.
+        The path is absolute, or relative to the current folder, the data, the folder of all splits, or the folder of
+        the split. It can be the folder of a `game.tw-pddl`. Raises `UnknownTask` if the split has no such game.
         """
         if self._found is None:
             raise BadSetting(
@@ -139,7 +141,7 @@ class GameSource:
         )
 
     def task_type(self, number: int) -> str:
-        """Return which of the six types a game has. Raises `BadGame` if its file is needed and cannot be read."""
+        """Return the task type of a game. Raises `BadGame` if its file is needed and cannot be read."""
         if not self.data:
             return tasks.task_type(self.split, number, self.season)
         return _type_of_file(self._games.top, self._games.names[number], self._games.digest)
@@ -148,39 +150,34 @@ class GameSource:
         """Return the numbers of the games of a type, given by name or by its official number from 1 to 6.
 
         Raises:
-            UnknownOption: there is no such type.
-            UnknownTask: the split has no game of it.
+            UnknownOption: the type is unknown.
+            UnknownTask: the split has no game of this type.
         """
         try:
             number = operator.index(cast("SupportsIndex", task_type))
-        except TypeError:  # a name, or nothing that is known
+        except TypeError:  # not a number
             number = TASK_TYPES.index(task_type) + 1 if task_type in TASK_TYPES else 0
         if isinstance(task_type, bool) or not 1 <= number <= len(TASK_TYPES):
             raise UnknownOption.among(task_type, TASK_TYPES, "Or a number from 1 to 6.")
         name = TASK_TYPES[number - 1]
-        found = self._by_type().get(name, ())
+        found = (_official_by_type(self._games) if self.data else _generated_by_type(self.split, self.season)).get(name)
         if not found:
             raise UnknownTask(f"split {self.split!r} has no game of type {name!r}")
         return found
 
-    def _by_type(self) -> Mapping[str, Sequence[int]]:
-        if not self.data:
-            return _generated_by_type(self.split, self.season)
-        return _official_by_type(self._games)
-
 
 def _names_below(base: Path, path: Path) -> Iterator[str]:
-    """Yield the names that a path can have below a folder: as it is written, and with all links followed."""
+    """Yield the possible names of a path below a folder: as written, and with all links resolved."""
     try:
         path = path / GAME_FILE if path.is_dir() else path
         for root, file in ((base, path), (base.resolve(), path.resolve())):
             if file.is_relative_to(root):
                 yield file.relative_to(root).as_posix()
-    except (OSError, ValueError):  # no file can have this name
+    except (OSError, ValueError):  # not a valid path
         return
 
 
-# Shared by all environments of the process: a compiled game takes about 50 kB.
+# Shared by all environments of the process. A compiled game takes about 50 kB.
 @lru_cache(maxsize=512)
 def _generated(split: str, number: int, season: str) -> Task:
     return _prepared(*tasks.task_problem(split, number, season), f"task {number} of {seasonal(split, season)}")
@@ -188,7 +185,7 @@ def _generated(split: str, number: int, season: str) -> Task:
 
 @lru_cache(maxsize=512)
 def _official(path: Path, digest: str, may_cache: bool) -> Task:
-    """Return a game of a file. `may_cache` keeps apart what was read where the cache on disk must not be used."""
+    """Return the game of a file. `may_cache` separates results that must not come from the cache on disk."""
     content = content_of(path)
 
     def compile_it() -> Task:
@@ -199,30 +196,31 @@ def _official(path: Path, digest: str, may_cache: bool) -> Task:
 
 
 def _prepared(problem: PDDLProblem, words: Words, where: str) -> Task:
-    # Of the wording only what decides which commands there are.
+    # Of the wording, only the parts that affect commands.
     content = stable_hash([sorted(problem.facts), problem.goal, words.put, words.help is not None])
     return Task(compile_game(problem, words, where), content)
 
 
 @lru_cache(maxsize=8)
 def _generated_by_type(split: str, season: str) -> Mapping[str, Sequence[int]]:
-    by_type: dict[str, list[int]] = {}
-    for number in range(tasks.num_tasks(split)):
-        by_type.setdefault(tasks.task_type(split, number, season), []).append(number)
-    return by_type
+    return _numbers_by_type(tasks.task_type(split, number, season) for number in range(tasks.num_tasks(split)))
 
 
 @lru_cache(maxsize=8)
 def _official_by_type(games: Games) -> Mapping[str, Sequence[int]]:
+    return _numbers_by_type(_type_of_file(games.top, name, games.digest) for name in games.names)
+
+
+def _numbers_by_type(types: Iterable[str]) -> Mapping[str, Sequence[int]]:
     by_type: dict[str, list[int]] = {}
-    for number, name in enumerate(games.names):
-        by_type.setdefault(_type_of_file(games.top, name, games.digest), []).append(number)
+    for number, task_type in enumerate(types):
+        by_type.setdefault(task_type, []).append(number)
     return by_type
 
 
 @lru_cache(maxsize=1 << 13)
 def _type_of_file(top: Path, name: str, digest: str) -> str:
-    """Return the task type of an official game: its folder begins with it, else its goal says it."""
+    """Return the task type of an official game from the name of its folder, or else from its goal."""
     for part in Path(name).parts:
         if part.partition("-")[0] in TASK_TYPES:
             return part.partition("-")[0]

@@ -1,7 +1,7 @@
-"""The nested lists that PDDL is written in, as tuples; and the line on which any of them begins.
+"""Parse the nested lists of PDDL into tuples, and find the line of any node for error messages.
 
-Read as Fast Downward reads them: letters become lower case, `;` begins a comment, a `?` begins a new word, and outside
-comments everything is ASCII.
+The syntax is that of Fast Downward: letters become lower case, `;` begins a comment, `?` begins a new word, and
+everything outside of comments is ASCII.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ Expression: TypeAlias = "str | tuple[Expression, ...]"
 """A word, or a list of nodes."""
 
 Fail: TypeAlias = Callable[[Sequence[int], str], BadGame]
-"""Makes the error about a node, from the path to it and a message; see `error_at`."""
+"""Creates the error for a node, from its path and a message; see `error_at`."""
 
 _TOKEN = re.compile(r"[()]|\?[^\s()?]*|[^\s()?]+")
 _COMMENT = re.compile(r";[^\n]*")
 
 
 def parse(text: str, where: str) -> Expression:
-    """Return the one list that `text` holds.
+    """Return the single list in `text`.
 
-    Lines are only counted when something is wrong: a big problem has thousands of words, nearly all of them right.
+    Lines are counted only after an error, because a large problem has thousands of words.
 
     Args:
         text: PDDL.
-        where: the name of the file, for messages.
+        where: the name of the file, for error messages.
 
     Raises:
-        BadGame: brackets do not match, there is nothing or more than one list, or a character is not ASCII.
+        BadGame: brackets do not match, there is not exactly one list, or a character is not ASCII.
     """
     plain = _without_comments(text)
     if not plain.isascii():
@@ -61,7 +61,7 @@ def parse(text: str, where: str) -> Expression:
 
 
 def error_at(text: str, where: str, path: Sequence[int], message: str) -> BadGame:
-    """Return the error about a node of `text`: the path `(3, 0)` leads to the head of the outer list's fourth part."""
+    """Return the error for a node of `text`: the path `(3, 0)` is the first part of the outer list's fourth part."""
     plain = _without_comments(text)
     return _at(plain, where, _start(plain, [0, *path]), message)
 

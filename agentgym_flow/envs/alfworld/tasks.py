@@ -1,15 +1,14 @@
-"""The embedded games: three splits, disjoint by construction, each game computed from its number alone.
+"""The embedded games: three splits, disjoint by construction. Each game depends only on its number.
 
-What keeps the splits apart can be told without generating anything else:
+Hashes decide the split, so that it can be checked without generating other games:
 
-- The pair of object and goal (receptacle, or lamp) belongs to `test` or to the other two, by its hash, whatever the
-  task type: no pair of `test` is asked for in `train` or `valid`.
-- The receptacles of a room and the way they share spots belong to `test` or to the other two, by their hash: the rooms
-  of `test` are met nowhere else.
-- What lies where, in those receptacles, belongs to `valid` or to `train`, by its hash. What a game of `valid` asks for
-  is asked for by a game of `train`, too.
+- The pair of object and destination (receptacle or lamp) belongs either to `test` or to the other two splits, for all
+  task types. So no pair of `test` occurs in `train` or `valid`.
+- The plan of a room (its receptacles, and which share spots) belongs either to `test` or to the other two splits. So
+  rooms of `test` occur nowhere else.
+- The contents of the receptacles belong either to `valid` or to `train`. Every task of `valid` also occurs in `train`.
 
-Hashes are of what a player can tell (kinds, numbers, places), not of coordinates.
+The hashes include what a player can see (kinds, numbers, places), but no coordinates.
 """
 
 from __future__ import annotations
@@ -17,83 +16,70 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import sha256
 
-from agentgym_flow.core import SPLITS
-from agentgym_flow.envs.alfworld.errands import ROOMS_OF, Errand, errands
+from agentgym_flow.core import check_split
+from agentgym_flow.envs.alfworld.errands import FAMILIES, Errand, errands
 from agentgym_flow.envs.alfworld.generator import make_problem, words_of
 from agentgym_flow.envs.alfworld.grammar import Words
 from agentgym_flow.envs.alfworld.layout import FloorPlan, FurnishedRoom, draw_plan, furnish
 from agentgym_flow.envs.alfworld.pddl import PDDLProblem
-from agentgym_flow.errors import UnknownSplit
 from agentgym_flow.seeding import Stream, canonical, seasonal
 from agentgym_flow.task_choice import check_task
 
 _NUM_TASKS = {"train": 3_553, "valid": 500, "test": 500}
 
-SHARES = {
-    "pick_and_place_simple": 790,
-    "look_at_obj_in_light": 308,
-    "pick_clean_then_place_in_recep": 650,
-    "pick_heat_then_place_in_recep": 459,
-    "pick_cool_then_place_in_recep": 533,
-    "pick_two_obj_and_place": 813,
-}
-"""Task type -> its games among the official training games; the embedded splits are drawn with these weights."""
-
-_TYPES = tuple(kind for kind, share in SHARES.items() for _ in range(share))
+_TYPES = tuple(kind for kind, family in FAMILIES.items() for _ in range(family.share))
 _KEY = "agentgym_flow/ALFWorld-v0"
-_PARTS = 4  # one pair, and one plan, in so many is kept for test; one furnishing in so many for valid
+_PARTS = 4  # one in four pairs and plans belongs to test; one in four of the other layouts to valid
 
 
 def num_tasks(split: str) -> int:
     """Return the number of games in a split. Raises `UnknownSplit`."""
-    if split not in _NUM_TASKS:
-        raise UnknownSplit.among(split, SPLITS)
-    return _NUM_TASKS[split]
+    return _NUM_TASKS[check_split(split, {})]
 
 
 def is_unseen_pair(thing: str, place: str) -> bool:
-    """Return whether games about this object and this receptacle (or lamp) are kept for `test`."""
+    """Return whether this pair of object and receptacle (or lamp) is reserved for `test`."""
     return sha256(f"{thing}|{place}".encode("ascii")).digest()[0] % _PARTS == 0
 
 
 def is_unseen_plan(plan: FloorPlan) -> bool:
-    """Return whether rooms with these receptacles are kept for `test`."""
+    """Return whether rooms with this plan are reserved for `test`."""
     return int(plan.digest()[:8], 16) % _PARTS == 0
 
 
 def is_valid_layout(layout: FurnishedRoom) -> bool:
-    """Return whether this furnishing of a room that is not kept for `test` is kept for `valid`."""
+    """Return whether this layout, of a plan that is not reserved for `test`, is reserved for `valid`."""
     return int(layout.digest()[:8], 16) % _PARTS == 0
 
 
 def task_errand(split: str, task: int, season: str = "") -> Errand:
-    """Return what a game asks for; a game of `valid` asks for the same as some game of `train`.
+    """Return the errand of a game; errands of `valid` also occur in `train`.
 
-    Every season has games of its own; `""` are the standard ones.
+    Every season has its own games; `""` selects the standard games.
 
     Raises:
-        UnknownSplit: no such split.
-        UnknownTask: `task` is no number in the split.
+        UnknownSplit: the split does not exist.
+        UnknownTask: `task` is not a number in the split.
     """
     return _task_errand(split, _stream(split, task, season))
 
 
 def task_type(split: str, task: int, season: str = "") -> str:
-    """Return which of the six task types a game has. Raises as `task_errand`."""
+    """Return the task type of a game. Raises the errors of `task_errand`."""
     return task_errand(split, task, season).task_type
 
 
 def task_layout(split: str, task: int) -> tuple[Errand, FurnishedRoom]:
-    """Return what a game asks for, and its furnished room. Raises as `task_errand`."""
+    """Return the errand and the layout of a game. Raises the errors of `task_errand`."""
     errand, layout, _ = _draw(split, task)
     return errand, layout
 
 
 @lru_cache(maxsize=64)
 def task_problem(split: str, task: int, season: str = "") -> tuple[PDDLProblem, Words]:
-    """Return a game: its problem and its sentences. Any process computes it without computing another.
+    """Return the problem and the sentences of a game, without computing any other game.
 
-    Raises as `task_errand`.
+    Raises the errors of `task_errand`.
     """
     errand, layout, stream = _draw(split, task, season)
     return make_problem(stream, layout, errand, f"{seasonal(split, season)}_{task}"), words_of(errand)
@@ -122,15 +108,15 @@ def _task_errand(split: str, stream: Stream) -> Errand:
 
 
 def _draw_errand(stream: Stream, unseen: bool) -> Errand:
-    """Draw a task type by its share, a room for it, and evenly one of the pairs that the split may ask for."""
+    """Draw a task type by its share, a room for it, and a pair of the split with equal probability."""
     kind = stream.choice(_TYPES)
-    room = stream.choice(ROOMS_OF[kind])
+    room = stream.choice(FAMILIES[kind].rooms)
     return Errand(kind, room, *stream.choice(_menu(kind, room, unseen)), stream.below(2))
 
 
 @lru_cache(maxsize=64)
 def _menu(kind: str, room: str, unseen: bool) -> tuple[tuple[str, str], ...]:
-    """Return the pairs of object and place that a split may ask for."""
+    """Return the pairs of object and place that belong to a split."""
     pairs = ((thing, place) for thing, places in errands(kind, room).items() for place in places)
     return tuple(pair for pair in pairs if is_unseen_pair(*pair) == unseen)
 
@@ -150,4 +136,4 @@ MANIFEST: dict[str, str] = {
     "valid": "a596697045af87762309cbf70af803d147e98e4f50f9fcc56884da2c994d4d0c",
     "test": "8a93ec5187491ca4b9fd6a93fd73be7d885ed5ba7faeebfac7cf22c6b339af9b",
 }
-"""The recorded digests. Should one change, published results would be about other games: the id needs a new version."""
+"""The recorded digests. If one changes, the games of published results have changed, and the id needs a new version."""

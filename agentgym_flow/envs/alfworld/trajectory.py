@@ -1,8 +1,8 @@
-"""The `traj_data.json` that lies beside an official game file, for a generated game.
+"""The `traj_data.json` of a generated game, which official games have next to the game file.
 
-It has what text play reads: the task type and its parameters (for ALFWorld's collector and its handcoded expert),
-descriptions in the manner of the human ones, and the plan in large steps. It has no scene, no pictures and no small
-steps: nobody walked through these rooms, and THOR cannot show them.
+It contains what text games need: the task type and its parameters (for ALFWorld's collector and its handcoded expert),
+descriptions in the style of the human annotations, and the high-level plan. It has no scene, images or low-level
+actions, because THOR cannot simulate these rooms.
 """
 
 from __future__ import annotations
@@ -10,29 +10,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from agentgym_flow.envs.alfworld.errands import LIGHT, TREATMENTS, TWO, Errand
+from agentgym_flow.envs.alfworld.errands import LIGHT, Errand
 from agentgym_flow.envs.alfworld.layout import FurnishedRoom
 
-_TREATED = {
-    "pick_clean_then_place_in_recep": ("CleanObject", "rinse", "clean"),
-    "pick_heat_then_place_in_recep": ("HeatObject", "heat", "hot"),
-    "pick_cool_then_place_in_recep": ("CoolObject", "chill", "cold"),
-}
-_DESCRIBED = {
-    "pick_and_place_simple": ("Take one {thing} to the {place}.", "Find one {thing} and leave it at the {place}."),
-    LIGHT: ("Pick up one {thing} and turn on the {place}.", "Look at one {thing} by the light of the {place}."),
-    TWO: (
-        "Take one {thing} and then another one to the {place}.",
-        "Leave two of them at the {place}, {thing} by {thing}.",
-    ),
-    **{
-        kind: (
-            f"Take one {state} {{thing}} to the {{place}}.",
-            f"Find one {{thing}}, {verb} it and leave it at the {{place}}.",
-        )
-        for kind, (_, verb, state) in _TREATED.items()
-    },
-}
 _STEPS = {
     "GotoLocation": "Walk to the {}.",
     "PickupObject": "Pick up the {}.",
@@ -46,7 +26,7 @@ _WORD_ENDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def trial_folder(errand: Errand, trial: str) -> str:
-    """Return the folder of a game below its split, in the official manner, with the kind of room for the scene."""
+    """Return the folder of a game below its split, named as in the official data, with the kind of room as scene."""
     return f"{errand.task_type}-{errand.thing}-None-{errand.place}-{errand.room}/{trial}"
 
 
@@ -54,7 +34,7 @@ def trajectory_json(errand: Errand, layout: FurnishedRoom, trial: str) -> dict[s
     """Return the contents of the `traj_data.json` of a generated game.
 
     Args:
-        errand: what the game asks for.
+        errand: the errand of the game.
         layout: its furnished room.
         trial: the name of its folder, for example `"trial_train_17"`.
     """
@@ -62,7 +42,7 @@ def trajectory_json(errand: Errand, layout: FurnishedRoom, trial: str) -> dict[s
     steps = _steps(errand, layout)
     described = [
         sentence.format(thing=_spaced(errand.thing), place=_spaced(errand.place))
-        for sentence in _DESCRIBED[errand.task_type]
+        for sentence in errand.family.descriptions
     ]
     in_words = [_STEPS[action].format(*map(_spaced, arguments)) for action, arguments in steps]
     plan = [(action, [argument.lower() for argument in arguments]) for action, arguments in steps]
@@ -93,7 +73,7 @@ def trajectory_json(errand: Errand, layout: FurnishedRoom, trial: str) -> dict[s
 
 
 def _steps(errand: Errand, layout: FurnishedRoom) -> list[tuple[str, list[str]]]:
-    """Return the large steps of a plan: actions with kinds as arguments."""
+    """Return the steps of the high-level plan: actions with kinds as arguments."""
     starts = [
         place
         for place, things in zip(layout.plan.receptacles, layout.contents, strict=True)
@@ -103,9 +83,8 @@ def _steps(errand: Errand, layout: FurnishedRoom) -> list[tuple[str, list[str]]]
     steps: list[tuple[str, list[str]]] = []
     for start in starts[: errand.needed]:
         steps += [("GotoLocation", [start]), ("PickupObject", [errand.thing])]
-        if errand.task_type in TREATMENTS:
-            station, action = TREATMENTS[errand.task_type].station, _TREATED[errand.task_type][0]
-            steps += [("GotoLocation", [station]), (action, [errand.thing])]
+        if verb := errand.family.verb:
+            steps += [("GotoLocation", [errand.family.station]), (f"{verb.capitalize()}Object", [errand.thing])]
         last = (
             ("ToggleObject", [errand.place])
             if errand.task_type == LIGHT

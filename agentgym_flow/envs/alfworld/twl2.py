@@ -1,7 +1,8 @@
-"""TextWorld's grammar files: blocks of JSON with production rules, and one block for each action.
+"""Parse TextWorld's grammar files: blocks of JSON with production rules, and one block for each action.
 
-Read as TextWorld 1.7 reads them: a rule or an action that comes again replaces the first, `#` begins a comment between
-tokens and at the start of a line in an action's rules, and what a rule prints ends where it stops being a symbol.
+The syntax is that of TextWorld 1.7: a repeated rule or action replaces the earlier one, and `#` begins a comment
+between tokens and at the start of a line in the rules of an action. The printed text ends at characters that have a
+meaning in the format but begin no symbol.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _EVALUATED = re.compile(rf"{_NONTERMINAL}|{_CONDITIONAL}|\[{_CONDITIONAL}\]")
 
 
 class Evaluated(ValueError):
-    """A text is not plain: TextWorld would replace a part of it by something else."""
+    """A text is not plain: TextWorld would replace a part of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A production rule: its alternatives, each (condition, right-hand side), and where it stands in the text."""
+    """A production rule: its alternatives, each (condition, right-hand side), and its position in the text."""
 
     alternatives: tuple[tuple[str, str], ...]
     offset: int = field(compare=False)
@@ -44,7 +45,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """The command template and the feedback of an action, and where it stands in the text."""
+    """The command template and the feedback of an action, and its position in the text."""
 
     template: str
     feedback: str
@@ -61,17 +62,17 @@ class Grammar:
     where: str
 
     def fail(self, offset: int, message: str) -> BadGame:
-        """Return the error about what stands at `offset`."""
+        """Return the error for the position `offset`."""
         return BadGame(f"{self.where}: line {self.text.count(chr(10), 0, offset) + 1}: {message}")
 
     def rule(self, name: str) -> Rule:
-        """Return a rule. Raises `BadGame` when there is none of this name."""
+        """Return a rule. Raises `BadGame` if it is missing."""
         if name not in self.rules:
             raise self.fail(0, f"the rule {name!r} is missing")
         return self.rules[name]
 
     def action(self, name: str) -> Action:
-        """Return an action. Raises `BadGame` when there is none of this name."""
+        """Return an action. Raises `BadGame` if it is missing."""
         if name not in self.actions:
             raise self.fail(0, f"the action {name!r} is missing")
         return self.actions[name]
@@ -81,7 +82,7 @@ def read_rules(text: str, where: str) -> Grammar:
     """Return the rules and actions in `text`.
 
     Raises:
-        BadGame: the text is not in the format; `where` names the file in the message.
+        BadGame: the text is not in the format; `where` is the name of the file in the message.
     """
     rules: dict[str, Rule] = {}
     actions: dict[str, Action] = {}
@@ -105,7 +106,7 @@ def _after_gap(text: str, position: int) -> int:
 
 
 def _read_action(grammar: Grammar, head: re.Match[str], rules: dict[str, Rule], actions: dict[str, Action]) -> int:
-    """Read the action whose head was matched into `rules` and `actions`, and return where it ends."""
+    """Read the action after its matched head into `rules` and `actions`, and return its end."""
     text = grammar.text
     sentences: dict[str, str] = {}
     position = _after_gap(text, head.end())
@@ -132,7 +133,7 @@ def _read_block(grammar: Grammar, block: str, offset: int) -> dict[str, Rule]:
         data = json.loads(block)
     except json.JSONDecodeError as error:
         line = grammar.text.count("\n", 0, offset) + error.lineno
-        raise BadGame(f"{grammar.where}: line {line}: no JSON: {error.msg}") from None
+        raise BadGame(f"{grammar.where}: line {line}: invalid JSON: {error.msg}") from None
     if not isinstance(data, dict):
         raise grammar.fail(offset, "expected a JSON object of rules")
     rules = {}
@@ -143,7 +144,7 @@ def _read_block(grammar: Grammar, block: str, offset: int) -> dict[str, Rule]:
 
 
 def _alternative(grammar: Grammar, name: str, alternatives: Any, at: int) -> list[tuple[str, str]]:
-    """Return the alternatives that can be reached: nothing after the first one without a condition."""
+    """Return the reachable alternatives: those up to the first one without a condition."""
     read: list[tuple[str, str]] = []
     for alternative in alternatives if isinstance(alternatives, list) else [None]:
         match alternative:
@@ -157,10 +158,10 @@ def _alternative(grammar: Grammar, name: str, alternatives: Any, at: int) -> lis
 
 
 def printed(source: str) -> str:
-    """Return what TextWorld prints for a right-hand side that is plain text.
+    """Return the text that TextWorld prints for a right-hand side without symbols.
 
-    White space at the start is dropped and quotation marks vanish in pairs. From a character on that means something to
-    the format, but begins no symbol, nothing is printed.
+    White space at the start and pairs of quotation marks are removed. The text ends at the first character that has a
+    meaning in the format but begins no symbol.
 
     Raises:
         Evaluated: the text has a symbol that is replaced, such as `#look.feedback#` or `{o.name}`.

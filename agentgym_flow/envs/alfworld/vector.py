@@ -1,8 +1,8 @@
-"""Many games of ALFWorld in one step: the batches behind `gym.make_vec`, for texts and for numbers of commands.
+"""Many ALFWorld games in one step: the environments of `gym.make_vec`, for texts and for indices of commands.
 
-The games are played one after the other; a step of one takes microseconds. What Gymnasium's own batch spends its time
-on is putting the infos together, key by key and environment by environment: here each key is one array made at once,
-and keys that nobody asked for are not computed.
+The games step one after the other, and each step takes microseconds. `SyncVectorEnv` spends most of its time on infos,
+which it collects by key and environment. Here each key is one array that is created at once, and only requested keys
+are computed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from agentgym_flow.errors import BadAction
 
 
 class ALFWorldVectorEnv(BatchEnv[tuple[str, ...], Any]):
-    """A batch of `agentgym_flow/ALFWorld-v0`, equal to `SyncVectorEnv` over it under equal seeds, and faster.
+    """A vector environment of `agentgym_flow/ALFWorld-v0`, faster than `SyncVectorEnv`.
 
     ## Description
-    Equal means equal: observations, rewards, flags and infos, in all three autoreset modes.
+    With equal seeds, observations, rewards, flags and infos equal those of `SyncVectorEnv` in all three autoreset
+    modes.
 
     ```python
     >>> import gymnasium as gym
@@ -45,21 +46,23 @@ class ALFWorldVectorEnv(BatchEnv[tuple[str, ...], Any]):
     ```
 
     ## Resets
-    With `autoreset_mode` `NEXT_STEP` the step after an end ignores that environment's action and returns its new start;
-    with `SAME_STEP` the start comes at once, and the end is in `infos["final_obs"]` and `infos["final_info"]`; with
-    `DISABLED` the caller resets by `reset(options={"reset_mask": mask})`, a boolean array with at least one True.
-    An option (`"task"`, `"game_file"`, `"task_type"`) holds for all environments; a list of `num_envs` values gives
-    each its own.
+    - `NEXT_STEP`: the step after an end ignores the action of that environment and returns its new start.
+    - `SAME_STEP`: the last step returns the new start; the end is in `infos["final_obs"]` and `infos["final_info"]`.
+    - `DISABLED`: the caller resets environments with `reset(options={"reset_mask": mask})`, where `mask` is a boolean
+      array with at least one True.
+
+    An option (`"task"`, `"game_file"`, `"task_type"`) has one value for all environments, or a list of `num_envs`.
 
     ## Information
-    The keys of the single environment, each with its `_key` mask; texts and lists are in arrays of objects.
+    The keys of the single environment, each with its `_key` mask. Texts and lists are in arrays of objects.
 
     ## Arguments
     `num_envs`, `autoreset_mode` (an `AutoresetMode` or its value), those of `agentgym_flow/ALFWorld-v0`, and
-    `info_keys`: the keys of `infos` to deliver, None for all but `compat_key`.
+    `info_keys`: the keys of `infos` to return, None for all but `compat_key`.
 
     Raises:
-        BadSetting, BadGame, UnknownSplit, UnknownData, BadData, UnknownOption, MissingExtra: as the single environment.
+        BadSetting, BadGame, UnknownSplit, UnknownData, BadData, UnknownOption, MissingExtra: as in the single
+            environment.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012 (as VectorEnv declares it)
@@ -68,7 +71,7 @@ class ALFWorldVectorEnv(BatchEnv[tuple[str, ...], Any]):
     }
     reset_options = RESET_OPTIONS
     readers: ClassVar[Mapping[str, Callable[[ALFWorldEnv], Any]]] = INFO
-    """Every key of `infos`, and how it is read."""
+    """Every key of `infos` with the function that reads it."""
 
     def __init__(
         self,
@@ -91,13 +94,13 @@ class ALFWorldVectorEnv(BatchEnv[tuple[str, ...], Any]):
             aliases=aliases,
             split=split,
             season=season,
+            task_types=task_types,
             max_steps=max_steps,
             render_mode=render_mode,
         )
-        first.draw_only(task_types)
         keys = check_info_keys(usual(self.readers) if info_keys is None else info_keys, self.readers)
         super().__init__(num_envs, first.observation_space, self._actions_of(first), keys, autoreset_mode, render_mode)
-        # Official data are looked through once, and not for each environment.
+        # Copies share the source, so official data are read only once.
         self._envs = [first, *(copy.deepcopy(first) for _ in range(self.num_envs - 1))]
         self._texts = [""] * self.num_envs
 
@@ -106,10 +109,10 @@ class ALFWorldVectorEnv(BatchEnv[tuple[str, ...], Any]):
         return env.action_space
 
     def render(self) -> tuple[str, ...] | None:
-        """Return the whole state of each environment for a person to read (`"ansi"`)."""
+        """Return the full state of each environment as readable text (`"ansi"`)."""
         return None if self.render_mode is None else tuple(env.render() for env in self._envs)
 
-    # ---------------------------------------------------------------- what a batch does
+    # ---------------------------------------------------------------- BatchEnv
     def _begin(self, envs: Ints, seeds: Seeds | None, options: Mapping[str, Any]) -> None:
         each = {name: self._one_each(name, value) for name, value in options.items()}
         for number in envs.tolist():
@@ -141,10 +144,10 @@ class ALFWorldVectorEnv(BatchEnv[tuple[str, ...], Any]):
 
 
 class ALFWorldIndexVectorEnv(ALFWorldVectorEnv):
-    """A batch of `agentgym_flow/ALFWorldIndex-v0`: as `ALFWorldVectorEnv`, but an action is the number of a command.
+    """A vector environment of `agentgym_flow/ALFWorldIndex-v0`: `ALFWorldVectorEnv` with indices as actions.
 
     ## Description
-    The actions are an array of `num_envs` integers from 0 to 127; one beyond the list of its environment is invalid.
+    The actions are an array of `num_envs` integers from 0 to 127. An index beyond the list of commands is invalid.
 
     ```python
     >>> import gymnasium as gym
@@ -157,7 +160,7 @@ class ALFWorldIndexVectorEnv(ALFWorldVectorEnv):
 
     ```
 
-    Resets, information and arguments are those of the batch for texts; `infos` also has `action_mask`,
+    Resets, information and arguments are those of `ALFWorldVectorEnv`. `infos` also has `action_mask`,
     int8[num_envs, 128].
     """
 

@@ -1,6 +1,6 @@
-"""Boards as Python integers: bit *i* is cell *i* of a row-major board, so a step is a shift and a flood fill a few.
+"""Boards as Python integers: bit *i* is cell *i* of a row-major board, so a step is a shift.
 
-Nothing here checks bounds. Callers pass floors that never touch the edge of the board, hence no shift wraps round.
+There are no bounds checks. Callers pass floors that do not touch the edge of the board, so shifts never wrap around.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Board = tuple[int, int]
 """(mask of the boxes, mask of the player's cell)."""
 
 State = tuple[int, int]
-"""(mask of the boxes, mask of the region the player can walk in)."""
+"""(mask of the boxes, mask of the region in which the player can walk)."""
 
 
 def steps(width: int) -> tuple[int, int, int, int]:
-    """Return what each of `WORDS` adds to a flat index on a board of `width` columns."""
+    """Return the offset of a flat index for each of `WORDS` on a board of `width` columns."""
     return (-width, width, -1, 1)
 
 
@@ -32,7 +32,7 @@ def cells_of(mask: int) -> Iterator[int]:
 
 
 def mask_of(cells: Iterable[int]) -> int:
-    """Return the mask of some flat indices."""
+    """Return the mask of flat indices."""
     mask = 0
     for cell in cells:
         mask |= 1 << cell
@@ -40,14 +40,14 @@ def mask_of(cells: Iterable[int]) -> int:
 
 
 def nth_cell(mask: int, n: int) -> int:
-    """Return the mask of the cell number `n` of `mask`, ascending from 0."""
+    """Return the mask of the cell with rank `n` in `mask`, counted from 0."""
     for _ in range(n):
         mask &= mask - 1
     return mask & -mask
 
 
 def flood(seed: int, free: int, width: int) -> int:
-    """Return the cells of `free` connected to the cells of `seed` (themselves in `free`)."""
+    """Return the cells of `free` that are connected to `seed`, a subset of `free`."""
     region = seed
     while True:
         grown = (region | region << 1 | region >> 1 | region << width | region >> width) & free
@@ -57,7 +57,7 @@ def flood(seed: int, free: int, width: int) -> int:
 
 
 class Regions:
-    """The regions the player can walk in, for any placement of the boxes; each is flooded once and remembered."""
+    """The regions in which the player can walk, for any placement of the boxes, with a cache."""
 
     def __init__(self, floor: int, width: int) -> None:
         self._floor = floor
@@ -65,7 +65,7 @@ class Regions:
         self._known: dict[int, list[int]] = {}
 
     def around(self, player: int, boxes: int) -> int:
-        """Return the mask of the cells that the player (a mask of one cell) can walk to."""
+        """Return the mask of the cells that the player (a mask of one cell) can reach."""
         known = self._known.get(boxes)
         if known is None:
             known = self._known[boxes] = []
@@ -79,7 +79,7 @@ class Regions:
 
 
 def pushes(boxes: int, reach: int, free: int, width: int) -> list[Board]:
-    """Return the boards after each push by a player who can stand on any cell of `reach`; boxes move within `free`."""
+    """Return the boards after each possible push by a player in the region `reach`; boxes move within `free`."""
     after = []
     for shift in (1, width):
         movable = boxes & reach << shift & free >> shift
@@ -96,7 +96,7 @@ def pushes(boxes: int, reach: int, free: int, width: int) -> list[Board]:
 
 
 def pulls(boxes: int, reach: int, width: int) -> list[Board]:
-    """Return the boards from which one push leads to `boxes` with the player in `reach`: pushes undone."""
+    """Return the boards from which one push leads to `boxes` with the player in the region `reach`."""
     before = []
     for shift in (1, width):
         movable = boxes & reach >> shift & reach >> 2 * shift
@@ -120,13 +120,13 @@ def search_by_pulls(
     Args:
         floor: mask of all cells that are not wall.
         targets: mask of the targets.
-        width: columns of the board.
-        max_states: the search stops after the layer in which it has found this many.
+        width: number of columns of the board.
+        max_states: the search stops after the layer in which it has found this number of states.
 
     Returns:
-        The states in layers, layer *d* holding those whose optimal solution has exactly *d* pushes; and for every
-        state the next one on an optimal solution (None for solved states). Complete unless there are more than
-        `max_states`.
+        The states in layers, where states of layer *d* have an optimal solution of exactly *d* pushes; and for every
+        state the next state of an optimal solution (None for solved states). Complete if there are at most
+        `max_states` states.
     """
     regions = Regions(floor, width)
     free = floor & ~targets
@@ -151,7 +151,7 @@ def search_by_pulls(
 def walk(start: int, goal: int, free: int, width: int) -> list[str]:
     """Return the words of a shortest walk from cell `start` to cell `goal` through `free`; the goal must be reachable.
 
-    Of several shortest walks, the one whose first differing word comes first in `WORDS`.
+    If there are several, the result is the first in the lexicographic order of `WORDS`.
     """
     here = 1 << start
     layers = [1 << goal]
@@ -170,13 +170,13 @@ def walk(start: int, goal: int, free: int, width: int) -> list[str]:
 
 
 def moves_of(placements: Sequence[int], player: int, floor: int, width: int) -> list[str]:
-    """Return the moves of a player starting on cell `player` who pushes the boxes from each placement to the next.
+    """Return the moves with which the player pushes the boxes from each placement to the next.
 
     Args:
-        placements: masks of the boxes, each one push after the one before.
+        placements: masks of the boxes; consecutive masks differ by one push.
         player: flat index of the player's start.
         floor: mask of all cells that are not wall.
-        width: columns of the board.
+        width: number of columns of the board.
     """
     word_of = dict(zip(steps(width), WORDS, strict=True))
     words = []

@@ -1,8 +1,8 @@
-"""Level files: Boxoban's (every level headed by `; number`), and collections in XSB as people share them.
+"""Read and write level files: Boxoban's, where a line `; number` precedes every level, and XSB collections.
 
-Boxoban is DeepMind's collection of 1.5 million levels of ten by ten cells and four boxes (Guez et al., "An
-investigation of model-free planning", 2018; https://github.com/google-deepmind/boxoban-levels, Apache-2.0). None of
-it is shipped here.
+Boxoban is DeepMind's collection of 1.5 million levels with ten by ten cells and four boxes (Guez et al., "An
+investigation of model-free planning", 2018; https://github.com/google-deepmind/boxoban-levels, Apache-2.0). The package
+does not include its levels.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from agentgym_flow.envs.sokoban.level import SOLVED_ALREADY, Level
 from agentgym_flow.errors import BadLevel
 
 SUFFIXES = (".txt", ".xsb", ".sok")
-"""The endings of files of levels."""
+"""The suffixes of level files."""
 
 _NOT_LEVELS = ("LICENSE", "README")
 _HEADER = re.compile(r";\s*[0-9]+\s*")
-# A board begins with a row of symbols alone, a wall among them; what follows it without a blank line and begins with a
-# symbol belongs to it, so that a damaged row is found. Other lines are remarks.
+# A board begins with a row that has only symbols and at least one wall. Following rows that begin with a symbol belong
+# to the board up to a blank line, so that damaged rows are detected. Other lines are remarks.
 _FIRST_ROW = re.compile(r"(?=.*#)[0-9#@+$*.|_\s-]+")
 _NEXT_ROW = re.compile(r"[\s_-]*(?:[#@+$*.|]|[0-9]{1,3}[#@+$*. _|-]+[0-9#@+$*. _|-]*$)")
 _COMMENT, _COMMENT_END = re.compile(r"comment:\s*", re.IGNORECASE), re.compile(r"comment[- ]end", re.IGNORECASE)
 
 
 def read_levels(path: str | os.PathLike[str]) -> list[Level]:
-    """Return the levels of a file, or of all files below a folder that end like one of `SUFFIXES`, in sorted order.
+    """Return the levels of a file, or of all files below a folder with one of `SUFFIXES`, in sorted order.
 
-    Lines between boards are remarks, such as titles, authors and comments. A board begins with a row that has a wall
-    and nothing but symbols of XSB, and goes on while rows begin with a symbol, apart from floor. A file that begins
-    with `; number` has such a header before every board, as Boxoban's do. In a folder, files named LICENSE or README
-    are passed over.
+    Lines between boards are remarks, such as titles, authors and comments. A board begins with a row that contains only
+    symbols of XSB and at least one wall. It continues while rows begin with a symbol, after any floor. If a file begins
+    with `; number`, like Boxoban's, every board must have such a header. In a folder, files named LICENSE or README are
+    ignored.
 
     Raises:
-        BadLevel: there is nothing to read, a level is malformed or solved from the start, or the last one is cut off;
-            the message names file and line.
+        BadLevel: there are no levels, or a level is malformed, solved at the start or cut off; the message names the
+            file and the line.
     """
     root = Path(path)
     if not root.is_dir():
@@ -51,13 +51,13 @@ def read_levels(path: str | os.PathLike[str]) -> list[Level]:
 
 
 def level_files(folder: Path, *, deep: bool = True) -> tuple[Path, ...]:
-    """Return the files of levels in a folder and, if `deep`, below it, sorted: all but hidden ones and remarks."""
+    """Return the level files in a folder and, if `deep`, in its sub-folders, sorted."""
     found = files_below(folder) if deep else (path for path in folder.iterdir() if path.is_file())
     return tuple(sorted(filter(is_level_file, found)))
 
 
 def is_level_file(file: Path) -> bool:
-    """Return whether a file is one of levels by name: not a hidden one, and no remarks."""
+    """Return whether a file is a level file by its name: not hidden, and neither a license nor a readme."""
     return file.suffix in SUFFIXES and not is_junk(file.name) and not file.name.upper().startswith(_NOT_LEVELS)
 
 
@@ -69,9 +69,9 @@ def _read_file(file: Path) -> list[Level]:
     if b"\0" in content or content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise BadLevel(f"{file}: is not a text file in UTF-8 or Latin-1")
     try:
-        text = content.decode("utf-8-sig")  # some editors put a mark before the first line
+        text = content.decode("utf-8-sig")  # some editors write a byte order mark
     except UnicodeDecodeError:
-        text = content.decode("latin-1")  # in which names of authors are often written
+        text = content.decode("latin-1")  # names of authors are often in this encoding
     levels = []
     for line, board in _boards(text, str(file)):
         level = Level.parse(board, str(file), line)
@@ -86,7 +86,7 @@ def _read_file(file: Path) -> list[Level]:
 def _boards(text: str, where: str) -> Iterator[tuple[int, str]]:
     """Yield (number of the first line, text) of every board.
 
-    If the first line is a `; number`, so is one before every board: what is missing then was cut off.
+    If the file begins with a header, every header must have a board and every board a header. Otherwise it is cut off.
     """
     lines = [*text.splitlines(), ""]
     is_headed = any(_HEADER.fullmatch(line) for line in [line for line in lines if line.strip()][:1])
@@ -121,9 +121,9 @@ def _boards(text: str, where: str) -> Iterator[tuple[int, str]]:
 
 
 def write_levels(path: str | os.PathLike[str], levels: Iterable[Level]) -> None:
-    """Write levels as a file in Boxoban's format, which `read_levels` reads back as equal levels.
+    """Write levels to a file in Boxoban's format, from which `read_levels` reads equal levels.
 
-    Raises `OSError` naming the file when it cannot be written.
+    Raises `OSError` with the name of the file if it cannot be written.
     """
     with whole(Path(path)) as partial, partial.open("w", encoding="ascii", newline="\n") as file:
         for number, level in enumerate(levels):

@@ -1,7 +1,7 @@
-"""The cell codes of numeric boards: gym-sokoban's, 0 to 6, and how they follow from our bit codes.
+"""The cell codes of numeric boards, which are gym-sokoban's codes 0 to 6, and their translation from bit codes.
 
-The codes have a handy symmetry: a box comes to a cell or leaves it by `code -> 5 - code` (floor 1 and box 4, target 2
-and box on target 3), and the player by `+ 4` and `- 4` (floor 1 and player 5, target 2 and player on target 6).
+The codes have a useful symmetry. Placing or removing a box is `code -> 5 - code` (floor 1 and box 4, target 2 and box
+on target 3). Placing or removing the player is `+ 4` or `- 4` (floor 1 and player 5, target 2 and player on target 6).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from agentgym_flow.envs.sokoban.level import BOX, LLM_SYMBOLS, PLAYER, TARGET, WALL, Level
 
 CODE_WALL, CODE_FLOOR, CODE_TARGET, CODE_BOX_ON_TARGET, CODE_BOX, CODE_PLAYER, CODE_PLAYER_ON_TARGET = range(7)
-"""gym-sokoban's `room_state`, with its render-time code 6 for a player on a target."""
+"""The codes of gym-sokoban's `room_state`, and its code 6 for a player on a target, which it uses for rendering."""
 
 NUM_CODES = 7
 PLAYER_SHIFT = CODE_PLAYER - CODE_FLOOR
@@ -36,18 +36,18 @@ _SYMBOLS = {code: LLM_SYMBOLS[bits] for bits, code in CODE_OF_BITS.items()}
 
 
 def cell_codes(cells: bytes | bytearray, player: int) -> npt.NDArray[np.uint8]:
-    """Return a fresh flat array of the cell codes of a board given as bit codes and the player's index."""
+    """Return a new flat array of the cell codes of a board, given its bit codes and the player's index."""
     codes = bytearray(cells.translate(_TRANSLATION))
     codes[player] += PLAYER_SHIFT
     return np.frombuffer(codes, np.uint8)
 
 
 def level_codes(level: Level) -> npt.NDArray[np.uint8]:
-    """Return the cell codes of a level's start, flat."""
+    """Return the flat cell codes of a level at its start."""
     return cell_codes(level.cells, level.player)
 
 
 def board_text(codes: Iterable[int], width: int) -> str:
-    """Return the board that language models are shown: cells joined by one space, rows by a newline."""
+    """Return the board as text for language models: cells separated by a space, rows by a newline."""
     symbols = [_SYMBOLS[code] for code in codes]
     return "\n".join(" ".join(symbols[row : row + width]) for row in range(0, len(symbols), width))

@@ -1,4 +1,4 @@
-"""Generated levels as files that other tools read, laid out as Boxoban's are."""
+"""Export generated levels as files for other tools, in the layout of Boxoban."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentgym_flow.envs.sokoban.boxoban import write_levels
 from agentgym_flow.envs.sokoban.source import LevelSource
 
 LEVELS_OF_FILE = 1000
-"""Levels of one file, as in Boxoban."""
+"""The number of levels in a file, as in Boxoban."""
 
 
 def export_levels(
@@ -22,12 +22,12 @@ def export_levels(
     """Write the levels of a split to `FOLDER/SPLIT/000.txt`, `001.txt`, ...; return the files.
 
     Args:
-        folder: where; made if it is missing.
+        folder: the folder, which is created if it does not exist.
         source: the levels.
-        count: only the first so many.
-        progress: wraps the numbers of the levels, to show how far the export is.
+        count: the number of levels to export, from the first on; None for all.
+        progress: wraps the range of task numbers, for example in a progress bar.
 
-    Raises `OSError` naming the file that cannot be written.
+    Raises `OSError` with the name of a file that cannot be written.
     """
     total = source.num_tasks if count is None else min(count, source.num_tasks)
     levels = [source.level(task) for task in progress(range(total))]

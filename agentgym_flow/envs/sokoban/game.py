@@ -1,4 +1,4 @@
-"""A level in play, and what every face reports about it: the boxes, the state key, whether it is deadlocked."""
+"""The rules and state of one episode: the board, the boxes, the state key and the deadlock flag."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from agentgym_flow.envs.sokoban.solver import deadlocks
 from agentgym_flow.settings import OneOf
 
 BACKENDS = ("native", "gym-sokoban")
-"""Whose rules decide: ours, or those of the installed gym-sokoban package."""
+"""The available rules: our own, or those of the installed gym-sokoban package."""
 
 SOLVED_KEY = "end:success:solved"
-"""The state key of every solved board: nothing follows them, so they are one state."""
+"""The state key of all solved boards. They are one state because nothing follows them."""
 
 _PLAYER_AT = tuple(f"@{cell:02x}" for cell in range(256))
 
 _SPELLED_OUT = 60
-"""Hexadecimal digits of a set of boxes; of more, a digest stands for it."""
+"""The maximum number of hexadecimal digits for the boxes; beyond it, a digest is used."""
 
 
 def boxes_key(boxes: Sequence[int], cells: int) -> str:
-    """Return the identity of a set of boxes, given in ascending order, on a board of so many cells.
+    """Return the identity of a set of boxes, given in ascending order, on a board of `cells` cells.
 
-    Each has two hex digits, or four on a board of more than 256 cells. A digest stands for many.
+    Each box has two hexadecimal digits, or four on a board of more than 256 cells. Many boxes are a digest.
     """
     if cells <= 256:
         places = bytes(boxes)
         return places.hex() if 2 * len(places) <= _SPELLED_OUT else hashlib.sha256(places).hexdigest()[:_SPELLED_OUT]
     places = b"".join(box.to_bytes(2, "big") for box in boxes)
-    most = _SPELLED_OUT - 4  # the player's cell takes more, too
+    most = _SPELLED_OUT - 4  # the player's cell has four digits as well
     return places.hex() if 2 * len(places) <= most else hashlib.sha256(places).hexdigest()[:most]
 
 
 def state_key(boxes: str, player: int, solved: bool) -> str:
-    """Return the identity of a position within its level, given its `boxes_key`: boxes, `@`, player."""
+    """Return the identity of a position within its level: the `boxes_key`, `@`, and the player."""
     if solved:
         return SOLVED_KEY
     return boxes + _PLAYER_AT[player] if player < len(_PLAYER_AT) else f"{boxes}@{player:x}"
@@ -47,14 +47,14 @@ class SokobanGame:
     """A level in play under the rules of `backend`.
 
     Attributes:
-        level: the level, as it was at the start.
-        board: the board now.
-        boxes: the flat indices of the boxes now, ascending.
+        level: the level at its start.
+        board: the present board.
+        boxes: the flat indices of the boxes on it, ascending.
         deadlock: whether the position is certainly lost.
 
     Raises:
-        UnknownOption: an unknown backend.
-        MissingExtra: gym-sokoban was asked for and is not installed.
+        UnknownOption: the backend is unknown.
+        MissingExtra: the backend is gym-sokoban, which is not installed.
     """
 
     __slots__ = ("_box_mask", "_boxes_key", "_deadlocks", "board", "boxes", "deadlock", "level")
@@ -73,7 +73,7 @@ class SokobanGame:
         board = self.board
         outcome = board.move(action)
         pushed_to = board.pushed_to
-        if pushed_to >= 0:  # only a push changes what follows from the boxes
+        if pushed_to >= 0:  # a walk does not change the boxes
             pushed_from = board.player
             self.boxes = tuple(sorted([pushed_to if box == pushed_from else box for box in self.boxes]))
             self._boxes_key = boxes_key(self.boxes, len(self.level.cells))
@@ -82,7 +82,7 @@ class SokobanGame:
         return outcome
 
     def state_key(self) -> str:
-        """Return the identity of the position within its level; one key for all solved boards."""
+        """Return the identity of the position within its level; all solved boards have one key."""
         board = self.board
         if board.solved or board.player >= len(_PLAYER_AT):
             return state_key(self._boxes_key, board.player, board.solved)
@@ -90,7 +90,7 @@ class SokobanGame:
 
 
 def check_backend(backend: str) -> None:
-    """Raise `UnknownOption` for an unknown backend and `MissingExtra` for one that cannot be imported."""
+    """Raise `UnknownOption` for an unknown backend, and `MissingExtra` if it cannot be imported."""
     OneOf(*BACKENDS).check("backend", backend)
     if backend == "gym-sokoban":
         from agentgym_flow.envs.sokoban.gym_sokoban import room_class

@@ -1,9 +1,9 @@
-"""Levels out of nothing: a random-walk room, then a search backwards from the solved board.
+"""Generate levels: a room from a random walk, then a search backwards from the solved board.
 
-The room grows as in gym-sokoban: a random walk that stamps small patterns of floor. The start is found by
-breadth-first search by *pulls* over states of (boxes, region the player can walk in), from the solved board with the
-player in any region. The depth of a state is then exactly the fewest pushes that solve it: difficulty is a setting,
-and every level is solvable by construction.
+Rooms are made as in gym-sokoban, by a random walk that stamps small patterns of floor. The start is found by a
+breadth-first search by *pulls* over states (boxes, region of the player), from the solved board with the player in any
+region. The depth of a state is the smallest number of pushes that solve it. So difficulty is a setting, and every level
+is solvable by construction.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from agentgym_flow.envs.sokoban.bitboard import State, cells_of, mask_of, moves_of, nth_cell, search_by_pulls, steps
-from agentgym_flow.envs.sokoban.level import BOX, TARGET, WALL, Level
+from agentgym_flow.envs.sokoban.level import BOX, FLOOR_BITS_TO_CODES, TARGET, Level
 from agentgym_flow.envs.sokoban.solver import MAX_COMPARED, solve
 from agentgym_flow.errors import BadSetting, shown
 from agentgym_flow.seeding import Stream
 
 MAX_CELLS = 255
-"""The most cells of a generated level: its symmetries are written in bytes."""
+"""The largest number of cells of a generated level, because its symmetries are stored in bytes."""
 
 MAX_ROOMS = 1000
-"""Rooms tried before a setting is declared impossible."""
+"""The number of rooms after which settings are declared impossible."""
 
 MAX_WORK = 500_000
-"""Work after which a setting is declared impossible, in states searched: about three seconds. Rooms of up to 8x8 with a
-few boxes are all tried before."""
+"""The work, in searched states, after which settings are declared impossible: about three seconds. For rooms of up to
+8x8 with a few boxes, `MAX_ROOMS` is reached first."""
 
 HOPELESS_WORK, HOPELESS_SHARE = 150_000, 0.75
-"""After so much work, about a second, a setting is declared impossible when the hardest level so far needs less than
-this share of `min_pushes`: rooms differ, but not by that much."""
+"""After `HOPELESS_WORK`, about a second, settings are declared impossible if the hardest level so far needs less than
+this share of `min_pushes`, because rooms do not differ that much."""
 
-_BOARD_WORK, _PLAN_WORK = 5, 500  # what a board that is looked at, and a plan that is made, cost in states
+_BOARD_WORK, _PLAN_WORK = 5, 500  # the costs of a board and of a plan, in states
 
 MAX_STATES = 5000
-"""States visited in one room; when there are more, depths stay exact but deeper states may be missed."""
+"""The limit on states in one room. If there are more, depths are exact but deeper states may be missing."""
 
 _STAMPS = ("---###---", "-#--#--#-", "---##--#-", "----##-#-", "---##-##-")
-"""The 3x3 patterns of floor around a step of the walk, row by row; each is connected through its centre."""
+"""The 3x3 patterns of floor around a step of the walk, row by row; each is connected and includes its centre."""
 
 _TURNS = 28
-"""Of 80 equal outcomes, these (35 %) redraw the heading of the walk."""
+"""The number of outcomes, of 80 equally likely ones, that draw a new heading of the walk (35 %)."""
 
 
 def default_max_steps(height: int, width: int) -> int:
@@ -53,16 +53,16 @@ def default_max_steps(height: int, width: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LevelSettings:
-    """What kind of level to generate.
+    """The settings of generated levels.
 
     Attributes:
-        size: rows and columns, the border of wall included.
-        boxes: number of boxes.
-        min_pushes: the fewest pushes that an optimal solution may have.
-        max_moves: the most moves that the expert's plan may have; None means the default step budget of this size.
+        size: rows and columns, including the border of walls.
+        boxes: the number of boxes.
+        min_pushes: the minimum number of pushes of an optimal solution.
+        max_moves: the maximum number of moves of the expert's plan; None for the default step budget of this size.
 
     Raises:
-        BadSetting: a value is out of range; the message names it and the range.
+        BadSetting: a value is out of range; the message names the value and the range.
     """
 
     size: tuple[int, int] = (6, 6)
@@ -89,24 +89,23 @@ class LevelSettings:
 
     @property
     def move_limit(self) -> int:
-        """The most moves the expert's plan may have, with the default filled in."""
+        """The maximum number of moves of the expert's plan, with the default applied."""
         return default_max_steps(*self.size) if self.max_moves is None else self.max_moves
 
 
 def generate(settings: LevelSettings, stream: Stream, accept: Callable[[bytes], bool] | None = None) -> Level:
-    """Return a new level: a function of the settings, the position of the stream and `accept` alone.
+    """Return a new level, which depends only on the settings, the position of the stream and `accept`.
 
-    In each room the starts found are tried hardest first. The first that is accepted, needs `min_pushes` and keeps the
-    expert's plan within `max_moves` is taken. The player starts anywhere in its region.
+    The starts of each room are tried from the hardest to the easiest. The result is the first that is accepted, needs
+    `min_pushes`, and has an expert's plan of at most `max_moves`. The player starts anywhere in its region.
 
     Args:
-        settings: what kind of level.
-        stream: where all randomness comes from.
-        accept: whether a board may be used, given its `height * width` bit codes; None accepts all. It is asked
-            before the player is placed.
+        settings: the settings of the level.
+        stream: the source of all randomness.
+        accept: whether a board may be used, given its `height * width` bit codes without the player; None accepts all.
 
     Raises:
-        BadSetting: `MAX_ROOMS` rooms, or `MAX_WORK`, brought no such level; the message says which setting to relax.
+        BadSetting: there is no such level within `MAX_ROOMS` and `MAX_WORK`; the message says which setting to relax.
     """
     height, width = settings.size
     deepest = work = rooms = 0
@@ -134,7 +133,7 @@ def generate(settings: LevelSettings, stream: Stream, accept: Callable[[bytes], 
 
 @lru_cache(maxsize=64)
 def _walk_tables(height: int, width: int) -> tuple[list[int], list[list[int]], list[list[int]]]:
-    """Return the interior cells; by heading, the cell after each cell; by stamp, its mask around each cell."""
+    """Return the interior cells, the next cell by heading and cell, and the mask by stamp and cell."""
     interior = [row * width + column for row in range(1, height - 1) for column in range(1, width - 1)]
     inside = set(interior)
     cells = range(height * width)
@@ -147,14 +146,14 @@ def _walk_tables(height: int, width: int) -> tuple[list[int], list[list[int]], l
 
 
 def build_room(height: int, width: int, stream: Stream) -> int:
-    """Return the mask of the floor of a random room: connected, and nowhere on the border."""
+    """Return the mask of the floor of a random room, which is connected and does not touch the border."""
     interior, ahead, stamps = _walk_tables(height, width)
     cell = stream.choice(interior)
     heading = stream.below(4)
     kinds = len(stamps)
     outcomes = 80 * kinds
     length = 17 * (height + width) // 10
-    whole_walk = stream.below(outcomes**length)  # one draw for all steps is several times faster than one for each
+    whole_walk = stream.below(outcomes**length)  # one draw for all steps is several times faster
     floor = 0
     for _ in range(length):
         whole_walk, outcome = divmod(whole_walk, outcomes)
@@ -166,7 +165,7 @@ def build_room(height: int, width: int, stream: Stream) -> int:
 
 
 def _place_targets(floor: int, count: int, width: int, stream: Stream) -> int:
-    """Return the mask of `count` random targets, each with room for a pull away from it, or 0 if there are too few."""
+    """Return the mask of `count` random targets from which a box can be pulled, or 0 if there are too few."""
     pullable = 0
     for shift in (1, width):
         pullable |= (floor >> shift & floor >> 2 * shift) | (floor << shift & floor << 2 * shift)
@@ -182,7 +181,7 @@ def _place_targets(floor: int, count: int, width: int, stream: Stream) -> int:
 
 
 class _Room:
-    """One searched room, from which starts are taken."""
+    """A searched room, which provides starts."""
 
     def __init__(self, settings: LevelSettings, floor: int, targets: int, parents: dict[State, State | None]) -> None:
         self._settings = settings
@@ -193,12 +192,12 @@ class _Room:
         self.work = 0
         height, width = settings.size
         bits = format(floor, f"0{height * width}b")[::-1].encode()
-        self._empty = bytearray(bits.translate(_FLOOR_BITS_TO_CODES))
+        self._empty = bytearray(bits.translate(FLOOR_BITS_TO_CODES))
         for cell in cells_of(targets):
             self._empty[cell] = TARGET
 
     def level(self, state: State, depth: int, stream: Stream, accept: Callable[[bytes], bool] | None) -> Level | None:
-        """Return the level that starts in `state`, `depth` pushes from solved, or None if it will not do."""
+        """Return the level that starts in `state`, `depth` pushes before the end; None if it is not accepted."""
         boxes, region = state
         if boxes & self._targets or boxes in self._refused:
             return None
@@ -215,7 +214,7 @@ class _Room:
         return level if self._is_short(level, state, depth) else None
 
     def _is_short(self, level: Level, state: State, depth: int) -> bool:
-        """Return whether the expert's plan keeps within the limit, at the least cost that settles it."""
+        """Return whether the expert's plan is within the limit, decided by the cheapest sufficient test."""
         limit = self._settings.move_limit
         longest_walk = self._floor.bit_count() - self._settings.boxes - 1
         if depth * (longest_walk + 1) <= limit:
@@ -232,11 +231,8 @@ class _Room:
         return len(moves_of(placements, level.player, self._floor, level.width)) <= limit
 
 
-_FLOOR_BITS_TO_CODES = bytes.maketrans(b"01", bytes([WALL, 0]))
-
-
 def _advice(settings: LevelSettings, rooms: int, deepest: int, any_split: bool) -> str:
-    """Return why no level was found, in words that name the settings to change."""
+    """Return the reason why no level was found, with the settings to change."""
     height, width = settings.size
     boxes = f"{settings.boxes} box{'es' if settings.boxes > 1 else ''}"
     what = f"no level of {height}x{width} with {boxes} in {rooms} rooms"

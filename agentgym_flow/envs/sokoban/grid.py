@@ -12,14 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from agentgym_flow.core import (
-    PlainSpec,
-    check_info_keys,
-    check_options,
-    check_positive,
-    check_render_mode,
-)
+from agentgym_flow.core import PlainSpec, check_info_keys, check_options, check_positive, check_render_mode
 from agentgym_flow.envs.sokoban.codes import BOX_SWAP, NUM_CODES, PLAYER_SHIFT, board_text, level_codes
+from agentgym_flow.envs.sokoban.env import SokobanEnv
 from agentgym_flow.envs.sokoban.game import SokobanGame, check_backend
 from agentgym_flow.envs.sokoban.render import rgb_frame
 from agentgym_flow.envs.sokoban.rules import ACTIONS, effective_actions
@@ -100,6 +95,8 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
     |---|---|---|
     | `info_keys` | `None` | the keys of `info` to return; None for all |
 
+    Because all levels have one size, their task types differ only in the number of boxes.
+
     To play with the keys w, s, a and d, call `gymnasium.utils.play.play(env, wait_on_player=True)`.
 
     ## References
@@ -131,13 +128,14 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
         backend: str = "native",
         split: str = "train",
         season: str = "",
+        task_types: Sequence[str] | None = None,
         max_steps: int | None = None,
         info_keys: Sequence[str] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        self._source = LevelSource(
-            size=size, boxes=boxes, min_pushes=min_pushes, level=level, data=data, split=split, season=season
-        )
+        levels: dict[str, Any] = {"size": size, "boxes": boxes, "min_pushes": min_pushes, "level": level, "data": data}
+        self._source = LevelSource(**levels, split=split, season=season)
+        self._among = tasks_of_types(task_types, **levels, split=split, season=season)
         check_backend(backend)
         self._backend = backend
         self.max_steps = check_positive("max_steps", self._source.default_max_steps if max_steps is None else max_steps)
@@ -168,8 +166,8 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
         """
         super().reset(seed=seed)
         fixed = check_options(options, RESET_OPTIONS).get("task")
-        self.task, _ = choose_task(self.np_random, seed, fixed, self.num_tasks, self._source.split)
-        self._playing = False  # should the start fail, nothing goes on half old and half new
+        self.task, _ = choose_task(self.np_random, seed, fixed, self.num_tasks, self._source.split, self._among)
+        self._playing = False  # if the start fails, no step is possible
         level = self._source.level(self.task)
         self.task_key = self._source.task_key(level)
         self._game = SokobanGame(level, self._backend)
@@ -186,7 +184,7 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
             ResetNeeded: the environment has not been reset, or the episode has ended.
         """
         if not self._playing:
-            raise ResetNeeded("there is no episode under way: call reset() before step()")
+            raise ResetNeeded("no episode is running: call reset() before step()")
         try:
             index = operator.index(action)
         except TypeError:  # a float, a word, an array
@@ -248,6 +246,11 @@ _INFO: dict[str, Callable[[SokobanGridEnv], Any]] = {
 }
 INFO_KEYS = tuple(_INFO)
 """The keys of `info` of the numeric environments."""
+
+
+def tasks_of_types(task_types: Sequence[str] | None, **levels: Any) -> npt.NDArray[np.int64] | None:
+    """Return the tasks that seeds draw from, as the text environment chooses them; None for all."""
+    return None if task_types is None else np.array(SokobanEnv(**levels).tasks_of_types(task_types), np.int64)
 
 
 def single_spaces(source: LevelSource) -> tuple[spaces.Space[Any], spaces.Space[Any]]:

@@ -1,10 +1,10 @@
-"""The backend `"gym-sokoban"`: boards played by the installed gym-sokoban package itself.
+"""The backend `"gym-sokoban"`: the installed gym-sokoban package computes the steps.
 
-Our level is laid into its room, its `step` decides what happens, and we read the room back. Nothing of the package's
-level generation is used, so global random state stays untouched.
+A level is copied into its room, its `step` applies an action, and the result is read from the room. The package's level
+generation is not used, so global random state does not change.
 
-The package is from 2019 and needs help to be imported today: it wants `pkg_resources` (gone from setuptools 81) and
-brings the unmaintained `gym`, which prints a notice.
+The package is from 2019. Importing it needs `pkg_resources` (removed in setuptools 81) and the unmaintained `gym`,
+which prints a notice.
 """
 
 from __future__ import annotations
@@ -16,34 +16,27 @@ from typing import Any
 
 import numpy as np
 
-from agentgym_flow.envs.sokoban.codes import (
-    CODE_BOX,
-    CODE_BOX_ON_TARGET,
-    CODE_FLOOR,
-    CODE_PLAYER,
-    CODE_TARGET,
-    CODE_WALL,
-)
+from agentgym_flow.envs.sokoban import codes
 from agentgym_flow.envs.sokoban.level import BOX, TARGET, WALL, Level
 from agentgym_flow.errors import MissingExtra
 
 _FIRST_PUSH = 1
 """gym-sokoban's actions 1 to 4 push up, down, left, right; 0 is a no-op."""
 _NO_LIMIT = -1
-"""A step limit that its counter never equals: the episode's budget is ours."""
+"""A step limit that its counter never reaches, because the environment has its own limit."""
 
 _WALLS_AND_TARGETS = np.zeros(8, np.uint8)
-_WALLS_AND_TARGETS[[CODE_WALL, CODE_TARGET]] = WALL, TARGET
+_WALLS_AND_TARGETS[[codes.CODE_WALL, codes.CODE_TARGET]] = WALL, TARGET
 _BOXES = np.zeros(8, np.uint8)
-_BOXES[[CODE_BOX, CODE_BOX_ON_TARGET]] = BOX
+_BOXES[[codes.CODE_BOX, codes.CODE_BOX_ON_TARGET]] = BOX
 
 
 @lru_cache(maxsize=1)
 def room_class() -> Any:
-    """Import and return gym-sokoban's `SokobanEnv`, quietly.
+    """Import and return gym-sokoban's `SokobanEnv` without its known notices.
 
-    Only what is known to be noise is silenced: gym's maintenance notice and the deprecation warning of `pkg_resources`.
-    Raises `MissingExtra` when the package, or the `pkg_resources` it needs, is not installed.
+    These are gym's maintenance notice and the deprecation warning of `pkg_resources`. Raises `MissingExtra` if the
+    package or `pkg_resources` is not installed.
     """
     try:
         gym_notices: Any = import_module("gym_notices.notices")
@@ -55,19 +48,19 @@ def room_class() -> Any:
         finally:
             gym_notices.notices = notices
     except ModuleNotFoundError as error:
-        # What else is missing came with gym-sokoban and means nothing to the reader.
+        # All other modules are dependencies of gym-sokoban, so the message names that package.
         missing = "pkg_resources" if error.name == "pkg_resources" else "gym-sokoban"
         raise MissingExtra.of(missing, "sokoban") from error
     return sokoban_env.SokobanEnv
 
 
 class GymSokobanBoard:
-    """A level in play under gym-sokoban's own `step`; the attributes are those of `rules.Engine`.
+    """A level in play under gym-sokoban's `step`; the attributes are those of `SokobanBackend`.
 
     Attributes:
-        room: gym-sokoban's environment itself.
+        room: gym-sokoban's environment.
 
-    Raises `MissingExtra` when the package is not installed.
+    Raises `MissingExtra` if the package is not installed.
     """
 
     def __init__(self, level: Level) -> None:
@@ -75,22 +68,24 @@ class GymSokobanBoard:
         boxes = len(level.boxes)
         self._width = level.width
         self.room = room = room_class()((level.height, level.width), max_steps=_NO_LIMIT, num_boxes=boxes, reset=False)
-        room.room_fixed = np.select([bits & WALL > 0, bits & TARGET > 0], [CODE_WALL, CODE_TARGET], CODE_FLOOR)
+        room.room_fixed = np.select(
+            [bits & WALL > 0, bits & TARGET > 0], [codes.CODE_WALL, codes.CODE_TARGET], codes.CODE_FLOOR
+        )
         room.room_state = np.select(
-            [bits == BOX, bits == TARGET | BOX], [CODE_BOX, CODE_BOX_ON_TARGET], room.room_fixed
+            [bits == BOX, bits == TARGET | BOX], [codes.CODE_BOX, codes.CODE_BOX_ON_TARGET], room.room_fixed
         )
         room.player_position = np.array(divmod(level.player, level.width))
-        room.room_state[tuple(room.player_position)] = CODE_PLAYER
+        room.room_state[tuple(room.player_position)] = codes.CODE_PLAYER
         room.num_env_steps = 0
         room.reward_last = 0
-        # Its own reset always writes 0 here, which would pay for boxes that start on a target.
-        room.boxes_on_target = int((room.room_state == CODE_BOX_ON_TARGET).sum())
+        # Its own reset writes 0 here and would reward boxes that start on a target.
+        room.boxes_on_target = int((room.room_state == codes.CODE_BOX_ON_TARGET).sum())
         self.solved = room.boxes_on_target == boxes
         self._read_back()
 
     def move(self, action: int) -> tuple[float, bool, bool]:
         """Play one action index; return the reward, whether the board changed, and whether it is solved."""
-        # The tiny picture is the cheapest observation that its step offers; nobody looks at it.
+        # The observation is not used; the tiny picture is the cheapest.
         _, reward, self.solved, info = self.room.step(_FIRST_PUSH + action, observation_mode="tiny_rgb_array")
         self._read_back()
         return reward, info["action.moved_player"], self.solved

@@ -1,8 +1,7 @@
-"""A Sokoban level: walls, targets, boxes and the player's start, and the two ways people write it down.
+"""A Sokoban level: walls, targets, boxes and the player's start, and its two text formats.
 
-XSB is what level collections use (`#@+$*.` and space); the LLM symbols (`# _ O √ X P S`) are what language-model
-versions of the game show. A board is row-major and flat, one bit code a cell; the player's position is a flat index
-beside it.
+Level collections use XSB (`#@+$*.` and space). Versions for language models show the LLM symbols (`# _ O √ X P S`). A
+board is a flat row-major sequence with one bit code per cell. The player's position is a separate flat index.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ WALL, TARGET, BOX = 1, 2, 4
 """The bits of a cell; floor is 0 and a box on a target is `TARGET | BOX`."""
 
 PLAYER = 8
-"""The bit of the player in the symbol tables; never set in `Level.cells`."""
+"""The bit of the player in the tables of symbols; never set in `Level.cells`."""
 
 MAX_CELLS = 1 << 14
-"""The most cells of a level, far more than any published one has."""
+"""The largest number of cells of a level, far more than in any published level."""
 
 XSB_SYMBOLS = {
     0: " ",
@@ -43,13 +42,20 @@ LLM_SYMBOLS = {
     PLAYER: "P",
     TARGET | PLAYER: "S",
 }
-"""Bit code (with `PLAYER`) -> symbol of the boards that language models are shown."""
+"""Bit code (with `PLAYER`) -> symbol of the boards for language models."""
 
 SOLVED_ALREADY = "every box is on a target already; a level must leave something to do"
-"""Why a level that `is_solved` is refused as a task."""
+"""The reason why a solved level cannot be a task."""
+
+FLOOR_BITS_TO_CODES = bytes.maketrans(b"01", bytes([WALL, 0]))
+"""Translates digits, 1 for floor and 0 for wall, into bit codes."""
 
 _XSB_ONLY = frozenset(XSB_SYMBOLS.values()) - frozenset(LLM_SYMBOLS.values()) - {" "}
-_XSB_CODES = {**{symbol: code for code, symbol in XSB_SYMBOLS.items()}, "-": 0, "_": 0}  # floor that mail does not trim
+_XSB_CODES = {
+    **{symbol: code for code, symbol in XSB_SYMBOLS.items()},
+    "-": 0,
+    "_": 0,
+}  # `-` and `_` are floor that mail programs do not trim
 _RUN = re.compile(r"([0-9]{1,3})([#@+$*. _-])")
 _RUNS = re.compile(r"(?:[0-9]{0,3}[#@+$*. _-]|\|)+")
 
@@ -58,8 +64,8 @@ _RUNS = re.compile(r"(?:[0-9]{0,3}[#@+$*. _-]|\|)+")
 class Level:
     """One level, immutable and hashable.
 
-    The constructor trusts its arguments; `parse` checks everything the engines rely on, above all that the player
-    cannot reach the edge, so that no engine needs a bounds check.
+    The constructor does not check its arguments. `parse` checks everything that the rules rely on, above all that the
+    player cannot reach the edge, so that the rules need no bounds checks.
 
     Attributes:
         height: number of rows.
@@ -96,19 +102,19 @@ class Level:
 
     @classmethod
     def parse(cls, text: str, where: str = "level", first_line: int = 1) -> Level:
-        """Read a level written in XSB or in the LLM symbols (these may be set apart by spaces or tabs).
+        """Read a level in XSB or in the LLM symbols (which may be separated by spaces or tabs).
 
-        Blank lines before and after the board are skipped. Cells the player cannot reach may lie open to the edge. In
-        XSB, floor is also `-` or `_`, rows may be of different lengths, and runs may be written as numbers, with `|`
-        between rows: `5#|#@$.#|5#`.
+        Blank lines before and after the board are ignored. Cells that the player cannot reach may be open to the edge.
+        In XSB, floor can also be `-` or `_`, rows may have different lengths, and run-length encoding is accepted, with
+        `|` between rows: `5#|#@$.#|5#`.
 
         Args:
-            text: the board, one row a line.
-            where: what to call the source in an error.
+            text: the board, one row per line.
+            where: the name of the source, for error messages.
             first_line: the number of the first line of `text` within the source.
 
         Raises:
-            BadLevel: the text is no playable level; the message names the source and, where there is one, the line.
+            BadLevel: the text is not a playable level; the message names the source and, if possible, the line.
         """
         if not isinstance(text, str):
             raise BadLevel(f"{where}: a level is text, one row a line, got {type(text).__name__}")
@@ -116,7 +122,7 @@ class Level:
         if not rows:
             raise BadLevel(f"{where}: line {first_line}: there is no board")
         width = len(rows[0][1])
-        for line, codes in rows:  # XSB's are equally long by now
+        for line, codes in rows:  # rows of XSB have equal lengths at this point
             if len(codes) != width:
                 raise BadLevel(
                     f"{where}: line {line}: the row has {len(codes)} cells but the first row has {width}; "
@@ -150,7 +156,7 @@ class Level:
         return "\n".join("".join(symbols[row : row + self.width]) for row in range(0, len(symbols), self.width))
 
     def _reachable_edge_cell(self) -> int | None:
-        """Return a cell of the edge that the player could walk to were there no boxes, or None."""
+        """Return a cell of the edge that the player could reach on a board without boxes, or None."""
         seen, stack = {self.player}, [self.player]
         while stack:
             cell = stack.pop()
@@ -165,7 +171,7 @@ class Level:
 
 
 def _rows(text: str, where: str, first_line: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number, bit codes with `PLAYER`) of each row; the alphabet is settled by the whole text."""
+    """Yield (line number, bit codes with `PLAYER`) of each row; the whole text decides which symbols are used."""
     lines = list(enumerate(text.splitlines(), first_line))
     while lines and not lines[0][1].strip():
         lines.pop(0)
@@ -195,7 +201,7 @@ def _check_size(height: int, width: int, where: str, line: int) -> None:
 
 
 def _expanded(line: str) -> list[str]:
-    """Return the rows of a line of XSB: the line itself, or what its numbers and `|` stand for."""
+    """Return the rows of a line of XSB: the line itself, or its rows if it is run-length encoded."""
     if not _RUNS.fullmatch(line) or sum(int(count) for count, _ in _RUN.findall(line)) > MAX_CELLS:
         return [line]
     return _RUN.sub(lambda run: run[2] * int(run[1]), line).rstrip("|").split("|")

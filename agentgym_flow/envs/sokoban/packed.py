@@ -1,15 +1,15 @@
-"""The standard levels of common settings, generated once and kept in small files beside the code.
+"""The standard levels of common settings, generated once and stored in small files in the package.
 
-A level of `tasks.generated_level` takes from 0.06 ms (6x6, one box) to 20 ms (10x10, four boxes); one from a file takes
-microseconds, and a whole split for a batch a few milliseconds. Both are the same to the bit, which the tests check.
-Seasons, and settings without a file, are generated.
+`tasks.generated_level` takes from 0.06 ms (6x6, one box) to 20 ms (10x10, four boxes) per level. Reading a level from a
+file takes microseconds, and reading a whole split for a batch takes a few milliseconds. Tests check that both give the
+same bits. Levels of seasons, and of settings without a file, are generated.
 
-`python -m agentgym_flow.envs.sokoban.packed` makes all files again, in some minutes, and writes their SHA-256, which
-belong into `FILES`. They change only with the generator, and then the id of the environment needs a new version.
+`python -m agentgym_flow.envs.sokoban.packed` generates all files again in some minutes and prints their SHA-256 for
+`FILES`. They change only with the generator, and then the id of the environment needs a new version.
 
-A file has one record a level: the levels of `train`, then `valid`, then `test`. A record has a bit for each cell inside
-the border, row by row, 1 for floor, the last byte filled up with zeros; then a byte with the cell's number for each
-target and each box, ascending, and for the player.
+A file has one record per level: first the levels of `train`, then `valid`, then `test`. A record has one bit for each
+cell inside the border, row by row, 1 for floor, padded with zeros to whole bytes. It continues with one byte for the
+cell of each target and each box, ascending, and of the player.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ import numpy.typing as npt
 from agentgym_flow.core import check_split
 from agentgym_flow.envs.sokoban.codes import CODE_BOX, CODE_FLOOR, CODE_TARGET, CODE_WALL
 from agentgym_flow.envs.sokoban.generator import LevelSettings
-from agentgym_flow.envs.sokoban.level import BOX, TARGET, WALL, Level
+from agentgym_flow.envs.sokoban.level import BOX, FLOOR_BITS_TO_CODES, TARGET, WALL, Level
 from agentgym_flow.errors import BadData
 
 if TYPE_CHECKING:
     from agentgym_flow.envs.batching import Ints
 
 FOLDER = "levels"
-"""The folder of the files, beside this module."""
+"""The folder of the files, next to this module."""
 
 COUNTS = {"train": 10_000, "valid": 500, "test": 500}
-"""Split -> its levels in a file, in this order."""
+"""Split -> its number of levels in a file, in this order."""
 
 FILES: dict[LevelSettings, tuple[str, str]] = {
     LevelSettings(): ("6x6-1.bin", "730103a0bdf4992bd926b871c167321a67b8077f0e2ddadef7b021d69ba85e4c"),
@@ -57,19 +57,18 @@ FILES: dict[LevelSettings, tuple[str, str]] = {
         "2cb880e357314e0a3c6a138a3e153ea6330e7a284cad53347a0aed215abbf984",
     ),
 }
-"""The settings that have a file -> its name and SHA-256."""
+"""The settings with a file -> its name and SHA-256."""
 
 _WALL = bytes([WALL])
-_FLOOR_BITS_TO_CODES = bytes.maketrans(b"01", bytes([WALL, 0]))
 
 Grids = npt.NDArray[np.uint8]
 
 
 class Boards(NamedTuple):
-    """Many starts as a batch lays them out.
+    """Many starts in the layout of a batch.
 
     Attributes:
-        codes: `uint8[levels, cells]` cell codes, the player left out.
+        codes: `uint8[levels, cells]` cell codes without the player.
         player: `int64[levels]` flat index of the player.
     """
 
@@ -79,11 +78,11 @@ class Boards(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PackedLevels:
-    """The levels of one split, unpacked as they are asked for.
+    """The levels of one split, unpacked on demand.
 
     Attributes:
         size: rows and columns.
-        boxes: boxes of each level.
+        boxes: the number of boxes of each level.
         records: `uint8[levels, bytes]`, read-only.
     """
 
@@ -98,7 +97,7 @@ class PackedLevels:
         inside, across = (height - 2) * (width - 2), width - 2
         start, boxes = _bytes_of(inside), self.boxes
         bits = int.from_bytes(record[:start], "big") >> 8 * start - inside
-        floor = format(bits, f"0{inside}b").encode("ascii").translate(_FLOOR_BITS_TO_CODES)
+        floor = format(bits, f"0{inside}b").encode("ascii").translate(FLOOR_BITS_TO_CODES)
         rows = [_WALL + floor[first : first + across] + _WALL for first in range(0, inside, across)]
         cells = bytearray(_WALL * width + b"".join(rows) + _WALL * width)
         for cell in record[start : start + boxes]:
@@ -125,13 +124,11 @@ class PackedLevels:
 def packed_levels(settings: LevelSettings, split: str) -> PackedLevels | None:
     """Return the standard levels of a split; None for settings without a file.
 
-    Args:
-        settings: what kind of level; the default step budget may be spelled out.
-        split: the split.
+    Settings with `max_moves=None` and with the default step budget are equivalent.
 
     Raises:
-        UnknownSplit: there is no such split.
-        BadData: the file is missing or is not the one that belongs to this version.
+        UnknownSplit: the split does not exist.
+        BadData: the file is missing, or its digest is not that of this version.
     """
     split = check_split(split, {})
     named = _by_limit().get((settings.size, settings.boxes, settings.min_pushes, settings.move_limit))
@@ -158,7 +155,7 @@ def _records(name: str, digest: str) -> Grids:
 
 
 def pack(levels: Sequence[Level]) -> bytes:
-    """Return the records of levels of one size and number of boxes, none of which stands on a target."""
+    """Return the records of levels of one size and number of boxes, without boxes on targets."""
     return b"".join(map(b"".join, map(_record, levels)))
 
 
@@ -175,7 +172,7 @@ def _bytes_of(bits: int) -> int:
 
 
 def main(folder: Path) -> None:
-    """Generate all levels anew, write the files and say their SHA-256."""
+    """Generate all levels, write the files and print their SHA-256."""
     from agentgym_flow.envs.sokoban.tasks import generated_level
 
     folder.mkdir(exist_ok=True)

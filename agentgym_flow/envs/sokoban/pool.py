@@ -1,4 +1,4 @@
-"""What the batch needs to start thousands of episodes at once: levels ready to copy, and task draws ready to use."""
+"""Levels and random draws in arrays, so that a batch can start thousands of episodes at once."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from agentgym_flow.envs.sokoban.source import LevelSource
 
 _FIRST_CAPACITY = 256
 _BITS_AHEAD = 64
-"""Raw draws taken from a generator at a time; a call costs far more than a draw."""
+"""The number of raw draws per call of a generator, because a call costs much more than a draw."""
 
 _BITS_AT_FIRST = 16
-"""Raw draws that are made for all seeds at once, before there are generators."""
+"""The number of raw draws computed for all seeds at once, before any generator is created."""
 
 
 class LevelPool:
-    """The levels of a source as arrays: those that the package has at once, others as they are first asked for.
+    """The levels of a source as arrays: all levels at once if the package has them, others on first use.
 
     Attributes:
-        codes: `uint8[capacity, cells]` cell codes of the starts, the player left out.
+        codes: `uint8[capacity, cells]` cell codes of the starts, without the player.
         player: `int64[capacity]` flat index of the player.
-        boxes_on_target: `int64[capacity]` boxes on targets at the start.
+        boxes_on_target: `int64[capacity]` number of boxes on targets at the start.
         targets: `int64[capacity]` number of targets.
     """
 
@@ -35,10 +35,10 @@ class LevelPool:
         self._source = source
         self._task_keys: dict[int, str] = {}
         self._tasks: list[int] = []  # the task of each slot in use
-        kept = source.kept
-        if kept is not None:
-            self.codes, self.player = kept.boards()
-            self.boxes_on_target, self.targets = np.zeros_like(self.player), np.full_like(self.player, kept.boxes)
+        packed = source.packed
+        if packed is not None:
+            self.codes, self.player = packed.boards()
+            self.boxes_on_target, self.targets = np.zeros_like(self.player), np.full_like(self.player, packed.boxes)
             self._slot_of_task = np.arange(source.num_tasks)
             self._tasks = list(range(source.num_tasks))
             return
@@ -47,7 +47,7 @@ class LevelPool:
         self._slot_of_task = np.full(source.num_tasks, -1, np.int64)
 
     def slots(self, tasks: Ints) -> Ints:
-        """Return where in the arrays the levels of `tasks` are, adding those that are new."""
+        """Return the indices of the levels of `tasks` in the arrays, and add new levels."""
         slots = self._slot_of_task[tasks]
         missing = slots < 0
         if missing.any():
@@ -61,7 +61,7 @@ class LevelPool:
         return self._source.level(self._tasks[slot])
 
     def task_key(self, slot: int) -> str:
-        """Return the identity of the level in a slot, which is computed when it is first asked for."""
+        """Return the task key of the level in a slot, computed on first use."""
         key = self._task_keys.get(slot)
         if key is None:
             key = self._task_keys[slot] = self._source.task_key(self.level(slot))
@@ -84,16 +84,16 @@ class LevelPool:
 
 
 class VectorRandom:
-    """One random generator per environment, each giving the draws that a single environment would take from its own."""
+    """One random generator per environment, with the same draws as in single environments."""
 
     def __init__(self, num_envs: int) -> None:
         self._generators: list[np.random.Generator | None] = [None] * num_envs
-        self._seeds: dict[int, int] = {}  # of those that have no generator yet, only its first draws
+        self._seeds: dict[int, int] = {}  # env -> seed, as long as there is no generator
         self._ahead = np.zeros((num_envs, _BITS_AHEAD), np.uint64)
         self._used = np.full(num_envs, _BITS_AHEAD, np.int64)
 
     def seed(self, seeds: Seeds, envs: Ints) -> None:
-        """Seed anew those of `envs` that have a seed; `seeds` has one entry for every environment."""
+        """Seed those of `envs` that have a seed; `seeds` has one entry for every environment."""
         given = {env: seed for env in envs.tolist() if (seed := seeds[env]) is not None}
         small = {env: seed for env, seed in given.items() if 0 <= seed <= LARGEST_SEED}
         self._seeds.update(small)
@@ -108,7 +108,7 @@ class VectorRandom:
             self._used[seeded] = _BITS_AHEAD - _BITS_AT_FIRST
 
     def take(self, envs: Ints) -> npt.NDArray[np.uint64]:
-        """Return the next 64 bits of each of `envs`."""
+        """Return the next 64 random bits of each of `envs`."""
         for env in envs[self._used[envs] == _BITS_AHEAD].tolist():
             generator = self._generators[env] = self._generator(env)
             self._ahead[env] = generator.bit_generator.random_raw(_BITS_AHEAD)
@@ -118,7 +118,7 @@ class VectorRandom:
         return bits
 
     def _generator(self, env: int) -> np.random.Generator:
-        """Return the generator of an environment, past what was drawn from it already."""
+        """Return the generator of an environment, advanced past the draws already used."""
         seed = self._seeds.pop(env, None)
         if seed is None:
             return self._generators[env] or seeding.np_random()[0]
@@ -128,7 +128,7 @@ class VectorRandom:
 
 
 def draw_tasks(bits: npt.NDArray[np.uint64], num_tasks: int) -> Ints:
-    """Return `task_choice.draw_task` of many: `bits * num_tasks >> 64`, in two halves as the product has 96 bits."""
+    """Return `task_choice.draw_task` of arrays: `bits * num_tasks >> 64`, in two halves because it needs 96 bits."""
     high, low = bits >> np.uint64(32), bits & np.uint64(0xFFFFFFFF)
     count = np.uint64(num_tasks)
     return ((high * count + (low * count >> np.uint64(32))) >> np.uint64(32)).astype(np.int64)

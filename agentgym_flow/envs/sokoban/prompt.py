@@ -1,22 +1,22 @@
-"""How a policy is shown Sokoban: the text prompt of a language model, and the word-token prompt of the tiny policy.
+"""The prompts of Sokoban: the text prompt of a language model, and the word-token prompt of the tiny policy.
 
-The compact prompt is computed from the board as text and from what the episode has already done on this very board. It
-puts a few hand-made features before the board, because a small causal model reads a board cell only in the light of
-what stands in front of it:
+The compact prompt is computed from the board as text and from the actions that the episode has already taken on the
+same board. Hand-made features precede the board, because a small causal model can relate a cell only to earlier tokens:
 
 1. the offset from the player to the focus box (rows down, columns right),
 2. the offset from the focus box to its target,
-3. what is on the four neighbours of the player (up, down, left, right),
-4. what is on the four neighbours of the focus box,
+3. the symbols of the four neighbours of the player (up, down, left, right),
+4. the symbols of the four neighbours of the focus box,
 5. for each of the four sides of the focus box (above, below, left, right), the first step of a shortest walk there:
-   an action, `go` for a player who stands there, `#` for a side that no walk reaches without a push,
+   an action, `go` if the player is there, or `#` if no walk without a push leads there,
 6. the absolute cells of player, focus box and target,
-7. the actions that the episode has already taken on this very board, as one word: they led back to it. Without such a
-   memory, a policy that always takes its most likely action walks in circles.
+7. the actions that the episode has already taken on the same board, as one word. These actions led back to the board.
+   Without this memory, a policy that always takes its most likely action walks in circles.
 
-The fifth is the strongest: it finds the way around walls, but does not say from which side to push. Then come the cells
-inside the border, row by row, and the word `go`. A board with more boxes has one in focus: the nearest box off its
-target, in steps without obstacles. So a policy can be asked on any board, also on one it was not trained on.
+The fifth feature is the most informative: it finds the way around walls, but does not tell from which side to push.
+After the features follow the cells inside the border, row by row, and the word `go`. If there are several boxes, the
+focus box is the nearest one that is not on a target, by distance without obstacles. So the prompt works for any board,
+including boards of other sizes than in training.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ WALKABLE = (LLM_SYMBOLS[0], TARGET)
 SYMBOLS = tuple(LLM_SYMBOLS.values())
 
 REACH = 9
-"""Offsets and cell coordinates beyond this are shown as this (a Boxoban board is 10 by 10)."""
+"""The limit to which offsets and coordinates are clipped (a Boxoban board is 10 by 10)."""
 
 TRIED = tuple(
     "tried:" + "+".join(action for bit, action in enumerate(ACTIONS) if taken >> bit & 1)
     for taken in range(1 << len(ACTIONS))
 )
-"""The words for the actions that were taken before: bit i of the index stands for `ACTIONS[i]`."""
+"""The words for sets of earlier actions: bit i of the index stands for `ACTIONS[i]`."""
 
 VOCABULARY = (
     *ACTIONS,
@@ -54,7 +54,7 @@ VOCABULARY = (
     *(f"{offset:+d}" for offset in range(-REACH, REACH + 1)),
     *(f"{row},{column}" for row in range(REACH + 1) for column in range(REACH + 1)),
 )
-"""Every word of a compact prompt or of its completion."""
+"""All words of compact prompts and their completions."""
 
 RULES = """You play Sokoban: push every box onto a target.
 The board is drawn row by row with these symbols:
@@ -76,12 +76,12 @@ class SokobanCompactPrompt:
     vocabulary = VOCABULARY
 
     def prompt(self, view: PromptContext) -> str:
-        """Return the words for the present observation. Raises `BadLevel` when it is not a Sokoban board."""
+        """Return the words for the present observation. Raises `BadLevel` if it is not a Sokoban board."""
         now = view.observation
         return compact_prompt(now, frozenset(turn.action for turn in view.episode.turns if turn.observation == now))
 
     def messages(self, view: PromptContext) -> list[Message]:
-        """Return the same as one user message."""
+        """Return the prompt as one user message."""
         return [{"role": "user", "content": self.prompt(view)}]
 
     def parse_action(self, completion: str, view: PromptContext) -> str:
@@ -89,7 +89,7 @@ class SokobanCompactPrompt:
         return completion.strip()
 
     def format_action(self, action: str, view: PromptContext) -> str | None:
-        """Return the action unchanged; None with white space around it."""
+        """Return the action unchanged; None if it has surrounding white space."""
         return action if action == action.strip() else None
 
 
@@ -97,9 +97,9 @@ class SokobanCompactPrompt:
 def compact_prompt(observation: str, tried: frozenset[str] = frozenset()) -> str:
     """Return the compact prompt of a board in the symbols of the text environment.
 
-    `tried` holds what was done on this board before; what is not one of `ACTIONS` is left out.
+    `tried` contains the earlier actions on this board; texts that are not in `ACTIONS` are ignored.
 
-    Raises `BadLevel` when the text is not a rectangle with one player, at least one box and as many targets.
+    Raises `BadLevel` unless the text is a rectangle with one player, at least one box and as many targets as boxes.
     """
     board = [row.split() for row in observation.splitlines()]
     player, box, target = _focus(board)
@@ -120,8 +120,8 @@ def compact_prompt(observation: str, tried: frozenset[str] = frozenset()) -> str
 def _focus(board: list[list[str]]) -> tuple[Cell, Cell, Cell]:
     """Return the cells of the player, of the nearest box off target, and of the nearest free target to that box.
 
-    Distances are in rows plus columns; ties go to the first in reading order. On a solved board the first box is its
-    own target.
+    Distances are in rows plus columns; in a tie, the first in reading order wins. On a solved board both are the first
+    box.
     """
     where: dict[str, list[Cell]] = {symbol: [] for symbol in SYMBOLS}
     try:
@@ -161,7 +161,7 @@ def _neighbours(board: list[list[str]], cell: Cell) -> list[str]:
 
 
 def _first_steps(board: list[list[str]], player: Cell, box: Cell) -> list[str]:
-    """Return for each side of the box the first action of a shortest walk there; see the features above."""
+    """Return for each side of the box the first action of a shortest walk there (feature 5)."""
     first = {player: "go"}
     reached = deque([player])
     while reached:
@@ -179,4 +179,4 @@ PROFILES: dict[str, PromptTemplate] = {
     "choice": ChoiceTemplate(rules=RULES),
     "compact": SokobanCompactPrompt(),
 }
-"""The profiles of Sokoban by name."""
+"""The prompt templates of Sokoban by name."""

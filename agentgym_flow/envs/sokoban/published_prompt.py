@@ -1,4 +1,4 @@
-"""Sokoban as verl-agent, GiGPO and RewardFlow show it to a language model; see `agentgym_flow.envs.verl_agent`."""
+"""The prompt of verl-agent, GiGPO and RewardFlow for Sokoban; see `agentgym_flow.envs.verl_agent`."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from agentgym_flow.prompt_files import PromptFile
 from agentgym_flow.prompts import PromptContext, Published
 
 STILL = "still"
-"""The action of an answer in which there is none. The environment takes it for invalid: the board does not change."""
+"""The action of completions without an action. It is invalid in the environment, so the board does not change."""
 
 
 class SokobanPrompt(VerlAgentTemplate):
-    """The text prompt: every cell is its symbol between two blanks and a tab, past actions are capitalised.
+    """The text prompt, in which a cell is a space, its symbol, a space and a tab, and past actions are capitalised.
 
     Args:
-        file: has `SOKOBAN_TEMPLATE_NO_HIS` and `SOKOBAN_TEMPLATE`.
+        file: the file with `SOKOBAN_TEMPLATE_NO_HIS` and `SOKOBAN_TEMPLATE`.
 
     Raises:
-        BadPromptFile: it lacks one of them.
+        BadPromptFile: the file lacks a template.
     """
 
     def __init__(self, file: PromptFile) -> None:
         super().__init__(file, "SOKOBAN_TEMPLATE_NO_HIS", "SOKOBAN_TEMPLATE", places=("current_observation",))
 
     def parse_action(self, completion: str, view: PromptContext) -> str:
-        """Return the first of `up`, `down`, `left` and `right` anywhere between the tags; `STILL` without."""
+        """Return the first of `up`, `down`, `left` and `right` that occurs between the tags, or `STILL`."""
         return _action(completion) or STILL
 
     def well_formed(self, completion: str) -> bool:
-        """Return whether there are a thought and an action, `STILL` included."""
+        """Return whether a completion has a thought and an action, which can be `STILL`."""
         return has_thought(completion) and _action(completion) != ""
 
     def _now(self, view: PromptContext) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class SokobanPrompt(VerlAgentTemplate):
 
 
 def _action(completion: str) -> str:
-    """Return the first of the five actions that is anywhere between the tags; empty when there is none."""
+    """Return the first of the five actions that occurs between the tags; empty if there is none."""
     said = tagged(completion, 0)
     return next((action for action in (*ACTIONS, STILL) if action in said), "")
 

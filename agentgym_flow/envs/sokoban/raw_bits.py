@@ -1,8 +1,8 @@
-"""The first raw bits of many seeded generators at once.
+"""Compute the first raw bits of many seeded NumPy generators at once.
 
-Making a generator of NumPy takes about 15 microseconds, which is most of the time that a batch of thousands of boards
-needs for its first reset. These are the same bits: NumPy promises the streams of `SeedSequence` and of `PCG64`, and the
-tests compare. Arithmetic is modulo 2**32 and 2**64, on arrays, which wrap around silently.
+Creating a NumPy generator takes about 15 microseconds, which would be most of the time of the first reset of thousands
+of boards. The bits are equal to those of NumPy, which guarantees the streams of `SeedSequence` and `PCG64`; tests
+compare them. Arithmetic on arrays is modulo 2**32 and 2**64 without warnings.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def first_raw_bits(seeds: Doubles, count: int) -> Doubles:
 
 # ---------------------------------------------------------------- SeedSequence
 def _mixed(seeds: Doubles) -> list[Words]:
-    """Return the pool of entropy that a seed becomes."""
+    """Return the entropy pool of each seed."""
     constant = _INIT_A
 
     def hashed(value: Words) -> Words:
@@ -70,7 +70,7 @@ def _mixed(seeds: Doubles) -> list[Words]:
 
 
 def _generated(pool: list[Words]) -> list[Doubles]:
-    """Return the four `uint64` that a generator is seeded with."""
+    """Return the four `uint64` that initialise a generator."""
     constant, words = _INIT_B, []
     for index in range(8):
         value = pool[index % _POOL] ^ np.uint32(constant)
@@ -87,7 +87,7 @@ def _step(high: Doubles, low: Doubles, increment: tuple[Doubles, Doubles]) -> tu
 
 
 def _product(number: Doubles) -> tuple[Doubles, Doubles]:
-    """Return both halves of `number` times the lower half of the multiplier."""
+    """Return both halves of the product of `number` and the lower half of the multiplier."""
     a, b = number >> _WORD, number & _LOW_WORD
     c, d = _MULT_LOW >> _WORD, _MULT_LOW & _LOW_WORD
     lowest = b * d

@@ -1,7 +1,7 @@
-"""Pictures of boards: seven tiles drawn by code, laid out by one lookup.
+"""Pictures of boards from seven tiles, which are drawn by code.
 
-The tiles are small enough to read: each is a few masks over a 16x16 square. A frame, or a whole batch of them, is one
-`take` from a table of tile rows, so rendering reads no file and costs microseconds.
+Each tile is a few masks over a 16x16 square. A frame, or a whole batch of frames, is one `take` from a table of tile
+rows, so rendering reads no file and takes microseconds.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def rgb_frame(codes: Pixels, tile: int = TILE) -> Pixels:
     """
     rows = _tile_rows(tile)
     *batch, height, width = codes.shape
-    # A row of a tile is one element of the table, so the elements come out in the order of the picture's own memory.
+    # One element of the table is one row of a tile, so `take` returns the elements in the memory order of the picture.
     places = codes.astype(np.intp)[..., :, None, :] * tile + np.arange(tile)[:, None]
     return rows.take(places).view(np.uint8).reshape(*batch, height * tile, width * tile, 3)
 
 
 @lru_cache(maxsize=8)
 def _tile_rows(tile: int) -> npt.NDArray[np.void]:
-    """Return the tiles at a size, as `7 * tile` opaque elements of one tile row each."""
+    """Return the tiles in a given size, as `7 * tile` opaque elements of one tile row each."""
     if tile < 1:
         raise BadSetting(f"tile must be at least 1 pixel, got {tile!r}")
     nearest = (np.arange(tile) * TILE + TILE // 2) // tile if tile <= TILE else np.arange(tile) * TILE // tile
@@ -77,12 +77,12 @@ def _disc(radius: float, row: float = 7.5, column: float = 7.5) -> Mask:
 
 
 def _block(top: int, left: int, bottom: int, right: int) -> Mask:
-    """Mark the pixels from (top, left) to (bottom, right), both included."""
+    """Return the mask of the pixels from (top, left) to (bottom, right), inclusive."""
     return np.asarray((top <= _ROW) & (bottom >= _ROW) & (left <= _COLUMN) & (right >= _COLUMN))
 
 
 def _wall() -> Pixels:
-    """Bricks, four courses of four pixels, every other course shifted by half a brick."""
+    """Draw bricks in four rows of four pixels, where every other row is shifted by half a brick."""
     tile = np.full((TILE, TILE, 3), (112, 124, 142), np.uint8)
     course, shift = _ROW // 4, 4 * (_ROW // 4 % 2)
     tile[(_ROW % 4 == 0) & (course >= 0)] = (136, 148, 166)

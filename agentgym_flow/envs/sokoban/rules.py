@@ -1,7 +1,7 @@
-"""The rules of Sokoban on one board: the readable reference that the batched engine is tested against.
+"""The rules of Sokoban on one board. The vector environment is tested against them.
 
-Dynamics and rewards are those of gym-sokoban's four push actions (Schrader, "gym-sokoban", 2018): every action costs a
-step, bumping into something included; one box moves at a time; boxes are never pulled.
+Dynamics and rewards are those of gym-sokoban's four push actions (Schrader, "gym-sokoban", 2018): every action uses up
+a step, even if it changes nothing; one box moves at a time; boxes cannot be pulled.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ ACTIONS = ("up", "down", "left", "right")
 """The action words; an action index is a position in this tuple."""
 
 STEP_REWARD = -0.1
-"""The reward of every step, whatever happens."""
-# The sums below are formed term by term, as gym-sokoban forms them, so that rewards compare equal with `==`.
+"""The reward of every step."""
+# Summed in the same order as in gym-sokoban, so that rewards are equal with `==`.
 ON_TARGET_REWARD = STEP_REWARD + 1.0
-"""A push that leaves one more box on a target. A slide from one target straight to the next is a plain step."""
+"""A push onto a target. Pushing a box from one target to an adjacent target is a plain step."""
 OFF_TARGET_REWARD = STEP_REWARD - 1.0
-"""A push that leaves one box fewer on a target."""
+"""A push off a target."""
 SOLVED_REWARD = ON_TARGET_REWARD + 10.0
-"""The push that brings the last box home."""
+"""The push of the last box onto a target."""
 
 
 class SokobanBackend(Protocol):
-    """A board in play: what the environments need from the rules, ours or gym-sokoban's.
+    """A board in play, under our rules or gym-sokoban's.
 
     Attributes:
         cells: `height * width` bit codes, row-major.
         player: flat index of the player.
-        boxes_on_target: how many boxes stand on a target.
-        solved: whether all of them do.
-        pushed_to: flat index of the cell into which the last move pushed a box, or -1.
+        boxes_on_target: the number of boxes on targets.
+        solved: whether all boxes are on targets.
+        pushed_to: flat index of the cell to which the last move pushed a box, or -1.
     """
 
     cells: bytearray
@@ -48,7 +48,7 @@ class SokobanBackend(Protocol):
 class Board:
     """A level in play; the attributes are those of `SokobanBackend`.
 
-    The edge of a level is out of the player's reach (`Level.parse` sees to it), so no index ever leaves the board.
+    The player cannot reach the edge of a level (`Level.parse` checks this), so indices never leave the board.
     """
 
     __slots__ = ("_offsets", "_targets", "boxes_on_target", "cells", "player", "pushed_to", "solved")
@@ -92,7 +92,7 @@ class Board:
 
 
 def effective_actions(cells: bytes | bytearray, player: int, width: int) -> list[int]:
-    """Return for each action index whether it would change the board: 1 or 0."""
+    """Return 1 or 0 for each action index: whether the action would change the board."""
     mask = []
     for offset in (-width, width, -1, 1):
         near = cells[player + offset]

@@ -1,7 +1,7 @@
-"""A short script that plays Sokoban from the text alone: an honest baseline between random play and the expert.
+"""A scripted policy that plays Sokoban from the text alone: a baseline between random play and the expert.
 
-It pushes greedily and does not search, so it solves most boards of one box and few of several; it recognises no
-deadlock but a corner. `docs/policies.md` has its figures.
+It pushes greedily without search, so it solves most boards with one box and few with several. Of all deadlocks it
+recognises only corners. `docs/policies.md` has its success rates.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _Push = tuple[int, int]  # the cell of the box, the index of the action
 
 
 class GreedyPusher:
-    """Makes the push that brings some box nearest to a target, walking the shortest way to it.
+    """Makes the push that decreases the distance of a box to a target most, after a shortest walk.
 
-    Never pushes a box into a corner without a target, and undoes its last push only when there is nothing else to do.
-    Reads `PolicyInput.observation` and earlier observations, nothing else; it draws no random numbers.
+    It never pushes a box into a corner without a target, and undoes its last push only if there is no other push. It
+    reads only observations and uses no random numbers.
     """
 
     name = "scripted"
 
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Return one move per view, each a function of the observations of its episode."""
+        """Return one action per input, which depends only on the observations of its episode."""
         return [PolicyOutput(_action(view)) for view in views]
 
 
@@ -69,7 +69,7 @@ def _read(observation: str) -> Level:
 
 
 def _distances(sources: Iterable[int], free: Collection[int], steps: Sequence[int]) -> dict[int, int]:
-    """Return how many steps every cell that can be reached over `free` cells is from the nearest of `sources`."""
+    """Return the distance in steps over `free` cells from the nearest of `sources`, for every reachable cell."""
     found = dict.fromkeys(sources, 0)
     queue = deque(found)
     while queue:

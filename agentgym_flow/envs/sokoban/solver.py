@@ -1,10 +1,9 @@
-"""The Sokoban expert: a push-optimal plan from any state, and the deadlocks it knows how to see.
+"""The Sokoban expert, which finds a push-optimal plan from any state, and tests for deadlocks.
 
-A* runs over states of (boxes, region the player can walk in), so a walk costs nothing and the search counts pushes
-only. Its lower bound is an exact minimum assignment of boxes to targets by push distance (Junghanns and Schaeffer,
-"Sokoban: Enhancing general single-agent search methods using domain knowledge", 2001); states with a box on a dead
-square or frozen off its target are never entered. A second pass looks for the fewest moves among the plans with the
-fewest pushes.
+A* searches states (boxes, region of the player), so walks are free and only pushes count. The lower bound is an exact
+minimum assignment of boxes to targets by push distance (Junghanns and Schaeffer, "Sokoban: Enhancing general
+single-agent search methods using domain knowledge", 2001). The search skips states with a box on a dead square or
+frozen off target. A second pass minimises moves among the plans with the fewest pushes.
 """
 
 from __future__ import annotations
@@ -31,30 +30,30 @@ from agentgym_flow.envs.sokoban.level import TARGET, WALL, Level
 from agentgym_flow.errors import SearchLimit
 
 UNREACHABLE = 10_000
-"""Push distance from a cell to a target that a box can never reach from there; more than any real plan."""
+"""The push distance to a target that a box cannot reach; greater than the length of any plan."""
 
 MAX_EXPANSIONS = 200_000
-"""States expanded before the search gives up; boards of ten by ten with four boxes stay far below."""
+"""The limit on expanded states; boards of ten by ten with four boxes need far fewer."""
 
 MAX_COMPARED = 10_000
-"""Placements visited for the fewest moves among the plans with the fewest pushes; no limit with one box."""
+"""The limit on placements in the search for the fewest moves; it does not apply to one box."""
 
 Arrivals = dict[int, tuple[int, int]]
-"""Mask of the player's cell -> (fewest moves to get there, the placement before the last push)."""
+"""Mask of the player's cell -> (fewest moves to it, placement of the boxes before the last push)."""
 
 
 class Deadlocks:
-    """What can be said about a position from the walls and targets of its level alone.
+    """Tests for deadlocks that use only the walls and targets of a level.
 
-    `is_dead` is sound: a position it calls dead cannot be solved. It is not complete: two boxes may block each other
-    in ways that only a search finds.
+    `is_dead` is sound: if it returns True, the position cannot be solved. It is not complete, because boxes can block
+    each other in ways that only a search finds.
 
     Attributes:
-        width: columns of the board.
-        floor: mask of the cells the player could reach were there no boxes.
+        width: number of columns of the board.
+        floor: mask of the cells that the player can reach without boxes.
         targets: mask of the targets.
-        dead_squares: mask of the cells from which a lone box can be pushed to no target.
-        push_distance: for every cell, the pushes a lone box needs to each target, ascending targets.
+        dead_squares: mask of the cells from which a single box cannot be pushed to any target.
+        push_distance: for every cell, the pushes of a single box to each target, in ascending order of targets.
     """
 
     def __init__(self, level: Level) -> None:
@@ -72,10 +71,10 @@ class Deadlocks:
         self._dead_above_and_below = dead << width & dead >> width
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Deadlocks:
-        return self  # never changed after construction, so clones of an environment share it
+        return self  # immutable, so clones of an environment share it
 
     def _pull_distances(self, target: int) -> dict[int, int]:
-        """Return cell -> fewest pushes of a lone box from there to `target`, wherever the player stands at first."""
+        """Return cell -> fewest pushes of a single box to `target`, for the best start of the player."""
         layers, _ = search_by_pulls(self.floor, 1 << target, self.width, 4 * self.floor.bit_count())
         distances: dict[int, int] = {}
         for pushes_left, layer in enumerate(layers):
@@ -84,18 +83,18 @@ class Deadlocks:
         return distances
 
     def is_dead(self, boxes: Iterable[int]) -> bool:
-        """Return whether boxes on these cells can certainly never all reach targets."""
+        """Return whether it is certain that boxes on these cells cannot all reach targets."""
         return self.is_dead_mask(mask_of(boxes))
 
     def is_dead_mask(self, boxes: int) -> bool:
-        """Return the same for a mask of boxes."""
+        """Return `is_dead` for a mask of boxes."""
         return bool(boxes & self.dead_squares or self.frozen(boxes) & ~self.targets)
 
     def frozen(self, boxes: int) -> int:
-        """Return the mask of the boxes that no solution can ever move.
+        """Return the mask of the boxes that no solution can move.
 
-        It is the largest set in which every box is blocked along both axes: by a wall, by another box of the set, or
-        by dead squares on both sides. The first of them to move would have to break one of these.
+        It is the largest set in which every box is blocked along both axes: by a wall, by another box of the set, or by
+        dead squares on both sides. No box of the set can be the first to move.
         """
         held = boxes
         width = self.width
@@ -118,7 +117,7 @@ def deadlocks(level: Level) -> Deadlocks:
 
 
 def assignment_cost(costs: list[tuple[int, ...]]) -> int:
-    """Return the least total of a square cost matrix with one entry taken in each row and column (Hungarian method)."""
+    """Return the cost of a minimum assignment for a square cost matrix (Hungarian method)."""
     size = len(costs)
     row_price, column_price = [0] * size, [0] * size
     row_of = [-1] * (size + 1)  # row assigned to each column; the extra column holds the row being inserted
@@ -155,7 +154,7 @@ def assignment_cost(costs: list[tuple[int, ...]]) -> int:
 
 
 class _LevelSearch:
-    """One search: the tables of the level, the lower bound of every placement seen, and the two passes."""
+    """One search with its two passes, and the lower bounds of all placements so far."""
 
     def __init__(self, tables: Deadlocks, max_expansions: int) -> None:
         self._tables = tables
@@ -163,7 +162,7 @@ class _LevelSearch:
         self._bounds: dict[int, int] = {}
 
     def bound(self, boxes: int) -> int:
-        """Return a lower bound on the pushes to solve a placement, at least `UNREACHABLE` if it is certainly dead."""
+        """Return a lower bound on the pushes from a placement to the end; at least `UNREACHABLE` if it is dead."""
         bound = self._bounds.get(boxes)
         if bound is None:
             tables = self._tables
@@ -177,7 +176,7 @@ class _LevelSearch:
     def fewest_pushes(self, start: Board) -> list[int] | None:
         """Return the placements along a push-optimal solution, or None if there is none (A*).
 
-        Raises `SearchLimit` when `max_expansions` is exceeded.
+        Raises `SearchLimit` if it needs more than `max_expansions` states.
         """
         width, floor = self._tables.width, self._tables.floor
         regions = Regions(floor, width)
@@ -185,7 +184,7 @@ class _LevelSearch:
         reached: dict[State, tuple[int, State | None]] = {first: (0, None)}
         expanded: set[State] = set()
         bound = self.bound(start[0])
-        # Ties: fewest pushes left first, then the newest.
+        # In a tie, states with fewer pushes left come first, then newer states.
         frontier = [(bound, bound, 0, first)] if bound < UNREACHABLE else []
         while frontier:
             total, left, _, state = heapq.heappop(frontier)
@@ -208,21 +207,23 @@ class _LevelSearch:
         return None
 
     def _useful_pushes(self, boxes: int, left: int) -> list[tuple[int, Board]]:
-        """Return (mask of where the player stands, board after) of the pushes after which `left` more may suffice."""
+        """Return (mask of the player's cell, board after) of the pushes after which `left` more pushes can suffice."""
         width = self._tables.width
         free = self._tables.floor & ~boxes
         useful = []
         for after in pushes(boxes, free, free, width):
             if self.bound(after[0]) <= left:
                 box, moved = after[1], after[0] & ~boxes
-                useful.append((box * box // moved, after))  # the stand mirrors the box's new cell: indices add up
+                useful.append(
+                    (box * box // moved, after)
+                )  # the player's and the box's new cell are symmetric about the box
         return useful
 
     def fewest_moves(self, start: Board, count: int, max_compared: int) -> list[int] | None:
-        """Return the placements along a solution of `count` pushes, the optimum, that has the fewest moves.
+        """Return the placements along a solution with `count` pushes, the minimum, and the fewest moves.
 
-        A dynamic program, push by push: for every placement, the fewest moves that bring the player to each cell where
-        a push can leave it. Returns None when it would visit more than `max_compared` placements of several boxes.
+        A dynamic program over pushes computes the fewest moves for every placement and every cell of the player after
+        a push. Returns None if it visits more than `max_compared` placements of several boxes.
         """
         width, floor = self._tables.width, self._tables.floor
         layers: list[dict[int, Arrivals]] = [{start[0]: {start[1]: (0, 0)}}]
@@ -247,7 +248,7 @@ class _LevelSearch:
         return self._backtrack(layers)
 
     def _backtrack(self, layers: list[dict[int, Arrivals]]) -> list[int]:
-        """Return the placements along the way that `fewest_moves` found."""
+        """Return the placements along the solution with the fewest moves."""
         width, floor = self._tables.width, self._tables.floor
         ((boxes, players),) = layers[-1].items()
         player = min(players, key=lambda cell: players[cell][0])
@@ -264,13 +265,13 @@ class _LevelSearch:
 
 
 def _wave(starts: Arrivals, goals: int, free: int, width: int) -> Iterator[tuple[int, int]]:
-    """Yield (fewest moves to get there, mask of cells) for the cells of `goals`, nearest first.
+    """Yield (fewest moves, mask of the cells reached with them) for the cells of `goals`, nearest first.
 
     Args:
-        starts: where the player may be, and after how many moves.
-        goals: mask of the cells of interest.
-        free: mask of the cells the player can walk on.
-        width: columns of the board.
+        starts: the possible cells of the player with their numbers of moves.
+        goals: mask of the cells to reach.
+        free: mask of the cells on which the player can walk.
+        width: number of columns of the board.
     """
     waiting = sorted(((moves, player) for player, (moves, _) in starts.items()), reverse=True)
     reached = front = moves = 0
@@ -304,23 +305,23 @@ def solve(
     max_expansions: int = MAX_EXPANSIONS,
     max_compared: int = MAX_COMPARED,
 ) -> list[str] | None:
-    """Return a plan with the fewest pushes that solves the level from any state, as words of `bitboard.WORDS`.
+    """Return a plan with the fewest pushes from any state of a level, as words of `bitboard.WORDS`.
 
-    Among push-optimal plans it has the fewest moves: always with one box, and with more unless that means comparing
-    more than `max_compared` placements. Equal input gives the equal plan.
+    With one box, it has the fewest moves of all push-optimal plans. With several boxes too, unless this needs more than
+    `max_compared` placements. The plan is deterministic.
 
     Args:
-        level: the walls and targets, and where the start is not given, the start.
-        player: flat index of the player, a cell that the level's player could walk to; None for the level's own.
-        boxes: flat indices of the boxes, as many as targets; None for the level's own.
-        max_expansions: states the search may expand.
-        max_compared: placements that may be compared for fewer moves; 0 takes the first push-optimal plan found.
+        level: the walls and targets, and the default start.
+        player: flat index of the player, in the region of the level's player; None for the level's start.
+        boxes: flat indices of the boxes, as many as targets; None for the level's start.
+        max_expansions: the limit on expanded states.
+        max_compared: the limit on placements in the search for fewer moves; 0 to skip this search.
 
     Returns:
-        The plan, `[]` when every box is on a target, None when the state cannot be solved.
+        The plan; `[]` if every box is on a target; None if the state cannot be solved.
 
     Raises:
-        SearchLimit: `max_expansions` states did not settle it.
+        SearchLimit: the search needs more than `max_expansions` states.
     """
     tables = deadlocks(level)
     start_cell = level.player if player is None else player
@@ -335,30 +336,32 @@ def solve(
 
 
 class SokobanExpert:
-    """A player that asks `solve` once and then follows its plan; off the plan it asks again.
+    """Follows the plans of `solve`, and calls it again only in states that are not on an earlier plan.
 
     Args:
         level: the level to play.
-        max_expansions: as in `solve`; a state beyond it counts as one without a plan. None: as in `solve`, or a
+        max_expansions: as in `solve`. States that need more have no plan. None for the default of `solve`, or for a
             twentieth of it on boards of more than 255 cells.
     """
 
     def __init__(self, level: Level, max_expansions: int | None = None) -> None:
         self._level = level
         if max_expansions is None:
-            max_expansions = MAX_EXPANSIONS if len(level.cells) < 256 else MAX_EXPANSIONS // 20  # or it takes minutes
+            max_expansions = (
+                MAX_EXPANSIONS if len(level.cells) < 256 else MAX_EXPANSIONS // 20
+            )  # otherwise a search takes minutes
         self._max_expansions = max_expansions
         self._words: dict[tuple[int, tuple[int, ...]], str | None] = {}
 
     def next(self, player: int, boxes: Iterable[int]) -> str | None:
-        """Return the next word of a push-optimal plan; None if the state is solved, or no plan is found."""
+        """Return the next word of a push-optimal plan; None if the state is solved or has no plan."""
         state = (player, tuple(sorted(boxes)))
         if state not in self._words:
             self._remember(*state)
         return self._words[state]
 
     def _remember(self, player: int, boxes: tuple[int, ...]) -> None:
-        """Solve a state and note the next word of every state along the plan."""
+        """Solve a state and store the next word of every state along the plan."""
         try:
             plan = solve(self._level, player, boxes, self._max_expansions)
         except SearchLimit:

@@ -1,4 +1,4 @@
-"""Where levels come from: the tasks behind every face of Sokoban (text, grid, batch), chosen by the same keywords."""
+"""The levels of all Sokoban environments (text, grid and vector), selected by the same arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agentgym_flow.errors import BadData, BadLevel, BadSetting, shown
 from agentgym_flow.task_choice import task_identity
 
 ENV_ID = "agentgym_flow/Sokoban-v0"
-"""The id of the text face; all faces share its task keys and its draws."""
+"""The id of the text environment. All Sokoban environments have its task keys and draw the same tasks."""
 
 GOAL = "Push every box onto a target. Boxes can be pushed one at a time and never pulled."
 """The instruction, the same for every task."""
@@ -35,31 +35,33 @@ DEFAULT_MIN_PUSHES = 1
 
 
 class LevelSource:
-    """The levels of one split, and their names. Immutable, so copies of an environment share it.
+    """The levels of one split and their task keys. Immutable, so copies of an environment share it.
 
-    The levels are either generated (`size`, `boxes`, `min_pushes`), or one given `level`, or read from `data`.
+    The levels are generated (`size`, `boxes`, `min_pushes`), or a single `level`, or read from `data`.
 
     Args:
         size: rows and columns of generated levels; one integer for a square.
         boxes: the number of boxes of generated levels.
-        min_pushes: generated levels need at least this many pushes.
-        level: the text of a single level (XSB or LLM symbols), the only task of every split.
-        data: a file or folder of levels in Boxoban's format, or the name of registered data; `split_folders` says which
-            splits it has.
+        min_pushes: the minimum number of pushes that a generated level needs.
+        level: the text of a single level (XSB or LLM symbols), which is the only task of every split.
+        data: a file or folder of levels in Boxoban's format, or the name of registered data; `split_folders` finds its
+            splits.
         split: `"train"`, `"valid"` or `"test"`.
-        season: the seed of a season of generated test levels; `""` for the standard ones.
+        season: the seed of a season of generated test levels; `""` for the standard levels.
 
     Attributes:
         split: the split.
         season: the season.
-        num_tasks: the number of levels in it.
-        settings: what rebuilds this source, JSON-able and without paths.
+        num_tasks: the number of levels in the split.
+        settings: the arguments that create the same source again, JSON-serialisable and without paths.
         data: name -> SHA-256 of the official data in use.
 
     Raises:
-        BadSetting: impossible or contradictory arguments.
+        BadSetting: an argument has an invalid value, or contradicts another argument.
         BadLevel: `level` or a level in `data` cannot be played.
-        UnknownSplit, UnknownData, BadData: as their names say.
+        UnknownSplit: `split` is not a split.
+        UnknownData: `data` is neither a path nor a registered name.
+        BadData: `data` is missing, cannot be read, or has no such split.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class LevelSource:
         self._generated: LevelSettings | None = None
         self._levels: tuple[Level, ...] = ()
         if level is None and data is None:
-            # Plain integers, also where NumPy's were given: the settings are written into logs.
+            # NumPy integers become plain integers, because settings are written to logs.
             boxes, min_pushes = check_positive("boxes", boxes), check_positive("min_pushes", min_pushes)
             self._generated = LevelSettings(size=_pair(size), boxes=boxes, min_pushes=min_pushes)
             self.num_tasks: int = tasks.num_tasks(self.split)
@@ -106,18 +108,18 @@ class LevelSource:
         return self
 
     def level(self, task: int) -> Level:
-        """Return level number `task` of the split."""
+        """Return the level of a task."""
         if self._generated is None:
             return self._levels[task]
         return tasks.task_level(self._generated, self.split, task, self.season)
 
     @property
-    def kept(self) -> PackedLevels | None:
-        """The levels of the split where the package has them all; None where they are generated, given or read."""
+    def packed(self) -> PackedLevels | None:
+        """The levels of the split if they are stored in the package, otherwise None."""
         return None if self._generated is None else tasks.standard_levels(self._generated, self.split, self.season)
 
     def task_type(self, task: int) -> str:
-        """Return the shape of level number `task`: rows, columns and boxes, such as `"10x10, 4 boxes"`."""
+        """Return the shape of a level: rows, columns and boxes, such as `"10x10, 4 boxes"`."""
         if self._generated is not None:
             (height, width), boxes = self._generated.size, self._generated.boxes
         else:
@@ -126,12 +128,12 @@ class LevelSource:
         return f"{height}x{width}, {boxes} {'box' if boxes == 1 else 'boxes'}"
 
     def task_key(self, level: Level) -> str:
-        """Return the identity of the decision problem that `level` is, the same for every face."""
+        """Return the task key of a level, which is equal in all Sokoban environments."""
         return task_identity(ENV_ID, self.settings, self.data, level.xsb())
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns, where all levels agree. Raises `BadSetting` where they do not."""
+        """The rows and columns of all levels. Raises `BadSetting` if levels have different sizes."""
         if self._generated is not None:
             height, width = self._generated.size
             return height, width
@@ -143,7 +145,7 @@ class LevelSource:
 
     @property
     def default_max_steps(self) -> int:
-        """The step budget that suits the largest level."""
+        """The default step budget of the largest level."""
         if self._generated is not None:
             return default_max_steps(*self.shape)
         return max(default_max_steps(*shape) for shape in {(lv.height, lv.width) for lv in self._levels})
@@ -164,7 +166,7 @@ def _pair(size: int | Sequence[int]) -> tuple[int, int]:
 
 
 def _check_alone(*, level: object, data: object, size: tuple[int, int], boxes: int, min_pushes: int) -> None:
-    """Raise `BadSetting` when a level source is given together with another, or with settings of the generator."""
+    """Raise `BadSetting` if `level` or `data` is combined with the other, or with settings of generated levels."""
     if level is not None and data is not None:
         raise BadSetting("level and data were both given; choose one")
     given = "level" if level is not None else "data"
@@ -178,9 +180,9 @@ def _check_alone(*, level: object, data: object, size: tuple[int, int], boxes: i
 
 
 def _levels_on_disk(place: Path, split: str) -> tuple[tuple[Level, ...], str]:
-    """Return the levels that a file or folder has for a split, and the SHA-256 of their files.
+    """Return the levels of a split in a file or folder, and the SHA-256 of their files.
 
-    Raises `BadData` when it has none for it, or it is not clear which; `BadLevel` when a file cannot be read.
+    Raises `BadData` if the split is missing or ambiguous, and `BadLevel` if a file cannot be read.
     """
     if place.is_dir() and split_folders(place, _NAMES) and (loose := level_files(place, deep=False)):
         raise BadData(f"{place} has folders of splits, and levels of none of them beside: {loose[0].name}")
@@ -194,7 +196,7 @@ def _levels_on_disk(place: Path, split: str) -> tuple[tuple[Level, ...], str]:
 
 
 def levels_per_split(place: Path) -> dict[str, int]:
-    """Return the splits that a file or folder has -> how many levels. Raises `BadData` and `BadLevel`."""
+    """Return split -> its number of levels in a file or folder. Raises `BadData` and `BadLevel`."""
     return {split: len(_levels_on_disk(place, split)[0]) for split in splits_of(place, _NAMES, is_level_file)}
 
 

@@ -1,7 +1,7 @@
-"""The embedded Sokoban tasks: three splits, disjoint by construction, each task computed from its index alone.
+"""The embedded Sokoban tasks: three splits, disjoint by construction. Each task depends only on its index.
 
-A board belongs to the split that the hash of its walls, targets and boxes says, and that hash is the same for all
-rotations and reflections: no level, however it is turned and wherever the player starts, is in two splits.
+A hash of the walls, targets and boxes decides the split of a board. It is equal for all rotations and reflections, so
+two splits never share a level, even rotated, mirrored or with another start of the player.
 """
 
 from __future__ import annotations
@@ -10,46 +10,30 @@ from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
 
-from agentgym_flow.core import SPLITS
-from agentgym_flow.envs.sokoban.generator import LevelSettings, default_max_steps, generate
+from agentgym_flow.core import SPLITS, check_split
+from agentgym_flow.envs.sokoban.generator import LevelSettings, generate
 from agentgym_flow.envs.sokoban.level import Level
 from agentgym_flow.envs.sokoban.packed import COUNTS, PackedLevels, packed_levels
-from agentgym_flow.errors import UnknownSplit, UnknownTask
+from agentgym_flow.errors import UnknownTask
 from agentgym_flow.seeding import Stream, seasonal
-
-__all__ = [
-    "MANIFEST",
-    "QUICKSTART",
-    "LevelSettings",
-    "board_hash",
-    "default_max_steps",
-    "generated_level",
-    "manifest_digest",
-    "num_tasks",
-    "split_of",
-    "standard_levels",
-    "task_level",
-]
 
 _NUM_TASKS = dict(COUNTS)
 
 QUICKSTART = LevelSettings(size=(6, 6), boxes=1, min_pushes=3)
-"""The levels of the quickstart: small, but never a push or two away from the end."""
+"""The levels of the quickstart: small, but never solved by one or two pushes."""
 
 
 def num_tasks(split: str) -> int:
     """Return the number of tasks in a split. Raises `UnknownSplit`."""
-    if split not in _NUM_TASKS:
-        raise UnknownSplit.among(split, SPLITS)
-    return _NUM_TASKS[split]
+    return _NUM_TASKS[check_split(split, {})]
 
 
 @lru_cache(maxsize=64)
 def _symmetries(height: int, width: int) -> tuple[bytes, tuple[slice, ...]]:
-    """Return the source of every cell of the symmetric boards, one after the other, and where each board lies in that.
+    """Return the source index of every cell of all symmetric boards, concatenated, and the slice of each board.
 
-    There are eight of a square board. Of one that is not square, four stand and four lie; those that lie are returned,
-    so that a board and its transpose have the same ones.
+    A square board has eight symmetries. For other boards only the four with more columns than rows are returned, so
+    that a board and its transpose have the same ones.
     """
     flat = [[row * width + column for column in range(width)] for row in range(height)]
     turned = [list(row) for row in zip(*flat, strict=True)]
@@ -64,9 +48,9 @@ def _symmetries(height: int, width: int) -> tuple[bytes, tuple[slice, ...]]:
 
 
 def board_hash(height: int, width: int, cells: bytes) -> bytes:
-    """Return the SHA-256 of a board's canonical form, equal for all eight symmetries; the player has no part in it.
+    """Return the SHA-256 of a board's canonical form, which is equal for all symmetries and omits the player.
 
-    The canonical form is the smallest of the symmetric boards, written as its sides and its bit codes.
+    The canonical form is the smallest of the symmetric boards, as its sides and bit codes.
     """
     order, boards = _symmetries(height, width)
     images = order.translate(cells.ljust(256, b"\0"))
@@ -80,14 +64,14 @@ def split_of(height: int, width: int, cells: bytes) -> str:
 
 @lru_cache(maxsize=16_384)
 def task_level(settings: LevelSettings, split: str, task: int, season: str = "") -> Level:
-    """Return the level of a task; any process finds it without computing another.
+    """Return the level of a task, without computing any other level.
 
-    Every season has levels of its own; `""` are the standard ones, which are read where `packed` has them.
+    Every season has its own levels; `""` selects the standard levels, which are read from `packed` if available.
 
     Raises:
-        UnknownSplit: no such split.
+        UnknownSplit: the split does not exist.
         UnknownTask: `task` is not an index of the split.
-        BadSetting: the settings allow no level.
+        BadSetting: no level satisfies the settings.
         BadData: the levels in the package are damaged.
     """
     count = num_tasks(split)
@@ -98,12 +82,12 @@ def task_level(settings: LevelSettings, split: str, task: int, season: str = "")
 
 
 def standard_levels(settings: LevelSettings, split: str, season: str = "") -> PackedLevels | None:
-    """Return the levels of a split that are kept in the package; None where they are generated."""
+    """Return the levels of a split from the package; None if they are generated."""
     return None if season else packed_levels(settings, split)
 
 
 def generated_level(settings: LevelSettings, split: str, task: int, season: str = "") -> Level:
-    """Return the level of an existing task, computed from its index. Raises `BadSetting` as `task_level`."""
+    """Compute the level of an existing task from its index. Raises `BadSetting` like `task_level`."""
     stream = Stream(
         "agentgym_flow/Sokoban-v0",
         *settings.size,
@@ -118,7 +102,7 @@ def generated_level(settings: LevelSettings, split: str, task: int, season: str 
 
 @lru_cache(maxsize=64)
 def _accept(size: tuple[int, int], split: str) -> Callable[[bytes], bool]:
-    """Return the predicate of the boards of a split."""
+    """Return a predicate that is true of the boards of a split."""
     height, width = size
     return lambda cells: split_of(height, width, cells) == split
 
@@ -143,4 +127,4 @@ MANIFEST: dict[LevelSettings, dict[str, str]] = {
         "test": "637c3745c76b864e990313348ea3527bb114820b417805d77a5a418ead6f48e1",
     },
 }
-"""The recorded digests. Should one change, published results would be about other tasks: the id needs a new version."""
+"""The recorded digests. If one changes, the tasks of published results have changed, and the id needs a new version."""

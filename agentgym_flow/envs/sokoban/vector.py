@@ -1,8 +1,8 @@
-"""Thousands of Sokoban boards in one step: the batch behind `gym.make_vec("agentgym_flow/SokobanGrid-v0", ...)`.
+"""Thousands of Sokoban boards in one step: the environment of `gym.make_vec("agentgym_flow/SokobanGrid-v0", ...)`.
 
-All boards lie in one flat array of cell codes, so a neighbour is an addition and a `take`; the players are kept beside
-it and drawn in when somebody looks. Walls surround every player, so nothing checks for edges; the cell beyond a box is
-read only for the few boards whose player stands beside one.
+All boards are in one flat array of cell codes, so reading a neighbour is an addition and a `take`. The positions of the
+players are separate and added to observations. Walls surround every player, so there are no checks for edges. The cell
+behind a box is read only for the few boards whose player is next to a box.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from agentgym_flow.envs.sokoban.codes import (
     board_text,
 )
 from agentgym_flow.envs.sokoban.game import boxes_key, state_key
-from agentgym_flow.envs.sokoban.grid import INFO_KEYS, RESET_OPTIONS, SokobanGridEnv, single_spaces
+from agentgym_flow.envs.sokoban.grid import INFO_KEYS, RESET_OPTIONS, SokobanGridEnv, single_spaces, tasks_of_types
 from agentgym_flow.envs.sokoban.pool import LevelPool, VectorRandom, draw_tasks
 from agentgym_flow.envs.sokoban.render import rgb_frame
 from agentgym_flow.envs.sokoban.rules import ACTIONS, OFF_TARGET_REWARD, ON_TARGET_REWARD, SOLVED_REWARD, STEP_REWARD
@@ -41,17 +41,18 @@ from agentgym_flow.task_choice import check_task
 Grids = npt.NDArray[np.uint8]
 
 FAST_INFO_KEYS = ("task", "success", "score", "action_valid", "boxes_on_target", "action_mask")
-"""What the batch delivers in `info` unless told otherwise: everything that costs no Python per board."""
+"""The default keys of `info`: those that need no Python code per board."""
 
 _REWARD_OF_GAIN = np.array([STEP_REWARD, ON_TARGET_REWARD, OFF_TARGET_REWARD])
-"""Indexed by the change in boxes on targets: 0, 1, or -1, which is the last element."""
+"""Rewards by the change of the number of boxes on targets: 0, 1, or -1 (the last element)."""
 
 
 class SokobanVectorEnv(BatchEnv[Grids, Ints]):
-    """A batch of `agentgym_flow/SokobanGrid-v0`, equal to `SyncVectorEnv` over it under equal seeds and much faster.
+    """A vector environment of `agentgym_flow/SokobanGrid-v0`, much faster than `SyncVectorEnv`.
 
     ## Description
-    Equal means equal: observations, rewards, flags and infos, in all three autoreset modes.
+    With equal seeds, observations, rewards, flags and infos equal those of `SyncVectorEnv` in all three autoreset
+    modes.
 
     ```python
     >>> import gymnasium as gym
@@ -65,21 +66,23 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
     ```
 
     ## Resets
-    With `autoreset_mode` `NEXT_STEP` the step after an end ignores that board's action and returns its new start; with
-    `SAME_STEP` the start comes at once, and the end is in `infos["final_obs"]` and `infos["final_info"]`; with
-    `DISABLED` the caller resets by `reset(options={"reset_mask": mask})`, a boolean array with at least one True.
-    `options={"task": k}` fixes the level for all boards, a sequence of `num_envs` numbers for each.
+    - `NEXT_STEP`: the step after an end ignores the action of that board and returns its new start.
+    - `SAME_STEP`: the last step returns the new start; the end is in `infos["final_obs"]` and `infos["final_info"]`.
+    - `DISABLED`: the caller resets boards with `reset(options={"reset_mask": mask})`, where `mask` is a boolean array
+      with at least one True.
+
+    `options={"task": k}` selects the level of all boards, and a sequence of `num_envs` numbers the level of each.
 
     ## Information
-    The keys of the single environment, each with its `_key` mask. The default is `FAST_INFO_KEYS`; the others
-    (`task_key`, `state_key`, `deadlock`) take time for each board and come when `info_keys` names them.
+    The keys of the single environment, each with its `_key` mask. By default these are `FAST_INFO_KEYS`. `info_keys`
+    can add `task_key`, `state_key` and `deadlock`, which need Python code per board.
 
     ## Arguments
     `num_envs`, `autoreset_mode` (an `AutoresetMode` or its value), and those of `agentgym_flow/SokobanGrid-v0` except
     `backend`. Each board is truncated by its own count of `max_steps`.
 
     Raises:
-        BadSetting, BadLevel, UnknownSplit, UnknownData, BadData, UnknownOption: as the single environment.
+        BadSetting, BadLevel, UnknownSplit, UnknownData, BadData, UnknownOption: as in the single environment.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012 (as VectorEnv declares it)
@@ -99,14 +102,15 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
         data: str | os.PathLike[str] | None = None,
         split: str = "train",
         season: str = "",
+        task_types: Sequence[str] | None = None,
         max_steps: int | None = None,
         info_keys: Sequence[str] | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
     ) -> None:
-        self._source = LevelSource(
-            size=size, boxes=boxes, min_pushes=min_pushes, level=level, data=data, split=split, season=season
-        )
+        levels: dict[str, Any] = {"size": size, "boxes": boxes, "min_pushes": min_pushes, "level": level, "data": data}
+        self._source = LevelSource(**levels, split=split, season=season)
+        self._among = tasks_of_types(task_types, **levels, split=split, season=season)
         self.max_steps = check_positive("max_steps", self._source.default_max_steps if max_steps is None else max_steps)
         keys = check_info_keys(FAST_INFO_KEYS if info_keys is None else info_keys, INFO_KEYS)
         super().__init__(num_envs, *single_spaces(self._source), keys, autoreset_mode, render_mode)
@@ -126,7 +130,7 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
         self._task = np.full(n, -1, np.int64)
 
     def render(self) -> tuple[Any, ...] | None:
-        """Return one picture (`"rgb_array"`) or text (`"ansi"`) a board, as the single environment gives."""
+        """Return one picture (`"rgb_array"`) or text (`"ansi"`) per board, as in the single environment."""
         if self.render_mode == "rgb_array":
             return tuple(rgb_frame(self._observe()))
         if self.render_mode == "ansi":
@@ -144,7 +148,7 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
         return rewards, terminations, truncations
 
     def _move(self, actions: Ints, restart: Ints) -> tuple[Floats, Bools]:
-        """Play `actions` except on the boards `restart`; return rewards and which boards are solved by it."""
+        """Apply `actions` to all boards except `restart`; return rewards and the mask of boards that are now solved."""
         rewards = np.full(self.num_envs, STEP_REWARD)
         solved = np.zeros(self.num_envs, np.bool_)
         codes, player, offset = self._codes, self._player, self._offset.take(actions)
@@ -161,7 +165,7 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
 
         codes[near.take(pushers)] = BOX_SWAP - found.take(pushers)
         codes[far] = BOX_SWAP - there
-        player += offset * goes  # cheaper than choosing by a mask
+        player += offset * goes  # faster than boolean indexing
 
         gained = (there == CODE_TARGET).astype(np.int64) - (found.take(pushers) == CODE_BOX_ON_TARGET)
         boxes_on_target = self._boxes_on_target.take(pushers) + gained
@@ -170,12 +174,14 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
         rewards[pushers] = np.where(done, SOLVED_REWARD, _REWARD_OF_GAIN.take(gained))
         solved[pushers] = done
         if "deadlock" in self._info_keys:
-            self._look_for_deadlocks(pushers)
+            self._update_deadlocks(pushers)
         return rewards, solved
 
     def _action_mask(self) -> npt.NDArray[np.int8]:
-        """Return for every board and action whether it would change the board, `int8[num_envs, 4]`."""
-        near = (self._player + self._offset[:, None]).ravel()  # the action first: long rows add up fastest
+        """Return `int8[num_envs, 4]`: 1 for each action that would change the board."""
+        near = (
+            self._player + self._offset[:, None]
+        ).ravel()  # actions are the first axis, because long rows add fastest
         found = self._codes.take(near)
         goes = _is_free(found)
         beside = np.flatnonzero(_is_box(found))
@@ -187,14 +193,18 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
         if seeds is not None:
             self._draws.seed(seeds, envs)
         if tasks is None:
-            self._lay(envs, draw_tasks(self._draws.take(envs), self._source.num_tasks))
+            bits, among = self._draws.take(envs), self._among
+            if among is None:
+                self._lay(envs, draw_tasks(bits, self._source.num_tasks))
+            else:
+                self._lay(envs, among[draw_tasks(bits, len(among))])
             return
-        if seeds is not None:  # a seeded start takes a draw, used or not
+        if seeds is not None:  # a seeded start takes a draw even if the task is fixed
             self._draws.take(envs[[seeds[env] is not None for env in envs.tolist()]])
         self._lay(envs, tasks[envs])
 
     def _lay(self, boards: Ints, tasks: Ints) -> None:
-        """Lay the levels of `tasks` onto `boards`."""
+        """Copy the levels of `tasks` to `boards`."""
         pool, slots = self._pool, self._pool.slots(tasks)
         self._codes.reshape(self.num_envs, self._cells)[boards] = pool.codes[slots]
         self._player[boards] = self._base[boards] + pool.player[slots]
@@ -204,9 +214,9 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
         self._slot[boards] = slots
         self._task[boards] = tasks
         if "deadlock" in self._info_keys:
-            self._look_for_deadlocks(boards)
+            self._update_deadlocks(boards)
 
-    # ---------------------------------------------------------------- what is reported
+    # ---------------------------------------------------------------- observations and infos
     def _observe(self) -> Grids:
         codes = self._codes.copy()
         codes[self._player] += PLAYER_SHIFT
@@ -226,7 +236,7 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
     def _task_keys(self) -> npt.NDArray[np.object_]:
         return np.array([self._pool.task_key(slot) for slot in self._slot.tolist()], dtype=object)
 
-    def _look_for_deadlocks(self, boards: Ints) -> None:
+    def _update_deadlocks(self, boards: Ints) -> None:
         for board in boards.tolist():
             start = board * self._cells
             boxes = mask_of(_boxes(self._codes[start : start + self._cells]))
@@ -237,7 +247,7 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
         actions = np.asarray(actions)
         if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
             raise BadAction(f"expected {self.num_envs} integer actions, got {actions.dtype}{list(actions.shape)}")
-        if (actions >> 2).any():  # true of negative numbers, too
+        if (actions >> 2).any():  # also true of negative numbers
             raise BadAction(f"an action is outside 0 to {len(ACTIONS) - 1}, which are: {', '.join(ACTIONS)}")
         return np.asarray(actions, np.int64)
 
@@ -262,7 +272,7 @@ _INFO: dict[str, Callable[[SokobanVectorEnv], npt.NDArray[Any]]] = {
 
 
 def _is_free(codes: Grids) -> Bools:
-    """Return where the player or a box can go: floor and target, for 0 - 1 is 255 in a byte."""
+    """Return the mask of floor and targets. A single comparison is enough, because 0 - 1 is 255 in a byte."""
     return codes - np.uint8(CODE_FLOOR) <= CODE_TARGET - CODE_FLOOR
 
 

@@ -1,6 +1,6 @@
-"""What credit functions share: what an episode is worth, which others it is compared with, and in which units.
+"""The shared parts of credit functions: values of episodes, the samples they are compared with, and baselines.
 
-The words are explained where they are used, in `agentgym_flow.rewards.credit`.
+`agentgym_flow.rewards.credit` explains the arguments.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EPSILON = 1e-6
 PUBLISHED_SUCCESS = 10.0
 """The reward of a success in the released code of RewardFlow and GiGPO."""
 FLOOR = 0.01
-"""What the released code of FlowSteer takes for a smaller standard deviation."""
+"""The smallest standard deviation in the released code of FlowSteer."""
 
 
 def episode_advantages(
@@ -43,9 +43,9 @@ def episode_advantages(
     compat: bool,
     policy: str | None,
 ) -> list[list[float]]:
-    """Return one advantage per episode, `[group][episode]`; `norm` is one of those of `baseline`.
+    """Return one advantage per episode, `[group][episode]`; `norm` is as in `baseline`.
 
-    That of an episode in which `policy` took no turn means nothing.
+    The advantage of an episode without turns of `policy` is undefined.
     """
     check_word(outcome, Outcome)
     check_word(scope, Scope)
@@ -68,17 +68,17 @@ def episode_advantages(
 
 
 def scope_key(scope: Scope, place: int, episode: Episode) -> Hashable:
-    """Return what the episodes have in common that this one is compared with; `place` is the number of its group."""
+    """Return the key of the scope of an episode; `place` is the index of its group."""
     return {"group": place, "task_type": episode.task_type, "batch": None}[scope]
 
 
 def worth(episode: Episode, outcome: Outcome, compat: bool) -> float:
-    """Return what an episode is worth."""
+    """Return the value of an episode."""
     return math.fsum(rewards_of(episode, outcome, compat))
 
 
 def rewards_of(episode: Episode, outcome: Outcome, compat: bool) -> list[float]:
-    """Return the reward of every turn that adds up to the episode's outcome. Raises `BadData` if one is not finite."""
+    """Return one reward per turn; their sum is the outcome of the episode. Raises `BadData` if one is not finite."""
     if outcome == "success":
         rewards = [0.0] * len(episode.turns)
         if episode.success:
@@ -91,7 +91,7 @@ def rewards_of(episode: Episode, outcome: Outcome, compat: bool) -> list[float]:
 
 
 def per_turn(batch: Sequence[Group], of_episodes: list[list[float]], policy: str | None) -> Advantages:
-    """Return the advantage of its episode for every turn by `policy`, and 0 for those of others."""
+    """Return the episode's advantage for every turn of `policy`, and 0 for other turns."""
     return [
         [
             [advantage if policy is None or turn.is_by(policy) else 0.0 for turn in episode.turns]
@@ -111,20 +111,21 @@ def add_comparison_in_state(
     policy: str | None,
     fewest: int = 2,
 ) -> Advantages:
-    """Return the advantage of its episode for every turn, plus `weight` times that of its value within its state.
+    """Return the episode's advantage for every turn, plus `weight` times the advantage of its value within its state.
 
-    A turn is compared with the turns of its group that have the same key. With several levels of keys it is the first
-    level at which at least `fewest` turns share it, or the last. Only turns by `policy` are compared and get any.
+    A turn is compared with the turns of its group that have the same key. If there are several levels of keys, the
+    comparison uses the first level at which at least `fewest` turns share the key, or else the last level. Only turns
+    of `policy` are compared and get an advantage.
 
     Args:
         batch: the groups.
         of_episodes: the advantages of episodes, `[group][episode]`.
-        values: what each turn is worth, `[group][episode][turn]`.
-        levels: keys of the states that turns were decided in, of the same shape; the finest level comes first.
-        norm: the units of the comparison; see `baseline`.
-        weight: of the comparison within a state against that of episodes.
+        values: the value of each turn, `[group][episode][turn]`.
+        levels: keys of the states before the turns, each of the same shape; the finest level comes first.
+        norm: as in `baseline`.
+        weight: the weight of the comparison within a state.
         policy: the policy whose turns get credit; None for all.
-        fewest: turns that are enough to compare with each other.
+        fewest: the number of turns that is enough for a comparison.
 
     Raises:
         BadSetting: `weight` is not finite.
@@ -139,7 +140,7 @@ def add_comparison_in_state(
             for t, turn in enumerate(episode.turns)
             if policy is None or turn.is_by(policy)
         ]
-        compared = []  # the keys of each level, and the baselines of those that enough turns share
+        compared = []  # the keys of each level, and baselines for keys that enough turns share
         for level, of_batch in enumerate(levels, 1):
             keys, alike = of_batch[place], defaultdict(list)
             for e, t in own:
@@ -164,10 +165,10 @@ def discounted(rewards: Sequence[float], gamma: float) -> list[float]:
 
 
 def baseline(values: Sequence[float], norm: str, keep_single: bool = False) -> tuple[float, float]:
-    """Return what to subtract and what to divide by. Sums are exact, so the order of samples does not matter.
+    """Return the mean and the divisor of a comparison. Sums are exact, so the order of samples does not matter.
 
-    `norm` is `"mean"`; `"others"`, the mean of the others; `"std"`, with the sample standard deviation; or `"floor"`,
-    with that of the population, at least `FLOOR`.
+    The divisor of `norm="mean"` is 1. `"others"` compares with the mean of the other samples. `"std"` divides by the
+    sample standard deviation, and `"floor"` by the population standard deviation, which is at least `FLOOR`.
     """
     count = len(values)
     if count == 1 and keep_single:
@@ -186,7 +187,7 @@ def baseline(values: Sequence[float], norm: str, keep_single: bool = False) -> t
 
 
 def check_word(value: object, allowed: Any) -> None:
-    """Raise `UnknownOption` unless `value` is one of the words of the literal type `allowed`."""
+    """Raise `UnknownOption` unless `value` is in the literal type `allowed`."""
     if value not in get_args(allowed):
         raise UnknownOption.among(value, get_args(allowed))
 

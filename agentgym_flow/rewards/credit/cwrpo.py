@@ -1,12 +1,12 @@
 """CWRPO (FlowSteer, 2026): credit and weights of the objective that trains workflow designers. Pure functions.
 
-For N episodes, with the ratio r of a sampled token to the policy at sampling, m = 1 on what the policy said, and n_i
-the number of these tokens in episode i,
+For N episodes, with the ratio r of a sampled token to the policy at sampling, m = 1 on the tokens of the policy, and
+n_i the number of these tokens in episode i,
 
     J = 1/N sum_i 1/n_i sum_t m(i,t) min(r A_i, clip(r, 1 - eps, 1 + eps) A_i)  -  beta KL(policy, reference)
 
-`cwrpo` gives A and `trajectory_weights` the 1/n_i; ratio, clipping and the KL term are the trainer's, as for every
-algorithm here. The released code has none of the three.
+`cwrpo` computes A, and `trajectory_weights` computes 1/n_i. As for every algorithm, the trainer computes ratio,
+clipping and the KL term. The released code has none of these three.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from agentgym_flow.rewards.credit.comparison import (
 )
 
 Assignment = Literal["terminal", "turn"]
-"""What a turn is worth: the outcome of its episode, or the discounted return from the turn on."""
+"""The value of a turn: the outcome of its episode, or the discounted return from the turn on."""
 
 
 def cwrpo(
@@ -48,16 +48,15 @@ def cwrpo(
     compat: bool = False,
     policy: str | None = None,
 ) -> Advantages:
-    """Return A = (outcome - mean) / std over the scope; the loss weighs episodes by 1 / their length.
+    """Return A = (outcome - mean) / std over the scope; the loss weights each episode by 1 / its length.
 
-    Attempts at one task are compared (`scope="group"`). As published it is everything from one data set
-    (`scope="task_type"`), attempts at other tasks: then an easy task is praised for being easy. With `compat` the
-    standard deviation is that of the population and at least .01, as in the released code, where 1e-6 is added here to
-    that of the sample.
+    By default attempts at one task are compared (`scope="group"`). The paper compares all episodes of one data set
+    (`scope="task_type"`), where easy tasks get high advantages. With `compat` the standard deviation is that of the
+    population and at least .01, as in the released code; otherwise it is the sample standard deviation + 1e-6.
 
-    With `credit="turn"` a turn is worth the sum of the rewards from it on, discounted by `gamma`, and is compared with
-    all turns of the scope; with `"terminal"` that sum is the episode's outcome for all of its turns. A scope whose
-    episodes are all worth the same gives 0 either way.
+    With `credit="turn"`, the value of a turn is its return, discounted by `gamma`, and it is compared with all turns of
+    the scope. With `"terminal"`, all turns of an episode have the value of its outcome. If all episodes of a scope have
+    equal outcomes, advantages are 0 in both cases.
     """
     check_word(credit, Assignment)
     check_gamma(gamma)
@@ -86,7 +85,7 @@ def _of_turns(
 
     def compared(place: int, episode: Episode, of_turns: list[float]) -> list[float]:
         key = scope_key(scope, place, episode)
-        if len(worths[key]) <= 1:  # what differs is only how long they took
+        if len(worths[key]) <= 1:  # returns differ only because of the discount
             return [0.0] * len(of_turns)
         mean, divisor = baselines[key]
         turns = zip(episode.turns, of_turns, strict=True)
@@ -99,15 +98,15 @@ def _of_turns(
 
 
 def trajectory_weights(batch: Sequence[Group], *, observations: bool = False, policy: str | None = None) -> Weights:
-    """Return 1 / length per episode, up to a factor that makes the mean weight of a trained token 1.
+    """Return 1 / length per episode, multiplied by a factor that makes the mean weight of a trained token 1.
 
-    With these every episode counts the same in a mean over tokens, however long it is. Its length is the number of
-    tokens the policy said, or of its turns where they have no tokens.
+    With these weights every episode has equal influence on a mean over tokens. The length of an episode is the number
+    of tokens of the policy, or the number of turns if they have no tokens.
 
     Args:
         batch: the groups.
-        observations: also count the tokens of the observations between them, where these are trained on.
-        policy: count only what this one of several policies said; None counts all of them.
+        observations: also count the tokens of observations, for layouts that train on them.
+        policy: count only the tokens of this policy; None counts those of all policies.
     """
     lengths = [[_length(episode.turns_by(policy), observations) for episode in group] for group in batch]
     played = [length for of_group in lengths for length in of_group if length]
@@ -116,7 +115,7 @@ def trajectory_weights(batch: Sequence[Group], *, observations: bool = False, po
 
 
 def _length(turns: Sequence[Turn], observations: bool) -> int:
-    """Return the number of trained tokens of some turns; observations are those of one conversation."""
+    """Return the number of trained tokens of turns that form one conversation."""
     if observations and turns:
         first, last = turns[0], turns[-1]
         return len(last.prompt_ids or ()) + len(last.completion_ids or ()) - len(first.prompt_ids or ())

@@ -1,6 +1,6 @@
-"""GiGPO (Feng et al., 2025): attempts are compared within their group, and turns with others decided in the same state.
+"""GiGPO (Feng et al., 2025): attempts are compared within their group, and turns with others from the same state.
 
-A(i, t) = [R_i - mean(R)] + weight * [R(i, t) - mean(R(j, u) over turns (j, u) decided in the same state)]
+A(i, t) = [R_i - mean(R)] + weight * [R(i, t) - mean(R(j, u) over turns (j, u) from the same state)]
 
 R(i, t) = sum over k >= t of gamma ** (k - t) * r(i, k)
 """
@@ -37,7 +37,7 @@ def gigpo(
     compat: bool = False,
     policy: str | None = None,
 ) -> Advantages:
-    """Return the episode's advantage plus `weight` times that of the turn's return, among turns in the same state.
+    """Return the episode's advantage plus `weight` times the advantage of the return among turns from the same state.
 
     `gamma`, in [0, 1], discounts rewards within an episode.
     """

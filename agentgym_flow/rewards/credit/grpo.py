@@ -1,4 +1,4 @@
-"""GRPO (Shao et al., 2024): the outcome of an attempt against its group, in standard deviations.
+"""GRPO (Shao et al., 2024): the outcome of an attempt relative to its group, in standard deviations.
 
 A(i, t) = (R_i - mean(R)) / (std(R) + 1e-6)
 """

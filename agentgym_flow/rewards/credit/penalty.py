@@ -1,4 +1,4 @@
-"""The invalid-action penalty: credit taken from turns whose action was not valid."""
+"""The invalid-action penalty: subtract credit from turns with an invalid action."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.comparison import Advantages
 
 IsValid = Callable[[Turn], bool]
-"""Whether a turn goes without the penalty."""
+"""Whether a turn gets no penalty."""
 
 ACCEPTED: IsValid = attrgetter("action_valid")
 """The environment accepted the action."""
@@ -24,15 +24,14 @@ def penalise_invalid(
     is_valid: IsValid = ACCEPTED,
     policy: str | None = None,
 ) -> Advantages:
-    """Return A(turn) - `penalty` * [the turn was not valid], for every turn by `policy`; None stands for all turns.
+    """Return A(turn) - `penalty` * [the turn was invalid] for every turn of `policy`; None for all turns.
 
-    The released code of GiGPO and RewardFlow takes the penalty from the score of the turn, before it is compared with
-    its group: there a group in which every turn is invalid learns nothing from it, and standard deviations rescale it.
-    Here it is taken from the advantage: an invalid turn always costs the same, in units of the advantage, and valid
-    turns keep theirs. That is the policy gradient of an immediate reward of -`penalty`, so its expectation is the same
-    with and without the baseline.
+    The released code of GiGPO and RewardFlow subtracts the penalty from the score of the turn, before the comparison
+    with its group. There a group with only invalid turns learns nothing from it, and standard deviations rescale it.
+    Here it is subtracted from the advantage, so an invalid turn always costs the same, and valid turns are unaffected.
+    This is the policy gradient of an immediate reward of -`penalty`, with the same expectation as with a baseline.
 
-    Raises `BadSetting` when `penalty` is negative or not finite.
+    Raises `BadSetting` if `penalty` is negative or not finite.
     """
     check_penalty(penalty)
     return [

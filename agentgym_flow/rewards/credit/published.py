@@ -1,37 +1,37 @@
-"""The step rewards of the released RewardFlow code, defects included, to compare with what its users report.
+"""The step rewards of the released RewardFlow code, including its defects, for comparison with published results.
 
-Differences from `agentgym_flow.rewards.relabel`, which is what you want for training:
+For training, use `agentgym_flow.rewards.relabel`. The released code differs from it as follows:
 
-- Success is a node whose reward, the first ever seen there in order of episodes, is positive. Two outcomes that share
-  a state key get one value, by order. Negative rewards spread too.
-- The loop that collects a batch never sees the state after its last turn. Steps of that turn are in no graph and are
-  rewarded with the environment's own reward.
-- States are named as its code names them: by what is shown, in the words of `compat_key`.
+- A node is a success if the first reward observed there, in the order of episodes, is positive. Two outcomes that
+  share a state key get one value, which depends on the order. Negative rewards propagate as well.
+- The loop that collects a batch never sees the state after its last turn. Steps of that turn are in no graph, and
+  their step reward is the environment's own reward.
+- State keys are the texts shown to the policy, as in `compat_key`.
 - Values are the result of exactly 1,000 synchronous sweeps, on the scale of the rewards (10 for a success).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agentgym_flow.core import COMPAT_KEY
-from agentgym_flow.episode import Episode, Group
+from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadData
-from agentgym_flow.rewards.relabel import NoOp, passages
+from agentgym_flow.rewards.relabel import NoOp, turn_edges
 from agentgym_flow.rewards.state_graph import EdgeMode
 
 SWEEPS = 1000
-"""How often the released code sweeps over all edges."""
+"""The number of sweeps over all edges in the released code."""
 
 
 def by_published_keys(group: Group) -> Group:
-    """Return a copy of a group whose states are named as the released code names them.
+    """Return a copy of a group with the state keys of the released code.
 
-    Raises `BadData` when a turn does not say how: the recorder has to keep `compat_key`.
+    Raises `BadData` if a turn has no `compat_key`, which the recorder must keep.
     """
     return Group([_renamed(episode) for episode in group])
 
@@ -54,7 +54,7 @@ def sweep_values(
 ) -> NDArray[np.float64]:
     """Return V after synchronous updates V(s) <- max(V(s), gamma * max over s -> s' of V(s')), from V = `rewards`.
 
-    Stops before when a sweep changes nothing, which gives the same values. `edges` holds pairs of node numbers.
+    Stops early if a sweep changes nothing, which gives the same values. `edges` contains pairs of node indices.
     """
     values = np.array(rewards, np.float64)
     if not edges:
@@ -72,21 +72,21 @@ def sweep_values(
 def published_values(
     group: Group,
     rewards: Sequence[Sequence[float]],
-    *,
     loop_turns: int,
+    *,
     gamma: float,
     edges: EdgeMode,
     bridge_noops: NoOp,
 ) -> dict[str, float]:
-    """Return the value of every state of the group's graph, as the released code would find it.
+    """Return the value of every state of the group's graph, as in the released code.
 
     Args:
         group: attempts at one task.
-        rewards: the reward of every turn, (episode, turn).
-        loop_turns: the number of turns of the batch's longest episode: steps of the last one are lost.
-        gamma: the factor per step.
+        rewards: the reward of every turn, `[episode][turn]`.
+        loop_turns: the number of turns of the longest episode in the batch; the last one is omitted.
+        gamma: the discount per step.
         edges: `"directed"`, or `"symmetric"` as before the change of February 2026.
-        bridge_noops: which turns did nothing, as for ALFWorld.
+        bridge_noops: the turns that count as no-ops, as for ALFWorld.
     """
     numbers: dict[str, int] = {}
     first_rewards: list[float] = []
@@ -99,8 +99,8 @@ def published_values(
         return numbers[key]
 
     for episode, of_turns in zip(group, rewards, strict=True):
-        entered = 0.0  # the reward received on entering the present state
-        for t, (turn, src, _, bridged) in enumerate(passages(episode, bridge_noops)):
+        entered = 0.0  # the reward on entering the present state
+        for t, (turn, src, _, bridged) in enumerate(turn_edges(episode, bridge_noops)):
             if t == loop_turns - 1 or bridged:
                 continue
             if turn.next_state_key != src:
@@ -114,27 +114,18 @@ def published_values(
 
 
 def published_step_rewards(
-    group: Group,
-    rewards: Sequence[Sequence[float]],
-    *,
-    loop_turns: int,
-    gamma: float,
-    edges: EdgeMode,
-    bridge_noops: NoOp,
+    group: Group, rewards: Sequence[Sequence[float]], loop_turns: int, values: Mapping[str, float]
 ) -> list[list[float]]:
-    """Return V(s') - V(s) per (episode, turn), and the reward itself on the loop's last turn.
+    """Return V(s') - V(s), `[episode][turn]`, or the reward itself on the last turn of the loop.
 
-    The arguments are those of `published_values`.
+    `values` are those of `published_values` for the same group, rewards and `loop_turns`.
     """
-    values = published_values(
-        group, rewards, loop_turns=loop_turns, gamma=gamma, edges=edges, bridge_noops=bridge_noops
-    )
+
+    def step_reward(t: int, turn: Turn, reward: float) -> float:
+        lost = t == loop_turns - 1
+        return reward if lost else values.get(turn.next_state_key, 0.0) - values.get(turn.state_key, 0.0)
+
     return [
-        [
-            of_turns[t]
-            if t == loop_turns - 1
-            else values.get(turn.next_state_key, 0.0) - values.get(turn.state_key, 0.0)
-            for t, turn in enumerate(episode.turns)
-        ]
+        [step_reward(t, turn, of_turns[t]) for t, turn in enumerate(episode.turns)]
         for episode, of_turns in zip(group, rewards, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Credit functions by name, and those that users bring as `module:function`."""
+"""Credit functions by name, and those of users as `module:function`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from agentgym_flow.rewards.credit.rloo import rloo
 
 
 class CreditFunction(Protocol):
-    """What a trainer calls; further keywords differ by function."""
+    """The interface of credit functions; each can have more keywords."""
 
     def __call__(
         self,
@@ -37,7 +37,7 @@ class CreditFunction(Protocol):
 
 
 class WeightFunction(Protocol):
-    """What a trainer calls beside it, for algorithms that weigh episodes."""
+    """The interface of functions that weight episodes."""
 
     def __call__(self, batch: Sequence[Group], *, observations: bool = ..., policy: str | None = ...) -> Weights:
         """Return the weights of all episodes of a batch."""
@@ -54,19 +54,19 @@ CREDIT: Mapping[str, CreditFunction] = {
 """Algorithm name -> its credit function."""
 
 COMPAT_READS: Mapping[str, tuple[str, ...]] = {"rewardflow": (COMPAT_KEY,), "graphgpo": (COMPAT_KEY,)}
-"""Algorithm name -> the keys of `info` that it reads with `compat`; those that are not here read none."""
+"""Algorithm name -> the optional keys of `info` that it needs with `compat`, if any."""
 
 WEIGHTS: Mapping[str, WeightFunction] = {"cwrpo": trajectory_weights}
-"""Algorithm name -> what its episodes weigh in the loss; those that are not here weigh them alike."""
+"""Algorithm name -> the weights of its episodes in the loss; by default all are equal."""
 
 
 def credit_function(name: str) -> CreditFunction:
-    """Return the credit function of a name, or the one that `module:function` names.
+    """Return the credit function with this name, or the user's function `module:function`.
 
-    One of your own takes a batch and, by keyword, settings with defaults. What it returns is checked: one finite number
-    for every turn. Without a keyword `policy` it is for runs with a single policy.
+    A user's function takes a batch and keyword settings with defaults. Its result is checked: one finite number for
+    every turn. Without a keyword `policy` it works only for a single policy.
 
-    Raises `UnknownOption` when there is none.
+    Raises `UnknownOption` if there is no such function.
     """
     if ":" in name:
         find_modules_here()
@@ -80,7 +80,7 @@ def credit_function(name: str) -> CreditFunction:
 
 
 def _checked(function: Callable[..., Advantages], name: str) -> CreditFunction:
-    """Return a user's function that says what is wrong with what it returns."""
+    """Return a user's function with a check of its result."""
     takes_policy = "policy" in inspect.signature(function).parameters
 
     @wraps(function)
@@ -106,11 +106,11 @@ def _checked(function: Callable[..., Advantages], name: str) -> CreditFunction:
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """Return the settings of a credit function with their defaults: the constants of its paper.
+    """Return the settings of a credit function with their defaults, which are the constants of its paper.
 
-    These are its keyword arguments without `policy`, which says whose credit is asked for.
+    These are its keyword arguments except `policy`, which selects the turns that get credit.
 
-    Raises `UnknownOption` when there is no such function.
+    Raises `UnknownOption` if there is no such function.
     """
     parameters = inspect.signature(credit_function(name)).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not p.empty and p.name != "policy"}

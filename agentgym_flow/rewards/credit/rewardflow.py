@@ -1,15 +1,15 @@
-"""RewardFlow (2026): turns are compared, within a state, by the potential of the state that they led to.
+"""RewardFlow (2026): turns from the same state are compared by the potential of the next state.
 
-    A(i, t) = [R_i - mean(R)] + weight * [phi(s') - mean(phi(s') over turns decided in the same state)]
+    A(i, t) = [R_i - mean(R)] + weight * [phi(s') - mean(phi(s') over turns from the same state)]
 
-    phi(s) = gamma ** (fewest observed steps from s to a success),    0 where no success was seen from s
+    phi(s) = gamma ** (fewest observed steps from s to a success),    0 if no success was reached from s
 
-The graph in which steps are counted has all states that the attempts of a group have seen.
+The graph contains all states of the attempts of a group.
 
-Where a state key leaves out what the agent has learnt, `anchors="information"` tells apart what attempts in one state
-knew, and `potential="average"` replaces the nearest success, which only hindsight finds, by what came of the attempts:
+If state keys omit what the agent has learnt, `anchors="information"` distinguishes what attempts in one state knew.
+`potential="average"` replaces the nearest success, which is known only in hindsight, by the average result:
 
-    phi(x) = mean over all visits of x of gamma ** (turns that were left to the end), failures counting 0
+    phi(x) = mean over all visits of x of gamma ** (remaining turns), where failures count as 0
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from agentgym_flow.rewards.credit.comparison import (
     episode_advantages,
     rewards_of,
 )
-from agentgym_flow.rewards.credit.published import by_published_keys, published_step_rewards
-from agentgym_flow.rewards.relabel import NoOp, TurnEdge, graph_of, passages
+from agentgym_flow.rewards.credit.published import by_published_keys, published_step_rewards, published_values
+from agentgym_flow.rewards.relabel import NoOp, TurnEdge, graph_of, turn_edges
 from agentgym_flow.rewards.state_graph import EdgeMode
 
 Anchors = Literal["state", "information"]
-"""What turns must share to be compared: the state, or also what the policy was shown."""
+"""What compared turns have in common: the state, or also the information shown to the policy."""
 
 Potential = Literal["nearest", "average"]
-"""What a state is worth: by the nearest success seen from it, or by what came of the visits on average."""
+"""The potential of a state: from the nearest observed success, or the average over its visits."""
 
 
 def rewardflow(
@@ -64,17 +64,19 @@ def rewardflow(
     compat: bool = False,
     policy: str | None = None,
 ) -> Advantages:
-    """Return the episode's advantage plus `weight` times that of the state reached, among turns in the same state.
+    """Return the episode's advantage plus `weight` times that of the next state, among turns from the same state.
 
-    The potential of a state is `gamma ** (observed steps to the nearest success)` in the graph of the group; `edges`
-    and `bridge_noops` are those of `relabel`. Turns compared share the state they leave, so the difference of
-    potentials and the potential reached give the same advantage.
+    The potential of a state is `gamma ** (observed steps to the nearest success)` in the graph of the group. `edges`
+    and `bridge_noops` are those of `relabel`. Compared turns start in the same state, so the difference of potentials
+    and the potential of the next state give the same advantage.
 
-    With `anchors="information"` states, in the graph as well, are pairs of state and what the policy was shown: its
-    prompt, or the observation where a turn has no tokens. A turn is compared with those in the same pair, or in the
-    same state where fewer than `fewest` turns share the pair. Where prompts are functions of the state, both settings
-    are the same. `potential="average"` is the mean over the visits of a state of `gamma ** (turns left)`, 0 for a
-    failure. Raises `BadSetting` for either together with `compat`, which has none of them, and for `fewest` below 1.
+    With `anchors="information"`, a state is a pair of state key and the information shown to the policy (its prompt, or
+    the observation if a turn has no tokens), also in the graph. A turn is compared with turns from the same pair, or
+    from the same state key if fewer than `fewest` turns share the pair. If prompts are functions of the state, both
+    settings are equivalent. `potential="average"` is the mean of `gamma ** (remaining turns)` over the visits of a
+    state, where failures count as 0.
+
+    Raises `BadSetting` if one of the two is combined with `compat`, or if `fewest` is below 1.
     """
     check_word(norm, Norm)
     check_word(anchors, Anchors)
@@ -82,13 +84,13 @@ def rewardflow(
     if fewest < 1:
         raise BadSetting(f"fewest must be at least 1 turn, got {fewest!r}")
     if compat and (anchors, potential) != ("state", "nearest"):
-        raise BadSetting("the released code knows neither anchors nor potential: leave them out, or compat")
+        raise BadSetting("the released code has neither anchors nor potential: leave out these two, or compat")
     of_episodes = episode_advantages(batch, outcome, scope, norm, statistics, compat, policy)
     if compat:
         reached, states = _published(batch, outcome, gamma, edges, bridge_noops)
         return add_comparison_in_state(batch, of_episodes, reached, [states], norm, weight, policy)
     known = [with_information(group) for group in batch] if anchors == "information" else batch
-    steps = [[passages(episode, bridge_noops) for episode in group] for group in known]
+    steps = [[turn_edges(episode, bridge_noops) for episode in group] for group in known]
     graphs = [graph_of(group, of_group, gamma, edges) for group, of_group in zip(known, steps, strict=True)]
     if potential == "nearest":
         worths = [cache(graph.potential) for graph in graphs]
@@ -97,7 +99,7 @@ def rewardflow(
         reached = [_averages(group, of_group, gamma) for group, of_group in zip(known, steps, strict=True)]
     levels = [[[[step.src for step in episode] for episode in group] for group in steps]]
     if anchors == "information":
-        levels.append([[[s.src for s in passages(one, bridge_noops)] for one in group] for group in batch])
+        levels.append([[[s.src for s in turn_edges(one, bridge_noops)] for one in group] for group in batch])
     return add_comparison_in_state(batch, of_episodes, reached, levels, norm, weight, policy, fewest)
 
 
@@ -120,7 +122,7 @@ def graphgpo(
     """Return `rewardflow(norm="std")`.
 
     GraphGPO (2026) scores a step by r * gamma ** (distance after it + 1) and standardises among steps from the same
-    state. A constant factor does not survive that, so it is this estimator.
+    state. Standardising removes constant factors, so the estimators are equal.
     """
     return rewardflow(
         batch,
@@ -141,10 +143,10 @@ def graphgpo(
 
 
 def with_information(group: Group) -> Group:
-    """Return a copy of a group whose state keys tell apart what the policy was shown in the same state.
+    """Return a copy of a group whose state keys include the information shown to the policy.
 
-    An episode that runs out of time ends in a state in which nothing more was shown. It counts as what was known there
-    in the other visits, if that was the same in all of them; else the state keeps its key.
+    A truncated episode ends in a state without a prompt. If all other visits of this state had the same information,
+    its key is used; otherwise the state keeps its own key.
     """
     known: dict[str, dict[Hashable, str]] = defaultdict(dict)
 
@@ -170,7 +172,7 @@ def with_information(group: Group) -> Group:
 
 
 def _averages(group: Group, steps: Sequence[Sequence[TurnEdge]], gamma: float) -> list[list[float]]:
-    """Return the average value of the node that each turn led to, `[episode][turn]`."""
+    """Return the average value of the node after each turn, `[episode][turn]`."""
     visits: dict[str, list[float]] = defaultdict(list)
     led_to = [[step.dst for step in episode] for episode in steps]
     for episode, nodes in zip(group, led_to, strict=True):
@@ -183,16 +185,13 @@ def _averages(group: Group, steps: Sequence[Sequence[TurnEdge]], gamma: float) -
 def _published(
     batch: Sequence[Group], outcome: Outcome, gamma: float, edges: EdgeMode, bridge_noops: NoOp
 ) -> tuple[Values, Keys]:
-    """Return the step rewards of the released code and the states it compares turns in, `[group][episode][turn]`."""
+    """Return the step rewards and the state keys of the released code, `[group][episode][turn]`."""
     loop_turns = max((len(episode.turns) for group in batch for episode in group), default=0)
     values, states = [], []
     for group in batch:
         named = by_published_keys(group)
         rewards = [rewards_of(episode, outcome, compat=True) for episode in group]
-        values.append(
-            published_step_rewards(
-                named, rewards, loop_turns=loop_turns, gamma=gamma, edges=edges, bridge_noops=bridge_noops
-            )
-        )
-        states.append([[step.turn.state_key for step in passages(episode, bridge_noops)] for episode in named])
+        worth = published_values(named, rewards, loop_turns, gamma=gamma, edges=edges, bridge_noops=bridge_noops)
+        values.append(published_step_rewards(named, rewards, loop_turns, worth))
+        states.append([[turn.state_key for turn in episode.turns] for episode in named])
     return values, states

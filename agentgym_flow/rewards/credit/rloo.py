@@ -1,4 +1,4 @@
-"""RLOO (Kool et al., 2019; Ahmadian et al., 2024): the outcome of an attempt against the mean of the others.
+"""RLOO (Kool et al., 2019; Ahmadian et al., 2024): the outcome of an attempt relative to the mean of the others.
 
 A(i, t) = R_i - 1 / (n - 1) * sum of R_j over j != i
 """
@@ -27,5 +27,5 @@ def rloo(
     compat: bool = False,
     policy: str | None = None,
 ) -> Advantages:
-    """Return A = outcome - mean of the others in the scope, the same for all turns of an episode."""
+    """Return A = outcome - mean of the other episodes in the scope, the same for all turns of an episode."""
     return per_turn(batch, episode_advantages(batch, outcome, scope, "others", statistics, compat, policy), policy)

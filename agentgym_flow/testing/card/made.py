@@ -10,7 +10,7 @@ from typing import Any
 
 from agentgym_flow.cli import environments
 from agentgym_flow.envs import make_text_env, text_env_class
-from agentgym_flow.envs.plugins import bring, module_of
+from agentgym_flow.envs.plugins import import_environments, module_of
 from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.testing.card.findings import Finding, Status
 from agentgym_flow.testing.card.parts import ValidationRequest, serve
@@ -34,7 +34,7 @@ def work(request: ValidationRequest) -> Iterator[Finding]:
     """
     try:
         for module in request.imports:
-            bring(module)
+            import_environments(module)
         env_id = environments.full_id(request.env_id)
         kwargs = environments.env_settings(env_id, list(request.pairs))
         make_text_env(env_id, **kwargs).close()

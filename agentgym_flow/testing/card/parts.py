@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import IO, Any, cast
 
-from agentgym_flow.envs.plugins import bring, load_plugins
+from agentgym_flow.envs.plugins import import_environments, load_plugins
 from agentgym_flow.testing.card.findings import Finding, Status
 
 _SLOW = "Give more --minutes, or make reset() and step() faster; see Speed."
@@ -168,7 +168,7 @@ def serve(
     report = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # environments may print
     for module in request.modules:
-        bring(module)
+        import_environments(module)
     load_plugins()
     print(json.dumps({"planned": [asdict(finding) for finding in plan(request)]}), file=report, flush=True)
     request = replace(request, seconds=max(1.0, until - time.time()))  # the imports have used some of the time

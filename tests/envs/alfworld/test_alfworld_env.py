@@ -120,7 +120,7 @@ def test_one_file_is_a_data_set_of_one_game(sample_data: Path) -> None:
     env = make(split="valid", data=path)
     assert env.num_tasks == 1
     assert env.reset(seed=3)[1]["game_file"] == path.relative_to(sample_data / "alfworld").as_posix()
-    with pytest.raises(BadData, match="of the split 'valid', as the name valid_seen says, not of 'test'"):
+    with pytest.raises(BadData, match="to the split 'valid' by the name valid_seen, not to 'test'"):
         make(split="test", data=path)
 
 

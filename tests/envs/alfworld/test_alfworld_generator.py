@@ -10,32 +10,22 @@ from statistics import mean
 import pytest
 
 from agentgym_flow.envs.alfworld import tasks
-from agentgym_flow.envs.alfworld.errands import ROOMS_OF, Errand, errands
+from agentgym_flow.envs.alfworld.errands import FAMILIES, Errand, errands
 from agentgym_flow.envs.alfworld.gamefile import read_game
 from agentgym_flow.envs.alfworld.generator import make_problem, words_of
 from agentgym_flow.envs.alfworld.goal import read_goal
 from agentgym_flow.envs.alfworld.layout import FloorPlan, FurnishedRoom, draw_plan, furnish
 from agentgym_flow.envs.alfworld.pddl import PDDLProblem, read_problem, write_problem
-from agentgym_flow.envs.alfworld.rooms import (
-    HOLDS,
-    LAMPS,
-    MAY_LIE,
-    OBJECT_KINDS,
-    OPENABLE,
-    RECEPTACLE_KINDS,
-    ROOMS,
-    SPACE,
-    STANDS_ON,
-)
+from agentgym_flow.envs.alfworld.rooms import LAMPS, MAY_LIE, OBJECTS, RECEPTACLES, ROOMS
 from agentgym_flow.seeding import Stream
 
-MENUS = [(task_type, room) for task_type, rooms in ROOMS_OF.items() for room in dict.fromkeys(rooms)]
+MENUS = [(task_type, room) for task_type, family in FAMILIES.items() for room in dict.fromkeys(family.rooms)]
 TREATED = {
     "pick_clean_then_place_in_recep": ("cleanable", "sinkbasintype"),
     "pick_heat_then_place_in_recep": ("heatable", "microwavetype"),
     "pick_cool_then_place_in_recep": ("coolable", "fridgetype"),
 }
-DECLARED_AS = {f"{kind.lower()}type": kind for kind in (*OBJECT_KINDS, *RECEPTACLE_KINDS)}
+DECLARED_AS = {f"{kind.lower()}type": kind for kind in (*OBJECTS, *RECEPTACLES)}
 
 
 class Facts:
@@ -79,11 +69,11 @@ def check_places(problem: PDDLProblem, facts: Facts) -> None:
     assert set(places) == set(stands_at) == {name for name, kind in declared if kind == "receptacle"}
     for thing, place in lies_in.items():
         assert located[thing] == stands_at[place]
-        fixed = DECLARED_AS[places[place]] in STANDS_ON.get(DECLARED_AS[kinds[thing]], ())
+        fixed = DECLARED_AS[places[place]] in OBJECTS[DECLARED_AS[kinds[thing]]].stands_on
         assert (places[place], kinds[thing]) in facts.two["cancontain"] or fixed
     assert {kind for _, kind in facts.two["cancontain"]} <= set(kinds.values())
     assert facts.of("atlocation")["agent1"] not in {*stands_at.values(), *located.values()}
-    assert facts.one["openable"] == {place for place in places if DECLARED_AS[places[place]] in OPENABLE}
+    assert facts.one["openable"] == {place for place in places if RECEPTACLES[DECLARED_AS[places[place]]].openable}
     assert not facts.one["opened"]
 
 
@@ -191,7 +181,7 @@ def test_rooms_are_about_as_full_as_the_official_ones(room: str, receptacles: in
     assert 0.05 < sum(shared) / sum(len(layout.plan.spots) for layout in layouts) < 0.11
     for layout in layouts:
         for kind, things in zip(layout.plan.receptacles, layout.contents, strict=True):
-            assert len(things) <= SPACE[kind][1]
+            assert len(things) <= RECEPTACLES[kind].space
 
 
 def test_some_games_have_something_to_slice_and_some_a_full_container() -> None:
@@ -207,13 +197,21 @@ def test_some_games_have_something_to_slice_and_some_a_full_container() -> None:
 
 
 def test_the_tables_fit_together() -> None:
-    assert set(HOLDS) == set(SPACE)
+    assert list(RECEPTACLES) == sorted(RECEPTACLES)
+    assert list(OBJECTS) == sorted(OBJECTS)
     for name, room in ROOMS.items():
-        assert set(room.receptacles) <= set(RECEPTACLE_KINDS)
-        assert set(room.objects) <= set(OBJECT_KINDS)
+        assert set(room.receptacles) <= set(RECEPTACLES)
+        assert set(room.objects) <= set(OBJECTS)
         nowhere = {kind for kind in room.objects if not set(MAY_LIE[kind]) & set(room.receptacles)}
         assert not nowhere, name
-    assert not {kind for things in HOLDS.values() for kind in things} - set(OBJECT_KINDS)
+        assert set(room.fixtures) <= set(OBJECTS)
+        assert all("pickupable" in OBJECTS[kind].traits for kind in room.objects)
+    for kind in (*RECEPTACLES.values(), *OBJECTS.values()):
+        assert set(kind.holds) <= set(OBJECTS)
+        assert list(kind.holds) == sorted(kind.holds)
+    for kind in OBJECTS.values():
+        assert ("isreceptacleobject" in kind.traits) == bool(kind.holds)
+        assert set(kind.stands_on) <= set(RECEPTACLES)
 
 
 def test_the_tables_say_what_the_official_games_say(sample_data: Path) -> None:
@@ -235,13 +233,16 @@ def test_the_tables_say_what_the_official_games_say(sample_data: Path) -> None:
         known = {kind for kind in kinds.values() if kind in DECLARED_AS}
         allowed = {(place, kind) for place, kind in facts.two["cancontain"] if kind in known}
         assert allowed == {
-            (place, kind) for place in places for kind in known if DECLARED_AS[kind] in HOLDS[DECLARED_AS[place]]
+            (place, kind)
+            for place in places
+            for kind in known
+            if DECLARED_AS[kind] in RECEPTACLES[DECLARED_AS[place]].holds
         }
         for trait in traits:
             assert {kinds[name] for name in facts.one[trait]} & known == ours[trait] & known, trait
         openable |= {facts.of("receptacletype")[name] for name in facts.one["openable"]}
     # In some official rooms the drawers do not open.
-    assert openable == {f"{place.lower()}type" for place in OPENABLE}
+    assert openable == {f"{place.lower()}type" for place, kind in RECEPTACLES.items() if kind.openable}
 
 
 def test_a_layout_is_the_same_whatever_its_parts_are_called() -> None:

@@ -18,7 +18,7 @@ from agentgym_flow.envs.alfworld.env import INFO, ALFWorldEnv
 from agentgym_flow.envs.alfworld.game import NOTHING_HAPPENS
 from agentgym_flow.envs.alfworld.index import NUM_ACTIONS, ALFWorldIndexEnv
 from agentgym_flow.envs.alfworld.source import Task
-from agentgym_flow.errors import BadAction, ResetNeeded, UnknownOption, UnknownSplit, UnknownTask
+from agentgym_flow.errors import BadAction, BadSetting, ResetNeeded, UnknownOption, UnknownSplit, UnknownTask
 from agentgym_flow.testing import NumericCompliance
 
 
@@ -156,3 +156,18 @@ def test_the_generator_that_was_set_draws_the_game() -> None:
         env.np_random = np.random.Generator(np.random.PCG64(5))
         tasks.append(env.reset()[1]["task"])
     assert tasks[0] == tasks[1]
+
+
+@pytest.mark.parametrize("aliases", [None, True, False])
+def test_both_faces_take_aliases_and_agree_on_task_keys(aliases: bool | None) -> None:
+    text, index = ALFWorldEnv(aliases=aliases), ALFWorldIndexEnv(aliases=aliases)
+    key = text.reset(seed=1)[1]["task_key"]
+    assert index.reset(seed=1)[1]["task_key"] == key
+    assert (key == ALFWorldIndexEnv().reset(seed=1)[1]["task_key"]) == (aliases is not False)
+
+
+def test_aliases_are_checked_as_in_the_text_environment() -> None:
+    with pytest.raises(BadSetting, match="aliases must be True, False or None"):
+        ALFWorldIndexEnv(aliases="yes")  # type: ignore[arg-type]
+    with pytest.raises(BadSetting, match="the original engine has no aliases"):
+        ALFWorldIndexEnv(engine="textworld", aliases=True)

@@ -11,7 +11,7 @@ import pytest
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.alfworld import notes
 from agentgym_flow.envs.alfworld.env import ALFWorldEnv
-from agentgym_flow.envs.alfworld.errands import SENTENCES
+from agentgym_flow.envs.alfworld.errands import FAMILIES
 from agentgym_flow.envs.alfworld.notes import notes_of
 from agentgym_flow.envs.alfworld.prompt import INDICES, MOST, PROFILES, TASK_WORDS, VOCABULARY, ALFWorldCompactPrompt
 from agentgym_flow.episode import Episode, Turn
@@ -139,7 +139,7 @@ def test_long_lists_are_cut_and_what_can_be_done_here_comes_first() -> None:
 
 
 def test_every_task_type_has_a_word() -> None:
-    assert set(TASK_WORDS) == set(SENTENCES)
+    assert set(TASK_WORDS) == set(FAMILIES)
     assert len(set(TASK_WORDS.values())) == 6
 
 

@@ -156,7 +156,7 @@ def test_a_defect_is_named_with_file_part_and_line(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'{\n "grammar": \n}', "line 3: no JSON: Expecting value (column 1)"),
+        (b'{\n "grammar": \n}', "line 3: invalid JSON: Expecting value (column 1)"),
         (b'"\xff"', "byte 1 is not UTF-8"),
         (b"[]", "line 1: expected a JSON object"),
     ],

@@ -84,7 +84,7 @@ def test_what_is_written_is_read_back(said: Words) -> None:
 
 @pytest.mark.parametrize("character", ';|"<>[]#{}')
 def test_a_sentence_that_no_game_can_say_is_not_written(character: str) -> None:
-    with pytest.raises(BadGame, match="the task cannot be written: no game can say"):
+    with pytest.raises(BadGame, match="the task cannot be written: games cannot print"):
         write_grammar(Words.current(f"put it{character} away."))
     with pytest.raises(BadGame, match="the help cannot be written"):
         write_grammar(Words(TASK, PUTS[0], PUT_FEEDBACKS[0], f"ask{character}"))
@@ -187,8 +187,8 @@ DEFECTS = {
     "no text": (TASK_RULE, '"task": [{"rhs": 1}],', "the rule 'task' is not a list"),
     "empty": (TASK_RULE, '"task": [],', "the rule 'task' differs"),
     "no object": ('"""\n{\n    "intro"', '"""[1]""";\ngrammar :: """\n{\n    "intro"', "expected a JSON object"),
-    "no JSON": (f'{TASK}"}}', f"{TASK}}}", "no JSON: "),
-    "quotation marks": (TASK, 'say "hi".', "no JSON: "),
+    "no JSON": (f'{TASK}"}}', f"{TASK}}}", "invalid JSON: "),
+    "quotation marks": (TASK, 'say "hi".', "invalid JSON: "),
     "twice": (LOOK, LOOK[:-1] + 'template :: "l"; }', "the action 'look' has a second template"),
     "no template": (LOOK, 'action look { feedback :: "#look.feedback#"; }', "the action 'look' has no template"),
     "no feedback": (LOOK, 'action look { template :: "look"; }', "the action 'look' has no feedback"),

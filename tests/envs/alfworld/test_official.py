@@ -117,7 +117,7 @@ def test_splits_share_no_file_and_are_the_same_from_the_root_down(root: Path) ->
         assert starts[0]["game_file"].startswith(f"{folder}/pick_and_place_simple-")
         for other in OFFICIAL_FOLDERS:
             if other != split:
-                with pytest.raises(BadData, match=f"is of the split '{split}', as the name {folder} says"):
+                with pytest.raises(BadData, match=f"belongs to the split '{split}' by the name {folder}"):
                     make(official / folder, other)
     assert make(root, "valid_train").split == "valid_train"
     with pytest.raises(UnknownSplit, match="valid_train"):  # of official data only
@@ -129,7 +129,7 @@ def test_a_task_or_a_file_is_of_the_split_above_it(root: Path) -> None:
     for place, count in ((path, 1), (path.parent, 1), (path.parent.parent, 3)):
         assert make(place, "test").num_tasks == count
         assert make(place, "test").reset(options={"task": 0})[1]["game_file"].startswith("valid_unseen/pick_and")
-        with pytest.raises(BadData, match="of the split 'test', as the name valid_unseen says, not of 'train'"):
+        with pytest.raises(BadData, match="to the split 'test' by the name valid_unseen, not to 'train'"):
             make(place)
 
 
@@ -137,7 +137,8 @@ def test_games_whose_split_no_name_tells_are_to_be_tested_on(tmp_path: Path, gam
     mine = tmp_path / "three" / "folders" / "down" / "mine"  # the name of pytest's folder says test
     add_games(mine, game, 3)
     assert make(mine, "test").num_tasks == 3
-    with pytest.raises(BadData, match=r"of no split by name, and so of 'test', not of 'train': .* into a folder train"):
+    message = "no split in its name, so it belongs to 'test' and not to 'train': .* into a folder train"
+    with pytest.raises(BadData, match=message):
         make(mine)
     mine.rename(mine.with_name("my_valid_unseen2"))
     assert games_per_split(mine.with_name("my_valid_unseen2")) == {"test": 3}

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.alfworld.domain import PREDICATES, TYPES
-from agentgym_flow.envs.alfworld.pddl import Expression, PDDLProblem, parse, read_problem, write_problem
+from agentgym_flow.envs.alfworld.pddl import PDDLProblem, read_problem, write_problem
+from agentgym_flow.envs.alfworld.syntax import Expression, parse
 from agentgym_flow.errors import BadGame
 
 KITCHEN = """\
@@ -135,15 +136,15 @@ def test_text_that_is_no_list_is_refused_with_its_line(text: str, message: str) 
         ("(canContain FridgeType AppleType)", "opened", "line 18: a fact is a flat list"),
         ("(:goal (and", "(:goal () (and", "line 23: expected one formula"),
         ("(inReceptacle ?o ?r)", "(inReceptacle ?o ?x)", "line 24: '?x' is neither a variable in scope nor declared"),
-        ("(inReceptacle ?o ?r)", "(inReceptacle ?o)", "line 24: 'inreceptacle' is no predicate with 1 argument(s)"),
-        ("(inReceptacle ?o ?r)", "(fly)", "line 24: 'fly' is no predicate with 0 argument(s)"),
+        ("(inReceptacle ?o ?r)", "(inReceptacle ?o)", "line 24: 'inreceptacle' is not a predicate with 1 argument(s)"),
+        ("(inReceptacle ?o ?r)", "(fly)", "line 24: 'fly' is not a predicate with 0 argument(s)"),
         ("(inReceptacle ?o ?r)", "()", "line 24: expected a formula"),
         ("(inReceptacle ?o ?r)", "true", "line 24: expected a formula"),
         ("(isHot ?o)", "(not)", "line 24: 'not' has a wrong number of parts"),
         ("(imply (isCool ?o) ", "(imply ", "line 24: 'imply' has a wrong number of parts"),
         ("?r - receptacle)", "?r - place)", "line 23: expected variables with known types"),
         ("?r - receptacle)", "r - receptacle)", "line 23: expected variables with known types"),
-        ("(= ?o Apple|2)", "(= ?o)", "line 24: '=' is no predicate with 1 argument(s)"),
+        ("(= ?o Apple|2)", "(= ?o)", "line 24: '=' is not a predicate with 1 argument(s)"),
     ],
 )
 def test_a_defect_is_named_with_file_and_line(old: str, new: str, message: str) -> None:

@@ -307,7 +307,7 @@ def test_facts_that_the_rules_have_no_place_for(
 
 
 def test_menus_of_a_game_are_bounded(kitchen: CompiledGame) -> None:
-    game = replace(kitchen, menus={})
+    game = replace(kitchen)
     play = ALFWorldGame(game)
     for step in range(3000):
         commands = play.commands()

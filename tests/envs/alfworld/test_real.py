@@ -25,7 +25,7 @@ from agentgym_flow.envs.alfworld.compiled_game import NOWHERE, CompiledGame
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
 from agentgym_flow.envs.alfworld.gamefile import game_json, write_game
 from agentgym_flow.envs.alfworld.goal import TASK_TYPES
-from agentgym_flow.envs.alfworld.real import RealPlay
+from agentgym_flow.envs.alfworld.real import TextWorldGame
 from agentgym_flow.envs.alfworld.trajectory import trajectory_json, trial_folder
 from agentgym_flow.errors import BadGame, MissingExtra, UnsupportedPython
 from agentgym_flow.seeding import Stream
@@ -57,7 +57,7 @@ def content() -> dict[str, Any]:
     return game_json(problem, words, ())
 
 
-def world(play: ALFWorldGame | RealPlay) -> tuple[object, ...]:
+def world(play: ALFWorldGame | TextWorldGame) -> tuple[object, ...]:
     return play.commands(), play.won, play.facts()
 
 
@@ -148,7 +148,7 @@ def test_official_games_and_their_variants_play_alike(differential: Any, sample_
 @installed
 def test_what_is_spared_the_real_engine_changes_nothing(content: dict[str, Any]) -> None:
     """As it is without us: four translations, the planner's among them, and information on request."""
-    play = RealPlay(content)
+    play = TextWorldGame(content)
     textworld: Any = importlib.import_module("textworld")
     stock = real.packages().new_environment()
     stock.unwrapped.request_infos = textworld.EnvInfos(won=True, admissible_commands=True, facts=True)
@@ -232,7 +232,7 @@ for game in sorted(games):
 @pytest.mark.heavy
 @installed
 def test_copies_are_independent(content: dict[str, Any]) -> None:
-    play = RealPlay(content)
+    play = TextWorldGame(content)
     for command in ("look", "nonsense", play.commands()[0]):
         play.act(command)
     for other in (copy.deepcopy(play), pickle.loads(pickle.dumps(play))):
@@ -251,22 +251,22 @@ def test_copies_are_independent(content: dict[str, Any]) -> None:
 def test_a_game_that_cannot_be_loaded_says_so(key: str, text: str, content: dict[str, Any]) -> None:
     before = sys.argv, sys.stdout
     with pytest.raises(BadGame, match="the real engine can't load this game"):
-        RealPlay(content | {key: text})
+        TextWorldGame(content | {key: text})
     assert (sys.argv, sys.stdout) == before
-    assert RealPlay(content).commands()
+    assert TextWorldGame(content).commands()
 
 
 @pytest.mark.heavy
 @installed
 def test_native_libraries_are_used_again(content: dict[str, Any]) -> None:
     """Each environment maps a library of its own, which is never unmapped."""
-    plays = [RealPlay(content) for _ in range(2)]
+    plays = [TextWorldGame(content) for _ in range(2)]
     for play in plays:
         play.act("inventory")
     assert len({id(play._env) for play in plays}) == 2
     del plays, play
     idle = {id(environment) for environment in real._idle}
-    again = [RealPlay(content) for _ in range(2)]
+    again = [TextWorldGame(content) for _ in range(2)]
     assert {id(play._env) for play in again} <= idle
 
 
@@ -277,25 +277,25 @@ def test_facts_of_earlier_games_are_given_back() -> None:
     counts = []
     for task in (0, 1, 2, 0):
         problem, words = tasks.task_problem("valid", task)
-        play = RealPlay(game_json(problem, words, ()))
+        play = TextWorldGame(game_json(problem, words, ()))
         play.act("look")
         instances, fact = real.packages().instances, real.packages().fact
         counts.append(sum(key[0] is fact for key in instances))
     assert counts[0] == counts[-1] > 100  # of this game alone, whatever was played before
-    other = RealPlay(game_json(problem, words, ()))
+    other = TextWorldGame(game_json(problem, words, ()))
     assert world(other) == world(play)
 
 
 @pytest.mark.heavy
 @installed
 def test_threads_take_turns(content: dict[str, Any]) -> None:
-    alone = RealPlay(content)
+    alone = TextWorldGame(content)
     commands = [command for command in alone.commands() if command.startswith("go to")][:3]
     expected = [alone.act(command)[0] for command in commands]
     found: list[list[str]] = []
 
     def run() -> None:
-        play = RealPlay(content)
+        play = TextWorldGame(content)
         found.append([play.act(command)[0] for command in commands])
 
     threads = [threading.Thread(target=run) for _ in range(4)]
@@ -310,7 +310,7 @@ def test_threads_take_turns(content: dict[str, Any]) -> None:
 @installed
 def test_global_random_state_is_untouched(content: dict[str, Any]) -> None:
     state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
-    RealPlay(content).act("look")
+    TextWorldGame(content).act("look")
     assert random.getstate() == state
     assert (np.random.get_state()[1] == numpy_state[1]).all()  # noqa: NPY002
 
@@ -324,9 +324,9 @@ def test_the_process_stays_as_it_was(content: dict[str, Any], tmp_path: Path) ->
     home.mkdir()
     code = (
         "import json, os, pathlib, sys\n"
-        "from agentgym_flow.envs.alfworld.real import RealPlay\n"
+        "from agentgym_flow.envs.alfworld.real import TextWorldGame\n"
         "before = dict(os.environ), sys.argv, list(sys.argv), sys.stdout\n"
-        "play = RealPlay(json.loads(pathlib.Path(sys.argv[1]).read_text()))\n"
+        "play = TextWorldGame(json.loads(pathlib.Path(sys.argv[1]).read_text()))\n"
         "play.act('look')\n"
         "assert before == (dict(os.environ), sys.argv, list(sys.argv), sys.stdout)\n"
         "assert not list(pathlib.Path.home().iterdir())\n"
@@ -351,7 +351,7 @@ def test_a_missing_package_names_the_extra(missing: str, monkeypatch: pytest.Mon
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(MissingExtra, match=r"(alfworld|textworld\[pddl\]) is not installed.*agentgym_flow\[alfworld\]"):
-        RealPlay({})
+        TextWorldGame({})
     real.packages.cache_clear()
 
 
@@ -359,7 +359,7 @@ def test_a_missing_package_names_the_extra(missing: str, monkeypatch: pytest.Mon
 @pytest.mark.skipif(MISSING or not TOO_NEW, reason="needs the extra 'alfworld' on Python 3.13 or newer")
 def test_a_python_that_is_too_new_is_named(content: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedPython, match=r"use Python 3\.12 or older"):
-        RealPlay(content)
+        TextWorldGame(content)
 
 
 def test_a_python_that_textworld_cannot_play_on_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.envs.alfworld.real import RealPlay
+from agentgym_flow.envs.alfworld.real import TextWorldGame
 from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.errors import BadSetting, EnginesDiffer
 from agentgym_flow.seeding import Stream
@@ -94,7 +94,7 @@ def test_the_other_wording_is_nothing_to_the_original_nor_to_us_on_official_data
         for kwargs in ({}, {"aliases": False}, {"engine": "textworld"})
     ]
     assert keys[0] != keys[1] == keys[2]  # one key, one rule
-    with pytest.raises(BadSetting, match="the original engine knows no aliases"):
+    with pytest.raises(BadSetting, match="the original engine has no aliases"):
         make_text_env("agentgym_flow/ALFWorld-v0", engine="textworld", aliases=True)
 
 
@@ -117,7 +117,7 @@ def test_the_first_difference_of_the_engines_is_named(
     changed: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Play of the original is compared at every step; here it is changed."""
-    act, commands, won = RealPlay.act, RealPlay.commands, RealPlay.won.fget
+    act, commands, won = TextWorldGame.act, TextWorldGame.commands, TextWorldGame.won.fget
     assert won is not None
     later = lambda play: len(play._played) > 1  # noqa: E731
     changes = {
@@ -126,7 +126,7 @@ def test_the_first_difference_of_the_engines_is_named(
         "commands": lambda play: [command for command in commands(play) if command != "help"],
         "won": property(lambda play: later(play) or won(play)),
     }
-    monkeypatch.setattr(RealPlay, changed, changes[changed])
+    monkeypatch.setattr(TextWorldGame, changed, changes[changed])
     env = make_text_env("agentgym_flow/ALFWorld-v0", engine="textworld", split="valid")
     with pytest.raises(EnginesDiffer, match=f"task 3 of valid, {message}"):
         look_around(env)

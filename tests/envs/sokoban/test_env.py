@@ -330,7 +330,7 @@ def test_a_clone_of_boxoban_is_read_by_collection(tmp_path: Path) -> None:
         SokobanEnv(data=tmp_path / "medium", split="test")
     # `hard` is there to be tested on; to train on it, it must be called so.
     assert SokobanEnv(data=tmp_path / "hard", split="test").num_tasks == 1
-    with pytest.raises(BadData, match="is of no split by name, and so of 'test', not of 'train'"):
+    with pytest.raises(BadData, match="has no split in its name, so it belongs to 'test' and not to 'train'"):
         SokobanEnv(data=tmp_path / "hard")
 
 
@@ -339,7 +339,7 @@ def test_a_file_is_of_the_split_that_its_folder_names(tmp_path: Path) -> None:
     digests = {tuple(SokobanEnv(data=data).data.values()) for data in (folder, folder.parent)}
     assert len(digests) == 1
     for data in (folder, folder / "000.txt"):
-        with pytest.raises(BadData, match="is of the split 'train', as the name train says, not of 'test'"):
+        with pytest.raises(BadData, match="belongs to the split 'train' by the name train, not to 'test'"):
             SokobanEnv(data=data, split="test")
 
 
@@ -367,11 +367,11 @@ def test_names_say_a_split_by_their_words(tmp_path: Path) -> None:
             if split == own:
                 assert SokobanEnv(data=tmp_path / place, split=split).num_tasks == 1
             else:
-                with pytest.raises(BadData, match=f"is of the split '{own}', as the name"):
+                with pytest.raises(BadData, match=f"belongs to the split '{own}' by the name"):
                     SokobanEnv(data=tmp_path / place, split=split)
     with pytest.raises(BadData, match="has files of several splits by name: "):
         levels_per_split(tmp_path / "sets" / "mine")
-    with pytest.raises(BadData, match="'train_test' is of several splits, test and train; give it one of them"):
+    with pytest.raises(BadData, match="'train_test' contains several splits, test and train; use one of them"):
         levels_per_split(level_file(tmp_path / "train_test" / "000.txt").parent)
 
 

@@ -140,7 +140,8 @@ def test_the_expert_wins_every_task(referee: Callable[[Level], Any], setting: Le
 
 PRINT_TASKS = """
 from agentgym_flow.envs.sokoban.solver import solve
-from agentgym_flow.envs.sokoban.tasks import LevelSettings, generated_level
+from agentgym_flow.envs.sokoban.generator import LevelSettings
+from agentgym_flow.envs.sokoban.tasks import generated_level
 for setting in (LevelSettings(), LevelSettings(size=(7, 7), boxes=2)):
     for task in (499, 3, 77):
         level = generated_level(setting, "test", task)
