@@ -12,8 +12,8 @@ from itertools import count
 
 from agentgym_flow._util.sharing import once
 from agentgym_flow.core import check_split
+from agentgym_flow.envs.search.generator import draw_questions, world
 from agentgym_flow.envs.search.question import Question
-from agentgym_flow.envs.search.world import draw_questions, world
 from agentgym_flow.retrieval.corpus import MemoryCorpus
 from agentgym_flow.retrieval.lexical import LexicalRetriever
 from agentgym_flow.retrieval.passage import Passage
