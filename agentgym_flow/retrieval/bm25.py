@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval.analyser import analyse
 from agentgym_flow.retrieval.index_folder import Arrays, digest_of, read_folder, write_folder
@@ -43,7 +44,7 @@ class DocumentHit(NamedTuple):
     score: float
 
 
-class BM25:
+class BM25(Immutable):
     """An index that never changes: share it between environments, threads and, from a folder, processes.
 
     Made by `build` or `open`. A copy is the index itself; a pickle of an opened one holds only the name of its folder.
@@ -134,12 +135,6 @@ class BM25:
 
     def __repr__(self) -> str:
         return f"<BM25 of {len(self):,} documents, {len(self._starts) - 1:,} terms>"
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
-    def __copy__(self) -> Self:
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._folder is None:

@@ -17,8 +17,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Self, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow._util.json_stream import stream_objects, writable
 from agentgym_flow.errors import BadData
 from agentgym_flow.retrieval.passage import Passage
@@ -175,7 +176,7 @@ def record_of(passage: Passage) -> bytes:
     return canonical(list(passage)) + b"\n"
 
 
-class MemoryCorpus:
+class MemoryCorpus(Immutable):
     """A corpus whose passages are all in memory: for some hundred thousand of them. A copy is the corpus itself.
 
     Args:
@@ -228,12 +229,6 @@ class MemoryCorpus:
 
     def __repr__(self) -> str:
         return f"<MemoryCorpus of {len(self):,} passages>"
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self._made_by or (type(self), (self._passages,))

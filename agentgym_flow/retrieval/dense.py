@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval.embeddings import Embeddings
 from agentgym_flow.retrieval.encoder import Encoder
@@ -23,7 +24,7 @@ from agentgym_flow.retrieval.vector_index import (
 )
 
 
-class DenseRetriever:
+class DenseRetriever(Immutable):
     """Ranks passages by the cosine between a query's vector and theirs. A copy is the retriever itself.
 
     Every query finds something, however far from it. Vectors differ in their last bits from machine to machine, so
@@ -92,12 +93,6 @@ class DenseRetriever:
 
     def __repr__(self) -> str:
         return f"<DenseRetriever over {len(self.corpus):,} passages, {self.encoder.name}>"
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
 
 
 def build_dense(

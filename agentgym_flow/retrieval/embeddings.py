@@ -14,6 +14,7 @@ from typing import IO, Any, Self
 import numpy as np
 
 from agentgym_flow._util.files import check_free, naming, resumed_folder
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval.arrays import mapped_array
 from agentgym_flow.retrieval.encoder import Encoder, Floats
@@ -30,7 +31,7 @@ _VECTORS, _PAGE = "embeddings.npy", "embeddings.json"
 _DTYPE = np.dtype("<f4")
 
 
-class Embeddings:
+class Embeddings(Immutable):
     """One vector of length 1 for each passage of a corpus. Share them between threads and, from a folder, processes.
 
     Made by `encode`, `build` or `open`. A copy is the object itself; a pickle of an opened one holds only the folder.
@@ -122,12 +123,6 @@ class Embeddings:
     def __len__(self) -> int:
         """Return the number of passages."""
         return len(self.vectors)
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.folder is None:

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.errors import BadData, MissingExtra
 
 Floats = npt.NDArray[np.float32]
@@ -58,7 +59,7 @@ class Encoder(Protocol):
         ...
 
 
-class MiniLMEncoder:
+class MiniLMEncoder(Immutable):
     """all-MiniLM-L6-v2. Its vectors are those of sentence-transformers to six digits.
 
     Args:
@@ -94,12 +95,6 @@ class MiniLMEncoder:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._folder,)  # the files are on the other side too, and 90 MB need not travel
-
-    def __copy__(self) -> MiniLMEncoder:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> MiniLMEncoder:
-        return self
 
     def encode(self, texts: Sequence[str], progress: Callable[[int], object] | None = None) -> Floats:
         """Return the vectors of `texts` as an array (texts, dimension), each of length 1.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.errors import BadIndex
 from agentgym_flow.retrieval.bm25 import BM25
 from agentgym_flow.retrieval.passage import Corpus, Hit
 
 
-class LexicalRetriever:
+class LexicalRetriever(Immutable):
     """BM25 over a corpus. Passages of equal score come in the order of their documents; a copy is the retriever itself.
 
     Nothing is found for a query without a word that the corpus knows.
@@ -43,9 +43,3 @@ class LexicalRetriever:
 
     def __repr__(self) -> str:
         return f"<LexicalRetriever over {len(self.corpus):,} passages>"
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from agentgym_flow._util.files import whole_folder
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.errors import BadData, BadIndex, BadSetting, MissingExtra
 
 _started: list[int] = []  # the process in which Java was started
 
 
-class LuceneIndex:
+class LuceneIndex(Immutable):
     """A Lucene index on disk, searched with BM25 as pyserini does it by default. A pickle holds the folder's name.
 
     Args:
@@ -79,12 +80,6 @@ class LuceneIndex:
         """Return the ids of the best documents for a query, best first; empty when no word of it is known."""
         _check_process()
         return [hit.docid for hit in self._searcher.search(query, hits)]
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _opened, (type(self), *self._settings)

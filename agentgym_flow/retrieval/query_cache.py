@@ -13,9 +13,10 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from agentgym_flow._util.files import naming
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow._util.sharing import Lock
 from agentgym_flow._util.sqlite_file import open_sqlite
 from agentgym_flow.errors import BadData, BadSetting
@@ -39,7 +40,7 @@ INSERT INTO size VALUES (0)
 """
 
 
-class QueryCache:
+class QueryCache(Immutable):
     """A file of answers. Safe in threads and processes; a copy in another process opens the same file.
 
     When the answers grow over the bound, those that were written first go. The file itself is somewhat larger than its
@@ -77,9 +78,6 @@ class QueryCache:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self  # a clone of an environment asks the same file
 
     def get(self, identity: str, queries: Sequence[str], topk: int) -> list[list[Hit] | None]:
         """Return for each query the answer that is kept, or None."""

@@ -12,8 +12,9 @@ import itertools
 import os
 import time
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.errors import BadSetting, RetrieverFailed
 from agentgym_flow.retrieval import protocol
 from agentgym_flow.retrieval.breaker import Breaker, Pass
@@ -33,7 +34,7 @@ AGAIN = BUSY | {408, 500, 502, 504}
 """Statuses after which another try may succeed."""
 
 
-class RemoteRetriever:
+class RemoteRetriever(Immutable):
     """Asks a server. Safe in threads; copies within a process share its connections, breaker and cache.
 
     Args:
@@ -127,9 +128,6 @@ class RemoteRetriever:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self  # a clone of an environment has the same server before it
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """Return for each query what the server finds, best first and at most `topk`.

@@ -11,8 +11,9 @@ import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.data import STATEMENT, StoreKind, content_digest, reopened
 from agentgym_flow.errors import BadIndex
 from agentgym_flow.retrieval.arrays import mapped_array
@@ -34,7 +35,7 @@ PASSAGES, OFFSETS = "passages.jsonl", "offsets.npy"
 _REMEDY = STORE.remedy
 
 
-class StoredCorpus:
+class StoredCorpus(Immutable):
     """The corpus of a folder. Safe in threads and after a fork; a copy is the corpus itself.
 
     A pickle holds the folder's name and the digest.
@@ -89,12 +90,6 @@ class StoredCorpus:
 
     def __repr__(self) -> str:
         return f"<StoredCorpus of {len(self):,} passages>"
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reopened, (type(self), str(self.folder), self.digest)

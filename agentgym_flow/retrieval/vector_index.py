@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agentgym_flow._util.files import whole
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.errors import BadIndex, BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.retrieval.bm25 import DocumentHit
 from agentgym_flow.retrieval.embeddings import Embeddings
@@ -82,7 +83,7 @@ class FlatIndex:
         return found
 
 
-class FaissIndex:
+class FaissIndex(Immutable):
     """An approximate index that `build_faiss` wrote, mapped.
 
     Args:
@@ -121,12 +122,6 @@ class FaissIndex:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _opened, (self._embeddings, self._kind, self._effort)
-
-    def __copy__(self) -> FaissIndex:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FaissIndex:
-        return self
 
     def __len__(self) -> int:
         return len(self._embeddings)

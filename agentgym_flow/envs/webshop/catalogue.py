@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.envs.webshop.goal_table import GoalTable, goal_table
 from agentgym_flow.envs.webshop.product import Listing, asin_key
 from agentgym_flow.envs.webshop.record import record_of
@@ -73,7 +74,7 @@ class ListingDigest:
         return self._hash.hexdigest()
 
 
-class MemoryCatalogue:
+class MemoryCatalogue(Immutable):
     """A catalogue whose listings are all in memory: for some ten thousand products.
 
     Args:
@@ -117,12 +118,6 @@ class MemoryCatalogue:
     def __len__(self) -> int:
         """Return the number of products."""
         return len(self._listings)
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self._made_by or (type(self), (self._listings,))

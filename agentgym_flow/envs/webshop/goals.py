@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import index
-from typing import Any, Self, overload
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.envs.webshop.catalogue import Catalogue
 from agentgym_flow.envs.webshop.goal_table import KINDS
 from agentgym_flow.envs.webshop.product import Product
@@ -69,7 +70,7 @@ class WebShopGoal:
             raise BadData(f"the goal for {self.asin} must allow a price above 0, got {self.price_upper}")
 
 
-class Goals(Sequence[WebShopGoal]):
+class Goals(Sequence[WebShopGoal], Immutable):
     """All goals of one kind in catalogue order. None is kept: millions of them cost no memory.
 
     Args:
@@ -89,12 +90,6 @@ class Goals(Sequence[WebShopGoal]):
         self.kind = kind
         self.season = season
         self._table = catalogue.goal_table(kind)
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
 
     def __len__(self) -> int:
         """Return the number of goals."""

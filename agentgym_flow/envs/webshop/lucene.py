@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any
 
 from agentgym_flow import data as registry
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue
 from agentgym_flow.envs.webshop.goal_table import GoalTable
 from agentgym_flow.envs.webshop.product import Listing
 from agentgym_flow.retrieval.lucene import LuceneIndex
 
 
-class LuceneCatalogue:
+class LuceneCatalogue(Immutable):
     """The products of another catalogue, found by Lucene.
 
     Args:
@@ -32,12 +33,6 @@ class LuceneCatalogue:
     def __len__(self) -> int:
         """Return the number of products."""
         return len(self._catalogue)
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return searched_by_lucene, (self._catalogue,)

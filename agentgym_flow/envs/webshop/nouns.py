@@ -12,8 +12,9 @@ from contextlib import suppress
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Self
+from typing import Any
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.errors import MissingExtra, UnknownOption
 
 TAGGERS = ("auto", "words", "spacy")
@@ -45,7 +46,7 @@ one two three four five six seven eight nine ten eleven twelve hundred thousand
 _FUNCTION_WORDS = frozenset(_NOT_NOUNS.split())
 
 
-class NounTagger:
+class NounTagger(Immutable):
     """Finds the nouns of a text and remembers them.
 
     Args:
@@ -63,12 +64,6 @@ class NounTagger:
 
     def __repr__(self) -> str:
         return f"make_tagger({self.name!r})"
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return make_tagger, (self.name,)

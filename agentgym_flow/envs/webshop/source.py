@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from agentgym_flow import data as registry
 from agentgym_flow._util.file_state import FileState, state_of
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.core import check_positive, check_season, check_split
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.webshop import tasks
@@ -34,7 +35,7 @@ IN_MEMORY = 256 << 20
 """Official files above so many bytes are not read into memory at every start; they want a store."""
 
 
-class GoalSource:
+class GoalSource(Immutable):
     """The goals of one split, and the shop they are in. Immutable, so copies of an environment share it.
 
     Args:
@@ -97,12 +98,6 @@ class GoalSource:
             self.catalogue = searched_by_lucene(self.catalogue)
         self.num_tasks = len(self._places)
         self.content = tasks.DIGEST if data is None else ""
-
-    def __copy__(self) -> GoalSource:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> GoalSource:
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (self._found, self.kind, self.split, self._search, self._num_products, self.season)

@@ -13,11 +13,12 @@ import zlib
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.data import StoreKind, content_digest, read_statement, reopened
 from agentgym_flow.envs.webshop.catalogue import HITS, ListingDigest
 from agentgym_flow.envs.webshop.goal_table import KINDS, GoalTable
@@ -59,7 +60,7 @@ def is_store(path: str | os.PathLike[str]) -> bool:
     return statement is not None and statement["agentgym_flow"] == STORE.kind
 
 
-class StoredCatalogue:
+class StoredCatalogue(Immutable):
     """The catalogue of a store. Safe in threads and after a fork; a copy is the catalogue itself.
 
     A pickle holds the folder's name and the digest. Opening takes milliseconds and reads no listing.
@@ -98,12 +99,6 @@ class StoredCatalogue:
 
     def __repr__(self) -> str:
         return f"<StoredCatalogue of {len(self):,} products>"
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reopened, (type(self), str(self._folder), self.digest)
