@@ -1,20 +1,20 @@
-"""What a character does at the boundary of a word: the classes of UAX #29 as Lucene's tokenizer reads them.
+"""The word-break classes of characters: those of UAX #29 as in Lucene's tokenizer.
 
-A class is one letter, so that a text's classes are a string which a regular expression can read:
+A class is one letter, so the classes of a text are a string that a regular expression can match:
 
 | class | characters | |
 |---|---|---|
 | `A` `9` `_` | letters, digits, connectors | run together |
 | `'` `:` `,` | marks between letters or digits; between letters; between digits | join two neighbours |
-| `x` `z` | accents and formatting; the zero-width joiner | belong to what stands before |
-| `K` `S` | katakana; the scripts written without blanks | run together among themselves |
-| `V` | accents of the latter | belong to what stands before, else a word |
-| `I` | ideographs, hiragana | words of their own |
-| `E` `T` `R` | pictographs, colours of skin, letters of flags | make emoji |
+| `x` `z` | accents and formatting; the zero-width joiner | belong to the preceding character |
+| `K` `S` | katakana; scripts without spaces between words | run together among themselves |
+| `V` | accents of class `S` | belong to the preceding character, else a word |
+| `I` | ideographs, hiragana | separate words |
+| `E` `T` `R` | pictographs, skin tones, regional indicators | form emoji |
 | blank | everything else | separates |
 
-The classes come from Python's Unicode categories and the ranges below, which are facts of Unicode's property files.
-Characters that are newer than Unicode 12.1 may be known to Python and unknown to Lucene 9.
+The classes are derived from Python's Unicode categories and the ranges below, taken from Unicode's property files.
+Python may know characters newer than Unicode 12.1 that Lucene 9 does not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OF_CATEGORY = {
     "Pc": "_",
 }
 
-# Code points in hexadecimal that are in a class for another reason than their category.
+# Code points in hexadecimal whose class does not follow from their category.
 _RANGES = {
     "A": "2c2-2c5 2d2-2d7 2de-2df 2ed 2ef-2ff 55b-55c 55e 5f3 66b 2139 24b6-24e9 3005 a720-a721 a789-a78a ab5b "
     "1f130-1f149 1f150-1f169 1f170-1f189",
@@ -88,7 +88,7 @@ def _class_of(code: int) -> str:
 
 
 class Classes(dict[int, str]):
-    """Code point -> class, filled as code points are met; a table for `str.translate`."""
+    """A table for `str.translate`: code point -> class, filled on demand."""
 
     def __missing__(self, code: int) -> str:
         self[code] = found = _class_of(code)

@@ -167,11 +167,7 @@ class StoredCatalogue(Immutable):
         return GoalTable(*(self._array(table_file(kind, field)) for field in GoalTable._fields))
 
     def _array(self, name: str) -> npt.NDArray[Any]:
-        file = self._folder / name
-        try:
-            return mapped_array(file)
-        except (OSError, ValueError) as error:
-            raise BadData(f"{file} cannot be read ({error}); make the store again") from error
+        return mapped_array(self._folder / name, "make the store again", BadData)
 
 
 def records_of(connection: sqlite3.Connection, *, since: int = 0) -> Iterator[bytes]:
