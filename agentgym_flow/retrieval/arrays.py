@@ -23,7 +23,7 @@ def mapped_array(file: Path, remedy: str, error: type[BadData] = BadIndex) -> np
 
 @contextmanager
 def json_errors(file: Path, missing: str, remedy: str) -> Iterator[None]:
-    """Convert errors of reading and parsing a JSON file into `BadIndex`; `missing` is the message for a missing file."""
+    """Convert errors of reading and parsing a JSON file into `BadIndex`; `missing` is the message for no file."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):

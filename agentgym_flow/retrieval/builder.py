@@ -115,7 +115,7 @@ class IndexBuilder:
         for folder in self._folders():
             if int(folder.name) != documents:
                 raise BadIndex(f"a run is missing before {folder}; remove {self._folder} and begin again")
-            remedy = f"remove {self._folder} and begin again"
+            remedy = f"{folder} is damaged: remove {self._folder} and begin again"
             found.append(IndexSegment(*(mapped_array(folder / f"{name}.npy", remedy) for name in IndexSegment._fields)))
             documents += len(found[-1].lengths)
         return found

@@ -43,7 +43,7 @@ def length_of_byte(byte: int) -> int:
 
 
 def idf(frequencies: npt.NDArray[np.int64], documents: int) -> npt.NDArray[np.float32]:
-    """Return the idf of each term. The logarithm is rounded correctly, because math libraries differ in the last bit."""
+    """Return the idf of each term, with a correctly rounded logarithm: math libraries differ in the last bit."""
 
     def of(n: int) -> np.float32:
         return np.float32(float(Decimal(1 + (documents - n + 0.5) / (n + 0.5)).ln(_LN_DIGITS)))

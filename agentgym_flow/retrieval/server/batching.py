@@ -165,9 +165,7 @@ class Batcher:
         for request, some in parts:
             request.found += results[start : start + len(some)]
             start += len(some)
-            if (
-                len(request.found) == len(request.queries) and not request.answer.done()
-            ):  # done if its client has disconnected
+            if len(request.found) == len(request.queries) and not request.answer.done():  # its client may be gone
                 request.answer.set_result(request.found)
 
     async def _found(self, thread: ThreadPoolExecutor, queries: list[str], topk: int) -> Results:
