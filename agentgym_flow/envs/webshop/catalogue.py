@@ -1,4 +1,4 @@
-"""The products of a shop and its search engine. A catalogue is read-only and shared by all environments of a process."""
+"""The products of a shop and its search engine. Catalogues are read-only; the environments of a process share them."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def score(
 
 
 def type_factor(query_match: bool, category_match: bool, title_score: float) -> float:
-    """Return the factor for the type of product. Titles without common nouns give 0, even if query or category match."""
+    """Return the factor for the type of product: 0 for titles without common nouns, even if query or category match."""
     if title_score == 0:
         return 0.0
     if title_score < 0.1:
