@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentgym_flow._util.file_state import FileState, state_of
 from agentgym_flow._util.sharing import once
 from agentgym_flow.data import STATEMENT, check_path
 from agentgym_flow.envs.search import tasks
@@ -129,9 +130,10 @@ def _over_generated_articles(kind: str, embedded: bool) -> Finder:
 def _opened(place: Path, kind: str) -> tuple[Retriever, str]:
     """Return a retriever for a folder or a file of passages, and the digest of its corpus."""
     if not place.is_file():
-        return _folder(place.resolve(), kind, _stamp(place / STATEMENT))
-    size, _ = stamp = _stamp(place)
-    if kind != "bm25" or size > IN_MEMORY:
+        statement = place / STATEMENT
+        return _folder(place.resolve(), kind, state_of(statement) if statement.exists() else None)
+    stamp = state_of(place)
+    if kind != "bm25" or stamp[0] > IN_MEMORY:
         raise BadData(
             f"{place} must be built first, with: agentgym-flow retriever build {place} FOLDER --kind {kind}, "
             "and that folder named"
@@ -139,23 +141,14 @@ def _opened(place: Path, kind: str) -> tuple[Retriever, str]:
     return _file(place.resolve(), stamp)
 
 
-def _stamp(file: Path) -> tuple[int, int]:
-    """Return size and modification time of a file, to detect changes; zeros if it does not exist."""
-    try:
-        status = file.stat()
-    except OSError:
-        return 0, 0
-    return status.st_size, status.st_mtime_ns
-
-
 # The environments of a process share open retrievers. The stamps are part of the key, so changed files are reopened.
 @once(4)
-def _folder(place: Path, kind: str, stamp: tuple[int, int]) -> tuple[Retriever, str]:
+def _folder(place: Path, kind: str, stamp: FileState | None) -> tuple[Retriever, str]:
     return open_retriever(place, kind=kind), StoredCorpus(place).digest
 
 
 @once(4)
-def _file(place: Path, stamp: tuple[int, int]) -> tuple[Retriever, str]:
+def _file(place: Path, stamp: FileState) -> tuple[Retriever, str]:
     corpus = read_corpus(place)
     return LexicalRetriever(corpus), corpus.digest
 
