@@ -11,7 +11,7 @@
 | MuSiQue | `.jsonl` | `id` (starts with the number of hops), `question`, `answer`, `answer_aliases`, `answerable` |
 | Bamboogle | `.csv` | `Question`, `Answer` |
 
-The fields of a record determine its format, not the name of the file. Questions are kept as they are; prompts add a
+The fields of a record determine its format, not the name of the file. Question texts are unchanged; prompts add a
 missing question mark.
 """
 
