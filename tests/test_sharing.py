@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from agentgym_flow._util.sharing import Lock, once
-from agentgym_flow.retrieval.breaker import Breaker, BreakerState, Pass
+from agentgym_flow.retrieval.breaker import Breaker, BreakerState, Permit
 
 forking = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -79,11 +79,11 @@ def test_a_lock_is_for_one_thread_at_a_time_and_may_be_taken_twice_by_it() -> No
 def test_a_breaker_that_waits_for_the_probe_of_another_thread_is_closed_in_the_child() -> None:
     breaker = Breaker(failures=1, rest=0.001)
     given = breaker.enter()
-    assert isinstance(given, Pass)
+    assert isinstance(given, Permit)
     breaker.failed(given)
     time.sleep(0.01)
-    assert isinstance(breaker.enter(), Pass)  # the probe
-    assert in_child(lambda: isinstance(breaker.enter(), Pass) and breaker.state is BreakerState.CLOSED)
+    assert isinstance(breaker.enter(), Permit)  # the probe
+    assert in_child(lambda: isinstance(breaker.enter(), Permit) and breaker.state is BreakerState.CLOSED)
     assert breaker.state is BreakerState.HALF_OPEN
 
 

@@ -1,4 +1,4 @@
-"""Finding documents by their words: an English analyser and BM25, with the rankings of Lucene."""
+"""Retrieval: BM25 with Lucene's rankings, dense and hybrid retrieval, corpora on disk, and a client for servers."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
-"""Text to terms as Lucene's `EnglishAnalyzer` does it: words, no possessive, lower case, no stop words, Porter stems.
+"""Converts text to terms like Lucene's `EnglishAnalyzer`: words, possessives removed, lower case, no stop words, stems.
 
-Words are those of Unicode's default word boundaries (UAX #29), with Lucene's additions: an ideograph, a hiragana letter
-and an emoji are words of their own, and a run of Thai, Lao, Khmer or Burmese is one word. Not kept are Hebrew's inner
-quotation marks and the emoji made of a digit in a box.
+Words follow Unicode's default word boundaries (UAX #29) with Lucene's additions: each ideograph, hiragana letter and
+emoji is a separate word, and a run of Thai, Lao, Khmer or Burmese is one word. Not supported are quotation marks inside
+Hebrew words and keycap emoji.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 """Lucene's 33 English stop words."""
 
 LONGEST_WORD = 255
-"""Characters; a longer word is cut into pieces of this length."""
+"""Longer words, in characters, are split into pieces of this length."""
 
 _POSSESSIVES = tuple(quote + letter for quote in "'\u2019\uff07" for letter in "sS")
 _CLASSES = Classes()
 
-# In the letters of `Classes`. No text makes the search slow: a class of characters is repeated possessively, and what a
-# group repeats can be read in one way only. Groups are not possessive, as Python before 3.11.5 reads those wrongly.
+# The letters are those of `Classes`. Matching takes linear time for any text: character classes are repeated
+# possessively, and repeated groups match in only one way. Groups are not possessive: Python before 3.11.5 has a bug.
 _MARKS = r"[xzTV]*+"
 _LETTERS = rf"A{_MARKS}(?:[:']{_MARKS}A{_MARKS})*"
 _DIGITS = rf"9{_MARKS}(?:[,']{_MARKS}9{_MARKS})*"
@@ -38,16 +38,16 @@ _EMOJI = r"[ET]T?+[xV]*+"
 _WORD = re.compile(
     rf"(?P<word>{_LINK}*{_PART}(?:{_LINK}+{_PART})*{_LINK}*)"
     rf"|(?P<other>I{_MARKS}|(?:[SV]{_MARKS})+|R{_MARKS}R{_MARKS}|{_EMOJI}(?:z{_EMOJI})*z?+)"
-    rf"|{_LINK}+"  # connectors and nothing else are no word, and are passed over in one piece
+    rf"|{_LINK}+"  # a run of connectors is not a word; it is skipped as a whole
 )
 
-# The ASCII characters of the class blank. No word reaches over one, so that a text may be cut there.
+# The ASCII characters of the class blank. No word contains one, so a text can be split there.
 _SEPARATORS = re.compile(r"[^A-Za-z0-9_.:,;'\x80-\U0010ffff]+")
 _LONGEST_KEPT, _MOST_KEPT = 64, 1 << 16
 
 
 def words(text: str) -> list[str]:
-    """Return the words of `text` in order, as they are written."""
+    """Return the words of `text` in order, unchanged."""
     found = []
     for match in _WORD.finditer(text.translate(_CLASSES)):
         if match.lastgroup:
@@ -57,17 +57,17 @@ def words(text: str) -> list[str]:
 
 
 def analyse(text: str) -> list[str]:
-    """Return the terms of `text` in order, repeats included; none for a text of stop words."""
+    """Return the terms of `text` in order, with repetitions."""
     return list(chain.from_iterable(map(_TERMS.__getitem__, _SEPARATORS.split(text))))
 
 
 class _Terms(dict[str, tuple[str, ...]]):
-    """A piece of text without separators -> its terms; remembered, because nearly all pieces come again."""
+    """A cache: a piece of text without separators -> its terms."""
 
     def __missing__(self, piece: str) -> tuple[str, ...]:
         if len(piece) > _LONGEST_KEPT:
             return tuple(filter(None, map(_term, words(piece))))
-        plain = piece.isascii() and piece.isalnum()  # letters and digits run together
+        plain = piece.isascii() and piece.isalnum()  # such a piece is one word
         terms = tuple(filter(None, map(_term, [piece] if plain else words(piece))))
         if len(self) >= _MOST_KEPT:
             self.clear()
@@ -77,10 +77,10 @@ class _Terms(dict[str, tuple[str, ...]]):
 
 @lru_cache(maxsize=1 << 16)
 def _term(word: str) -> str:
-    """Return what a word is indexed as, or nothing for a stop word."""
+    """Return the term of a word; empty for a stop word."""
     if word.endswith(_POSSESSIVES):
         word = word[:-2]
-    # One character for one, as Java does it: a last sigma is no special case, and a dotted capital I loses its dot.
+    # Character by character as in Java: without the special case of a final sigma; a dotted capital I loses its dot.
     word = word.lower() if word.isascii() else "".join(character.lower()[0] for character in word)
     return "" if word in STOP_WORDS else stem(word)
 

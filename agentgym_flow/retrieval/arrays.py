@@ -1,19 +1,34 @@
-"""Reading arrays from files that may be damaged."""
+"""Reads the files of indexes and stores, which may be missing or damaged."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from agentgym_flow.errors import BadData, BadIndex
 
-def mapped_array(file: Path) -> npt.NDArray[Any]:
-    """Map a `.npy` file of plain numbers. Raises `OSError` if it cannot be read, and `ValueError` if it is damaged."""
+
+def mapped_array(file: Path, remedy: str, error: type[BadData] = BadIndex) -> npt.NDArray[Any]:
+    """Map a `.npy` file of plain numbers. Raises `error`, with the remedy in its message, if it cannot be read."""
     try:
         return np.asarray(np.lib.format.open_memmap(file, mode="r"))
-    except (OSError, ValueError):
-        raise
-    except Exception as error:  # its header is parsed as Python, so damage raises anything, such as `TokenError`
-        raise ValueError(f"{type(error).__name__}: {error}") from error
+    except Exception as cause:  # NumPy parses the header as Python code, so damage can raise anything
+        raise error(f"{file} cannot be read ({cause}); {remedy}") from cause
+
+
+@contextmanager
+def json_errors(file: Path, missing: str, remedy: str) -> Iterator[None]:
+    """Convert errors of reading and parsing a JSON file into `BadIndex`; `missing` is the message for no file."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadIndex(missing) from None
+    except OSError as error:
+        raise BadIndex(f"cannot read {file}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadIndex(f"{file} is damaged ({error}); {remedy}") from None

@@ -1,15 +1,15 @@
 """BM25 with Lucene's scores and rankings: an inverted index of NumPy arrays, in memory or mapped from a folder.
 
-With N documents that have a term, of which n have term t, and a document of length L in which t stands f times:
+For N non-empty documents, of which n contain term t, and a document of length L that contains t f times:
 
     idf(t)      = ln(1 + (N - n + 0.5) / (n + 0.5))
-    score(t, d) = w - w / (1 + f / (k1 (1 - b + b L / mean length))),   w = (times t stands in the query) * idf(t)
+    score(t, d) = w - w / (1 + f / (k1 (1 - b + b L / mean length))),   w = (count of t in the query) * idf(t)
 
 as in Lucene's `BM25Similarity` (Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond",
-2009, without the constant factor k1 + 1). Lucene's own arithmetic decides near-ties, so it is followed: L is kept in
-one byte, a term's score is a 32-bit float, scores are added as 64-bit floats, and the sum is rounded to 32 bits. Equal
-scores rank by document order, or in the order that the caller gives: Anserini's is that of the documents' ids. Every
-operation is one that IEEE 754 rounds exactly, so all machines rank alike.
+2009, without the constant factor k1 + 1). Lucene's arithmetic decides near-ties, so it is reproduced: L is stored in
+one byte, the score of a term is a 32-bit float, scores are added as 64-bit floats, and the sum is rounded to 32 bits.
+Equal scores rank by document number, or in an order given by the caller (Anserini orders by document id). IEEE 754
+rounds every operation exactly, so rankings are the same on all machines.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval.analyser import analyse
 from agentgym_flow.retrieval.index_folder import Arrays, digest_of, read_folder, write_folder
@@ -30,27 +31,26 @@ from agentgym_flow.retrieval.runs import MergedSegments, SegmentBuilder
 from agentgym_flow.retrieval.similarity import check_settings
 
 PROGRESS_EVERY = 1000
-"""Documents between two reports of progress."""
+"""The number of documents between two progress reports."""
 
 REMEMBERED = 1 << 16
-"""Terms of queries that are remembered with their numbers: looking one up takes longer than ranking few documents."""
+"""The number of query terms whose numbers are cached: a lookup takes longer than ranking a few documents."""
 
 
 class DocumentHit(NamedTuple):
-    """A document that was found: its number, from 0 in the order of building, and its score."""
+    """A document that a query found: its number, from 0 in the order of building, and its score."""
 
     document: int
     score: float
 
 
-class BM25:
-    """An index that never changes: share it between environments, threads and, from a folder, processes.
+class BM25(Immutable):
+    """A read-only index, created by `build` or `open`. It can be shared by threads and, if opened, by processes.
 
-    Made by `build` or `open`. A copy is the index itself; a pickle of an opened one holds only the name of its folder.
+    A pickle of an opened index contains only the name of its folder.
 
     Attributes:
-        digest: SHA-256 of the index's content in hexadecimal; equal texts and settings, equal digests. `ties` are not
-            part of it.
+        digest: SHA-256 of the content in hexadecimal, a function of the texts and settings, but not of `ties`.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class BM25:
         self._folder = folder
         self.digest = digest_of(arrays, settings) if folder is None else settings["digest"]
         self._starts = arrays["starts"]
-        # As plain buffers, from which Python takes single values faster.
+        # Plain buffers, because reading single values from them is faster.
         self._terms = np.ascontiguousarray(arrays["terms"]).data
         self._ends = np.ascontiguousarray(arrays["term_ends"], np.int64).data
         if ties is not None and len(ties) != len(self):
@@ -80,17 +80,17 @@ class BM25:
         ties: Ties | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> Self:
-        """Index `texts`, which are read once, in order; the defaults are those of Anserini and Pyserini.
+        """Index `texts`, which are iterated once. The default parameters are those of Anserini and Pyserini.
 
         Args:
-            texts: one text a document; the first is document 0.
-            k1: how slowly repeats of a term saturate, above 0.
-            b: how much a document's length counts, from 0 to 1.
-            ties: (documents,): a rank for each document; of equal scores the lower rank comes first. Default: the
-                order of building.
-            progress: called with the number of documents read, every `PROGRESS_EVERY` and at the end.
+            texts: one text per document; the first is document 0.
+            k1: term-frequency saturation, positive.
+            b: length normalisation, from 0 to 1.
+            ties: (documents,): a rank for each document; among equal scores, lower ranks come first. By default, the
+                order of the documents.
+            progress: called with the number of documents read, every `PROGRESS_EVERY` documents and at the end.
 
-        Raises `BadData` when there is no document, and `BadSetting` for a `k1` or `b` out of range or `ties` of another
+        Raises `BadData` if there is no document, and `BadSetting` if `k1` or `b` is out of range or `ties` has another
         length.
         """
         check_settings(k1, b)
@@ -106,23 +106,23 @@ class BM25:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, ties: Ties | None = None, verify: bool = True) -> Self:
-        """Map an index that `save` wrote; pages are read when they are needed and shared between processes.
+        """Map an index written by `save`; pages are read on demand and shared between processes.
 
         Args:
-            folder: where the index is.
-            ties: as in `build`; they are not kept in the folder.
-            verify: read every file once and compare its digest, about a second a gigabyte.
+            folder: the folder of the index.
+            ties: as in `build`; the folder does not store them.
+            verify: read every file and compare its digest, which takes about a second per gigabyte.
 
-        Raises `BadIndex` when the folder is missing, damaged, or of another version, and `BadSetting` for `ties` of
+        Raises `BadIndex` if the folder is missing, damaged, or of another version, and `BadSetting` if `ties` has
         another length.
         """
         arrays, settings = read_folder(folder, verify=verify)
         return cls(arrays, settings, os.path.abspath(folder), ties)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the index as a new folder, whole or not at all.
+        """Write the index to a new folder, atomically.
 
-        Raises `OSError` naming the folder when something is there already or it cannot be written.
+        Raises `OSError` with the name of the folder if it exists or cannot be written.
         """
         settings = {name: value for name, value in self._settings.items() if name != "digest"}
         sizes = {name: len(values) for name, values in self._arrays.items()}
@@ -135,38 +135,29 @@ class BM25:
     def __repr__(self) -> str:
         return f"<BM25 of {len(self):,} documents, {len(self._starts) - 1:,} terms>"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
-    def __copy__(self) -> Self:
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         if self._folder is None:
             return type(self), (self._arrays, self._settings, None, self._ties)
         return _reopened, (type(self), self._folder, self.digest, self._ties)
 
     def search(self, query: str, k: int = 10) -> list[DocumentHit]:
-        """Return the `k` best documents that have a term of `query`, best first; fewer when fewer have one.
+        """Return the `k` best documents that contain a term of `query`, best first; fewer if fewer contain one.
 
-        Raises `BadSetting` when `k` is below 1, and `BadIndex` when damage to the index is met.
+        Raises `BadSetting` if `k` is below 1, and `BadIndex` if the index turns out to be damaged.
         """
         return self.search_many([query], k)[0]
 
     def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[DocumentHit]]:
-        """Return what `search` finds for each of `queries`, in their order.
-
-        Raises `BadSetting` when `k` is below 1.
-        """
+        """Return the results of `search` for each query. Raises like `search`."""
         if k < 1:
             raise BadSetting(f"k must be at least 1, got {k}")
         try:
             return [self._best(Counter(analyse(query)), k) for query in queries]
-        except (IndexError, ValueError, OverflowError) as error:  # numbers of documents or terms that do not exist
+        except (IndexError, ValueError, OverflowError) as error:  # numbers of documents or terms are out of range
             raise BadIndex(f"the index at {self._folder} is damaged ({error}); build it again") from error
 
     def _best(self, query: Counter[str], k: int) -> list[DocumentHit]:
-        # In the order of term numbers: the order of the words cannot change a sum.
+        # In the order of term numbers, so that the order of the words cannot affect the rounding of a sum.
         numbered = sorted((self._number(term.encode()), times) for term, times in query.items())
         terms = [self._postings(number, times) for number, times in numbered if number >= 0]
         if not terms:
@@ -199,7 +190,7 @@ class BM25:
 
 
 def _reopened(kind: type[BM25], folder: str, digest: str, ties: Ties | None) -> BM25:
-    """Open the index of a pickle, which must still be the same."""
+    """Restore a pickled index. Raises `BadIndex` if the folder has another index now."""
     index = kind.open(folder, ties=ties, verify=False)
     if index.digest != digest:
         raise BadIndex(f"the index at {folder} is not the one that was pickled; it was replaced since")

@@ -1,7 +1,7 @@
-"""A circuit breaker: a server that has just failed many times is left alone for a while, then tried with one request.
+"""A circuit breaker: after many consecutive failures, a server gets no requests for a while, then a single probe.
 
-It is closed while requests may go, open while none may, and half-open while one request, the probe, decides. Requests
-that were sent before the last change of state say nothing about the present, so their results are ignored.
+The breaker is closed while requests are allowed, open while they are not, and half-open while the probe is under way.
+The results of requests that were sent before the last change of state are ignored as outdated.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from agentgym_flow._util.sharing import Lock
 from agentgym_flow.errors import BadSetting
 
 PROBE_POLL = 0.05
-"""Seconds after which one asks again while the probe of another is under way."""
+"""Seconds to wait before calling `enter` again while another thread's probe is under way."""
 
 
 class BreakerState(Enum):
-    """What a breaker does with requests."""
+    """The state of a breaker."""
 
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half-open"
 
 
-class Pass(NamedTuple):
-    """The leave to send one request: give it back with what came of it.
+class Permit(NamedTuple):
+    """The permission to send one request, to be returned with its result.
 
     Attributes:
-        era: how often the breaker had changed its state when the leave was given.
+        era: the number of state changes of the breaker when it issued the permit.
     """
 
     era: int
 
 
 class Breaker:
-    """Counts failures one after the other, and lets no request through for a while when there are too many.
+    """Counts consecutive failures and blocks requests for a while after too many.
 
-    Every pass from `enter` goes back by exactly one of `succeeded`, `failed` and `dropped`. Safe in threads. It is
-    closed in a forked child.
+    Return every permit of `enter` by calling exactly one of `succeeded`, `failed` and `dropped`. The class is
+    thread-safe. In a forked child the breaker is closed.
 
     Args:
-        failures: so many failures, with no success between them, open it.
-        rest: seconds that it stays open before the probe.
-        clock: seconds that never go back.
+        failures: the number of consecutive failures that opens the breaker.
+        rest: seconds from opening to the probe.
+        clock: a monotonic clock in seconds.
 
-    Raises `BadSetting` when `failures` is below 1 or `rest` is not a positive number.
+    Raises `BadSetting` if `failures` is below 1 or `rest` is not a positive number.
     """
 
     def __init__(self, failures: int = 5, rest: float = 2.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -67,14 +67,14 @@ class Breaker:
 
     @property
     def state(self) -> BreakerState:
-        """The present state; an open breaker stays open until somebody asks for a pass after its rest."""
+        """The current state; an open breaker changes its state only in a call of `enter`."""
         with self._lock:
             return self._state
 
-    def enter(self) -> Pass | float:
-        """Return a pass, or the seconds to wait before one asks again."""
+    def enter(self) -> Permit | float:
+        """Return a permit, or the seconds to wait before the next call."""
         with self._lock:
-            if self._process != os.getpid():  # a forked child: the probe, if there is one, is not its own
+            if self._process != os.getpid():  # in a forked child; a probe belongs to the parent
                 self._process = os.getpid()
                 self._turn(BreakerState.CLOSED)
             if self._state is BreakerState.OPEN:
@@ -82,19 +82,19 @@ class Breaker:
                 if left > 0:
                     return left
                 self._turn(BreakerState.HALF_OPEN)
-                return Pass(self._era)
-            return Pass(self._era) if self._state is BreakerState.CLOSED else PROBE_POLL
+                return Permit(self._era)
+            return Permit(self._era) if self._state is BreakerState.CLOSED else PROBE_POLL
 
-    def succeeded(self, given: Pass) -> None:
-        """Take back a pass: the server answered."""
+    def succeeded(self, given: Permit) -> None:
+        """Return a permit: the server answered."""
         with self._lock:
             if given.era == self._era:
                 self._in_a_row = 0
                 if self._state is BreakerState.HALF_OPEN:
                     self._turn(BreakerState.CLOSED)
 
-    def failed(self, given: Pass) -> None:
-        """Take back a pass: the server did not answer, or with nonsense."""
+    def failed(self, given: Permit) -> None:
+        """Return a permit: the server did not answer, or its answer was malformed."""
         with self._lock:
             if given.era != self._era:
                 return
@@ -102,8 +102,8 @@ class Breaker:
             if self._state is BreakerState.HALF_OPEN or self._in_a_row >= self.failures:
                 self._open(self._clock())
 
-    def dropped(self, given: Pass) -> None:
-        """Take back a pass: nothing was learned (an interrupt). After a dropped probe the next one may go at once."""
+    def dropped(self, given: Permit) -> None:
+        """Return a permit: the result is unknown (an interrupt). After a dropped probe the next one is due at once."""
         with self._lock:
             if given.era == self._era and self._state is BreakerState.HALF_OPEN:
                 self._open(self._clock() - self.rest)

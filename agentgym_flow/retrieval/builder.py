@@ -1,4 +1,4 @@
-"""Building a large index: runs on disk, so that memory stays bounded and a killed build goes on where it was."""
+"""Builds large indexes in runs on disk, with bounded memory; a killed build can be resumed."""
 
 from __future__ import annotations
 
@@ -19,50 +19,48 @@ from agentgym_flow.retrieval.runs import IndexSegment, MergedSegments, SegmentBu
 from agentgym_flow.retrieval.similarity import check_settings
 
 RUN_TERMS = 1 << 22
-"""A run is full with so many terms, repeats included: 34,000 descriptions of products, 150 MB while it is made."""
+"""The size of a full run in terms, with repetitions: 34,000 product descriptions, which need 150 MB of memory."""
 
 
 class IndexBuilder:
-    """Indexes texts in runs, each written to a folder before the next begins; `finish` merges them into an index.
+    """Indexes texts in runs that are written to disk one after the other; `finish` merges them into an index.
 
-    The index is to the last byte the one that `BM25.build(texts).save(folder)` writes. A builder on a folder with runs
-    goes on after their last document; the caller gives it the texts from there on.
+    The index is byte-identical to that of `BM25.build(texts).save(folder)`. A builder on a folder with runs continues
+    after their last document; the caller passes the texts from there on.
 
     Args:
-        folder: of the runs; made if it is not there. Remove it when the index is there.
+        folder: the folder of the runs, which is created if necessary. Remove it after `finish`.
 
     Attributes:
-        documents: how many documents are safe on disk.
+        documents: the number of documents on disk.
 
-    Raises `BadIndex` when the runs in the folder do not fit together, and `OSError` naming the folder.
+    Raises `BadIndex` if the runs in the folder are inconsistent, and `OSError` with the name of the folder.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
         with naming(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-            for left in self._folder.glob("*.partial"):  # of a process that was killed
+            for left in self._folder.glob("*.partial"):  # from a killed process
                 shutil.rmtree(left)
-        self.documents = 0
-        for run in self._runs():
-            self.documents += len(run.lengths)
+        self.documents = sum(len(run.lengths) for run in self._runs())
         self._gathered = SegmentBuilder(self.documents)
 
     def __len__(self) -> int:
-        """Return the number of documents, those not yet on disk included."""
+        """Return the number of documents, including those that are not on disk yet."""
         return self.documents + len(self._gathered)
 
     @property
     def full(self) -> bool:
-        """Whether it is time for `flush`."""
+        """Whether the run in memory is full, so that `flush` should be called."""
         return self._gathered.size >= RUN_TERMS
 
     def add(self, text: str) -> None:
-        """Take in the next document."""
+        """Add the next document."""
         self._gathered.add(text)
 
     def flush(self) -> None:
-        """Write what was added since the last time as a run. Raises `OSError` naming it when it cannot be written."""
+        """Write the documents since the last call as a run. Raises `OSError` with its name if it cannot be written."""
         if len(self._gathered):
             run = self._gathered.run()
             with whole_folder(self._folder / f"{self.documents:010d}") as partial:
@@ -72,10 +70,7 @@ class IndexBuilder:
             self._gathered = SegmentBuilder(self.documents)
 
     def rewind(self, documents: int) -> None:
-        """Forget everything after the first so many documents, which must be where a run ended.
-
-        Raises `BadIndex` when no run ended there.
-        """
+        """Drop everything after the first `documents` documents. Raises `BadIndex` if no run ends there."""
         for folder in self._folders():
             if int(folder.name) >= documents:
                 with naming(folder):
@@ -93,18 +88,18 @@ class IndexBuilder:
         b: float = 0.4,
         progress: Callable[[int, int], object] | None = None,
     ) -> str:
-        """Write the index of all documents as a new folder, and return its digest. The runs stay.
+        """Write the index of all documents to a new folder, atomically, and return its digest. The runs are kept.
 
         Args:
-            folder: where the index will be, whole or not at all.
+            folder: the folder of the index.
             k1: as in `BM25.build`.
             b: as in `BM25.build`.
-            progress: called with the number of postings merged and that of all, now and then.
+            progress: called from time to time with the number of merged postings and their total.
 
         Raises:
             BadData: there is no document.
             BadSetting: `k1` or `b` is out of range.
-            OSError: something is at `folder` already, or it cannot be written.
+            OSError: `folder` exists or cannot be written.
         """
         self.flush()
         merged = MergedSegments(self._runs(), k1, b)
@@ -120,11 +115,8 @@ class IndexBuilder:
         for folder in self._folders():
             if int(folder.name) != documents:
                 raise BadIndex(f"a run is missing before {folder}; remove {self._folder} and begin again")
-            try:
-                arrays = [mapped_array(folder / f"{name}.npy") for name in IndexSegment._fields]
-            except (OSError, ValueError) as error:
-                raise BadIndex(f"{folder} is damaged ({error}); remove {self._folder} and begin again") from error
-            found.append(IndexSegment(*arrays))
+            remedy = f"{folder} is damaged: remove {self._folder} and begin again"
+            found.append(IndexSegment(*(mapped_array(folder / f"{name}.npy", remedy) for name in IndexSegment._fields)))
             documents += len(found[-1].lengths)
         return found
 
@@ -137,23 +129,23 @@ def build_folder(
     b: float = 0.4,
     progress: Callable[[int], object] | None = None,
 ) -> str:
-    """Index texts of any number into a new folder for `BM25.open`, and return the index's digest.
+    """Index any number of texts into a new folder for `BM25.open`, and return the digest of the index.
 
-    Runs are kept in `<folder>.runs` until all is done. When it was killed, call it again with the same texts: those
-    that are safe on disk are read, but not indexed again. With other texts, remove that folder first.
+    The runs are in `<folder>.runs` until the index is complete. To resume a killed build, call the function again with
+    the same texts; the texts on disk are skipped. To index other texts, remove that folder first.
 
     Args:
-        texts: one text a document; the first is document 0.
-        folder: where the index will be, whole or not at all.
+        texts: one text per document; the first is document 0.
+        folder: the folder of the index, which is created atomically.
         k1: as in `BM25.build`.
         b: as in `BM25.build`.
-        progress: called with the number of documents indexed, every `PROGRESS_EVERY` and at the end.
+        progress: called with the number of documents indexed, every `PROGRESS_EVERY` documents and at the end.
 
     Raises:
         BadData: there is no document.
         BadSetting: `k1` or `b` is out of range.
         BadIndex: the runs of an earlier call are damaged.
-        OSError: something is at `folder` already, or it cannot be written.
+        OSError: `folder` exists or cannot be written.
     """
     check_settings(k1, b)
     check_free(Path(folder))

@@ -1,11 +1,10 @@
-"""Making a folder of a corpus of any size and its index: one pass, in bounded memory, resumable after a kill.
+"""Builds a folder with a corpus of any size and its index: in one pass, with bounded memory, resumable after a kill.
 
-The work is done in `<folder>.partial`, which gets the name `folder` at the end. There, the passages are committed
-together with the state of the import, every time a run of the index has been written; what a kill leaves beyond the
-last commit is dropped when the build is called again. Of a damaged corpus nothing is kept. Memory grows with the number
-of passages, by some 50 bytes each.
+The build writes to `<folder>.partial`, which is renamed at the end. Whenever a run of the index is complete, the
+passages and the state of the import are committed together; a resumed build drops everything after the last commit. If
+the corpus is damaged, nothing is kept. Memory grows by about 50 bytes per passage.
 
-`open_index` maps the folder back. Its `store.json` says the `kind` of the index, `bm25`.
+`open_index` maps the folder. Its `store.json` states the `kind` of the index, `bm25`.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from agentgym_flow.retrieval.stored import OFFSETS, PASSAGES, STORE, StoredCorpu
 __all__ = ["PHASES", "ImportProgress", "build_index", "open_index"]
 
 PHASES = ("passages", "index")
-"""The phases of a build in their order: reading the corpus, and merging the index from its runs."""
+"""The phases of a build, in order: reading the corpus, and merging the runs of the index."""
 
 _STEP = 1000  # passages between two reports
 _IMPORT, _RUNS, _INDEX = "import.sqlite", "runs", "index"
-_FIRST_CHECK = 1 << 16  # passages after which names are first compared; then whenever there are twice as many
+_FIRST_CHECK = 1 << 16  # passages before the first check for repeated ids; the number doubles after each check
 
 
 def build_index(
@@ -55,22 +54,22 @@ def build_index(
     *,
     progress: Callable[[ImportProgress], object] | None = None,
 ) -> LexicalRetriever:
-    """Make a new folder of a corpus and its BM25 index, and open it; call it again with the same file after a kill.
+    """Build a new folder with a corpus and its BM25 index, and open it. To resume a killed build, call it again.
 
     Args:
-        corpus_file: as `corpus.stream_passages` reads it.
-        folder: where the index will be.
-        progress: called with a `ImportProgress` now and then; its phase is one of `PHASES`.
+        corpus_file: a file that `corpus.stream_passages` can read.
+        folder: the folder of the index.
+        progress: called from time to time with an `ImportProgress` whose phase is one of `PHASES`.
 
     Raises:
-        BadData: the file cannot be read, is damaged or holds no passage; two passages have one id; what an earlier
-            call left is of another file or version; or another process is building the same folder.
-        BadIndex: what an earlier call left of the index is damaged.
-        OSError: something is at `folder` already, or it cannot be written (a full disk); what was done is kept.
+        BadData: the file cannot be read, is damaged or has no passage; two passages have the same id; an unfinished
+            build is of another file or version; or another process is building the same folder.
+        BadIndex: the index of an unfinished build is damaged.
+        OSError: `folder` exists or cannot be written (a full disk); the unfinished build is kept.
     """
     source, path = Path(corpus_file), Path(os.path.abspath(folder))
     tell = progress or (lambda _: None)
-    fingerprint(source)  # first: of a file that cannot be read, nothing should stay behind
+    fingerprint(source)  # fails before any folder is created if the file cannot be read
     with _spoiled_by_source(path) as reading, resumed_folder(path) as partial, database_errors(path):
         with closing(exclusive_database(partial / _IMPORT)) as database:
             state = ImportState(database)
@@ -79,7 +78,7 @@ def build_index(
                 with reading():
                     _import_passages(source, partial, state, tell)
             index = merge_runs(partial / _RUNS, partial / _INDEX, state.documents, tell)
-        # A killed build leaves one; it was played back when the database was opened again, and nothing needs it now.
+        # Left by a killed build; SQLite has already rolled it back.
         (partial / f"{_IMPORT}-journal").unlink(missing_ok=True)
         facts = {"format": STORE.format, "documents": state.documents, "kind": "bm25", "index": index}
         write_statement(
@@ -90,9 +89,9 @@ def build_index(
 
 @contextmanager
 def _spoiled_by_source(path: Path) -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Give the context in which the source is read: if it raises `BadData`, `<path>.partial` is removed at the end.
+    """Yield a context for reading the source: if it raises `BadData`, `<path>.partial` is removed at the end.
 
-    With it there, the source could not be mended: it would be another file than the one that was begun with.
+    Otherwise a corrected source file would be refused, because it differs from that of the unfinished build.
     """
     spoiled = False
 
@@ -113,14 +112,13 @@ def _spoiled_by_source(path: Path) -> Iterator[Callable[[], AbstractContextManag
 
 
 def open_index(folder: str | os.PathLike[str], *, verify: bool = False) -> LexicalRetriever:
-    """Return the retriever over a folder that `build_index` made; nothing is read before it is needed.
+    """Return a retriever over a folder created by `build_index`, which is read on demand.
 
     Args:
-        folder: the index.
-        verify: read everything once and compare the digests, about a second a gigabyte.
+        folder: the folder of the index.
+        verify: read everything and compare the digests, which takes about a second per gigabyte.
 
-    Raises:
-        BadIndex: there is no such folder, it is damaged, or of another version or kind.
+    Raises `BadIndex` if the folder is missing, damaged, or of another version or kind.
     """
     corpus = StoredCorpus(folder)
     if corpus.statement["kind"] != "bm25":
@@ -134,9 +132,9 @@ def open_index(folder: str | os.PathLike[str], *, verify: bool = False) -> Lexic
 
 
 def _import_passages(source: Path, partial: Path, state: ImportState, tell: Callable[[ImportProgress], object]) -> None:
-    """Read the passages that were not read yet into the file of passages and into runs of the index."""
+    """Import the remaining passages into the file of passages and the runs of the index."""
     database = state.database
-    total = 0 if source.suffix == ".gz" else source.stat().st_size  # how much a packed file holds is not known
+    total = 0 if source.suffix == ".gz" else source.stat().st_size  # the uncompressed size is unknown
     builder = IndexBuilder(partial / _RUNS)
     builder.rewind(state.documents)
     with ExitStack() as stack:
@@ -169,27 +167,27 @@ def _import_passages(source: Path, partial: Path, state: ImportState, tell: Call
 
 
 class _PassageFile:
-    """The file of passages while it grows.
+    """The file of passages during a build.
 
     Args:
-        path: of the file.
-        documents: so many passages of it are kept; what comes after them is dropped.
-        where: begins the message when two passages have one id.
+        path: the file.
+        documents: the number of passages to keep; the rest of the file is dropped.
+        where: the beginning of the message for a repeated id.
 
     Attributes:
-        offsets: the first byte of each passage, and the byte after the last.
-        digest: of the passages.
+        offsets: the position of each passage in bytes, and the end of the last.
+        digest: the digest of the passages.
     """
 
     def __init__(self, path: Path, documents: int, where: str) -> None:
         self.offsets = array("q", [0])
         self.digest = PassageDigest()
-        self._names = array("Q")  # 64 bits of each: the names themselves may not fit into memory
+        self._names = array("Q")  # 64-bit hashes of the ids, because the ids may not fit into memory
         self._next_check = _FIRST_CHECK
         self._where = where
         self._file = path.open("r+b" if path.exists() else "w+b")
         try:
-            for _ in range(documents):  # a digest cannot be stored half done
+            for _ in range(documents):  # the state of a SHA-256 computation cannot be stored
                 record = self._file.readline()
                 self._count(json.loads(record)[0], record)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -199,7 +197,7 @@ class _PassageFile:
         self._file.truncate()
 
     def append(self, passage: Passage) -> None:
-        """Write the next passage."""
+        """Append a passage."""
         record = record_of(passage)
         self._file.write(record)
         self._count(passage.id, record)
@@ -213,13 +211,13 @@ class _PassageFile:
         self._names.append(int.from_bytes(hashlib.blake2b(name.encode("utf-8"), digest_size=8).digest(), "little"))
 
     def check_names(self) -> None:
-        """Raise `BadData` when two passages have one id."""
+        """Raise `BadData` if two passages have the same id."""
         names = np.array(self._names, np.uint64)
         order = np.argsort(names, kind="stable")
         for at in np.flatnonzero(names[order[1:]] == names[order[:-1]]).tolist():
             first, second = order[at : at + 2].tolist()
             name = self._name(first)
-            if name == self._name(second):  # and not only 64 bits of them
+            if name == self._name(second):  # not just a hash collision
                 raise BadData(same_id(name, first, second, self._where))
 
     def _name(self, number: int) -> str:
@@ -230,7 +228,7 @@ class _PassageFile:
         return name
 
     def sync(self) -> None:
-        """Let all that was written be on the disk."""
+        """Flush the file to the disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
 

@@ -1,9 +1,9 @@
-"""Reading a corpus: JSON lines as Search-R1 has them, or a JSON list; plain, or lines packed by gzip.
+"""Reads a corpus from JSON lines, as in Search-R1 and optionally compressed by gzip, or from a JSON list.
 
-A record is an object with `contents` (the title, perhaps in quotation marks, a newline, the text) or with `text` and
-perhaps `title`; when it has both, `title` and `text` count. Its name is its `id` or `_id`, a text or a whole number;
-without one it is the number of the document, from 0. Whatever else a record has is passed over, and whatever a text
-holds is kept, half a surrogate pair aside: UTF-8 has no place for one, and it becomes U+FFFD.
+A record is an object with `contents` (the title, optionally in quotation marks, a newline, the text) or with `text` and
+optionally `title`; `title` and `text` have precedence. Its name is `id` or `_id`, a string or an integer, or else the
+index of the document, from 0. Other fields are ignored. Texts are kept unchanged, except that lone surrogates, which
+UTF-8 cannot encode, become U+FFFD.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Self, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow._util.json_stream import stream_objects, writable
 from agentgym_flow.errors import BadData
 from agentgym_flow.retrieval.passage import Passage
 from agentgym_flow.seeding import canonical
 
-_MARK = b"\xef\xbb\xbf"  # some editors put it at the beginning of a file
+_MARK = b"\xef\xbb\xbf"  # the byte order mark that some editors write
 _FIRST = re.compile(rb"\s*(\S)")
-_LOOKED_AT = 1 << 16  # bytes in which a file must begin with something
+_LOOKED_AT = 1 << 16  # bytes that must contain the first non-blank character
 _BLANK = b" \t\r\n"
 
 
 class FilePosition(NamedTuple):
-    """Where reading has arrived in a file.
+    """A position in a file from which reading can resume.
 
     Attributes:
-        offset: the byte after the last record, of what a packed file holds.
-        records: lines, or elements of the list, before that.
-        documents: passages made of them: blank lines are none.
+        offset: the byte after the last record, in the uncompressed content.
+        records: the number of lines or list elements before it.
+        documents: the number of passages before it; blank lines do not count.
     """
 
     offset: int = 0
@@ -51,15 +52,15 @@ START = FilePosition()
 def stream_passages(
     path: str | os.PathLike[str], start: FilePosition = START
 ) -> Iterator[tuple[Passage, FilePosition]]:
-    """Yield each passage of a file and the place after it, one at a time.
+    """Yield each passage of a file and the position after it. The caller must check that ids differ.
 
     Args:
         path: the file.
-        start: a place that an earlier run yielded: reading goes on there.
+        start: a position yielded by an earlier call, from which reading resumes.
 
     Raises:
-        BadData: the file cannot be read, is cut off, or holds something else; the message names the file and the line,
-            the record, or the byte. That names differ is for the caller to see to.
+        BadData: the file cannot be read, is truncated, or has another format; the message names the file and the line,
+            the record, or the byte.
     """
     file = Path(path)
     form = _form(file)
@@ -76,7 +77,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 def _form(path: Path) -> bytes:
-    """Return the first character of a file, blanks aside; nothing for a file without any."""
+    """Return the first non-blank character of a file; empty if there is none."""
     try:
         with _open(path) as file:
             begin = file.read(_LOOKED_AT).removeprefix(_MARK)
@@ -91,7 +92,7 @@ def _unreadable(path: Path, error: Exception) -> BadData:
 
 
 def _lines(path: Path, start: FilePosition) -> Iterator[tuple[Passage, FilePosition]]:
-    """Read JSON lines; only a line at a time is in memory."""
+    """Read JSON lines, with one line in memory at a time."""
     offset, records, documents = start
     try:
         with _open(path) as file:
@@ -123,7 +124,7 @@ def _value(line: bytes, where: str) -> Any:
 
 
 def _listed(path: Path, start: FilePosition) -> Iterator[tuple[Passage, FilePosition]]:
-    """Read a JSON list, an element at a time."""
+    """Read a JSON list, with one element in memory at a time."""
     if path.suffix == ".gz":
         raise BadData(f"{path}: a JSON list cannot be read packed; unpack it, or write it as JSON lines.")
     records = start.records
@@ -137,11 +138,11 @@ def passage_of_record(record: Any, number: int, where: str) -> Passage:
     """Return the passage of a decoded record.
 
     Args:
-        record: what the file or an answer of a server has.
-        number: its name if it has none.
-        where: begins the message of an error.
+        record: the decoded JSON value.
+        number: the id of a record without one.
+        where: the beginning of error messages.
 
-    Raises `BadData` when it is no passage.
+    Raises `BadData` if the record is not a passage.
     """
     if not isinstance(record, dict):
         raise BadData(f"{where}: a passage must be an object, got {record!r:.60}.")
@@ -156,17 +157,17 @@ def passage_of_record(record: Any, number: int, where: str) -> Passage:
 
 
 class PassageDigest:
-    """The digest of a corpus, passage by passage."""
+    """Computes the digest of a corpus incrementally."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
 
     def add_record(self, record: bytes) -> None:
-        """Take in the next passage as `record_of` writes it."""
+        """Add the next passage, as `record_of` writes it."""
         self._hash.update(record)
 
     def hexdigest(self) -> str:
-        """Return the digest of what was added, in hexadecimal."""
+        """Return the digest in hexadecimal."""
         return self._hash.hexdigest()
 
 
@@ -175,16 +176,16 @@ def record_of(passage: Passage) -> bytes:
     return canonical(list(passage)) + b"\n"
 
 
-class MemoryCorpus:
-    """A corpus whose passages are all in memory: for some hundred thousand of them. A copy is the corpus itself.
+class MemoryCorpus(Immutable):
+    """A corpus in memory, for up to a few hundred thousand passages.
 
     Args:
-        passages: in the order of their documents.
-        made_by: a function and its arguments that return this corpus again; a pickle then holds only these.
-        where: begins the message of an error.
+        passages: the passages in document order.
+        made_by: a function and its arguments that return this corpus; a pickle then contains only these.
+        where: the beginning of error messages.
 
     Raises:
-        BadData: there is no passage, or two have one id.
+        BadData: there is no passage, or two have the same id.
     """
 
     def __init__(
@@ -217,7 +218,7 @@ class MemoryCorpus:
         return len(self._passages)
 
     def __getitem__(self, number: int, /) -> Passage:
-        """Return passage `number`. Raises `IndexError` when there is none."""
+        """Return passage `number`. Raises `IndexError` if there is none."""
         if number < 0:
             raise IndexError(f"passages are numbered from 0, so none has the number {number}")
         return self._passages[number]
@@ -229,24 +230,18 @@ class MemoryCorpus:
     def __repr__(self) -> str:
         return f"<MemoryCorpus of {len(self):,} passages>"
 
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         return self._made_by or (type(self), (self._passages,))
 
 
 def same_id(name: str, first: int, second: int, where: str = "") -> str:
-    """Return the message for two passages of one id."""
+    """Return the error message for two passages with the same id."""
     return f"{where}passages {first} and {second}, counted from 0, both have the id {name!r:.60}; ids must differ"
 
 
 def read_corpus(path: str | os.PathLike[str]) -> MemoryCorpus:
-    """Return the corpus of a file, in memory.
+    """Read the corpus of a file into memory.
 
-    Raises `BadData` naming the file when it cannot be read, holds something else or no passage, or two have one id.
+    Raises `BadData` with the name of the file if it cannot be read, has another format or no passage, or repeats an id.
     """
     return MemoryCorpus((passage for passage, _ in stream_passages(path)), where=f"{os.fspath(path)}: ")

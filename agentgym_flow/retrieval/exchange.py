@@ -1,7 +1,7 @@
-"""One HTTP request and its answer, within a time and a size that nothing on the other side can stretch.
+"""HTTP requests with hard limits on the time and the size of the response.
 
-The timeouts of the standard library are for each piece of an answer, so a server that sends a byte now and then holds
-its client for ever. Here every read ends at the deadline of the exchange. Connections are kept and used again.
+The timeouts of the standard library apply to each read, so a server that sends one byte at a time could block a client
+forever. Here every read ends at the deadline of the request. Connections are reused.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_IDLE = 128
-"""Connections that are kept for later."""
+"""The largest number of idle connections."""
 
 _PORTS = {"http": 80, "https": 443}
 
 
 class Address(NamedTuple):
-    """Where a server is: scheme, host, port, and the path of a request."""
+    """The parts of an address: scheme, host, port, and the path of requests."""
 
     scheme: str
     host: str
@@ -37,7 +37,7 @@ class Address(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A whole answer: its status, the header Retry-After in seconds (None: absent or a date), and its body."""
+    """A response: status, the header Retry-After in seconds (None if absent or a date), and body."""
 
     status: int
     retry_after: float | None
@@ -45,11 +45,11 @@ class Answer(NamedTuple):
 
 
 class TooLarge(Exception):
-    """An answer is larger than it may be."""
+    """A response exceeds the size limit."""
 
 
 def address_of(url: str, path: str) -> Address:
-    """Return the parts of `url`, to which `path` is added unless it ends with it. Raises `BadSetting`."""
+    """Return the parts of `url`, with `path` appended unless `url` ends with it. Raises `BadSetting`."""
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme, 0)
@@ -64,14 +64,14 @@ def address_of(url: str, path: str) -> Address:
 
 
 class Exchange:
-    """Sends requests to one address, over connections that it keeps. Safe in threads and after a fork.
+    """Sends requests to one address over persistent connections. Safe in threads and after a fork.
 
     Args:
-        address: where to.
-        headers: sent with each request.
-        connect_timeout: seconds for a connection to come about.
-        read_timeout: seconds in which the server must send something.
-        max_answer: bytes that an answer may have.
+        address: the address.
+        headers: the headers of every request.
+        connect_timeout: seconds to establish a connection.
+        read_timeout: seconds to wait for more data.
+        max_answer: the largest number of bytes in a response.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class Exchange:
         self._process = os.getpid()
 
     def post(self, body: bytes, deadline: float) -> Answer:
-        """Send `body` and return the answer, by `time.monotonic() == deadline`.
+        """Send `body` and return the response, at the latest when `time.monotonic()` reaches `deadline`.
 
-        Raises `OSError` (with `TimeoutError`) and `http.client.HTTPException` when it does not come whole, and
+        Raises `OSError` (including `TimeoutError`) or `http.client.HTTPException` if the response is incomplete, and
         `TooLarge`.
         """
         kept = self._take()
@@ -100,17 +100,17 @@ class Exchange:
             try:
                 return self._post(kept, body, deadline)
             except (ConnectionError, http.client.RemoteDisconnected):
-                pass  # most likely the server had closed it meanwhile, as it may; a new one tells
+                pass  # the server has probably closed the idle connection; try a new one
         return self._post(self._connected(deadline), body, deadline)
 
     def close(self) -> None:
-        """Close the connections that are kept."""
+        """Close the idle connections."""
         while (kept := self._take()) is not None:
             kept.close()
 
     def _take(self) -> _Connection | None:
         with self._lock:
-            if self._process != os.getpid():  # they belong to the parent: leave them to it
+            if self._process != os.getpid():  # the connections belong to the parent process
                 self._idle, self._process = [], os.getpid()
             return self._idle.pop() if self._idle else None
 
@@ -132,12 +132,12 @@ class Exchange:
         try:
             connection.request("POST", self._address.path, body, self._headers)
             with connection.getresponse() as response:
-                if response.length is not None and response.length > self._max_answer:  # as announced
+                if response.length is not None and response.length > self._max_answer:  # according to Content-Length
                     raise TooLarge
                 text = response.read(self._max_answer + 1)
                 if len(text) > self._max_answer:
                     raise TooLarge
-                if response.length:  # what is missing of the announced length
+                if response.length:  # the number of missing bytes
                     raise http.client.IncompleteRead(text, response.length)
                 whole = not response.will_close
                 return Answer(response.status, seconds_of(response.getheader("Retry-After")), text)
@@ -153,7 +153,7 @@ class Exchange:
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection that is there already and is not made anew behind one's back."""
+    """An established connection that `http.client` never reopens."""
 
     auto_open = 0
 
@@ -164,14 +164,14 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _TimedSocket:
-    """The part of a socket that `http.client` uses, with a deadline over all that is sent and read."""
+    """The part of the socket interface that `http.client` uses, with a deadline for all operations."""
 
     def __init__(self, wrapped: socket.socket, patience: float) -> None:
         self._wrapped, self._patience = wrapped, patience
         self.deadline = 0.0
 
     def wait(self) -> None:
-        """Give the next operation the time that is left. Raises `TimeoutError` when there is none."""
+        """Set the timeout of the next operation to the remaining time. Raises `TimeoutError` if there is none."""
         self._wrapped.settimeout(_left(self.deadline, self._patience))
 
     def sendall(self, data: Any) -> None:
@@ -209,5 +209,5 @@ def _left(deadline: float, at_most: float) -> float:
 
 
 def seconds_of(retry_after: str | None) -> float | None:
-    """Return the seconds that a header Retry-After asks for; None when it is absent or a date."""
+    """Return the seconds in a header Retry-After; None if it is absent or a date."""
     return float(retry_after) if retry_after is not None and retry_after.isdecimal() and len(retry_after) < 6 else None

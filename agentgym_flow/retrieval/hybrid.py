@@ -1,8 +1,8 @@
-"""Several retrievers as one: reciprocal rank fusion.
+"""Hybrid retrieval: reciprocal rank fusion of several retrievers.
 
-    score(passage) = sum over the retrievers that found it of 1 / (k + its rank there), from 1
+    score(passage) = sum over the retrievers that found it of 1 / (k + rank), with ranks from 1
 
-(Cormack, Clarke and Buettcher, SIGIR 2009). Only ranks count, so scores of different kinds need not be comparable.
+(Cormack, Clarke and Buettcher, SIGIR 2009). It uses only ranks, so the scores of the retrievers need not be comparable.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from agentgym_flow.retrieval.passage import Hit, Passage, Retriever
 
 
 class HybridRetriever:
-    """Ranks passages by what several retrievers think of them.
+    """Fuses the rankings of several retrievers.
 
-    A passage is known by its id. Equal scores rank as the first retriever ranks them, then the second, and so on.
+    Passages are identified by their ids. Ties are broken by the ranking of the first retriever, then the second, etc.
 
     Args:
-        retrievers: at least one, over the same corpus.
-        k: above 0: the larger it is, the less the first ranks stand out.
-        depth: how many passages each retriever is asked for, where fewer are wanted.
+        retrievers: at least one retriever, all over the same corpus.
+        k: the rank constant, positive; larger values give the top ranks less weight.
+        depth: the minimum number of passages requested from each retriever.
 
-    Raises `BadSetting` when there is no retriever, or `k` or `depth` is out of range.
+    Raises `BadSetting` if there is no retriever, or `k` or `depth` is out of range.
     """
 
     name = "hybrid"
@@ -41,9 +41,9 @@ class HybridRetriever:
         self._depth = depth
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-        """Return for each query the `topk` passages of the highest fused score, best first.
+        """Return for each query the `topk` passages with the highest fused scores, best first.
 
-        Raises `BadSetting` when `topk` is below 1, and whatever one of the retrievers raises.
+        Raises `BadSetting` if `topk` is below 1. Exceptions of the retrievers propagate.
         """
         if topk < 1:
             raise BadSetting(f"topk must be at least 1, got {topk}")
@@ -58,11 +58,11 @@ class HybridRetriever:
             met: set[str] = set()
             for rank, found in enumerate(ranking, 1):
                 name = found.passage.id
-                if name not in met:  # a remote index may hold a passage twice
+                if name not in met:  # a remote retriever may return a passage twice
                     met.add(name)
                     passages.setdefault(name, found.passage)
                     parts.setdefault(name, []).append(1 / (self._k + rank))
-        # A sum that does not depend on the order, so that ties are ties; the sort keeps the order of meeting for them.
+        # `fsum` does not depend on the order, so ties are exact; the stable sort keeps the order of the rankings.
         fused = [Hit(passages[name], math.fsum(shares)) for name, shares in parts.items()]
         return sorted(fused, key=lambda found: -found.score)
 

@@ -1,6 +1,6 @@
-"""An index on disk: one `.npy` file an array, and `index.json`, which says what they are and must be.
+"""The folder of an index: one `.npy` file per array, and `index.json` with the settings, shapes and digests.
 
-The folder gets its name when everything is in it. Arrays are mapped, not read.
+The folder is written atomically. Arrays are memory-mapped.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import numpy.typing as npt
 
 from agentgym_flow._util.files import whole_folder
 from agentgym_flow.errors import BadIndex
-from agentgym_flow.retrieval.arrays import mapped_array
+from agentgym_flow.retrieval.arrays import json_errors, mapped_array
 from agentgym_flow.seeding import stable_hash
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 FORMAT = 1
-"""Version of the folder and of everything that decides its content: the analyser, the arrays, the arithmetic."""
+"""The version of the folder and of everything that determines its content: the analyser, arrays and arithmetic."""
 
 _DTYPES: dict[str, np.dtype[Any]] = {
-    "terms": np.dtype("u1"),  # the terms in UTF-8, sorted, one after the other
-    "term_ends": np.dtype("<i8"),  # (terms + 1,): where a term starts and ends in `terms`, in bytes
-    "starts": np.dtype("<i8"),  # (terms + 1,): where a term's postings start and end
+    "terms": np.dtype("u1"),  # the sorted terms in UTF-8, concatenated
+    "term_ends": np.dtype("<i8"),  # (terms + 1,): the boundaries of the terms in `terms`, in bytes
+    "starts": np.dtype("<i8"),  # (terms + 1,): the boundaries of the terms' postings
     "idf": np.dtype("<f4"),  # (terms,)
     "documents": np.dtype("<i4"),  # (postings,): ascending within a term
     "saturations": np.dtype("<f4"),  # (postings,): 1 + f / norm
@@ -45,15 +45,15 @@ def digest_of(arrays: Arrays, settings: Mapping[str, Any]) -> str:
 def write_folder(
     folder: str | os.PathLike[str], sizes: Mapping[str, int], pieces: Iterable[Arrays], settings: Mapping[str, Any]
 ) -> str:
-    """Write an index as a new folder and return its digest.
+    """Write an index to a new folder and return its digest.
 
     Args:
-        folder: where; whole or not at all.
-        sizes: array -> how many values it has.
-        pieces: consecutive pieces of the arrays, by name; only one of them is in memory at a time.
-        settings: what `index.json` says besides, JSON-able.
+        folder: the folder, which is created atomically.
+        sizes: array -> number of values.
+        pieces: consecutive pieces of the arrays, by name; one piece at a time is in memory.
+        settings: further content of `index.json`, as JSON values.
 
-    Raises `OSError` naming the folder when something is there already or it cannot be written.
+    Raises `OSError` with the name of the folder if it exists or cannot be written.
     """
     with whole_folder(Path(folder)) as partial, ExitStack() as files:
         arrays = {
@@ -72,7 +72,7 @@ def write_folder(
 
 
 class _ArrayFile:
-    """A `.npy` file of one dimension that is written piece by piece; a context manager."""
+    """A one-dimensional `.npy` file that is written in pieces; a context manager."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], size: int) -> None:
         self._dtype = dtype
@@ -94,15 +94,15 @@ class _ArrayFile:
         self._file.write(data)
 
     def entry(self) -> dict[str, Any]:
-        """Return what `index.json` says about the array."""
+        """Return the entry of the array in `index.json`."""
         return {"dtype": self._dtype.str, "shape": [self._size], "sha256": self._hash.hexdigest()}
 
 
 def read_folder(folder: str | os.PathLike[str], *, verify: bool) -> tuple[Arrays, dict[str, Any]]:
-    """Return the mapped arrays and the settings, among them `digest`.
+    """Return the mapped arrays and the settings, including `digest`.
 
-    Raises `BadIndex` when the folder is missing, of another version, or not what its `index.json` says; the content of
-    the arrays is compared only with `verify`.
+    Raises `BadIndex` if the folder is missing, of another version, or differs from its `index.json`. The content of the
+    arrays is compared only with `verify`.
     """
     root = Path(folder)
     page = _page(root)
@@ -110,12 +110,9 @@ def read_folder(folder: str | os.PathLike[str], *, verify: bool) -> tuple[Arrays
     arrays = {}
     for name in _DTYPES:
         file = root / f"{name}.npy"
-        try:
-            array = mapped_array(file)
-        except FileNotFoundError:
-            raise BadIndex(f"{file} is missing; {_REMEDY}") from None
-        except (OSError, ValueError) as error:
-            raise BadIndex(f"{file} cannot be read ({error}); {_REMEDY}") from error
+        if not file.exists():
+            raise BadIndex(f"{file} is missing; {_REMEDY}")
+        array = mapped_array(file, _REMEDY)
         found = _entry(array) if verify else {**_form(array), "sha256": entries[name]["sha256"]}
         if found != entries[name]:
             raise BadIndex(f"{file} is not the file that {root / 'index.json'} describes; {_REMEDY}")
@@ -124,9 +121,9 @@ def read_folder(folder: str | os.PathLike[str], *, verify: bool) -> tuple[Arrays
 
 
 def _page(root: Path) -> dict[str, Any]:
-    """Return what `index.json` says, if it says it of this version and agrees with its own digest."""
+    """Return the content of `index.json`. Raises `BadIndex` unless it has this version and agrees with its digest."""
     file = root / "index.json"
-    try:
+    with json_errors(file, f"there is no index at {root}: {file.name} is missing; {_REMEDY}", _REMEDY):
         page = json.loads(file.read_text("utf-8"))
         version = page["format"]
         if version == FORMAT:
@@ -134,12 +131,6 @@ def _page(root: Path) -> dict[str, Any]:
             sound = page["settings"]["digest"] == _total(page["arrays"], settings) and page["arrays"].keys() == set(
                 _DTYPES
             )
-    except (FileNotFoundError, NotADirectoryError):
-        raise BadIndex(f"there is no index at {root}: {file.name} is missing; {_REMEDY}") from None
-    except OSError as error:
-        raise BadIndex(f"cannot read {file}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BadIndex(f"{file} is damaged ({error}); {_REMEDY}") from None
     if version != FORMAT:
         raise BadIndex(f"the index at {root} has format {version!r}, this version reads {FORMAT}; {_REMEDY}")
     if not sound:
@@ -152,12 +143,12 @@ def _form(array: npt.NDArray[Any]) -> dict[str, Any]:
 
 
 def _entry(array: npt.NDArray[Any]) -> dict[str, Any]:
-    """Return what `index.json` says about an array."""
+    """Return the entry of an array in `index.json`."""
     return {**_form(array), "sha256": hashlib.sha256(_bytes_of(array)).hexdigest()}
 
 
 def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
-    """Return the values as they stand in a file, the low byte first."""
+    """Return the values as little-endian bytes, as in a file."""
     return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).view(np.uint8).data
 
 

@@ -1,6 +1,6 @@
-"""The kinds of retriever that a folder on disk can give: by words, by meaning, and by both.
+"""Builds and opens folders for the three kinds of retriever: BM25, dense and hybrid.
 
-A folder has a corpus and its BM25 index; the vectors, where they are wanted, are in the folder `dense` inside it.
+A folder has a corpus and its BM25 index. Its subfolder `dense` has the vectors, if there are any.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KINDS = ("bm25", "dense", "hybrid")
 """The kinds of retriever. `hybrid` fuses the rankings of the other two."""
 
 VECTORS = "dense"
-"""The folder of the vectors, and the phase of a build in which they are made."""
+"""The subfolder of the vectors, and the name of the build phase that computes them."""
 
 
 def build_retriever(
@@ -29,22 +29,20 @@ def build_retriever(
     index: str | None = None,
     progress: Callable[[ImportProgress], object] | None = None,
 ) -> Retriever:
-    """Make the folder that `open_retriever` opens, and open it. When it was killed, call it again: it goes on.
+    """Build a folder for `open_retriever`, and open it. To resume a killed build, call the function again.
 
     Args:
-        source: the corpus, as `building.build_index` reads it.
-        folder: where. For a kind with vectors it may be finished already: they are added to it, and `source` is not
-            read again.
+        source: the corpus, see `building.build_index`.
+        folder: the folder. Vectors can be added to an existing folder, without reading `source` again.
         kind: one of `KINDS`.
-        index: of the vectors, for a kind that has them: one of `vector_index.KINDS`; None for the one that suits the
-            number of passages.
-        progress: called with a `ImportProgress` now and then; its phases are those of `building`, then `dense`.
+        index: the index of the vectors, one of `vector_index.KINDS`; None for the default for this number of passages.
+        progress: called from time to time with an `ImportProgress`; the phases are those of `building`, then `dense`.
 
     Raises:
-        UnknownOption: there is no such kind, or no such index.
-        BadSetting: the kind has no vectors, and an index of them is named.
-        MissingExtra: vectors need a package that is not installed.
-        Others: as `building.build_index` and `dense.build_dense` raise.
+        UnknownOption: the kind or the index is unknown.
+        BadSetting: an index of vectors is given for a kind without vectors.
+        MissingExtra: a package for vectors is not installed.
+        Others: like `building.build_index` and `dense.build_dense`.
     """
     _check(kind, index)
     if kind == "bm25":
@@ -52,7 +50,7 @@ def build_retriever(
     from agentgym_flow.retrieval.dense import build_dense
     from agentgym_flow.retrieval.encoder import MiniLMEncoder
 
-    encoder = MiniLMEncoder()  # first: a missing extra should be told before the corpus is read
+    encoder = MiniLMEncoder()  # before reading the corpus, so that a missing extra is reported early
     finished = Path(folder).is_dir() and any(Path(folder).iterdir())
     words = building.open_index(folder) if finished else building.build_index(source, folder, progress=progress)
     total = len(words.corpus)
@@ -70,21 +68,21 @@ def build_retriever(
 def open_retriever(
     folder: str | os.PathLike[str], *, kind: str = "bm25", index: str | None = None, verify: bool = False
 ) -> Retriever:
-    """Return a retriever over a folder that `build_retriever` made.
+    """Return a retriever over a folder created by `build_retriever`.
 
     Args:
         folder: the folder.
         kind: one of `KINDS`.
-        index: of the vectors, as for `build_retriever`; None for the one that was built besides the vectors themselves,
-            or where that are several or none, for the one that suits the number of passages.
-        verify: read everything once and compare the digests.
+        index: the index of the vectors, as for `build_retriever`; None for the only approximate index in the folder, or
+            if there are none or several, for the default for this number of passages.
+        verify: read everything and compare the digests.
 
     Raises:
-        UnknownOption: there is no such kind, or no such index.
-        BadSetting: the kind has no vectors, and an index of them is named.
-        MissingExtra: vectors need a package that is not installed.
-        BadData: there is no such folder, or it is damaged.
-        BadIndex: an index in it is missing or damaged.
+        UnknownOption: the kind or the index is unknown.
+        BadSetting: an index of vectors is given for a kind without vectors.
+        MissingExtra: a package for vectors is not installed.
+        BadData: the folder is missing or damaged.
+        BadIndex: an index in the folder is missing or damaged.
     """
     _check(kind, index)
     words = building.open_index(folder, verify=verify)

@@ -1,26 +1,26 @@
-"""Finding passages by their words: BM25 over title and text."""
+"""Lexical retrieval: BM25 over title and text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.errors import BadIndex
 from agentgym_flow.retrieval.bm25 import BM25
 from agentgym_flow.retrieval.passage import Corpus, Hit
 
 
-class LexicalRetriever:
-    """BM25 over a corpus. Passages of equal score come in the order of their documents; a copy is the retriever itself.
+class LexicalRetriever(Immutable):
+    """BM25 over a corpus. Passages with equal scores are in document order.
 
-    Nothing is found for a query without a word that the corpus knows.
+    A query without any term of the corpus finds nothing.
 
     Args:
         corpus: the passages.
-        index: of their `index_text`, in order; made if it is not given, a second for six thousand short passages.
+        index: an index of their `index_text`, in order; by default built in memory, a second for 6,000 short passages.
 
     Raises:
-        BadIndex: the index has another number of documents than the corpus.
+        BadIndex: the numbers of documents in the index and the corpus differ.
     """
 
     name = "bm25"
@@ -34,18 +34,12 @@ class LexicalRetriever:
             raise BadIndex(f"an index of {len(self.index)} documents does not belong to {len(corpus)} passages")
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-        """Return for each query the `topk` best passages that have a word of it, best first.
+        """Return for each query the `topk` best passages that contain one of its terms, best first.
 
-        Raises `BadSetting` when `topk` is below 1.
+        Raises `BadSetting` if `topk` is below 1.
         """
         hits = self.index.search_many(queries, topk)
         return [[Hit(self.corpus[document], score) for document, score in found] for found in hits]
 
     def __repr__(self) -> str:
         return f"<LexicalRetriever over {len(self.corpus):,} passages>"
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self

@@ -1,7 +1,7 @@
-"""Lucene itself as the search engine, through pyserini: for those who want the original's own program.
+"""Search with Lucene itself, through pyserini, to reproduce the original implementation exactly.
 
-`BM25` has the same rankings without Java. What is used here of pyserini needs neither its models nor torch: its way to
-the classes of Anserini, which index and search. One Java machine runs in a process and does not survive a fork.
+`BM25` gives the same rankings without Java. This module uses only pyserini's access to Anserini's Java classes, which
+needs neither its models nor torch. A process has one Java virtual machine, which does not survive a fork.
 """
 
 from __future__ import annotations
@@ -10,25 +10,27 @@ import importlib
 import json
 import os
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from agentgym_flow._util.files import whole_folder
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.errors import BadData, BadIndex, BadSetting, MissingExtra
 
 _started: list[int] = []  # the process in which Java was started
 
 
-class LuceneIndex:
-    """A Lucene index on disk, searched with BM25 as pyserini does it by default. A pickle holds the folder's name.
+class LuceneIndex(Immutable):
+    """A Lucene index on disk, searched with BM25 with pyserini's defaults. A pickle contains the name of the folder.
 
     Args:
-        folder: where the index is.
-        k1: how slowly repeats of a term saturate.
-        b: how much a document's length counts.
+        folder: the folder of the index.
+        k1: term-frequency saturation.
+        b: length normalisation.
 
     Attributes:
-        name: what this engine is called in results.
+        name: the name of this engine in results.
 
     Raises:
         MissingExtra: pyserini is not installed, or it cannot start Java.
@@ -44,7 +46,7 @@ class LuceneIndex:
             self._searcher = _java_class("io.anserini.search.SimpleSearcher")(self._settings[0])
         except MissingExtra:
             raise
-        except Exception as error:  # Java's own, whose class is known only when Java runs
+        except Exception as error:  # a Java exception, whose class exists only while Java runs
             raise BadIndex(f"Lucene finds no index at {folder} ({_first_line(error)}); build it again") from None
         self._searcher.set_bm25(k1, b)
 
@@ -52,23 +54,23 @@ class LuceneIndex:
     def build(
         cls, documents: Iterable[tuple[str, str]], folder: str | os.PathLike[str], *, k1: float = 0.9, b: float = 0.4
     ) -> Self:
-        """Index documents, which are read once, into a new folder, and open it.
+        """Index documents, which are iterated once, into a new folder, and open it.
 
         Args:
-            documents: of each its id and its text. Anserini orders documents of equal score by their ids, as text.
-            folder: where the index will be, whole or not at all.
-            k1: how slowly repeats of a term saturate.
-            b: how much a document's length counts.
+            documents: pairs (id, text). Anserini orders documents with equal scores by id.
+            folder: the folder of the index, which is created atomically.
+            k1: term-frequency saturation.
+            b: length normalisation.
 
-        Raises `BadData` when there is no text with a letter in it, and `OSError` naming the folder when something is
-        there already or it cannot be written; otherwise as the class does.
+        Raises `BadData` if all texts are blank, `OSError` with the name of the folder if it exists or cannot be
+        written, and otherwise like the class.
         """
         indexer_class = _java_class("io.anserini.index.SimpleIndexer")
-        with whole_folder(Path(folder)) as partial:
-            indexer = indexer_class(str(partial), False, 1)
+        with whole_folder(Path(folder)) as unfinished:
+            indexer = indexer_class(str(unfinished), False, 1)
             added = False
             for name, text in documents:
-                if text.strip():  # Lucene has no empty documents
+                if text.strip():  # Lucene does not accept empty documents
                     added |= indexer.addRawDocument(json.dumps({"id": name, "contents": text}))
             indexer.close()
             if not added:
@@ -76,36 +78,27 @@ class LuceneIndex:
         return cls(folder, k1=k1, b=b)
 
     def find(self, query: str, hits: int = 50) -> list[str]:
-        """Return the ids of the best documents for a query, best first; empty when no word of it is known."""
+        """Return the ids of the best documents for a query, best first; empty if the index has no term of it."""
         _check_process()
         return [hit.docid for hit in self._searcher.search(query, hits)]
 
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return _opened, (type(self), *self._settings)
-
-
-def _opened(kind: type[LuceneIndex], folder: str, k1: float, b: float) -> LuceneIndex:
-    return kind(folder, k1=k1, b=b)
+        folder, k1, b = self._settings
+        return partial(type(self), k1=k1, b=b), (folder,)
 
 
 def _java_class(name: str) -> Any:
-    """Return a class of Anserini; starts Java when it does not run yet."""
+    """Return a class of Anserini. Starts Java if necessary."""
     try:
         pyclass = importlib.import_module("pyserini.pyclass")
     except ModuleNotFoundError as error:
         raise MissingExtra.of(error.name or "pyserini", "pyserini") from None
-    except Exception as error:  # pyjnius raises several kinds when it finds no Java
+    except Exception as error:  # pyjnius raises various exceptions if it does not find Java
         raise _no_java(error) from None
     if not _started:
         _started.append(os.getpid())
         system = pyclass.autoclass("java.lang.System")
-        system.setOut(system.err)  # Anserini tells of its settings on standard output
+        system.setOut(system.err)  # Anserini prints its settings on standard output
     _check_process()
     try:
         return pyclass.autoclass(name)

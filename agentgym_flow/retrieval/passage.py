@@ -1,4 +1,4 @@
-"""Passages, what finds them, and where they are kept: the three words that all retrievers share."""
+"""The types that all retrievers share: `Passage`, `Hit`, `Retriever` and `Corpus`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ QUOTE = '"'
 
 
 class Passage(NamedTuple):
-    """A short text with a title, as one finds it in an encyclopedia. All of it is data: it may hold tags or be empty.
+    """A short text with a title. Title and text are untrusted data: they may contain tags or be empty.
 
     Attributes:
-        id: the name of the passage, different for each of a corpus.
-        title: one line, without quotation marks around it; may be empty.
-        text: the rest.
+        id: unique within the corpus.
+        title: one line, without enclosing quotation marks; may be empty.
+        text: the text.
     """
 
     id: str
@@ -23,7 +23,7 @@ class Passage(NamedTuple):
 
     @classmethod
     def of_contents(cls, name: str, contents: str) -> Passage:
-        """Return the passage `name` of `contents`: the title, perhaps in quotation marks, a newline, the text."""
+        """Parse `contents`: the title, optionally in quotation marks, a newline, the text."""
         title, _, text = contents.partition("\n")
         if len(title) > 1 and title.startswith(QUOTE) and title.endswith(QUOTE):
             title = title[1:-1]
@@ -31,24 +31,24 @@ class Passage(NamedTuple):
 
     @classmethod
     def of_fields(cls, name: str, fields: Mapping[str, Any]) -> Passage | None:
-        """Return the passage `name` of a record with `text` and perhaps `title`, or with `contents`; None for neither.
+        """Return the passage of a record with `text` and optionally `title`, or else with `contents`; None otherwise.
 
-        Where it has all of them, `title` and `text` count. A break in a title becomes a blank.
+        Newlines in a title become spaces.
         """
         title, text, contents = (fields.get(field) for field in ("title", "text", "contents"))
         if isinstance(text, str) and isinstance(title, str | None):
-            # A title is one line: a break in it would be the end of it wherever passages are written as `contents`.
+            # In the format `contents` a newline ends the title.
             return cls(name, (title or "").replace("\n", " "), text)
         return cls.of_contents(name, contents) if isinstance(contents, str) else None
 
     @property
     def contents(self) -> str:
-        """The passage as Search-R1 writes it: the title in quotation marks, a newline, the text."""
+        """The passage in Search-R1's format: the title in quotation marks, a newline, the text."""
         return f"{QUOTE}{self.title}{QUOTE}\n{self.text}"
 
     @property
     def index_text(self) -> str:
-        """What a search engine indexes: the title, a newline, the text."""
+        """The text to index: the title, a newline, the text."""
         return f"{self.title}\n{self.text}"
 
 
@@ -56,8 +56,8 @@ class Hit(NamedTuple):
     """A passage that a query found.
 
     Attributes:
-        passage: what was found.
-        score: higher is better; comparable only between passages found by one query with one retriever.
+        passage: the passage.
+        score: higher is better; comparable only within the results of one query and one retriever.
     """
 
     passage: Passage
@@ -65,34 +65,34 @@ class Hit(NamedTuple):
 
 
 class Retriever(Protocol):
-    """Finds passages. Implementations are safe in threads and can be pickled.
+    """Finds passages. Implementations are thread-safe and can be pickled.
 
     Attributes:
-        name: what it is, in one word: `bm25`, `dense`, ...
+        name: a one-word name: `bm25`, `dense`, ...
     """
 
     name: str
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-        """Return for each query what it finds, best first and at most `topk`; an empty list when it finds nothing.
+        """Return for each query at most `topk` hits, best first; possibly an empty list. Accepts any query text.
 
-        Raises `BadSetting` when `topk` is below 1. No text of a query raises.
+        Raises `BadSetting` if `topk` is below 1.
         """
         ...
 
 
 class Corpus(Protocol):
-    """Passages by number, from 0, in the order of their documents."""
+    """Passages by number, from 0, in document order."""
 
     def __len__(self) -> int:
         """Return the number of passages."""
         ...
 
     def __getitem__(self, number: int, /) -> Passage:
-        """Return passage `number`. Raises `IndexError` when there are not so many, and for a number below 0."""
+        """Return passage `number`. Raises `IndexError` if the number is negative or too large."""
         ...
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all passages in order, in hexadecimal: the same wherever they are kept."""
+        """SHA-256 of all passages in order, in hexadecimal, independent of their storage."""
         ...

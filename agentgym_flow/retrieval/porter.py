@@ -1,60 +1,35 @@
-"""The original Porter stemmer, in the variant that Lucene ships.
+"""The original Porter stemmer, in the variant of Lucene.
 
-Source: M. F. Porter, "An algorithm for suffix stripping", Program 14(3), 1980; the letters m, *v*, *d and *o in the
-comments are the paper's. Three departures, which the author's own program and Lucene share: a word of one or two
-letters stays as it is, `bli` becomes `ble` (the paper has only `abli`), and `logi` becomes `log`.
+Source: M. F. Porter, "An algorithm for suffix stripping", Program 14(3), 1980; m, *v*, *d and *o in the comments are
+the notation of the paper. Three differences, which the author's own program and Lucene share: words of one or two
+letters are unchanged, `bli` becomes `ble` (the paper has only `abli`), and `logi` becomes `log`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 
-_Rules = Iterable[tuple[str, str]]
+def _rules(text: str) -> tuple[tuple[str, str], ...]:
+    """Parse `suffix:replacement` rules."""
+    return tuple((suffix, other) for suffix, _, other in (rule.partition(":") for rule in text.split()))
 
-# The longer of two suffixes that fit decides, whether its condition holds or not: it stands first.
-_STEP_2 = (
-    ("ational", "ate"),
-    ("tional", "tion"),
-    ("enci", "ence"),
-    ("anci", "ance"),
-    ("izer", "ize"),
-    ("bli", "ble"),
-    ("alli", "al"),
-    ("entli", "ent"),
-    ("eli", "e"),
-    ("ousli", "ous"),
-    ("ization", "ize"),
-    ("ation", "ate"),
-    ("ator", "ate"),
-    ("alism", "al"),
-    ("iveness", "ive"),
-    ("fulness", "ful"),
-    ("ousness", "ous"),
-    ("aliti", "al"),
-    ("iviti", "ive"),
-    ("biliti", "ble"),
-    ("logi", "log"),
+
+# The longest matching suffix decides, even if its condition fails, so longer suffixes come first.
+_STEP_2 = _rules(
+    "ational:ate tional:tion enci:ence anci:ance izer:ize bli:ble alli:al entli:ent eli:e ousli:ous ization:ize "
+    "ation:ate ator:ate alism:al iveness:ive fulness:ful ousness:ous aliti:al iviti:ive biliti:ble logi:log"
 )
-_STEP_3 = (
-    ("icate", "ic"),
-    ("ative", ""),
-    ("alize", "al"),
-    ("iciti", "ic"),
-    ("ical", "ic"),
-    ("ful", ""),
-    ("ness", ""),
-)
+_STEP_3 = _rules("icate:ic ative: alize:al iciti:ic ical:ic ful: ness:")
 _STEP_4 = (
     *("al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent"),
     *("sion", "tion", "ou", "ism", "ate", "iti", "ous", "ive", "ize"),
 )
 
-# To ask once whether any of them fits, which is the rare case.
+# To check with one call whether any suffix matches, which is rare.
 _ENDS_2, _ENDS_3 = (tuple(suffix for suffix, _ in rules) for rules in (_STEP_2, _STEP_3))
 
 
 def stem(word: str) -> str:
-    """Return the stem of a lower-case word. What is neither a vowel nor `y` counts as a consonant, digits too."""
+    """Return the stem of a lower-case word. All characters except vowels and `y` count as consonants, even digits."""
     if len(word) <= 2:
         return word
     word = _without_plural(word)
@@ -80,17 +55,17 @@ def _shape(stem: str) -> str:
 
 
 def _measure(stem: str) -> int:
-    """Return m, how often a consonant follows a vowel."""
+    """Return m, the number of vowel-consonant sequences."""
     return _shape(stem).count("vc")
 
 
 def _ends_double(word: str) -> bool:
-    """Tell *d: the word ends in the same consonant twice."""
+    """Return *d: whether the word ends with a double consonant."""
     return len(word) > 1 and word[-1] == word[-2] and _shape(word).endswith("c")
 
 
 def _ends_short(word: str) -> bool:
-    """Tell *o: the word ends in consonant, vowel, consonant, and the last is not w, x or y."""
+    """Return *o: whether the word ends with consonant, vowel, consonant, and the last is not w, x or y."""
     return word[-1:] not in ("w", "x", "y") and _shape(word).endswith("cvc")
 
 
@@ -116,8 +91,8 @@ def _without_past(word: str) -> str:
     return base + "e" if _measure(base) == 1 and _ends_short(base) else base
 
 
-def _replaced(word: str, rules: _Rules) -> str:
-    """Steps 2 and 3: replace the suffix when m > 0 before it."""
+def _replaced(word: str, rules: tuple[tuple[str, str], ...]) -> str:
+    """Steps 2 and 3: replace the suffix if m > 0 before it."""
     for suffix, other in rules:
         if word.endswith(suffix):
             base = word[: -len(suffix)]
@@ -126,18 +101,18 @@ def _replaced(word: str, rules: _Rules) -> str:
 
 
 def _without_suffix(word: str) -> str:
-    """Step 4: drop the suffix when m > 1 before it."""
+    """Step 4: drop the suffix if m > 1 before it."""
     for suffix in _STEP_4:
         if word.endswith(suffix):
             base = word[: -len(suffix)]
             if suffix in ("sion", "tion"):
-                base += suffix[0]  # only `ion` goes
+                base += suffix[0]  # only `ion` is dropped
             return base if _measure(base) > 1 else word
     return word
 
 
 def _tidied(word: str) -> str:
-    """Step 5: a last `e`, and one of two last `l`."""
+    """Step 5: drop a final `e`, and one `l` of a final `ll`."""
     if word.endswith("e"):
         base = word[:-1]
         measure = _measure(base)

@@ -1,8 +1,8 @@
-"""The messages of Search-R1's `POST /retrieve`, written and read the same way by our client and our server.
+"""The messages of Search-R1's `POST /retrieve`, shared by our client and our server.
 
-A request has `queries` and is answered by one list for each of them; or it has one `query` (SkyRL). Servers in the
-field differ in how they write documents, so reading is tolerant: with a score or without, as `contents` or as `title`
-and `text` (which count where all are there, as in a corpus), with an id, a URL or neither.
+A request has `queries`, and its answer one list for each of them; or it has one `query` (SkyRL). Existing servers
+format documents differently, so parsing is tolerant: documents may have a score, `contents` or `title` and `text` (the
+latter have precedence, as in a corpus), and an id or a URL.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from agentgym_flow.retrieval.passage import Hit, Passage
 from agentgym_flow.seeding import stable_hash
 
 PATH = "/retrieve"
-"""Where requests go."""
+"""The path of requests."""
 
 MAX_QUERY = 4096
-"""Characters of a query that are sent and searched for; a model may write without end, which is not an error."""
+"""Queries are cut to this number of characters, because a model may write endlessly."""
 
 MAX_QUERIES = 64
-"""The most queries of one request of ours."""
+"""The largest number of queries in a request of our client."""
 
 NO_SCORE = 0.0
-"""The score of a document that came without one."""
+"""The score of a document without one."""
 
 _ID_DIGITS = 16
 
 
 def check_token(token: str) -> str:
-    """Return a token that `Authorization: Bearer TOKEN` can carry. Raises `BadSetting`, without it, for another one."""
+    """Return a token that is valid in `Authorization: Bearer TOKEN`. Raises `BadSetting` without naming the token."""
     if not token:
         raise BadSetting("the token is empty; leave it out, or take some letters that nobody guesses")
     if not token.isascii() or not token.isprintable() or " " in token:
@@ -41,18 +41,14 @@ def check_token(token: str) -> str:
 
 
 class BadAnswer(Exception):
-    """A message cannot be read; the text says why. It never leaves this package."""
+    """A malformed message; the text gives the reason. This package never raises it to callers."""
 
 
-def request_of(queries: Sequence[str], topk: int) -> bytes:
-    """Return the body that asks for several queries at once."""
-    body = {"queries": [query[:MAX_QUERY] for query in queries], "topk": topk, "return_scores": True}
-    return json.dumps(body).encode("ascii")
-
-
-def single_request_of(query: str, topk: int) -> bytes:
-    """Return the body that asks for one query, as SkyRL does."""
-    return json.dumps({"query": query[:MAX_QUERY], "topk": topk, "return_scores": True}).encode("ascii")
+def request_of(queries: Sequence[str], topk: int, *, single: bool = False) -> bytes:
+    """Return the body of a request; with `single`, for one query in SkyRL's format."""
+    cut = [query[:MAX_QUERY] for query in queries]
+    asked = {"query": cut[0]} if single else {"queries": cut}
+    return json.dumps({**asked, "topk": topk, "return_scores": True}).encode("ascii")
 
 
 def answer_of(found: Sequence[Sequence[Hit]], scores: bool) -> bytes:
@@ -61,11 +57,11 @@ def answer_of(found: Sequence[Sequence[Hit]], scores: bool) -> bytes:
 
 
 ANSWER_START, ANSWER_END = b'{"result": [', b"]}"
-"""What stands around the results of an answer, which a comma and a blank separate."""
+"""The beginning and end of an answer; the results between them are separated by a comma and a space."""
 
 
 def result_of(found: Sequence[Hit], scores: bool) -> bytes:
-    """Return the part of an answer that one query has: its documents, best first."""
+    """Return the results of one query in an answer: its documents, best first."""
     return json.dumps([_scored(one) if scores else _document(one.passage) for one in found]).encode("ascii")
 
 
@@ -78,7 +74,7 @@ def _document(passage: Passage) -> dict[str, str]:
 
 
 def read_json(body: bytes) -> Any:
-    """Return what a body holds. Raises `BadAnswer` when it is not JSON, or holds a NaN or an infinity."""
+    """Return the content of a body. Raises `BadAnswer` if it is not JSON, or has a NaN or an infinity."""
     try:
         return json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -90,16 +86,16 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def read_answer(body: bytes, queries: int, topk: int) -> list[list[Hit]]:
-    """Return what an answer to so many queries found: a list for each, cut to `topk`.
+    """Parse the answer to `queries` queries: return a list for each, cut to `topk`.
 
-    Raises `BadAnswer` when the body has another shape; the message has nothing of what it says.
+    Raises `BadAnswer` if the body has another format; the message does not quote the body.
     """
     message = read_json(body)
     if not isinstance(message, Mapping) or not isinstance(message.get("result"), list):
         raise BadAnswer('it is not an object with a list "result"')
     result = message["result"]
     if queries == 1 and all(isinstance(one, Mapping) for one in result):
-        result = [result]  # one query, answered without the outer list; or with an empty one
+        result = [result]  # the answer to a single query may lack the outer list
     if len(result) != queries:
         raise BadAnswer(f"it has {len(result)} lists of documents for {queries} queries")
     if not all(isinstance(some, list) for some in result):
@@ -144,4 +140,4 @@ def _read_id(document: Mapping[str, Any], passage: Passage) -> str:
         name = document.get(key)
         if isinstance(name, (str, int)) and not isinstance(name, bool) and name != "":
             return str(name)
-    return stable_hash([passage.title, passage.text])[:_ID_DIGITS]  # equal passages have equal names
+    return stable_hash([passage.title, passage.text])[:_ID_DIGITS]

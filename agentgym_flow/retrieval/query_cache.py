@@ -1,8 +1,8 @@
-"""Answers of a retriever on disk: what was asked once is not asked again, by any thread, process or later run.
+"""A cache of a retriever's answers on disk, shared by threads, processes and later runs.
 
-One SQLite file. The key of an answer is the identity of the retriever, the query and the number of passages. A cache
-only saves time, so trouble with it while it is in use (a full disk, a lock that is held too long, a damaged page) never
-fails a search: it is noted in `trouble`, and the retriever is asked.
+The cache is one SQLite file. The key of an answer consists of the identity of the retriever, the query and the number
+of passages. Errors of the cache during use (a full disk, a lock timeout, a damaged page) never fail a search: they are
+recorded in `trouble`, and the retriever is queried.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from agentgym_flow._util.files import naming
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow._util.sharing import Lock
 from agentgym_flow._util.sqlite_file import open_sqlite
 from agentgym_flow.errors import BadData, BadSetting
@@ -25,10 +26,10 @@ from agentgym_flow.seeding import canonical
 T = TypeVar("T")
 
 MAX_BYTES = 256 << 20
-"""The most that all answers together may take, unless another bound is given."""
+"""The default limit of the total size of all answers."""
 
 PATIENCE = 5.0
-"""Seconds that one waits for another process to finish writing."""
+"""Seconds to wait for another process to finish writing."""
 
 _APPLICATION = 0x41474671
 _VERSION = 1
@@ -39,23 +40,23 @@ INSERT INTO size VALUES (0)
 """
 
 
-class QueryCache:
-    """A file of answers. Safe in threads and processes; a copy in another process opens the same file.
+class QueryCache(Immutable):
+    """A file of answers. Safe in threads and processes; a pickle opens the same file.
 
-    When the answers grow over the bound, those that were written first go. The file itself is somewhat larger than its
-    answers, and does not shrink.
+    If the answers exceed the limit, the oldest are removed. The file is somewhat larger than its answers, and does not
+    shrink.
 
     Args:
-        path: the file; made if it is not there.
-        max_bytes: the most that all answers together may take.
+        path: the file, which is created if necessary.
+        max_bytes: the limit of the total size of all answers.
 
     Attributes:
-        trouble: what the last failed access said; empty when none has failed.
+        trouble: the error message of the last failed access; empty if none has failed.
 
     Raises:
-        BadData: the file is something else, or of another version.
+        BadData: the file has another format or version.
         BadSetting: `max_bytes` is below 1.
-        OSError: the folder cannot be made.
+        OSError: the folder cannot be created.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> None:
@@ -78,11 +79,8 @@ class QueryCache:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def __deepcopy__(self, memo: object) -> Self:
-        return self  # a clone of an environment asks the same file
-
     def get(self, identity: str, queries: Sequence[str], topk: int) -> list[list[Hit] | None]:
-        """Return for each query the answer that is kept, or None."""
+        """Return for each query the cached answer, or None."""
         keys = [_key(identity, query, topk) for query in queries]
 
         def read(file: sqlite3.Connection) -> list[list[Hit] | None]:
@@ -92,7 +90,7 @@ class QueryCache:
         return self._try(read, [None] * len(keys))
 
     def put(self, identity: str, topk: int, answers: Iterable[tuple[str, list[Hit]]]) -> None:
-        """Keep answers: pairs of a query and what it found. An answer that is there already stays."""
+        """Store pairs of a query and its results. Existing answers are kept."""
         rows = [(_key(identity, query, topk), _written(found)) for query, found in answers]
         rows = [row for row in rows if len(row[1]) <= self.max_bytes]
 
@@ -117,11 +115,11 @@ class QueryCache:
 
     @property
     def size(self) -> int:
-        """The bytes of all answers."""
+        """The total size of all answers in bytes."""
         return self._try(lambda file: int(file.execute("SELECT bytes FROM size").fetchone()[0]), 0)
 
     def close(self) -> None:
-        """Close the file. The cache opens it again when it is used."""
+        """Close the file. The next access opens it again."""
         with self._lock:
             if self._file is not None and self._process == os.getpid():
                 self._file.close()
@@ -140,7 +138,7 @@ class QueryCache:
         with self._lock:
             try:
                 if self._file is None or self._process != os.getpid():
-                    self._file = self._opened()  # SQLite forbids to carry a connection over a fork
+                    self._file = self._opened()  # SQLite connections must not be used after a fork
                     self._process = os.getpid()
                 return use(self._file)
             except (sqlite3.Error, BadData, ValueError, TypeError) as error:

@@ -1,10 +1,10 @@
-"""Which documents have the highest scores for some terms, without giving every document a score.
+"""Finds the documents with the highest scores for a query without scoring every document.
 
-`plain` adds up the scores of all documents that have a term. `Ranker.best` finds the same by looking at fewer, with the
-MaxScore rule of Turtle and Flood ("Query evaluation: strategies and optimizations", 1995): no term gives more than its
-weight, so once k documents have more than the weights of all common terms together, only documents with one of the
-rarer terms can be among the k best. What stays is scored as `plain` does it: scores and order are the same to the last
-bit.
+`plain` adds up the scores of all documents that contain a term. `Ranker.best` returns the same result with less work,
+by the MaxScore rule of Turtle and Flood ("Query evaluation: strategies and optimizations", 1995): a term contributes at
+most its weight, so once k documents score more than the weights of all common terms together, only documents with one
+of the rarer terms can be among the best k. The remaining candidates are scored like in `plain`, so scores and order are
+identical to the last bit.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 FEW = 100_000
-"""With fewer postings than this, a document counting as a tenth of one, nothing is faster than adding them all up."""
+"""With fewer postings than this (a document counts as a tenth of a posting), `plain` is fastest."""
 
 _MARGIN = 1e-6
-"""A lead by less than this share may be due to the order of a sum, or may vanish when it is rounded to 32 bits."""
+"""Smaller relative differences may result from the order of summation, or vanish when rounded to 32 bits."""
 
 Ties = npt.NDArray[np.int32]
-"""(documents,): a rank for each document, all different: of equal scores the lower rank comes first."""
+"""(documents,): a unique rank for each document; among equal scores, lower ranks come first."""
 
 _Documents = npt.NDArray[np.int32]
 _Scores = npt.NDArray[np.float32]
@@ -31,12 +31,12 @@ _Sums = npt.NDArray[np.float64]
 
 
 class Postings(NamedTuple):
-    """Where a term of a query stands.
+    """The postings of a query term.
 
     Attributes:
-        documents: ascending, at least one.
-        saturations: as many: 1 + f / norm.
-        weight: (times in the query) * idf: no document gets more for the term.
+        documents: the documents that contain the term, ascending, at least one.
+        saturations: 1 + f / norm for each document.
+        weight: (count in the query) * idf, an upper bound of the term's contribution.
     """
 
     documents: _Documents
@@ -45,20 +45,20 @@ class Postings(NamedTuple):
 
 
 class Ranker:
-    """Ranks the documents of one index; safe in threads.
+    """Ranks the documents of one index. Thread-safe.
 
     Args:
-        num_documents: how many documents there are.
-        ties: (num_documents,): where each document stands among those of equal score; None: by number.
+        num_documents: the number of documents.
+        ties: (num_documents,): the order of documents with equal scores; None for document order.
     """
 
     def __init__(self, num_documents: int, ties: Ties | None = None) -> None:
         self._num_documents = num_documents
         self._ties = ties
-        self._spare: list[_Sums] = []  # arrays of zeros: making one for each query would take longer than the query
+        self._spare: list[_Sums] = []  # arrays of zeros for reuse; allocating one may take longer than a query
 
     def best(self, terms: Sequence[Postings], k: int) -> tuple[_Documents, _Scores]:
-        """Return the k best documents that have a term, and their scores; best first."""
+        """Return the best k documents that contain a term, and their scores; best first."""
         if sum(len(term.documents) for term in terms) + self._num_documents / 10 < FEW:
             return plain(terms, k, self._num_documents, self._ties)
         try:
@@ -78,7 +78,7 @@ class Ranker:
 def plain(
     terms: Sequence[Postings], k: int, num_documents: int, ties: Ties | None = None
 ) -> tuple[_Documents, _Scores]:
-    """Return what `Ranker.best` returns, from the scores of all documents that have a term."""
+    """Return the result of `Ranker.best` by scoring all documents that contain a term."""
     sums = np.zeros(num_documents, np.float64)
     met = np.zeros(num_documents, np.bool_)
     for term in terms:
@@ -89,12 +89,12 @@ def plain(
 
 
 class _Query:
-    """One query.
+    """The evaluation of one query.
 
     Args:
-        terms: rarest first.
-        k: how many documents are wanted.
-        sums: zeros, one for each document; they are zeros again at the end.
+        terms: the terms, rarest first.
+        k: the number of documents to find.
+        sums: a zero for each document; reset to zeros at the end.
     """
 
     def __init__(self, terms: Sequence[Postings], k: int, sums: _Sums) -> None:
@@ -104,10 +104,10 @@ class _Query:
         weights = [float(term.weight) for term in terms]
         self._left = [math.fsum(weights[number:]) for number in range(len(weights) + 1)]
         self._pool = np.zeros(0, np.int32)  # the best documents so far, at most k
-        self._bar = 0.0  # k documents are known to score as much
+        self._bar = 0.0  # at least k documents score this much
 
     def contenders(self) -> _Documents | None:
-        """Return documents in order, among them all that can be of the k best; None when too few have a term."""
+        """Return a superset of the best k documents, in order; None if too few documents contain a term."""
         summed = 0
         while summed < len(self._terms) and not self._left[summed] < self._bar:
             self._add_up(self._terms[summed])
@@ -122,7 +122,7 @@ class _Query:
         self._sums[term.documents] += _given(term)
 
     def _raise_bar(self, summed: int) -> None:
-        """Complete the scores of some promising documents, those with the best sums for the newest term."""
+        """Compute the full scores of the documents with the best partial sums, to raise the bar."""
         documents = self._terms[summed - 1].documents
         if len(documents) > self._k:
             documents = documents[np.argpartition(self._sums[documents], -self._k)[-self._k :]]
@@ -137,7 +137,7 @@ class _Query:
         self._pool = pool
 
     def _narrowed(self, summed: int) -> _Documents:
-        """Return the documents of the terms that were added up, without those that the other terms cannot help."""
+        """Return the documents of the summed terms that can still reach the bar."""
         documents = np.concatenate([term.documents for term in self._terms[:summed]])
         found = _distinct(documents[self._sums[documents] + self._left[summed] >= self._bar])
         sums = self._sums[found]
@@ -149,13 +149,13 @@ class _Query:
 
 
 def _distinct(documents: _Documents) -> _Documents:
-    """Return different documents in order; NumPy's own `unique` takes several times as long."""
+    """Sort and remove duplicates; several times faster than `np.unique`."""
     ordered = np.sort(documents)
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 
 def _look_up(term: Postings, found: _Documents, sums: _Sums) -> None:
-    """Add to `sums` what the term gives to the documents `found`."""
+    """Add the contribution of a term to `sums`, the scores of the documents `found`."""
     at = np.searchsorted(term.documents, found)
     at[at == len(term.documents)] = 0
     has = term.documents[at] == found
@@ -163,12 +163,12 @@ def _look_up(term: Postings, found: _Documents, sums: _Sums) -> None:
 
 
 def _given(term: Postings) -> _Scores:
-    """Return what a term gives to its documents: at least 0 and at most its weight."""
+    """Return the contributions of a term to its documents, between 0 and its weight."""
     return term.weight - term.weight / term.saturations
 
 
 def _first(found: _Documents, scores: _Scores, k: int, ties: Ties | None) -> tuple[_Documents, _Scores]:
-    """Return the k best of `found`, which are ascending."""
+    """Return the best k of `found`, which is ascending."""
     if len(found) > k:
         enough = scores >= np.partition(scores, len(scores) - k)[-k]
         found, scores = found[enough], scores[enough]

@@ -1,7 +1,7 @@
-"""How much of what questions need a retriever finds.
+"""The recall of a retriever: the share of the needed passages that it finds.
 
-What a question needs is said by titles: a question set names them, or they are the titles of the corpus that stand in
-the question itself (`TitleFinder`). The latter tells how well the first hop of a chain is found, and no later one.
+The needed passages are given by titles: by the question set, or the titles of the corpus that occur in the question
+(`TitleFinder`). The latter measures only the first hop of a chain.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _REMARK = re.compile(r"\s*\([^()]*\)$")
 
 
 class NeededTitles(NamedTuple):
-    """A question, and the titles of the passages that it needs, at least one."""
+    """A question, and the titles of the passages needed to answer it, at least one."""
 
     question: str
     titles: tuple[str, ...]
 
 
 class Recall(NamedTuple):
-    """What the first k passages hold of what is needed, over all questions.
+    """The recall of the first k passages over all questions.
 
     Attributes:
         mean: the share of a question's titles that are found, averaged over questions.
-        complete: the share of questions of which all titles are found.
+        complete: the share of questions whose titles are all found.
     """
 
     mean: float
@@ -38,11 +38,11 @@ class Recall(NamedTuple):
 
 
 def recall_at(retriever: Retriever, questions: Sequence[NeededTitles], ks: Sequence[int]) -> dict[int, Recall]:
-    """Return the recall of the first k passages for each of `ks`; the query is the whole question.
+    """Return the recall of the first k passages for each k in `ks`; the query is the whole question.
 
-    A title is found when a passage of it is, whichever of several.
+    A title counts as found if any passage with this title is found.
 
-    Raises `BadSetting` when there is no question, a question without a title, or a k below 1.
+    Raises `BadSetting` if there is no question, a question without titles, or a k below 1.
     """
     if not questions or not ks or min(ks) < 1:
         raise BadSetting(f"recall needs questions and numbers of passages from 1, got {len(questions)} and {list(ks)}")
@@ -62,14 +62,14 @@ def recall_at(retriever: Retriever, questions: Sequence[NeededTitles], ks: Seque
 
 
 class TitleFinder:
-    """Finds the titles of a corpus that stand in a text, whatever their case: `The Face In The Fog` is one.
+    """Finds the titles of a corpus that occur in a text, ignoring case.
 
-    A title counts only where it is a name: its first word is written with a capital or a digit, and so is none beside
-    it (`One Day` is not the name in `One Day In The Life`). Of titles over one another the longest counts. What stands
-    in brackets after a title may be missing, as long as one title of the corpus is meant.
+    A title counts only as a complete name: its first word starts with a capital letter or digit, and the adjacent words
+    do not (`One Day` is not found in `One Day In The Life`). Of overlapping titles the longest counts. A remark in
+    parentheses after a title may be missing if the title is unambiguous.
 
     Args:
-        titles: of the corpus; repeats are one.
+        titles: the titles of the corpus; repetitions are ignored.
     """
 
     def __init__(self, titles: Iterable[str]) -> None:
@@ -77,7 +77,7 @@ class TitleFinder:
         different = dict.fromkeys(titles)
         for title in different:
             self._add(_REMARK.sub("", title), title, None)
-        for title in different:  # and in full, which settles what is meant
+        for title in different:  # full titles have precedence
             self._add(title, title, title)
         self._longest = max(map(len, self._titles), default=0)
 
@@ -87,7 +87,7 @@ class TitleFinder:
             self._titles[words] = settled if settled or words in self._titles else title
 
     def find(self, text: str) -> tuple[str, ...]:
-        """Return the titles in the order in which they stand in `text`, each once."""
+        """Return the titles in text order, without repetitions."""
         words = _WORD.findall(text)
         folded = [word.casefold() for word in words]
         found: dict[str, None] = {}
@@ -100,7 +100,7 @@ class TitleFinder:
         return tuple(found)
 
     def _at(self, words: list[str], folded: list[str], at: int) -> tuple[int, str | None]:
-        """Return how many words from `at` are done with, and the longest title that begins there."""
+        """Return the number of words to advance from `at`, and the longest title that starts there."""
         if _is_name(words[at]) and (at < 2 or not _is_name(words[at - 1])):
             for length in range(min(self._longest, len(words) - at), 0, -1):
                 title = self._titles.get(tuple(folded[at : at + length]))

@@ -1,8 +1,8 @@
-"""A retriever on another machine, or in another process, that speaks Search-R1's `POST /retrieve`.
+"""A client for a retriever in another process that implements Search-R1's `POST /retrieve`.
 
-A slow or dying server costs time, never a wrong answer: requests are tried again with growing pauses until a deadline,
-a server that keeps failing is left alone for a while, and at the end stands either the answer or `RetrieverFailed`.
-Nothing that a server sends as an error ever becomes text of an observation.
+Requests are retried with exponential back-off until a deadline, and a circuit breaker blocks requests to a server that
+keeps failing. A search returns the complete answer or raises `RetrieverFailed`. Error messages of a server never become
+part of an observation.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import itertools
 import os
 import time
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.errors import BadSetting, RetrieverFailed
 from agentgym_flow.retrieval import protocol
-from agentgym_flow.retrieval.breaker import Breaker, Pass
+from agentgym_flow.retrieval.breaker import Breaker, Permit
 from agentgym_flow.retrieval.exchange import Answer, Exchange, TooLarge, address_of
 from agentgym_flow.retrieval.passage import Hit
 from agentgym_flow.retrieval.protocol import BadAnswer
@@ -24,44 +25,42 @@ from agentgym_flow.retrieval.query_cache import QueryCache
 from agentgym_flow.seeding import Stream
 
 LONGEST_PAUSE = 8.0
-"""Seconds; pauses between tries double up to it."""
+"""The longest pause between attempts, in seconds."""
 
 BUSY = frozenset({429, 503})
-"""Statuses of a server that has too much to do: it is alive, so they do not open the breaker."""
+"""Statuses of an overloaded server. It is alive, so they do not open the breaker."""
 
 AGAIN = BUSY | {408, 500, 502, 504}
-"""Statuses after which another try may succeed."""
+"""Statuses after which a request is retried."""
 
 
-class RemoteRetriever:
-    """Asks a server. Safe in threads; copies within a process share its connections, breaker and cache.
+class RemoteRetriever(Immutable):
+    """A client of a retrieval server. Thread-safe; copies within a process share connections, breaker and cache.
 
     Args:
-        url: of the server, such as `http://127.0.0.1:8000`; `/retrieve` is added if it is not there.
-        token: sent as `Authorization: Bearer TOKEN`; None: nothing is sent. It is in a pickle of this object in clear,
-            because a copy in another process needs it: keep such a pickle as you keep the token.
-        single: ask for one query a request, as servers that only know SkyRL's form need it. The requests of one search
-            are made one after another, so a round of 64 rollouts waits for 64 answers; the form for several queries is
-            the faster one wherever a server knows it.
-        topk_limit: the most passages that one may ask for.
-        connect_timeout: seconds for a connection to come about.
-        read_timeout: seconds in which the server must send something.
-        deadline: seconds for one request with all its tries and pauses.
-        retries: further tries after the first.
-        backoff: seconds of the first pause; each further one is twice as long, up to 8, and all are varied by chance
-            between a half and the whole, so that many clients do not come back at once.
-        breaker_failures: after so many failures in a row, nothing is sent for `breaker_rest` seconds.
-        breaker_rest: see above. A search waits for its end if its deadline allows, and else fails at once.
-        max_answer: the most bytes that an answer may have.
-        cache: answers on disk.
-        identity: what the cache knows the server by; without it, its address. Change it when the server's corpus
-            changes.
+        url: the address of the server, such as `http://127.0.0.1:8000`; `/retrieve` is appended if missing.
+        token: sent as `Authorization: Bearer TOKEN`; None to send no token. A pickle of this object contains the token
+            in plain text, because another process needs it, so protect the pickle like the token.
+        single: send one query per request, for servers that only support SkyRL's format. The requests of one search are
+            sequential, so this is slower than several queries per request.
+        topk_limit: the largest number of passages per query.
+        connect_timeout: seconds to establish a connection.
+        read_timeout: seconds to wait for more data.
+        deadline: seconds for one request, including all attempts and pauses.
+        retries: the number of attempts after the first.
+        backoff: seconds of the first pause. Each pause is twice as long as the one before, up to 8 seconds, and is
+            multiplied by a random factor between 0.5 and 1, so that many clients do not return at the same time.
+        breaker_failures: the number of consecutive failures after which nothing is sent for `breaker_rest` seconds.
+        breaker_rest: see above. A search waits for the end of this time if its deadline allows it, else it fails.
+        max_answer: the largest number of bytes in a response.
+        cache: a cache of answers on disk.
+        identity: the name of the server in the cache, by default its address. Change it if the server's corpus changes.
 
     Attributes:
-        url: where requests go.
+        url: the address of requests.
         topk_limit: as given.
 
-    Raises `BadSetting` for an address or a setting that cannot work.
+    Raises `BadSetting` for an invalid address or setting.
     """
 
     name = "remote"
@@ -128,17 +127,15 @@ class RemoteRetriever:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def __deepcopy__(self, memo: object) -> Self:
-        return self  # a clone of an environment has the same server before it
-
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-        """Return for each query what the server finds, best first and at most `topk`.
+        """Return for each query the server's results, best first and at most `topk`.
 
-        Queries are cut to 4,096 characters. A document without a score has the score 0.
+        Queries are cut to 4,096 characters. A document without a score gets the score 0.
 
         Raises:
             BadSetting: `topk` is below 1 or above the limit.
-            RetrieverFailed: no usable answer came in time, or the server refuses; its `answered` has the rest.
+            RetrieverFailed: there was no valid answer in time, or the server refused a request; the attribute
+                `answered` has the results of the other queries.
         """
         if not 1 <= topk <= self.topk_limit:
             raise BadSetting(f"topk is 1 to {self.topk_limit}, not {topk}")
@@ -156,9 +153,9 @@ class RemoteRetriever:
         return [list(known[query]) for query in asked]
 
     def _ask_all(self, queries: Sequence[str], topk: int, known: dict[str, list[Hit]]) -> RetrieverFailed | None:
-        """Ask in as many requests as it takes, and put the answers into `known`; return the first failure.
+        """Send the queries in one or more requests, add the answers to `known`, and return the first failure.
 
-        After one the others are asked for all the same, unless so much time went by that the server must be gone.
+        After a failure the other requests are still sent, unless half the deadline has passed.
         """
         failure, begun = None, time.monotonic()
         step = 1 if self._single else protocol.MAX_QUERIES
@@ -177,11 +174,11 @@ class RemoteRetriever:
         return failure
 
     def close(self) -> None:
-        """Close the connections that are kept; the next search opens new ones."""
+        """Close the idle connections; the next search opens new ones."""
         self._exchange.close()
 
     def _ask(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-        body = protocol.single_request_of(queries[0], topk) if self._single else protocol.request_of(queries, topk)
+        body = protocol.request_of(queries, topk, single=self._single)
         end = time.monotonic() + self._deadline
         chance = Stream("remote retriever", self.url, os.getpid(), next(self._numbers))
         what = "the breaker is open after earlier failures"
@@ -196,7 +193,7 @@ class RemoteRetriever:
                     return found
             except (OSError, http.client.HTTPException, TooLarge, BadAnswer) as error:
                 answer, problem = None, _told(error)
-            except BaseException:  # Ctrl-C: nothing is known of the server
+            except BaseException:  # Ctrl-C: the state of the server is unknown
                 self._breaker.dropped(given)
                 raise
             what = problem
@@ -211,8 +208,8 @@ class RemoteRetriever:
                 self._pause(max(least, pause_after(tried, self._backoff, chance)), end, tried + 1, what)
         raise self._failed(what, self._retries + 1)
 
-    def _enter(self, end: float, tried: int, what: str) -> Pass:
-        while not isinstance(given := self._breaker.enter(), Pass):
+    def _enter(self, end: float, tried: int, what: str) -> Permit:
+        while not isinstance(given := self._breaker.enter(), Permit):
             self._pause(given, end, tried, what)
         return given
 
@@ -222,7 +219,7 @@ class RemoteRetriever:
         time.sleep(seconds)
 
     def _failed(self, what: str, tried: int) -> RetrieverFailed:
-        # Without the address: what an episode failed of stands in its log, which others read.
+        # Without the address, because the message goes into the episode's log, which may be published.
         times = "1 try" if tried == 1 else f"{tried} tries"
         return RetrieverFailed(
             f"the retriever gave no usable answer after {times} within {self._deadline:g} s; last: {what}"
@@ -230,7 +227,7 @@ class RemoteRetriever:
 
 
 def pause_after(tried: int, first: float, chance: Stream) -> float:
-    """Return the seconds to wait after try number `tried`, from 0: they double from `first`, and vary by chance."""
+    """Return the pause in seconds after attempt number `tried`, from 0: exponential back-off with jitter."""
     return min(LONGEST_PAUSE, first * 2.0 ** min(tried, 30)) * (0.5 + 0.5 * chance.uniform())
 
 
@@ -252,7 +249,7 @@ def _headers(token: str | None) -> dict[str, str]:
 
 
 def _problem(answer: Answer) -> str | None:
-    """Return what is wrong with the status of an answer; None when nothing is. The body is not repeated."""
+    """Describe the error status of an answer, without quoting its body; None for status 200."""
     if answer.status == 200:
         return None
     hints = {

@@ -1,7 +1,7 @@
-"""What imports share that go on after a kill: how far one is, what it is of, and a database that one process has.
+"""Resumable imports: their progress, their state, and an exclusive database.
 
-An import fills a folder (`files.resumed_folder`) and notes its state in a database of that folder, in one transaction
-with what the state tells of. What was written after the last commit is dropped when the import is called again.
+An import fills a folder (`files.resumed_folder`) and saves its state in a database in that folder, in the same
+transaction as the data. A resumed import drops everything after the last commit.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from agentgym_flow.retrieval.builder import IndexBuilder
 
 
 class ImportProgress(NamedTuple):
-    """How far an import is.
+    """The progress of an import.
 
     Attributes:
-        phase: what it does now, in one word.
-        done: of the phase's work: bytes of the source where one is read, else numbers of things.
-        total: how much there is of it; 0 when that is not known.
-        documents: documents imported so far.
+        phase: the current phase, in one word.
+        done: the completed work of the phase, in bytes of the source or number of items.
+        total: the total work of the phase; 0 if unknown.
+        documents: the number of documents imported so far.
     """
 
     phase: str
@@ -39,7 +39,7 @@ class ImportProgress(NamedTuple):
 
 
 def exclusive_database(file: Path, *tables: str) -> sqlite3.Connection:
-    """Open the database of an import for this process alone, with a table of its state and `tables`.
+    """Open and lock the database of an import, with a table for its state and `tables`.
 
     Raises `sqlite3.Error`; see `database_errors`.
     """
@@ -47,7 +47,7 @@ def exclusive_database(file: Path, *tables: str) -> sqlite3.Connection:
     try:
         for setting in ("page_size = 8192", "locking_mode = EXCLUSIVE", "synchronous = NORMAL", "cache_size = -65536"):
             database.execute(f"PRAGMA {setting}")
-        database.execute("BEGIN IMMEDIATE")  # from now on, other processes wait
+        database.execute("BEGIN IMMEDIATE")  # locks the file until the connection closes
         for table in (*tables, "state (one INTEGER PRIMARY KEY, value TEXT)"):
             database.execute(f"CREATE TABLE IF NOT EXISTS {table}")
         database.execute("COMMIT")
@@ -59,7 +59,7 @@ def exclusive_database(file: Path, *tables: str) -> sqlite3.Connection:
 
 @contextmanager
 def database_errors(folder: Path) -> Iterator[None]:
-    """Turn the errors of the database of an import into `folder` into `OSError` and `BadData` that name the folder."""
+    """Convert database errors of an import into `OSError` and `BadData` with the name of the folder."""
     try:
         yield
     except sqlite3.Error as error:
@@ -74,14 +74,14 @@ def database_errors(folder: Path) -> Iterator[None]:
 
 
 class ImportState:
-    """What is known of an import; `save` belongs into the transaction of what it tells.
+    """The state of an import. Call `save` in the same transaction as the data.
 
     Attributes:
-        records: records of the source that were read.
+        records: the number of records of the source that were read.
         offset: the byte after them.
-        documents: documents made of them.
-        digest: of all documents, when `complete`.
-        complete: whether there is nothing more to read.
+        documents: the number of documents imported.
+        digest: the digest of all documents, if `complete`.
+        complete: whether the whole source was read.
     """
 
     def __init__(self, database: sqlite3.Connection) -> None:
@@ -95,14 +95,14 @@ class ImportState:
             self.__dict__.update(json.loads(row[0]))
 
     def save(self) -> None:
-        """Write the state as part of the present transaction."""
+        """Write the state as part of the current transaction."""
         value = {name: value for name, value in self.__dict__.items() if name != "database"}
         self.database.execute("INSERT OR REPLACE INTO state VALUES (0, ?)", (json.dumps(value),))
 
     def check_source(self, files: Sequence[Path | None], *settings: Any) -> None:
-        """Note what is imported: files, and JSON-able settings, among them the format of what is written.
+        """Record the files and settings (JSON values, including the format version) of the import.
 
-        Raises `BadData` when the import was begun with something else.
+        Raises `BadData` if the import was started with other ones.
         """
         source = [*settings, [None if file is None else fingerprint(file) for file in files]]
         if self.source is None:
@@ -117,7 +117,7 @@ class ImportState:
 
 
 def fingerprint(path: Path) -> str:
-    """Return the SHA-256 of a file, all of it: a record that was mended since is somewhere in the middle."""
+    """Return the SHA-256 of the whole file, because a corrected record may be anywhere."""
     try:
         return file_digest(path)
     except OSError as error:
@@ -125,17 +125,17 @@ def fingerprint(path: Path) -> str:
 
 
 def merge_runs(runs: Path, index: Path, documents: int, tell: Callable[[ImportProgress], object]) -> str:
-    """Make the index of its runs unless it is there, remove the runs, and return the index's digest.
+    """Merge the runs into an index unless it exists, remove the runs, and return the digest of the index.
 
     Args:
         runs: the folder of an `IndexBuilder`.
-        index: where the index will be.
-        documents: how many the runs must have.
+        index: the folder of the index.
+        documents: the expected number of documents.
         tell: called with the `ImportProgress` of the phase `index`.
 
-    Raises `BadIndex` when the runs are damaged or have other documents, and `OSError`.
+    Raises `BadIndex` if the runs are damaged or have another number of documents, and `OSError`.
     """
-    for left in index.parent.glob(f"{index.name}.*.partial"):  # of a process that was killed
+    for left in index.parent.glob(f"{index.name}.*.partial"):  # from a killed process
         shutil.rmtree(left)
     if not index.exists():
         builder = IndexBuilder(runs)

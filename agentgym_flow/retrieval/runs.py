@@ -1,7 +1,7 @@
-"""Runs: the postings of some consecutive documents, and how runs become the arrays of one index.
+"""Runs, the postings of consecutive documents, and the merging of runs into the arrays of an index.
 
-A small corpus is one run in memory. A large one is many runs on disk, which are read in blocks of terms and merged:
-memory then depends on the number of different terms and on the size of a block, not on the number of postings.
+A small corpus is one run in memory. A large corpus consists of many runs on disk, which are merged in blocks of terms,
+so memory depends on the number of different terms and the block size, not on the number of postings.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from agentgym_flow.retrieval.analyser import analyse
 from agentgym_flow.retrieval.index_folder import Arrays
 from agentgym_flow.retrieval.similarity import check_settings, idf, inverse_norms
 
-_BLOCK = 1 << 22  # postings that are merged at a time: 32 MB of the index
+_BLOCK = 1 << 22  # postings per merge step: 32 MB of the index
 
 
 class IndexSegment(NamedTuple):
-    """What is indexed of consecutive documents.
+    """The postings of consecutive documents.
 
     Attributes:
-        terms: the terms in UTF-8, sorted, one after the other.
-        term_ends: (terms + 1,): where a term starts and ends in `terms`, in bytes.
-        starts: (terms + 1,): where a term's postings start and end.
-        documents: (postings,): numbers in the whole corpus, ascending within a term.
-        times: (postings,): how often the term stands in the document.
-        lengths: (documents,): terms a document, repeats included.
+        terms: the sorted terms in UTF-8, concatenated.
+        term_ends: (terms + 1,): the boundaries of the terms in `terms`, in bytes.
+        starts: (terms + 1,): the boundaries of the terms' postings.
+        documents: (postings,): document numbers in the whole corpus, ascending within a term.
+        times: (postings,): the number of occurrences of the term in the document.
+        lengths: (documents,): the number of terms in each document, with repetitions.
     """
 
     terms: npt.NDArray[np.uint8]
@@ -44,7 +44,7 @@ class IndexSegment(NamedTuple):
 
 
 class _Numbers(dict[str, int]):
-    """Term -> a number, given when the term is met first."""
+    """Term -> number, in order of first occurrence."""
 
     def __missing__(self, term: str) -> int:
         self[term] = number = len(self)
@@ -52,11 +52,7 @@ class _Numbers(dict[str, int]):
 
 
 class SegmentBuilder:
-    """Gathers the texts of one run.
-
-    Args:
-        first: the number of the first document.
-    """
+    """Collects the texts of one run, whose first document has the number `first`."""
 
     def __init__(self, first: int = 0) -> None:
         self._first = first
@@ -70,24 +66,24 @@ class SegmentBuilder:
 
     @property
     def size(self) -> int:
-        """The number of terms in all documents; a run takes about 30 bytes for each while it is made."""
+        """The number of terms in all documents; each takes about 30 bytes of memory."""
         return len(self._terms)
 
     def add(self, text: str) -> None:
-        """Take in the next document."""
+        """Add the next document."""
         before = len(self._terms)
         self._terms.extend(map(self._numbers.__getitem__, analyse(text)))
         self._lengths.append(len(self._terms) - before)
 
     def run(self) -> IndexSegment:
-        """Return the run: postings by term in the order of their spelling, and then by document."""
-        spelled = sorted(self._numbers)  # by code points, which is the order of UTF-8, too
+        """Return the run, with postings sorted by term and then by document."""
+        spelled = sorted(self._numbers)  # by code points, which is also the order in UTF-8
         names = [term.encode() for term in spelled]
         place = np.empty(len(spelled), np.int64)
         place[[self._numbers[term] for term in spelled]] = np.arange(len(spelled))
         lengths = np.array(self._lengths, np.int64)
         every = max(len(lengths), 1)
-        # One number for the term and the document that it stands in: sorted, equal ones are together.
+        # One number per pair of term and document, so that `unique` counts the occurrences.
         postings = place[np.asarray(self._terms)] * every
         postings += np.repeat(np.arange(len(lengths)), lengths)
         postings, times = np.unique(postings, return_counts=True)
@@ -103,17 +99,17 @@ class SegmentBuilder:
 
 
 class MergedSegments:
-    """The arrays of the index over some runs, whose documents follow one another.
+    """The arrays of an index over consecutive runs.
 
     Args:
-        runs: in the order of their documents; arrays may be mapped.
-        k1: how slowly repeats of a term saturate, above 0.
-        b: how much a document's length counts, from 0 to 1.
+        runs: the runs in document order; arrays may be mapped.
+        k1: term-frequency saturation, positive.
+        b: length normalisation, from 0 to 1.
 
     Attributes:
-        settings: what the index says of itself besides the arrays.
+        settings: the settings of the index.
 
-    Raises `BadSetting` for a `k1` or `b` out of range, and `BadData` when there is no document.
+    Raises `BadSetting` if `k1` or `b` is out of range, and `BadData` if there is no document.
     """
 
     def __init__(self, runs: Sequence[IndexSegment], k1: float, b: float) -> None:
@@ -144,7 +140,7 @@ class MergedSegments:
         return {**small, "documents": postings, "saturations": postings}
 
     def arrays(self) -> Arrays:
-        """Return the arrays, whole and in memory."""
+        """Return the complete arrays in memory."""
         found = dict(self._small)
         found["documents"] = np.empty(self.sizes["documents"], np.int32)
         found["saturations"] = np.empty(self.sizes["saturations"], np.float32)
@@ -154,7 +150,7 @@ class MergedSegments:
         return found
 
     def pieces(self, progress: Callable[[int, int], object] | None = None) -> Iterator[Arrays]:
-        """Yield consecutive pieces of the arrays, by name; `progress` gets the postings done and their total."""
+        """Yield consecutive pieces of the arrays, by name; `progress` gets the number of merged and of all postings."""
         yield self._small
         for first, last in _blocks(self._starts):
             yield self._block(first, last)
@@ -162,11 +158,11 @@ class MergedSegments:
                 progress(int(self._starts[last]), int(self._starts[-1]))
 
     def _block(self, first: int, last: int) -> Arrays:
-        """Return the postings of the terms from `first` to before `last`."""
+        """Return the postings of the terms in `range(first, last)`."""
         begin = self._starts[first]
         documents = np.empty(self._starts[last] - begin, np.int32)
         saturations = np.empty(len(documents), np.float32)
-        free = self._starts[first:last] - begin  # where a term's next posting goes
+        free = self._starts[first:last] - begin  # the position of each term's next posting
         for run, places in zip(self._runs, self._places, strict=True):
             low, high = np.searchsorted(places, [first, last])
             starts = run.starts[low : high + 1]
@@ -181,7 +177,7 @@ class MergedSegments:
 
 
 def _blocks(starts: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield (first, last) for blocks of terms with at most `_BLOCK` postings, or one term with more."""
+    """Yield (first, last) for blocks of terms with at most `_BLOCK` postings, or a single term with more."""
     first, terms = 0, len(starts) - 1
     while first < terms:
         last = max(int(np.searchsorted(starts, starts[first] + _BLOCK, "right")) - 1, first + 1)
@@ -192,7 +188,7 @@ def _blocks(starts: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 def _merged_terms(
     runs: Sequence[IndexSegment],
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], list[npt.NDArray[np.int64]]]:
-    """Return all terms and their ends, and for each run the numbers that its terms have among all."""
+    """Return all terms and their ends, and for each run the numbers of its terms among all terms."""
     if len(runs) == 1:
         return runs[0].terms, runs[0].term_ends, [np.arange(len(runs[0].starts) - 1)]
     names, ends = bytearray(), array("q", [0])
@@ -208,12 +204,12 @@ def _merged_terms(
 
 
 def _named(run: IndexSegment, number: int) -> Iterator[tuple[bytes, int]]:
-    """Yield each term of a run with the run's number."""
+    """Yield each term of a run with the number of the run."""
     names = run.terms.tobytes()
     for start, end in pairwise(run.term_ends.tolist()):
         yield names[start:end], number
 
 
 def running(sizes: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Return 0 and the running sums of `sizes`."""
+    """Return 0 followed by the cumulative sums of `sizes`."""
     return np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))])

@@ -1,4 +1,4 @@
-"""The arithmetic of Lucene's `BM25Similarity`, done when an index is built."""
+"""The part of Lucene's `BM25Similarity` that is computed when an index is built."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EXACT_LENGTHS = 24
 
 
 def check_settings(k1: float, b: float) -> None:
-    """Raise `BadSetting` for a `k1` or `b` out of range."""
+    """Raise `BadSetting` if `k1` or `b` is out of range."""
     if not 0 < k1 < math.inf:
         raise BadSetting(f"k1 must be a positive number, got {k1!r}")
     if not 0 <= b <= 1:
@@ -23,9 +23,9 @@ def check_settings(k1: float, b: float) -> None:
 
 
 def byte_of_length(length: int) -> int:
-    """Return the byte in which Lucene keeps a document's length in terms, at least 0 (`SmallFloat.intToByte4`).
+    """Encode the length of a document in terms as one byte, like Lucene (`SmallFloat.intToByte4`).
 
-    Lengths below 24 are exact; of what exceeds 24, the four highest bits are kept.
+    Lengths below 24 are exact. Of the excess over 24, the four highest bits are kept.
     """
     rest = length - _EXACT_LENGTHS
     if rest < 8:
@@ -35,7 +35,7 @@ def byte_of_length(length: int) -> int:
 
 
 def length_of_byte(byte: int) -> int:
-    """Return the smallest length that `byte_of_length` keeps as `byte`."""
+    """Return the smallest length that `byte_of_length` encodes as `byte`."""
     rest = byte - _EXACT_LENGTHS
     if rest < 8:
         return byte
@@ -43,7 +43,7 @@ def length_of_byte(byte: int) -> int:
 
 
 def idf(frequencies: npt.NDArray[np.int64], documents: int) -> npt.NDArray[np.float32]:
-    """Return idf for each term; the logarithm is rounded exactly, as those of the machines' libraries are not."""
+    """Return the idf of each term, with a correctly rounded logarithm: math libraries differ in the last bit."""
 
     def of(n: int) -> np.float32:
         return np.float32(float(Decimal(1 + (documents - n + 0.5) / (n + 0.5)).ln(_LN_DIGITS)))

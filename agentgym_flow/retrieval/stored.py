@@ -1,7 +1,7 @@
-"""A corpus of any size on disk: passages as lines of JSON, and where each begins, both mapped into memory.
+"""A corpus of any size on disk: passages as lines of JSON with their offsets, both memory-mapped.
 
-The folder is written by `building.build_index` and never changes afterwards. Opening it takes milliseconds, and all
-processes share the pages that the system keeps of its files.
+`building.build_index` writes the folder, which never changes afterwards. Opening it takes milliseconds, and all
+processes share its cached pages.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.data import STATEMENT, StoreKind, content_digest, reopened
 from agentgym_flow.errors import BadIndex
 from agentgym_flow.retrieval.arrays import mapped_array
@@ -20,34 +21,32 @@ from agentgym_flow.retrieval.passage import Passage
 
 STORE = StoreKind(
     kind="search",
-    format=1,  # also of all that decides the content: how passages are read, recorded and counted
+    format=1,  # includes everything that determines the content: how passages are parsed and recorded
     facts={"documents": int, "kind": str, "index": str, "arrays": dict},
     name="index of a corpus",
     command="agentgym-flow retriever build SOURCE FOLDER",
     error=BadIndex,
 )
-"""What a folder states that holds a corpus."""
+"""The statement in the folder of a corpus."""
 
 PASSAGES, OFFSETS = "passages.jsonl", "offsets.npy"
-"""The passages as `corpus.record_of` writes them; and their first bytes, and the byte after the last."""
+"""The passages as `corpus.record_of` writes them; and the position of each in bytes, and the end of the last."""
 
 _REMEDY = STORE.remedy
 
 
-class StoredCorpus:
-    """The corpus of a folder. Safe in threads and after a fork; a copy is the corpus itself.
-
-    A pickle holds the folder's name and the digest.
+class StoredCorpus(Immutable):
+    """The corpus of a folder. Safe in threads and after a fork. A pickle contains the folder's name and the digest.
 
     Args:
-        folder: what `build_index` made.
+        folder: a folder created by `build_index`.
 
     Attributes:
-        digest: SHA-256 of all passages in order, taken when the folder was made.
-        statement: what the folder says of itself: the `kind` and the digest of its `index`, and more.
+        digest: SHA-256 of all passages in order, computed when the folder was built.
+        statement: the statement of the folder, with the `kind` and the digest of its `index`.
 
     Raises:
-        BadIndex: there is no such corpus at `folder`, it is damaged, or of another version.
+        BadIndex: there is no corpus at `folder`, it is damaged, or of another version.
     """
 
     KIND: ClassVar[StoreKind] = STORE
@@ -62,9 +61,9 @@ class StoredCorpus:
         try:
             with file.open("rb") as opened:
                 self._text = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-            self._offsets = mapped_array(self.folder / OFFSETS)
         except (OSError, ValueError) as error:
             raise BadIndex(f"{self.folder} cannot be read ({error}); {_REMEDY}") from error
+        self._offsets = mapped_array(self.folder / OFFSETS, _REMEDY)
         if self._offsets.shape != (len(self) + 1,) or self._offsets[-1] != len(self._text):
             raise BadIndex(f"{self.folder / OFFSETS} does not belong to {file.name}; {_REMEDY}")
 
@@ -73,7 +72,7 @@ class StoredCorpus:
         return int(self.statement["documents"])
 
     def __getitem__(self, number: int, /) -> Passage:
-        """Return passage `number`. Raises `IndexError` when there is none, and `BadIndex` when it is damaged."""
+        """Return passage `number`. Raises `IndexError` if there is none, and `BadIndex` if it is damaged."""
         if not 0 <= number < len(self):
             raise IndexError(f"there are {len(self)} passages, so none has the number {number}")
         try:
@@ -90,20 +89,11 @@ class StoredCorpus:
     def __repr__(self) -> str:
         return f"<StoredCorpus of {len(self):,} passages>"
 
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         return reopened, (type(self), str(self.folder), self.digest)
 
     def verify(self) -> None:
-        """Read all of it and compare the digests, about a second a gigabyte.
-
-        Raises `BadIndex` when the content is not what was written.
-        """
+        """Read the corpus and compare the digests, in about a second per gigabyte. Raises `BadIndex` if they differ."""
         stated = {PASSAGES: self.digest, **self.statement["arrays"]}
         for name, digest in stated.items():
             if content_digest(self.folder / name) != digest:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.retrieval.breaker import PROBE_POLL, Breaker, BreakerState, Pass
+from agentgym_flow.retrieval.breaker import PROBE_POLL, Breaker, BreakerState, Permit
 
 FAILURES, REST = 2, 4.0
 
@@ -23,8 +23,8 @@ class Requests(RuleBasedStateMachine):
         self.now = 100.0
         self.breaker = Breaker(FAILURES, REST, clock=lambda: self.now)
         self.state = BreakerState.CLOSED
-        self.current: list[Pass] = []  # given since the last change of state
-        self.old: list[Pass] = []
+        self.current: list[Permit] = []  # given since the last change of state
+        self.old: list[Permit] = []
         self.row = 0
         self.opened = 0.0
 
@@ -37,10 +37,10 @@ class Requests(RuleBasedStateMachine):
     def ask(self) -> None:
         answer = self.breaker.enter()
         if self.state is BreakerState.CLOSED:
-            assert isinstance(answer, Pass)
+            assert isinstance(answer, Permit)
             self.current.append(answer)
         elif self.state is BreakerState.OPEN and self.now >= self.opened + REST:
-            assert isinstance(answer, Pass)
+            assert isinstance(answer, Permit)
             self.change(BreakerState.HALF_OPEN)
             self.current.append(answer)
         elif self.state is BreakerState.OPEN:
@@ -103,7 +103,7 @@ def test_threads_get_one_probe_between_them() -> None:
     now = [0.0]
     breaker = Breaker(1, 1.0, clock=lambda: now[0])
     given = breaker.enter()
-    assert isinstance(given, Pass)
+    assert isinstance(given, Permit)
     breaker.failed(given)
     now[0] = 5.0
     answers: list[object] = []
@@ -118,7 +118,7 @@ def test_threads_get_one_probe_between_them() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(isinstance(answer, Pass) for answer in answers) == 1
+    assert sum(isinstance(answer, Permit) for answer in answers) == 1
 
 
 @pytest.mark.parametrize("bad", [{"failures": 0}, {"rest": 0.0}, {"rest": -1.0}, {"rest": float("nan")}])

@@ -1,1 +1,1 @@
-"""Search: answering questions with what a retriever finds. Questions, the rules of an episode, scores and prompts."""
+"""Search: answer questions with the help of a retriever."""

@@ -1,14 +1,14 @@
-"""What one may search for or answer next, read from what was shown: the question and the retrieved passages.
+"""Proposes searches and answers from the observations: the question and the retrieved passages.
 
-Nothing else goes in: no right answer, no index, no list of entities. What stands in no shown text is never proposed;
-only `yes` and `no`, for questions that begin like one of these, are our own words. Read are
+The proposals use no right answers, index or list of entities. Every proposal occurs in a shown text, except `yes` and
+`no` for questions that begin like a yes-or-no question. Extracted are
 
-- names: runs of words with a capital letter, joined by single small words as in `University of Tarn`, then also their
-  parts; and what is in double quotation marks. A function word at the start is not part of a name.
-- dates, years, and numbers with the unit that follows,
-- a small word between `the` and a comma or full stop, as in `people pay with the crown.`
+- names: sequences of capitalised words, joined by up to two lower-case words as in `University of Tarn`, and then also
+  their parts; and text in double quotation marks. A leading function word is not part of a name.
+- dates, years, and numbers with a following unit.
+- a lower-case word between `the` and a comma or full stop, as in `people pay with the crown.`
 
-Names need a script with capital letters. What is proposed has the spelling of the text and comes in a fixed order.
+Names require a script with capital letters. Proposals keep the spelling of the text and have a fixed order.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from agentgym_flow.envs.search.shown import one_line
 from agentgym_flow.retrieval.passage import Passage
 
 MOST_SEARCHES = 28
-"""So many searches are among the candidates where there are answers enough to fill the rest."""
+"""The number of searches among the candidates if there are enough answers to fill the rest."""
 
 LONGEST = 80
-"""Characters; what is longer is no name."""
+"""The largest number of characters in a name."""
 
 _WORD = re.compile(r"[^\W_]+(?:['\u2019&-][^\W_]+)*")
 _QUOTED = re.compile(rf'"([^"]{{1,{LONGEST}}})"|\u201c([^\u201c\u201d]{{1,{LONGEST}}})\u201d')
@@ -50,8 +50,8 @@ _FUNCTION_WORDS, _JOINING, _POLAR = (frozenset(words.split()) for words in (_SMA
 _NO_NAMES = _FUNCTION_WORDS.union(map(str.lower, MONTHS))
 
 
-class NamedEntity(NamedTuple):
-    """What a text names, each in the order of the text: names, dates and numbers, and small words."""
+class ExtractedTerms(NamedTuple):
+    """The names, numbers (including dates) and lower-case words extracted from a text, each in text order."""
 
     names: tuple[str, ...]
     numbers: tuple[str, ...]
@@ -66,14 +66,14 @@ def candidates(
     last: bool = False,
     most: int = MAX_CANDIDATES,
 ) -> list[str]:
-    """Return at most `most` different actions: searches first, then answers; at least one.
+    """Return between 1 and `most` different actions: searches first, then answers.
 
     Args:
-        question: as it was shown.
-        passages: as they were shown, those first whose names shall come first.
-        tried: queries that were searched for already; they are not proposed again.
-        last: whether only an answer is accepted.
-        most: not below 2.
+        question: the question as shown.
+        passages: the passages as shown; their order determines the order of the candidates.
+        tried: earlier queries, which are not proposed again.
+        last: whether only an answer is valid.
+        most: the largest number of candidates, at least 2.
     """
     answers = proposed_answers(question, passages)
     queries = [] if last else proposed_queries(question, passages, tried)
@@ -83,7 +83,7 @@ def candidates(
 
 
 def proposed_queries(question: str, passages: Iterable[Passage], tried: Sequence[str] = ()) -> list[str]:
-    """Return queries: the question, its names, and for each passage its title and names; none that was `tried`."""
+    """Return queries: the question, its names, and the title and names of each passage, without those in `tried`."""
     asked = one_line(question)
     known = {query.casefold() for query in tried}
     found = [asked, *read_text(asked).names]
@@ -93,9 +93,9 @@ def proposed_queries(question: str, passages: Iterable[Passage], tried: Sequence
 
 
 def proposed_answers(question: str, passages: Sequence[Passage]) -> list[str]:
-    """Return answers: `yes` and `no` if the question begins so, and what was read, the question's own names last.
+    """Return at least one answer: `yes` and `no` for yes-or-no questions, terms of the passages, terms of the question.
 
-    At least one: the question itself, where nothing was read.
+    If there are none, the question itself is the answer.
     """
     asked = one_line(question)
     found = ["yes", "no"] if begins_polar(asked) else []
@@ -105,14 +105,14 @@ def proposed_answers(question: str, passages: Sequence[Passage]) -> list[str]:
         read = read_text(passage.text)
         found += [passage.title, *read.numbers, *read.names]
         rest += read.words
-    # Which of two it is: two that the question names, or that one had to look up.
+    # `Which of two` asks for names of the question, or for titles of passages.
     if " or " in asked:
         found = [*mine.names, *(passage.title for passage in passages), *found]
     return list(_different([*found, *rest, *mine.names, *mine.numbers])) or [asked or "unknown"]
 
 
 def begins_polar(question: str) -> bool:
-    """Return whether a question begins like one that is answered yes or no."""
+    """Return whether a question begins like a yes-or-no question."""
     first = _WORD.search(question)
     return first is not None and first[0].lower() in _POLAR
 
@@ -126,8 +126,8 @@ def _different(texts: Iterable[str]) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1 << 12)
-def read_text(text: str) -> NamedEntity:
-    """Return what a text names, in its order, repeats left out."""
+def read_text(text: str) -> ExtractedTerms:
+    """Extract the terms of a text, without repetitions."""
     quoted = [one_line(match[1] or match[2]) for match in _QUOTED.finditer(text)]
     numbers: list[str] = []
     for date, number, unit in _NUMBER.findall(text):
@@ -137,13 +137,13 @@ def read_text(text: str) -> NamedEntity:
             known_unit = unit and unit.split()[0] not in _FUNCTION_WORDS
             numbers += [f"{number}{unit}", number] if known_unit else [number]
     words = (word for word in _NAMED_LAST.findall(text) if word.islower())
-    return NamedEntity(
+    return ExtractedTerms(
         tuple(_different([*quoted, *_names(text)])), tuple(_different(numbers)), tuple(_different(words))
     )
 
 
 def _names(text: str) -> Iterator[str]:
-    """Yield the names in a text: whole runs, and after a run with joining words its parts."""
+    """Yield the names in a text: whole runs, and after a run with joining words also its parts."""
     for run in _runs(text):
         while run and run[0][0].lower() in _FUNCTION_WORDS and text[run[0][2] : run[0][2] + 1] != ".":
             run = run[1:]
@@ -160,7 +160,7 @@ def _names(text: str) -> Iterator[str]:
 
 
 def _runs(text: str) -> Iterator[list[tuple[str, int, int]]]:
-    """Yield runs of (word, start, end): words with a capital letter, and up to two joining words between such."""
+    """Yield runs of (word, start, end): capitalised words with up to two joining words between them."""
     run: list[tuple[str, int, int]] = []
     joining: list[tuple[str, int, int]] = []
     for match in _WORD.finditer(text):

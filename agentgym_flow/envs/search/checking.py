@@ -1,4 +1,4 @@
-"""What is in a published set of questions, for a look before a policy is measured on it."""
+"""A report on a published set of questions, to inspect before evaluating a policy on it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from agentgym_flow.envs.search.question import question_key
 from agentgym_flow.envs.search.source import split_sizes
 
 MOST_KINDS = 8
-"""Of more kinds of questions only the number is reported: PopQA's are the properties of things."""
+"""With more kinds of questions than this, only their number is reported (PopQA's kinds are properties)."""
 
 MOST_NAMED = 10
-"""Of more questions that are odd only the first are named."""
+"""The largest number of problematic questions that are listed."""
 
 
 class SearchSetReport(NamedTuple):
-    """What a set holds.
+    """The contents of a set.
 
     Attributes:
-        files: name of a file -> what was read from it, in the order `test`, `dev`, `train`.
-        shared: (one file, another file, how many questions both have), where they have any; spelling does not matter.
-        splits: split -> how many questions the environment plays; 0 for a split that the set does not have.
+        files: file name -> its questions, in the order `test`, `dev`, `train`.
+        shared: (file, other file, number of questions in both), compared by `question_key`; only non-zero numbers.
+        splits: split -> number of questions that the environment uses; 0 for a missing split.
     """
 
     files: Mapping[str, QuestionSet]
@@ -41,9 +41,9 @@ def check_questions(data: str | os.PathLike[str] | DataSet) -> SearchSetReport:
     """Read all questions of a published set: a folder, a file, or the name of registered data.
 
     Raises:
-        UnknownData: there is nothing of that name.
+        UnknownData: `data` is neither a path nor a registered name.
         BadData: a file is damaged, or there is none; the message names the file and the line.
-        MissingExtra: a Parquet file needs pyarrow.
+        MissingExtra: pyarrow, for a Parquet file, is not installed.
     """
     found = registry.resolve(data)
     files = {path.name: read_questions(path) for path in split_files(found.path).values()}
@@ -54,15 +54,15 @@ def check_questions(data: str | os.PathLike[str] | DataSet) -> SearchSetReport:
 
 
 def remarks(checked: SearchSetReport) -> Iterator[str]:
-    """Yield what there is to say of a set, a line each: its files, what is odd about them, its splits."""
+    """Yield the lines of the report: files, problems, splits."""
     for name, read in checked.files.items():
         yield f"{name}: {len(read.questions):,} questions{_kinds(read)}"
-        for said, what in (
+        for notes, what in (
             (read.repeated, "repeated; an id that comes again counts once"),
             (read.left_out, "marked as unanswerable, and left out"),
         ):
-            if said:
-                yield f"{name}: {len(said):,} {what}. The first: {said[0]}"
+            if notes:
+                yield f"{name}: {len(notes):,} {what}. The first: {notes[0]}"
         if void := [one.id for one in read.questions if not all(map(normalise, one.answers))]:
             yield (
                 f"{name}: {len(void):,} with an answer of which normalisation leaves nothing, so that an empty answer "

@@ -1,19 +1,19 @@
-"""The word-token prompt of the tiny policy: hand-made features of what the episode has shown, and an index to choose.
+"""The compact prompt of the tiny policy: hand-made features of the observations as words, and an index as completion.
 
-It reads the question, the queries and the observations (`agentgym_flow.envs.search.notes`) and nothing else. It says
+The features are computed only from the question, the queries and the observations (`agentgym_flow.envs.search.notes`):
 
-1. the steps left, what kind of question it is, how many names of its chain must be looked up, what the answer looks
-   like, and of two things that are compared which one is less, once both were read,
-2. of every candidate what it does and where its text is from. `search` a name: `asked` for in the question, or named
-   in a passage: a `near` one, on the way from the question as far as the reader can follow it, or a `far` one. Then
-   what the sentence says with regard to the question: `hop1` is what it asks of its name, `hop2` what it asks of that,
-   `end` what it asks in the end, `cue` something that it asks elsewhere, `plain` nothing, and `self` is what the
-   passage is about. Then whether a passage about it was `shown`, its words were `tried`, or it is `new`. `answer` is
-   told likewise, and by its shape.
+1. The situation: the steps left, the kind of question, the number of lookups in its chains, the shape of the answer,
+   and for comparisons which value is less, once both are known.
+2. For each candidate its verb, the source of its text, and its relevance. The source of a `search` is `asked` (in the
+   question), `near` (in a passage on the path from the question, as far as the notes can follow it) or `far` (in
+   another passage). The relevance is what its sentence states: `hop1` the first fact of the chain, `hop2` the next,
+   `end` the last, `cue` a fact asked elsewhere in the question, `plain` none; `self` is the subject of the passage. A
+   last word says whether a passage about it was `shown`, the query was `tried`, or it is `new`. An `answer` has the
+   same words, except that its shape is the last word.
 
-Candidates with equal words are shown once, and stand for the first of them. Where there are more than `MOST`, those
-that bear least on the question are left out; the others are listed in the order of `candidates()`, which does not look
-at what they tell. When to look further, when to answer, and what of all this to believe is left to learning.
+Candidates with equal words are listed once, and their index stands for the first of them. If there are more than
+`MOST`, the least relevant ones are dropped; the others keep the order of `candidates()`, which is independent of their
+relevance. The policy learns when to search, when to answer, and which features to trust.
 """
 
 from __future__ import annotations
@@ -41,62 +41,44 @@ VERDICTS = ("open", "less", "more", "same", "other")
 VERBS = ("search", "answer")
 SOURCES = ("asked", "near", "far")
 CUES = ("end", *(f"hop{number}" for number in range(MOST_HOPS, 0, -1)), "cue", "self", "plain")
-"""What a sentence says with regard to the question, the most telling first."""
+"""The relevance of a sentence to the question, highest first."""
 STANDS = ("new", "tried", "shown")
 
-VOCABULARY = tuple(
-    dict.fromkeys(
-        (
-            *INDICES,
-            *STEPS_LEFT,
-            *QUESTIONS,
-            *HOPS,
-            *(f"wants-{shape}" for shape in SHAPES),
-            *VERDICTS,
-            *VERBS,
-            *SOURCES,
-            *CUES,
-            *STANDS,
-            *SHAPES,
-            "whole",
-            "yes",
-            "no",
-            "choose",
-        )
-    )
-)
+_SITUATION = (*STEPS_LEFT, *QUESTIONS, *HOPS, *(f"wants-{shape}" for shape in SHAPES), *VERDICTS)
+_CANDIDATE = (*VERBS, *SOURCES, *CUES, *STANDS, *SHAPES, "whole", "yes", "no")
+VOCABULARY = tuple(dict.fromkeys((*INDICES, *_SITUATION, *_CANDIDATE, "choose")))
 """Every word of a compact prompt or of its completion."""
 
 
 class SearchCompactPrompt(IndexTemplate):
     """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `INDICES`.
 
-    Five words about the situation, up to five for each candidate with its index, and `choose`: at most `6 + 5 * MOST`.
+    It has five words for the situation, up to five for each candidate including its index, and `choose`: at most
+    `6 + 5 * MOST` words.
     """
 
     vocabulary = VOCABULARY
 
     def written(self, view: PromptContext) -> IndexedPrompt:
-        """Return the words for the present situation."""
+        """Return the prompt for the current step."""
         left = view.episode.max_steps - len(view.episode.turns)
         return _written(notes_of(view), STEPS_LEFT[max(bisect_right(_STEPS, left) - 1, 0)], tuple(view.candidates()))
 
     def format_action(self, action: str, view: PromptContext) -> str | None:
-        """Return the index of the candidate that has the same words as `action`; None when there is none.
+        """Return the index of the candidate that has the same words as `action`; None if there is none.
 
-        A search in words that are not proposed is asked for as the candidate with most letters that it holds, and an
-        answer as a candidate that the score takes for equal, or that has the same words. Where there is none, as the
-        first one listed: of all searches, or of all answers, the one that bears most on the question. A candidate for
-        which there is no room is not asked for.
+        An action that is not a candidate is mapped to one with the same verb: a search to the longest candidate that
+        its query contains, an answer to a candidate that is equal after normalisation or has the same words, and
+        otherwise to the most relevant candidate. A candidate that was dropped for lack of room has no index.
         """
         indices = self.written(view).indices
         if action in indices or action in view.candidates():
             return indices.get(action)
         verb, text = read_action(action)
-        # The most telling ones first.
+        # The most relevant candidates come first.
         listed = {
             read_action(known)[1]: known
-            for _, actions in _telling_most(notes_of(view), tuple(view.candidates()))
+            for _, actions in _most_relevant(notes_of(view), tuple(view.candidates()))
             for known in actions
             if read_action(known)[0] == verb
         }
@@ -110,19 +92,19 @@ class SearchCompactPrompt(IndexTemplate):
         return None if chosen is None else indices[listed[chosen]]
 
 
-@lru_cache(maxsize=1 << 12)  # prompt, completion and all attempts that have seen the same so far share it
+@lru_cache(maxsize=1 << 12)  # shared by prompt, completion, and all attempts with the same turns
 def _written(notes: SearchNotes, left: str, actions: tuple[str, ...]) -> IndexedPrompt:
-    asked = notes.asked
-    listed = sorted(_telling_most(notes, actions), key=lambda alike: actions.index(alike[1][0]))
-    lookups = sum(len(chain.cues) for chain in asked.chains)
-    situation = [left, asked.kind, HOPS[min(lookups, len(HOPS) - 1)], f"wants-{asked.wants}", notes.verdict()]
+    question = notes.question
+    listed = sorted(_most_relevant(notes, actions), key=lambda alike: actions.index(alike[1][0]))
+    lookups = sum(len(chain.cues) for chain in question.chains)
+    situation = [left, question.kind, HOPS[min(lookups, len(HOPS) - 1)], f"wants-{question.wants}", notes.verdict()]
     return IndexedPrompt.listing(situation, listed, INDICES)
 
 
 @lru_cache(maxsize=1 << 12)
-def _telling_most(notes: SearchNotes, actions: tuple[str, ...]) -> list[tuple[tuple[str, ...], list[str]]]:
-    """Return the `MOST` kinds of candidate that bear most on the question: their words, and which they are."""
-    known = _where(notes)
+def _most_relevant(notes: SearchNotes, actions: tuple[str, ...]) -> list[tuple[tuple[str, ...], list[str]]]:
+    """Return the `MOST` most relevant groups of candidates, each as (words, candidates with these words)."""
+    known = _relevance(notes)
     alike: dict[tuple[str, ...], list[str]] = {}
     for action in actions:
         verb, text = read_action(action)
@@ -131,63 +113,63 @@ def _telling_most(notes: SearchNotes, actions: tuple[str, ...]) -> list[tuple[tu
     return sorted(alike.items(), key=lambda item: _rank(item[0]))[:MOST]
 
 
-_Where = dict[str, tuple[str, str]]
+_Relevance = dict[str, tuple[str, str]]
 """Text in lower case -> its source and its cue."""
 
 
-def _where(notes: SearchNotes) -> _Where:
-    """Return for every name in the question and the passages where it stands and what is said of it there."""
-    found: _Where = {}
+def _relevance(notes: SearchNotes) -> _Relevance:
+    """Return the source and the best cue of every name in the question and the passages."""
+    found: _Relevance = {}
 
-    def stands(text: str, source: str, cue: str) -> None:
+    def note(text: str, source: str, cue: str) -> None:
         key = text.casefold()
-        if key not in found or _telling(source, cue) < _telling(*found[key]):
+        if key not in found or _source_rank(source, cue) < _source_rank(*found[key]):
             found[key] = source, cue
 
-    for place, chain in enumerate(notes.asked.chains):
-        stands(chain.start, "asked", "self" if place == 0 else "cue")
-    cues = {cue for chain in notes.asked.chains for cue in chain.cues}
+    for place, chain in enumerate(notes.question.chains):
+        note(chain.start, "asked", "self" if place == 0 else "cue")
+    cues = {cue for chain in notes.question.chains for cue in chain.cues}
     way = _steps(notes)
     for page in notes.pages:
         steps = way.get(page, {})
         source = "near" if steps else "far"
-        stands(page.title, source, "self")
+        note(page.title, source, "self")
         for sentence in page.sentences:
             cue = steps.get(sentence.cue, "cue" if sentence.cue in cues else "plain")
-            for name in sentence.named:
-                stands(name, source, "self" if page.is_part(name) else cue)
+            for name in sentence.mentions:
+                note(name, source, "self" if page.is_own_name(name) else cue)
     return found
 
 
 def _steps(notes: SearchNotes) -> dict[NotedPassage, dict[str, str]]:
-    """Return for each passage on the way what its cues are to the question."""
+    """Return for each passage on a path: cue -> the word for its step in the chain."""
     way: dict[NotedPassage, dict[str, str]] = {}
-    for chain, pages in zip(notes.asked.chains, notes.ways, strict=True):
+    for chain, pages in zip(notes.question.chains, notes.paths, strict=True):
         for place, (cue, here) in enumerate(zip(chain.cues, pages, strict=False), 1):
             for page in here:
                 way.setdefault(page, {})[cue] = "end" if place == len(chain.cues) else f"hop{place}"
     return way
 
 
-def _telling(source: str, cue: str) -> tuple[int, int]:
+def _source_rank(source: str, cue: str) -> tuple[int, int]:
     return CUES.index(cue), SOURCES.index(source)
 
 
 def _rank(words: tuple[str, ...]) -> tuple[int, ...]:
-    """Return what orders candidates by how much they tell, searches before answers."""
+    """Return the sort key of a candidate by relevance; searches come before answers."""
     cues = [CUES.index(word) for word in words if word in CUES]
     rest = [(*SOURCES, *STANDS, *SHAPES).index(word) for word in words[1:] if word in (*SOURCES, *STANDS, *SHAPES)]
     return (cues[0] if cues else -1, VERBS.index(words[0]), *rest)
 
 
-def _of_search(notes: SearchNotes, known: _Where, text: str) -> tuple[str, ...]:
-    if text == notes.asked.text:
+def _of_search(notes: SearchNotes, known: _Relevance, text: str) -> tuple[str, ...]:
+    if text == notes.question.text:
         return "search", "whole"
     stands = "shown" if notes.shows(text) else "tried" if text in notes.tried else "new"
     return "search", *known.get(text.casefold(), ("far", "plain")), stands
 
 
-def _of_answer(notes: SearchNotes, known: _Where, text: str) -> tuple[str, ...]:
+def _of_answer(notes: SearchNotes, known: _Relevance, text: str) -> tuple[str, ...]:
     if text in ("yes", "no"):
         return "answer", text
     return "answer", *known.get(text.casefold(), ("far", "plain")), shape_of(text)

@@ -143,7 +143,7 @@ class SearchEnv(TextEnv):
 
     env_id: ClassVar[str] = ENV_ID
     train_config = "search_tiny"
-    # The state key has the passages that were found; searches that found nothing new are in the prompt alone.
+    # A search without new passages does not change the state key, but it is visible in the prompt.
     algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}}
     }
@@ -188,12 +188,12 @@ class SearchEnv(TextEnv):
         )
         self._source = source
         self._finder = finder
-        self._game = SearchGame(source.questions[0], topk=topk, metric=metric)  # checks both before the first reset
+        self._game = SearchGame(source.questions[0], topk=topk, metric=metric)  # replaced at reset
         if isinstance(finder.retriever, RemoteRetriever) and topk > finder.retriever.topk_limit:
             raise BadSetting(f"topk is {topk}, but the server is asked for {finder.retriever.topk_limit} at most")
         self._shown: list[Passage] = []
         self._entry: list[list[str]] | None = None
-        self._ahead: tuple[str, Sequence[Passage] | Exception] | None = None
+        self._prefetched: tuple[str, Sequence[Passage] | Exception] | None = None
         self._next_tape: Sequence[Any] | None = None
         self._tape: Sequence[Any] | None = None
         self.draw_only(task_types)
@@ -201,7 +201,7 @@ class SearchEnv(TextEnv):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         clone = self.__class__.__new__(self.__class__)
         memo[id(self)] = clone
-        # A clone has the same retriever before it, whatever that is; the arguments in `spec` may name it, too.
+        # Clones share the retriever. The arguments in `spec` may refer to it, too.
         memo[id(self._finder.retriever)] = self._finder.retriever
         clone.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return clone
@@ -225,26 +225,26 @@ class SearchEnv(TextEnv):
         self._tape, self._next_tape = self._next_tape, None
         if self._finder.retriever is None and self._tape is None:
             raise BadSetting(
-                f"retriever={self._finder.name!r} names none, so only tapes can be played; name its address or corpus"
+                f"retriever={self._finder.name!r} is a mere name: only tapes can be played; give an address or a corpus"
             )
         question = self._source.questions[task]
         self.task_key = self.make_task_key([self._source.content, question.id, question.text, question.answers])
         self._game = SearchGame(question, topk=self._game.topk, metric=self._game.metric)
         self.goal = self._game.opening()
-        self._shown, self._entry, self._ahead = [], None, None
+        self._shown, self._entry, self._prefetched = [], None, None
         return self.goal
 
     def _apply(self, action: str) -> Transition:
-        ahead, self._ahead = self._ahead, None  # it is for this step or for none
-        reply = self._game.act(action, lambda query: self._find(query, ahead), last=self._on_last_step)
-        searched = reply.action_valid and not reply.terminated
+        prefetched, self._prefetched = self._prefetched, None  # only valid for this step
+        transition = self._game.act(action, lambda query: self._find(query, prefetched), last=self._on_last_step)
+        searched = transition.action_valid and not transition.terminated
         self._shown = list(self._game.latest) if searched else []
         self._entry = [list(passage) for passage in self._shown] if searched and self._finder.taped else None
-        return Transition(*reply)
+        return transition
 
     def _refuse(self, action: str) -> Transition:
         transition = self._apply("")
-        self._game.texts[-2] = action  # `spans` are over what the policy wrote
+        self._game.texts[-2] = action  # `spans` refers to the text that the policy wrote
         return transition
 
     @property
@@ -252,17 +252,17 @@ class SearchEnv(TextEnv):
         return self.steps + 1 >= self.max_steps
 
     # ---------------------------------------------------------------- passages, from a retriever or from the tape
-    def _find(self, query: str, ahead: tuple[str, Sequence[Passage] | Exception] | None) -> Sequence[Passage]:
+    def _find(self, query: str, prefetched: tuple[str, Sequence[Passage] | Exception] | None) -> Sequence[Passage]:
         if self._tape is not None:
             return _passages_on(self._tape, self.steps + 1)
-        if ahead is None or ahead[0] != query:
-            return self._ask([query])[0]
-        if isinstance(ahead[1], Exception):
-            raise ahead[1]
-        return ahead[1]
+        if prefetched is None or prefetched[0] != query:
+            return self._retrieve([query])[0]
+        if isinstance(prefetched[1], Exception):
+            raise prefetched[1]
+        return prefetched[1]
 
-    def _ask(self, queries: Sequence[str]) -> list[list[Passage]]:
-        retriever = cast("Retriever", self._finder.retriever)  # without one there is a tape
+    def _retrieve(self, queries: Sequence[str]) -> list[list[Passage]]:
+        retriever = cast("Retriever", self._finder.retriever)  # None only if there is a tape
         return _passages_of(retriever.search(queries, self._game.topk), len(queries))
 
     @classmethod
@@ -271,25 +271,25 @@ class SearchEnv(TextEnv):
 
         A query that fails is not sent again: the error is raised in the steps that need it.
         """
-        waiting: dict[tuple[int, int], list[tuple[SearchEnv, str]]] = {}
+        by_retriever: dict[tuple[int, int], list[tuple[SearchEnv, str]]] = {}
         for env, action in zip(envs, actions, strict=True):
             fits = len(action) <= cls.max_action_length
             if fits and isinstance(env, SearchEnv) and env.playing and env._finder.taped and env._tape is None:
                 query = env._game.query_of(action, last=env._on_last_step)
                 if query is not None:
-                    waiting.setdefault((id(env._finder.retriever), env._game.topk), []).append((env, query))
-        for together in waiting.values():
-            queries = list(dict.fromkeys(query for _, query in together))
+                    by_retriever.setdefault((id(env._finder.retriever), env._game.topk), []).append((env, query))
+        for requests in by_retriever.values():
+            queries = list(dict.fromkeys(query for _, query in requests))
             found: dict[str, list[Passage] | Exception] = {}
             try:
-                found |= zip(queries, together[0][0]._ask(queries), strict=True)
-            except Exception as error:  # whatever it is, it concerns these steps and no others of the rollout
+                found |= zip(queries, requests[0][0]._retrieve(queries), strict=True)
+            except Exception as error:  # of any kind: it must not affect the other steps of the rollout
                 found |= dict.fromkeys(queries, error)
                 answered = error.answered if isinstance(error, RetrieverFailed) else {}
-                with suppress(BadSetting):  # an answer beside a failure that is none: the failure stands
+                with suppress(BadSetting):  # if the partial answers are malformed, too, the error stays
                     found |= zip(answered, _passages_of(list(answered.values()), len(answered)), strict=True)
-            for env, query in together:
-                env._ahead = query, found[query]
+            for env, query in requests:
+                env._prefetched = query, found[query]
 
     @property
     def tape_entry(self) -> list[list[str]] | None:
@@ -352,17 +352,16 @@ class SearchEnv(TextEnv):
 
         None if too few steps are left, and for published questions, whose path is unknown.
         """
-        left = self.max_steps - self.steps
-        brings = None if self._finder.taped else self._would_bring
-        return next_action(self._game, left, brings)
+        found_by = None if self._finder.taped else self._ids_found_by
+        return next_action(self._game, self.max_steps - self.steps, found_by)
 
     @property
     def has_expert(self) -> bool:
         """Whether the questions are generated; published ones have no expert."""
         return self._source.embedded
 
-    def _would_bring(self, query: str) -> set[str]:
-        return {passage.id for passage in self._ask([query])[0]}
+    def _ids_found_by(self, query: str) -> set[str]:
+        return {passage.id for passage in self._retrieve([query])[0]}
 
     def _extra_info(self) -> dict[str, Any]:
         game = self._game
@@ -371,7 +370,7 @@ class SearchEnv(TextEnv):
         return {
             "kind": question.kind,
             "retrieved": [passage.id for passage in self._shown],
-            # Always a dictionary: Gymnasium's vector environments merge these key by key.
+            # Always a dictionary, because Gymnasium's vector environments merge the values by key.
             "scores": {name: game.score if name == game.metric else game.score_by(name) for name in scored},
             "spans": [list(span) for span in game.spans()],
         }
@@ -387,29 +386,29 @@ class SearchEnv(TextEnv):
 def _passages_of(answer: Sequence[Sequence[Hit]], queries: int) -> list[list[Passage]]:
     """Return the passages in a retriever's answer. Raises `BadSetting` if the answer has another form."""
     if not isinstance(answer, list | tuple) or not all(isinstance(found, list | tuple) for found in answer):
-        raise _misshapen(answer)
+        raise _malformed(answer)
     if len(answer) != queries:
-        raise _misshapen(answer, f"{len(answer)} lists for {queries} queries")
+        raise _malformed(answer, f"{len(answer)} lists for {queries} queries")
     for one in chain.from_iterable(answer):
         if not isinstance(one, Hit) or not isinstance(one.passage, Passage):
-            raise _misshapen(one)
+            raise _malformed(one)
         if not all(isinstance(part, str) for part in one.passage):
-            raise _misshapen(one.passage)
+            raise _malformed(one.passage)
     return [[one.passage for one in found] for found in answer]
 
 
-def _misshapen(returned: object, told: str = "") -> BadSetting:
+def _malformed(returned: object, description: str = "") -> BadSetting:
     return BadSetting(
-        f"the retriever returned {told or f'{returned!r:.80}'}, but its search returns for each query a list of "
-        "Hit(Passage(id, title, text), score), best first, whose id, title and text are of type str"
+        f"the retriever returned {description or f'{returned!r:.80}'}, but its method search must return for each "
+        "query a list of Hit(Passage(id, title, text), score), best first, whose id, title and text are of type str"
     )
 
 
 def _passages_on(tape: Sequence[Any], step: int) -> list[Passage]:
-    """Return the passages that the search in step `step` found, from the tape. Raises `BadData` if they are missing."""
+    """Return the passages that the tape has for step `step`. Raises `BadData` if there are none."""
     entry = tape[step] if step < len(tape) else None
     if not isinstance(entry, list) or not all(_is_passage(found) for found in entry):
-        raise BadData(f"the tape has no passages for step {step}, with which a search was made")
+        raise BadData(f"the tape has no passages for step {step}, in which a search was made")
     return [Passage(*found) for found in entry]
 
 

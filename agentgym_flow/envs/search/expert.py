@@ -1,7 +1,7 @@
-"""The expert of the generated questions: searches along the chain of articles that leads to the answer.
+"""The expert of the generated questions: it searches along the chain of articles that leads to the answer.
 
-It knows the chain, but acts as a competent agent could: it searches for what the question or an article before names,
-and answers only when all articles of the chain were shown.
+It knows the chain, but acts as a competent agent could: it searches only for names from the question or an earlier
+article, and answers only after all articles of the chain have been shown.
 """
 
 from __future__ import annotations
@@ -10,18 +10,15 @@ from collections.abc import Callable, Collection
 
 from agentgym_flow.envs.search.game import SearchGame
 
-Brings = Callable[[str], Collection[str]]
-"""Returns the ids of the passages that a query finds."""
 
-
-def next_action(game: SearchGame, steps_left: int, brings: Brings | None) -> str | None:
-    """Return the next action on the way to the answer; None when there is no way in `steps_left` steps.
+def next_action(game: SearchGame, steps_left: int, found_by: Callable[[str], Collection[str]] | None) -> str | None:
+    """Return the next action on the path to the answer; None if there is no path of at most `steps_left` steps.
 
     Args:
         game: the episode so far.
-        steps_left: the steps that may still be taken, the one for the answer included.
-        brings: tells what a search would find. None where asking costs: then each search is trusted once, and the task
-            is given up when one did not bring its article.
+        steps_left: the remaining steps, including the answer.
+        found_by: returns the ids of the passages that a query finds; None if searching is expensive. In that case each
+            search is assumed to find its article, and the task is abandoned if it did not.
     """
     question = game.question
     if game.answered is not None or not question.supports:
@@ -31,7 +28,7 @@ def next_action(game: SearchGame, steps_left: int, brings: Brings | None) -> str
     for query, wanted in question.supports:
         if wanted in seen:
             continue
-        found = brings(query) if brings else () if query in game.queries else (wanted,)
+        found = found_by(query) if found_by else () if query in game.queries else (wanted,)
         if wanted not in found:
             return None
         seen.update(found)

@@ -1,4 +1,4 @@
-"""The generated articles and questions as files that other tools read: Search-R1's corpus, FlashRAG's question sets."""
+"""Exports the generated articles and questions: the corpus in Search-R1's format, the questions in FlashRAG's."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.question import Question
 
 CORPUS = "corpus.jsonl"
-"""The file of the articles, in Search-R1's schema: `id`, and `contents` with the title in quotation marks."""
+"""The file of the articles, in Search-R1's format: `id`, and `contents` with the title in quotation marks."""
 
 FILES = {"train": "train.jsonl", "valid": "dev.jsonl", "test": "test.jsonl"}
-"""Split -> the file of its questions, named and written as FlashRAG does: `id`, `question`, `golden_answers`."""
+"""Split -> the file of its questions, in FlashRAG's format: `id`, `question`, `golden_answers`."""
 
 
 def export_world(folder: str | os.PathLike[str]) -> list[Path]:
     """Write the generated articles and the questions of all splits; return the paths of the files.
 
-    Read back as a corpus and as a published set, they are the same passages and questions. What FlashRAG keeps in
-    `metadata` is the kind of a question (`type`) and the ids of the articles that lead to its answer, in their order
-    (`supporting_ids`).
+    Reading the files as a corpus and a published set gives the same passages and questions. `metadata` has the kind of
+    the question (`type`) and the ids of the articles that lead to the answer, in order (`supporting_ids`).
 
-    Raises `OSError` naming the file that cannot be written.
+    Raises `OSError` with the name of the file if it cannot be written.
     """
     articles = ({"id": one.id, "contents": one.contents} for one in tasks.corpus())
     paths = [_write(Path(folder) / CORPUS, articles)]

@@ -1,8 +1,8 @@
-"""Who finds the passages of an episode, and whether that can be computed again elsewhere.
+"""Selects the retriever of an environment, and determines whether its results must be recorded.
 
-Over the generated articles, BM25 finds the same on every machine. All else is taken from outside: vectors have floats,
-a server may change, and a corpus of gigabytes is not where a log is checked. What such a retriever found goes on the
-tape of the episode, and from that the episode plays again without it.
+BM25 over the generated articles gives the same results on every machine. Other results are not reproducible: vectors
+depend on floating-point arithmetic, servers change, and a large corpus may be missing where a log is verified. The tape
+of the episode records such results, so the episode can be replayed without the retriever.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentgym_flow._util.file_state import FileState, state_of
 from agentgym_flow._util.sharing import once
 from agentgym_flow.data import STATEMENT, check_path
 from agentgym_flow.envs.search import tasks
@@ -28,13 +29,13 @@ from agentgym_flow.retrieval.remote import RemoteRetriever
 from agentgym_flow.retrieval.stored import StoredCorpus
 
 REMOTE, CUSTOM = "remote", "custom"
-"""What logs call a server and an object: without the one that it was, only their tapes can be played."""
+"""The names of a server and of a retriever object in logs. Such logs can only be replayed from their tapes."""
 
 TOKEN = "AGENTGYM_FLOW_RETRIEVER_TOKEN"
-"""The environment variable with the token for a server. Arguments are written down in too many places."""
+"""The environment variable with the token for a server. A token as an argument would appear in logs and manifests."""
 
 IN_MEMORY = 256 << 20
-"""A corpus file above so many bytes is not read and indexed at every start."""
+"""Corpus files of more bytes than this must be indexed in advance."""
 
 _ARTICLES = "agentgym-flow data export search FOLDER; agentgym-flow retriever build FOLDER/corpus.jsonl INDEX"
 _URL = re.compile(r"https?://", re.IGNORECASE)
@@ -42,14 +43,13 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class Finder(NamedTuple):
-    """Who finds the passages.
+    """The retriever of an environment.
 
     Attributes:
-        retriever: the retriever; None where only tapes can be played.
-        name: what logs call it: one of `KINDS`, `REMOTE` or `CUSTOM`.
-        corpus: what logs call the corpus: `sha256:` and its digest; None for the generated articles, and where it is
-            not known.
-        taped: whether what it finds goes on the tape.
+        retriever: the retriever; None if only tapes can be replayed.
+        name: its name in logs: one of `KINDS`, `REMOTE` or `CUSTOM`.
+        corpus: the corpus in logs: `sha256:` and its digest; None for the generated articles, and if unknown.
+        taped: whether the tape records its results.
     """
 
     retriever: Retriever | None
@@ -65,18 +65,19 @@ def find_with(
     *,
     embedded: bool,
 ) -> Finder:
-    """Return the finder that the arguments of the environment name.
+    """Return the finder for the arguments of an environment.
 
     Args:
-        retriever: one of `KINDS`, the address of a server, or any retriever; `REMOTE` or `CUSTOM` for tapes alone.
-        corpus: a folder that `agentgym-flow retriever build` made, or for `bm25` a file of passages; `sha256:` and a
-            digest for tapes alone; None for the generated articles.
-        remote: settings of `RemoteRetriever`, and `cache`, a file for its answers.
-        embedded: whether the questions are the generated ones, which are about the generated articles only.
+        retriever: one of `KINDS`, the address of a server, or a retriever object; `REMOTE` or `CUSTOM` only to replay
+            tapes.
+        corpus: a folder created by `agentgym-flow retriever build`, or for `bm25` a file of passages; `sha256:` and a
+            digest only to replay tapes; None for the generated articles.
+        remote: settings of `RemoteRetriever`; `cache` is the path of a file for its answers.
+        embedded: whether the questions are generated. These need the generated articles.
 
     Raises:
-        BadSetting: the arguments do not fit together.
-        UnknownOption: there is no such kind, or no such setting in `remote`.
+        BadSetting: the arguments contradict each other.
+        UnknownOption: the kind of retriever or a setting in `remote` is unknown.
         BadData, BadIndex, MissingExtra: the folder or file cannot be used.
     """
     address = isinstance(retriever, str) and bool(_URL.match(retriever))
@@ -127,11 +128,12 @@ def _over_generated_articles(kind: str, embedded: bool) -> Finder:
 
 
 def _opened(place: Path, kind: str) -> tuple[Retriever, str]:
-    """Return a retriever over a folder or a file of passages, and the digest of the corpus."""
+    """Return a retriever for a folder or a file of passages, and the digest of its corpus."""
     if not place.is_file():
-        return _folder(place.resolve(), kind, _stamp(place / STATEMENT))
-    size, _ = stamp = _stamp(place)
-    if kind != "bm25" or size > IN_MEMORY:
+        statement = place / STATEMENT
+        return _folder(place.resolve(), kind, state_of(statement) if statement.exists() else None)
+    stamp = state_of(place)
+    if kind != "bm25" or stamp[0] > IN_MEMORY:
         raise BadData(
             f"{place} must be built first, with: agentgym-flow retriever build {place} FOLDER --kind {kind}, "
             "and that folder named"
@@ -139,29 +141,20 @@ def _opened(place: Path, kind: str) -> tuple[Retriever, str]:
     return _file(place.resolve(), stamp)
 
 
-def _stamp(file: Path) -> tuple[int, int]:
-    """Return size and time of a file, which tell whether it has changed; zeros when it is not there."""
-    try:
-        status = file.stat()
-    except OSError:
-        return 0, 0
-    return status.st_size, status.st_mtime_ns
-
-
-# All environments of a process share what is open; the stamps are part of the key, so what has changed is opened again.
+# The environments of a process share open retrievers. The stamps are part of the key, so changed files are reopened.
 @once(4)
-def _folder(place: Path, kind: str, stamp: tuple[int, int]) -> tuple[Retriever, str]:
+def _folder(place: Path, kind: str, stamp: FileState | None) -> tuple[Retriever, str]:
     return open_retriever(place, kind=kind), StoredCorpus(place).digest
 
 
 @once(4)
-def _file(place: Path, stamp: tuple[int, int]) -> tuple[Retriever, str]:
+def _file(place: Path, stamp: FileState) -> tuple[Retriever, str]:
     corpus = read_corpus(place)
     return LexicalRetriever(corpus), corpus.digest
 
 
 class _RemoteFinder(RemoteRetriever):
-    """A server with the token of this process. A pickle holds where it is and how it is asked, but no token."""
+    """A server with the token of this process. A pickle contains the address and settings, but not the token."""
 
     def __init__(self, address: str, options: str, token: str | None) -> None:
         self._made_of = address, options
@@ -178,13 +171,13 @@ def _server_at(address: str, options: str) -> _RemoteFinder:
     return _server(address, options, os.environ.get(TOKEN))
 
 
-@once(8)  # one breaker, and connections that are kept, for all environments of a process
+@once(8)  # all environments of a process share one circuit breaker and its connections
 def _server(address: str, options: str, token: str | None) -> _RemoteFinder:
     return _RemoteFinder(address, options, token)
 
 
 def _options(remote: Mapping[str, Any] | None) -> str:
-    """Return the settings of a server as JSON, the same for equal ones. Raises `BadSetting` and `UnknownOption`."""
+    """Return the settings of a server as canonical JSON. Raises `BadSetting` and `UnknownOption`."""
     known = [name for name in inspect.signature(RemoteRetriever).parameters if name not in ("url", "token")]
     settings = dict(remote or {})
     for name in settings:

@@ -1,8 +1,8 @@
-"""The format reward of Search-R1's second paper: what a whole response is worth by its answer and by its tags.
+"""The format reward of Search-R1's second paper, computed from the answer and the tags of a whole response.
 
-A response is what follows the prompt: thoughts, searches, what they found, and the answer. It is in order when it goes
-`<think>`, `<search>`, `<information>` as often as it likes and ends with `<think>`, `<answer>`, nothing but white space
-between the blocks, and no tag inside one. A pure function; the environment's reward is the score of the answer alone.
+A response is the text after the prompt: thoughts, searches, results and the answer. It is well-formed if it consists of
+any number of `<think>`, `<search>`, `<information>` triples followed by `<think>`, `<answer>`, with only white space
+between the blocks and no tags inside them. The environment's own reward does not use the format.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _FOLLOWS = {
     "information": ("think",),
     "answer": (),
 }
-"""Block -> the blocks that may follow it; the first is for the beginning."""
+"""Block -> the blocks that may follow it; `""` is the beginning."""
 
 
 def in_order(response: str) -> bool:
-    """Return whether a response is made of the blocks that it should have, in their order, and ends with the answer."""
+    """Return whether a response is well-formed."""
     done, inside = "", ""
     for place, part in enumerate(_TAG.split(response)):
         if place % 2 == 0:  # between two tags
@@ -46,21 +46,21 @@ def in_order(response: str) -> bool:
 def format_reward(
     response: str, answers: Iterable[str], *, order: float = 0.2, found: float = 0.1, answered: float = 0.1
 ) -> float:
-    """Return what a response is worth.
+    """Return the reward of a response.
 
-    | its last answer is | and the response is in order | and it is not |
+    | last answer | well-formed response | malformed response |
     |---|---|---|
     | right (exact match) | 1 | 1 - `order` |
-    | wrong or missing | `order`, and `found` more if a passage had a right answer | `answered` if there is one, or 0 |
+    | wrong or missing | `order`, plus `found` if a passage has a right answer | `answered` with an answer, else 0 |
 
     Args:
-        response: what follows the prompt, with what was found in `<information>` tags.
-        answers: the texts that count as right.
-        order: what the order of the blocks is worth.
-        found: what it is worth that a search has brought a right answer (part of a passage after normalisation).
-        answered: what any answer is worth.
+        response: the text after the prompt, with retrieved passages in `<information>` tags.
+        answers: the accepted answers.
+        order: the weight of the format.
+        found: the weight of retrieving a right answer (as a part of a passage, after normalisation).
+        answered: the weight of giving any answer.
 
-    Raises `BadSetting` when a weight is not in [0, 1], or `order` and `found` together are above 1.
+    Raises `BadSetting` if a weight or `order + found` is not in [0, 1].
     """
     if not all(0 <= weight <= 1 for weight in (order, found, answered, order + found)):
         raise BadSetting(

@@ -1,11 +1,11 @@
-"""The rules of one episode: a question, searches, and an answer that ends it.
+"""The rules and state of one episode: a question, searches, and an answer that ends it.
 
-- `search[query]` shows the best passages; `answer[text]` is scored, and the episode is over. Both run from the first
-  `[` to the last `]`, over line breaks too, and blanks around the action do not matter.
-- With the last step only an answer is accepted: Search-R1 lets a policy speak once more with searching switched off.
-- Anything else is refused in our own words. It changes nothing and costs the step.
+- `search[query]` shows the best passages. `answer[text]` is scored and ends the episode. The text in brackets runs from
+  the first `[` to the last `]`, including line breaks. White space around an action is ignored.
+- The last step accepts only an answer. In Search-R1, too, the policy gets a final turn without search.
+- Any other text is invalid: it uses up a step and leaves the state unchanged.
 
-Retrieved text is only ever shown. No rule reads it, so that nothing in it can answer, search or end an episode.
+Retrieved text is only displayed. The rules never read it, so a passage cannot answer, search or end an episode.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, cycle
 from typing import NamedTuple
 
+from agentgym_flow.core import Transition
 from agentgym_flow.envs.answers import METRICS
 from agentgym_flow.envs.search.question import Question
 from agentgym_flow.envs.search.shown import ID_DIGITS, as_shown, documents, one_line
@@ -30,16 +31,16 @@ SEARCH, ANSWER = "search[{query}]", "answer[{text}]"
 """The templates of the actions."""
 
 DEFAULT_TOPK = 3
-"""How many passages a search shows unless told otherwise, as in Search-R1."""
+"""The default number of passages per search, as in Search-R1."""
 
 MOST_TOPK = 100
-"""How many passages a search may show: so many of the longest still fit the observation space."""
+"""The largest number of passages per search. That many passages of the maximum length fit the observation space."""
 
 LONGEST_QUERY = 1000
-"""Characters of a query; a retriever never sees more."""
+"""Queries are cut to this number of characters."""
 
 LONGEST_WITHIN = 300
-"""Characters of an answer in which `sub_em` looks for a right one: pasting all that was shown must not pay."""
+"""`sub_em` gives longer answers, in characters, no credit; otherwise pasting all passages would score."""
 
 NOTHING_FOUND = "Nothing was found."
 NOT_AN_ACTION = "That is not an action. Write search[query] to look something up, or answer[text] to give the answer."
@@ -53,29 +54,13 @@ Find = Callable[[str], Sequence[Passage]]
 """Returns the passages for a query, best first."""
 
 
-class Reply(NamedTuple):
-    """What came of an action.
-
-    Attributes:
-        observation: the passages, one a line; a refusal; nothing after an answer.
-        reward: the score of an answer; 0 otherwise.
-        terminated: whether the action was an answer.
-        action_valid: whether it was accepted.
-    """
-
-    observation: str
-    reward: float
-    terminated: bool
-    action_valid: bool
-
-
 class TextSpan(NamedTuple):
-    """A stretch of the text of an episode.
+    """A span of the text of an episode.
 
     Attributes:
-        start: the number of its first character.
-        end: the number of the first character after it.
-        is_action: whether the policy wrote it; what is not is masked in training.
+        start: index of the first character.
+        end: index after the last character.
+        is_action: whether the policy wrote the span; other spans are masked in training.
     """
 
     start: int
@@ -84,29 +69,28 @@ class TextSpan(NamedTuple):
 
 
 class SearchGame:
-    """One attempt at a question. A plain object: it copies and pickles.
+    """One episode. It can be copied and pickled.
 
     Args:
-        question: what is asked.
-        topk: a search shows at most so many passages.
-        metric: what an answer is scored with; a name in `answers.METRICS`. By `sub_em` an answer of more than
-            `LONGEST_WITHIN` characters scores 0, unless a right answer is longer and it is exactly that.
+        question: the task.
+        topk: the largest number of passages that a search shows.
+        metric: the metric for answers, a name in `answers.METRICS`. With `sub_em`, an answer of more than
+            `LONGEST_WITHIN` characters scores 0 unless it is an exact match.
 
     Attributes:
-        question: what is asked.
+        question: the task.
         topk: as given.
         metric: as given.
-        seen: the ids of the passages that searches have brought, in the order in which they came, none twice.
-        passages: the same passages, as they were shown.
-        latest: what the last accepted search showed, best first.
-        queries: the accepted queries, in order, as the retriever got them.
+        passages: all passages shown so far, in order of arrival, without repetitions.
+        latest: the passages of the last valid search, best first.
+        queries: the valid queries in order, as sent to the retriever.
         answered: the answer; None before it.
         score: the score of the answer in [0, 1]; 0.0 before it.
-        texts: the question, and then in turn an action and the observation after it.
+        texts: the question, then alternating actions and observations.
 
     Raises:
-        BadSetting: `topk` is below 1 or above `MOST_TOPK`.
-        UnknownOption: there is no such metric.
+        BadSetting: `topk` is not in [1, `MOST_TOPK`].
+        UnknownOption: the metric is unknown.
     """
 
     def __init__(self, question: Question, *, topk: int = DEFAULT_TOPK, metric: str = "em") -> None:
@@ -123,20 +107,17 @@ class SearchGame:
         self.answered: str | None = None
         self.score = 0.0
         self.texts = [self.opening()]
-        self._seen: dict[str, str] = {}  # id -> digest of what was shown under it
-        self._written = ""  # the pairs of it as `canonical` writes them
+        self._seen: dict[str, str] = {}  # id -> digest of title and text
+        self._written = ""  # the items of `_seen` as canonical JSON, extended with each passage
 
     @property
     def seen(self) -> tuple[str, ...]:
-        """The ids of the passages that searches have brought, in the order in which they came, none twice."""
+        """The ids of the passages found so far, in order of arrival, without repetitions."""
         return tuple(self._seen)
 
     @property
     def recent(self) -> list[Passage]:
-        """The passages that were shown, none twice: those of the last search best first, then the others, newest first.
-
-        Two with one id are the same passage.
-        """
+        """All passages shown, without repetitions: first the last search, best first, then the others, newest first."""
         first = {passage.id: passage for passage in self.latest}
         return [*first.values(), *(passage for passage in reversed(self.passages) if passage.id not in first)]
 
@@ -150,31 +131,30 @@ class SearchGame:
         return one_line(self.question.text)
 
     def query_of(self, action: str, *, last: bool = False) -> str | None:
-        """Return what `act` would search for with `action`, for asking a retriever beforehand; None for no search."""
+        """Return the query that `act` would send for `action`, so that it can be sent in advance; None if none."""
         verb, text = read_action(action)
         return _query(text) or None if verb == "search" and not last and self.answered is None else None
 
-    def act(self, action: str, find: Find, *, last: bool = False) -> Reply:
-        """Apply `action`; no text raises.
+    def act(self, action: str, find: Find, *, last: bool = False) -> Transition:
+        """Apply an action. Invalid actions never raise.
 
         Args:
-            action: what the policy does.
-            find: asked at most once, and only for a search that is accepted. What it raises passes through, and the
-                game is as before.
-            last: whether this is the last step, with which only an answer is accepted.
+            action: the action.
+            find: called once for each valid search. Its exceptions propagate and leave the game unchanged.
+            last: whether this is the last step, which accepts only an answer.
         """
-        reply = self._reply(action, find, last)
-        self.texts += [action, reply.observation]
-        return reply
+        transition = self._transition(action, find, last)
+        self.texts += [action, transition.observation]
+        return transition
 
-    def _reply(self, action: str, find: Find, last: bool) -> Reply:
+    def _transition(self, action: str, find: Find, last: bool) -> Transition:
         if self.answered is not None:
             return _refused(IS_OVER)
         verb, text = read_action(action)
         if verb == "answer":
             self.answered = text
             self.score = self.score_by(self.metric)
-            return Reply("", self.score, True, True)
+            return Transition("", self.score, True, True)
         if verb != "search":
             return _refused(NOT_AN_ACTION)
         if last:
@@ -182,18 +162,18 @@ class SearchGame:
         query = _query(text)
         return self._search(query, find) if query else _refused(NO_QUERY)
 
-    def _search(self, query: str, find: Find) -> Reply:
-        # Some servers send more than they were asked for.
+    def _search(self, query: str, find: Find) -> Transition:
+        # Some servers send more passages than requested.
         found = [as_shown(passage) for passage in find(query)[: self.topk]]
         self.queries.append(query)
-        self.latest = [self._noted(passage) for passage in found]
-        return Reply(self.found(), 0.0, False, True)
+        self.latest = [self._with_unique_id(passage) for passage in found]
+        return Transition(self.found(), 0.0, False, True)
 
-    def _noted(self, passage: Passage) -> Passage:
-        """Return the passage under the id that it has in this game, and keep it if it is new.
+    def _with_unique_id(self, passage: Passage) -> Passage:
+        """Record a passage and return it with an id that is unique in this game.
 
-        Some servers number what they find, from 0 for each query. A passage whose id another one has already gets a
-        digest of its title and text for an id. A tape has that id, and it stays when the tape is played.
+        Some servers number the passages of each query from 0. If another passage already has the id, the passage gets
+        a digest of its title and text as id. A tape records this id, so a replay keeps it.
         """
         content = stable_hash([passage.title, passage.text])[:ID_DIGITS]
         name = passage.id
@@ -208,56 +188,53 @@ class SearchGame:
         return passage
 
     def found(self) -> str:
-        """Return what the last accepted search showed, as text."""
+        """Return the observation of the last valid search."""
         return documents(self.latest) or NOTHING_FOUND
 
     def spans(self) -> list[TextSpan]:
-        """Return which stretches of `"".join(texts)` the policy wrote and which it was given, in order, gaplessly."""
+        """Return consecutive spans that cover `"".join(texts)`: alternately observations and actions."""
         ends = list(accumulate(map(len, self.texts)))
         return list(map(TextSpan, [0, *ends[:-1]], ends, cycle((False, True))))
 
     def score_by(self, metric: str) -> float:
-        """Return the score of the answer by a metric of `answers.METRICS`; 0.0 before it."""
+        """Return the score of the answer according to a metric of `answers.METRICS`; 0.0 before the answer."""
         said = self.answered
         if metric == "sub_em" and said is not None and len(said) > LONGEST_WITHIN:
             return METRICS["em"](said, self.question.answers)
         return METRICS[metric](said, self.question.answers)
 
     def identity(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """Return what tells states of one task apart before the answer: the question's id, and what was seen.
+        """Return the state before the answer: the question's id, and (id, digest of the content) for each passage seen.
 
-        That is for each passage, in order of arrival, its id in `seen` and a digest of its title and text. Ids alone
-        would not do: where a server numbers what it finds from 0 for each query, all searches bring the same ids.
+        Ids alone are not sufficient: servers that number the passages of each query from 0 return equal ids for all
+        searches.
 
-        Two dialogues with the same task, `topk`, metric and retriever and with equal identity have the same future,
-        the time limit aside. Let both be given the same action:
+        Two games with the same task, `topk`, metric and retriever and with equal identity have the same future, apart
+        from the time limit. Proof: give both the same action.
 
-        1. Whether it is read as a search, an answer or neither depends on its text alone, and so does whether it is
-           accepted: the rules look at nothing else but the step limit and whether there was an answer. So the
-           admissible actions, which are none, and the templates are equal.
-        2. An answer ends both. Its score depends on its text, the right answers and the metric: equal reward, equal
-           success.
-        3. A search asks the retriever for its text alone, which finds the same passages for both. Reward 0 in both;
-           and what becomes of them depends on ids and contents that were seen, which are equal: the same are known, the
-           same get another id, and the same are appended. So the identities are equal again. A refused action changes
-           neither.
+        1. Its type and validity depend only on its text, the step limit and whether there was an answer. So the
+           admissible actions (none) and the templates are equal.
+        2. An answer ends both. Its score depends on its text, the right answers and the metric, so reward and success
+           are equal.
+        3. A search sends only its text to the retriever, so both find the same passages. Both rewards are 0. Which
+           passages are new and which get another id depends on the ids and contents seen, which are equal. So the
+           identities are equal again. An invalid action changes neither.
 
-        By induction all further rewards, ends and identities are equal. What was shown, and in which words it was
-        searched for, is in no rule. The passages are kept although no reward depends on them: they are what a policy
-        can know, and rewards over a graph of states need that.
+        By induction all later rewards, terminations and identities are equal. The passages are part of the state
+        although no reward depends on them, because they are what a policy can know, and rewards over a state graph
+        need that.
 
-        `candidates()` of an environment may differ in equal states: what was searched for already is not proposed
-        again, and that depends on the words. The contract allows it: candidates are proposals, and what is accepted is
-        equal.
+        `candidates()` may differ in equal states, because it omits queries that were already made, and different
+        queries can find the same passages. The contract allows this: candidates are proposals.
 
-        A retriever that changes its mind (another server) is outside of this; its results are on the episode's tape.
+        A retriever that changes its results over time violates the assumption; its results are on the tape.
         """
         return self.question.id, tuple(self._seen.items())
 
     def state_key(self) -> str:
-        """Return a digest of `identity`; after the answer only its outcome, right and wrong ones apart.
+        """Return a digest of `identity`; after the answer, only the outcome, which differs for right and wrong answers.
 
-        It is `stable_hash` of the identity, which is written down as passages come.
+        The digest equals `stable_hash(identity())`; its input is built incrementally.
         """
         if self.answered is not None:
             return f"end:{'success' if self.success else 'fail'}:{self.score:.6f}"
@@ -265,14 +242,14 @@ class SearchGame:
         return f"search:{hashlib.sha256(written.encode('ascii')).hexdigest()[:32]}"
 
     def action_templates(self, *, last: bool = False) -> list[str]:
-        """Return the templates of what is accepted now; none after the answer."""
+        """Return the templates of the valid actions; an empty list after the answer."""
         if self.answered is not None:
             return []
         return [ANSWER] if last else [SEARCH, ANSWER]
 
 
 def read_action(action: str) -> tuple[str, str]:
-    """Return the verb of an action and what its brackets hold, stripped; two empty texts for an invalid action."""
+    """Return the verb of an action and the stripped text in its brackets; two empty strings for an invalid action."""
     match = _ACTION.fullmatch(action)
     return (match[1], match[2].strip()) if match else ("", "")
 
@@ -281,5 +258,5 @@ def _query(text: str) -> str:
     return one_line(text[:LONGEST_QUERY])
 
 
-def _refused(observation: str) -> Reply:
-    return Reply(observation, 0.0, False, False)
+def _refused(observation: str) -> Transition:
+    return Transition(observation, 0.0, False, False)

@@ -1,10 +1,9 @@
-"""What words of English are about: `mayor`, `was long led by`, `the mayor who led` all tell of a mayor.
+"""Patterns that map phrases to *cues*, the facts they are about: `mayor` and `was led by` both have the cue `mayor`.
 
-Patterns by which the notes of a tiny policy can say that a sentence tells what a question asks for. They were written
-with the templates of the generated articles and questions in view, and are an inverse of them; articles by others they
-read less well. They hold no names and no facts, and nothing is read from the generated world or its answers. So
-understanding is given to a policy that sees these notes, and what it learns is to decide: which search, and when to
-answer.
+The notes of a tiny policy use cues to match sentences with questions. The patterns invert the templates of the
+generated articles and questions, and work less well on other texts. They contain no names or facts, and use neither the
+generated world nor its answers. A policy with these notes does not learn to understand text; it learns decisions: what
+to search for, and when to answer.
 """
 
 from __future__ import annotations
@@ -69,10 +68,10 @@ _TELLS_TIME = re.compile(r"\b(?:1[0-9]|20|[7-9])\d\d\b(?![,.]\d)|\b[7-9]\d\d\b(?
 _ASKS_TIME = re.compile(r"\b(which|what) year\b|\bwhen\b|\bsince when\b|\bearlier\b|\bbefore\b", re.IGNORECASE)
 
 TIME = "time"
-"""The cue for when something came about; births and deaths have their own."""
+"""The cue for the time of an event; births and deaths have their own cues."""
 
 CUES = (*_CUES, TIME)
-"""All cues. Of those that a text has, the first counts."""
+"""All cues. If several match a text, the first one counts."""
 
 WANTED: Mapping[str, str] = {
     "birthday": "date",
@@ -80,21 +79,21 @@ WANTED: Mapping[str, str] = {
     **dict.fromkeys(("died", TIME), "year"),
     **dict.fromkeys(("students", "staff", "population", "area", "length", "height"), "number"),
 }
-"""Cue -> the shape of what it asks for; for all others a name."""
+"""Cue -> the shape of its value; other cues ask for a name."""
 
 _QUOTED = re.compile(r'"[^"]*"')
 _OWN_TIME = ("alias", "died", "birthday", *(cue for cue, shape in WANTED.items() if shape == "number"))
 
 
-def told(sentence: str) -> str:
-    """Return the cue of a sentence of an article; the empty string when it has none."""
-    sentence = _QUOTED.sub('""', sentence)  # a title may have any words
+def cue_of_sentence(sentence: str) -> str:
+    """Return the cue of a sentence of an article; the empty string if it has none."""
+    sentence = _QUOTED.sub('""', sentence)  # titles can contain any words
     cue = _first(sentence)
     return TIME if cue not in _OWN_TIME and _TELLS_TIME.search(sentence) else cue
 
 
-def asked(words: str) -> str:
-    """Return the cue of a piece of a question; the empty string when it has none."""
+def cue_of_question(words: str) -> str:
+    """Return the cue of a part of a question; the empty string if it has none."""
     cue = _first(words)
     return TIME if cue not in _OWN_TIME and _ASKS_TIME.search(words) else cue
 

@@ -1,10 +1,10 @@
-"""What an episode has told so far: a memory that reads the question, the queries and the observations, nothing else.
+"""Notes on an episode, extracted from the question, the queries and the observations only.
 
-A question is read as one or two *chains*: a name, and what is asked of it, from the inside out. `Who was the teacher of
-the author of "Tarn"?` begins with Tarn and asks for its maker, and then for the teacher. How far a chain can be
-followed in the passages is read from their sentences (`agentgym_flow.envs.search.lexicon`).
+A question is parsed into one or two *chains*: a name and the facts that are asked of it, from the inside out. `Who was
+the teacher of the author of "Tarn"?` starts at Tarn and asks for its maker, then for the teacher. The patterns of
+`agentgym_flow.envs.search.lexicon` find the sentences of passages that state these facts.
 
-It is a reader's guess: it may take a sentence for something it does not say, and miss one in words it does not know.
+The extraction is heuristic: it can misread a sentence, and miss facts in unknown wording.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import NamedTuple
 
 from agentgym_flow.envs.search.candidates import begins_polar, proposed_queries, read_text
 from agentgym_flow.envs.search.game import read_action
-from agentgym_flow.envs.search.lexicon import WANTED, asked, told
+from agentgym_flow.envs.search.lexicon import WANTED, cue_of_question, cue_of_sentence
 from agentgym_flow.envs.search.months import MONTHS
 from agentgym_flow.prompts import PromptContext
 
 LONGEST_QUESTION = 2000
-"""Characters of a question that are read."""
+"""Only this many characters of a question are parsed."""
 
 MOST_HOPS = 4
-"""Only this many cues of a longer chain count."""
+"""The largest number of cues in a chain; others are dropped."""
 
 _DOCUMENT = re.compile(r"Doc \d+\(Title: ((?:[^()\n]|\([^()\n]*\))*)\) ?(.*)")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"A-Z0-9])")
@@ -40,16 +40,17 @@ _NAME = "\0"
 
 
 def words_of(text: str) -> frozenset[str]:
-    """Return the words of a name in lower case, without `the` and `of`: `University of Tarn` has those of the other."""
+    """Return the words of a name in lower case; articles and `of` do not count, so two forms of a name may be equal."""
     return frozenset(_WORD.findall(text.casefold())) - _IDLE
 
 
 class QuestionChain(NamedTuple):
-    """What a question asks of one name.
+    """A chain of facts that a question asks for.
 
     Attributes:
-        start: the name.
-        cues: what is asked of it, and of what that is, and so on; the last one is what the question wants to know.
+        start: the name at which the chain starts.
+        cues: the fact that is asked of the name, the fact that is asked of its value, and so on. The last cue is what
+            the question asks for.
     """
 
     start: str
@@ -57,13 +58,13 @@ class QuestionChain(NamedTuple):
 
 
 class ParsedQuestion(NamedTuple):
-    """A question as it was read.
+    """A parsed question.
 
     Attributes:
         text: the question.
-        kind: `chain`; of two chains `choice` (which of two) or `polar` (yes or no).
-        chains: one or two; none where no name was found.
-        wants: the shape of what the last cue asks for: `name`, `year`, `date`, `number` or `word`.
+        kind: `chain` for one chain; for two, `choice` (which of two) or `polar` (yes or no).
+        chains: one or two chains; none if no name was found.
+        wants: the shape of the value that the last cue asks for: `name`, `year`, `date`, `number` or `word`.
     """
 
     text: str
@@ -74,7 +75,7 @@ class ParsedQuestion(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def read_question(text: str) -> ParsedQuestion:
-    """Return a question as it is read. Never raises: what is not understood is a chain without cues."""
+    """Parse a question. Never raises: a question that is not understood becomes a chain without cues."""
     one = text[:LONGEST_QUESTION]
     two = _IN_TWO.match(one)
     if two and re.search(r"\bthis \w+", two[2]):
@@ -89,10 +90,10 @@ def read_question(text: str) -> ParsedQuestion:
         pieces, names = [pieces[0], " ".join(pieces[1:])], names[:1]
     lefts = [_HOP.split(piece) for piece in pieces[: len(names)]]
     outer = " ".join([*(left[0] for left in lefts), pieces[-1]])
-    inner = [[cue for cue in map(asked, left[:0:-1]) if cue] for left in lefts]
-    last = asked(outer)
+    inner = [[cue for cue in map(cue_of_question, left[:0:-1]) if cue] for left in lefts]
+    last = cue_of_question(outer)
     if not last and not pair:
-        # `What is the length of ...`: the last cue stands in the first phrase.
+        # As in `What is the length of ...`: the first phrase has the last cue.
         last = inner[0].pop() if inner[0] else ""
     chains = tuple(
         QuestionChain(name, tuple([*cues, last][-MOST_HOPS:] if last else cues[:MOST_HOPS]))
@@ -102,35 +103,34 @@ def read_question(text: str) -> ParsedQuestion:
 
 
 def _masked(text: str, names: Sequence[str]) -> tuple[str, list[str]]:
-    """Return a text with a mark in place of each of its outermost names, and these names in order."""
-    taken: list[tuple[int, int]] = []
+    """Return a text with its outermost names replaced by `_NAME`, and these names in order."""
+    spans: list[tuple[int, int]] = []
     for name in sorted(names, key=len, reverse=True):
-        place = text.find(name)
-        if place >= 0 and all(place >= end or place + len(name) <= start for start, end in taken):
-            taken.append((place, place + len(name)))
-    said, end = [], 0
-    for start, stop in sorted(taken):
-        said.append(text[end:start])
-        end = stop
-    return _NAME.join([*said, text[end:]]), [text[start:stop] for start, stop in sorted(taken)]
+        start = text.find(name)
+        if start >= 0 and all(start >= end or start + len(name) <= other for other, end in spans):
+            spans.append((start, start + len(name)))
+    spans.sort()
+    ends = [0, *(end for _, end in spans)]
+    between = [text[end:start] for end, (start, _) in zip(ends, spans, strict=False)]
+    return _NAME.join([*between, text[ends[-1] :]]), [text[start:end] for start, end in spans]
 
 
 class Sentence(NamedTuple):
-    """A sentence of a passage: its text, its cue, and what it names."""
+    """A sentence of a passage: its text, its cue, and the names, numbers and words that may be a value."""
 
     text: str
     cue: str
-    named: tuple[str, ...]
+    mentions: tuple[str, ...]
 
 
 class NotedPassage:
-    """A passage as it was read. Compared by identity.
+    """A parsed passage. Compared by identity.
 
     Attributes:
-        title: as it was shown.
-        sentences: of the text.
-        names: the words of each of its names: of the title without its qualifier, and of others that it gives.
-        qualifier: the words in brackets behind the title.
+        title: the title as shown.
+        sentences: the sentences of the text.
+        names: for each name of the subject, its words: the title without its qualifier, and aliases in the text.
+        qualifier: the words in parentheses after the title.
     """
 
     __slots__ = ("names", "qualifier", "sentences", "title")
@@ -139,107 +139,103 @@ class NotedPassage:
         found = _QUALIFIER.match(title)
         self.title = title
         self.qualifier = words_of(found[2]) if found else frozenset()
-        self.sentences = tuple(Sentence(one, told(one), _named(one)) for one in _SENTENCE.split(text))
-        others = [name for one in self.sentences if one.cue == "alias" for name in one.named]
+        self.sentences = tuple(Sentence(one, cue_of_sentence(one), _mentions(one)) for one in _SENTENCE.split(text))
+        others = [name for one in self.sentences if one.cue == "alias" for name in one.mentions]
         others += re.findall(r"\((\w+)\)", self.sentences[0].text)
         self.names = frozenset(map(words_of, [found[1] if found else title, *others]))
 
-    def is_of(self, name: str) -> bool:
-        """Return whether the passage is about what has this name."""
+    def is_about(self, name: str) -> bool:
+        """Return whether the subject of the passage has this name."""
         return words_of(name) in self.names or words_of(name) == words_of(self.title)
 
-    def is_part(self, name: str) -> bool:
-        """Return whether a name is one of the passage's subject, or a part of one."""
+    def is_own_name(self, name: str) -> bool:
+        """Return whether `name` is a name of the passage's subject, or a part of one."""
         words = words_of(name)
         return any(words <= one for one in self.names) or words == words_of(self.title)
 
-    def told(self, cue: str) -> list[Sentence]:
-        """Return the sentences with a cue."""
+    def sentences_about(self, cue: str) -> list[Sentence]:
+        """Return the sentences with this cue."""
         return [one for one in self.sentences if one.cue == cue]
 
 
-def _named(sentence: str) -> tuple[str, ...]:
+def _mentions(sentence: str) -> tuple[str, ...]:
     read = read_text(sentence)
-    # The first word has a capital letter in any case.
+    # The capital letter of the first word does not indicate a name.
     names = [name for name in read.names if " " in name or not sentence.startswith(name)]
     return (*read.numbers, *(names or read.names), *read.words)
 
 
-@lru_cache(maxsize=1 << 13)
-def _page(title: str, text: str) -> NotedPassage:
-    return NotedPassage(title, text)
+_page = lru_cache(maxsize=1 << 13)(NotedPassage)
 
 
 class SearchNotes:
-    """What is known at one moment. Compared by identity.
+    """The notes at one step. Compared by identity.
 
     Attributes:
-        asked: the question as it was read.
-        tried: the queries that were searched for, in order.
-        latest: the passages of the last search.
-        pages: all passages, those of the last search first, none twice.
-        ways: for each chain, the passages at its steps: those of its start, those that the first cue leads to, and so
-            on; empty from where a passage was not found.
+        question: the parsed question.
+        tried: the queries made so far, in order.
+        pages: all passages, those of the last search first, without repetitions.
+        paths: for each chain, the passages at its steps: those about its start, those that the first cue leads to, and
+            so on. After the first step without a passage, all are empty.
     """
 
-    __slots__ = ("asked", "latest", "pages", "tried", "ways")
+    __slots__ = ("pages", "paths", "question", "tried")
 
-    def __init__(self, question: str, told: Sequence[tuple[str, str]]) -> None:
-        self.asked = read_question(question)
-        self.tried = tuple(query for query, _ in told)
-        shown = [[_page(*found) for found in _DOCUMENT.findall(observation)] for _, observation in told]
-        self.latest = tuple(shown[-1]) if shown else ()
+    def __init__(self, question: str, searches: Sequence[tuple[str, str]]) -> None:
+        self.question = read_question(question)
+        self.tried = tuple(query for query, _ in searches)
+        shown = [[_page(*found) for found in _DOCUMENT.findall(observation)] for _, observation in searches]
         self.pages = tuple(dict.fromkeys(page for pages in reversed(shown) for page in pages))
-        self.ways = tuple(self._way(chain) for chain in self.asked.chains)
+        self.paths = tuple(self._path(chain) for chain in self.question.chains)
 
-    def _way(self, chain: QuestionChain) -> tuple[tuple[NotedPassage, ...], ...]:
-        names = {chain.start: words_of(self.asked.text)}
+    def _path(self, chain: QuestionChain) -> tuple[tuple[NotedPassage, ...], ...]:
+        names = {chain.start: words_of(self.question.text)}
         way: list[tuple[NotedPassage, ...]] = []
         for place, cue in enumerate(chain.cues):
             here = self._about(names, cue)
             way.append(here)
             names = {}
             for page in here if place + 1 < len(chain.cues) else ():
-                for sentence in page.told(cue):
-                    names |= {name: words_of(sentence.text) for name in sentence.named if not page.is_part(name)}
+                for sentence in page.sentences_about(cue):
+                    names |= {name: words_of(sentence.text) for name in sentence.mentions if not page.is_own_name(name)}
         return tuple(way)
 
     def _about(self, names: dict[str, frozenset[str]], cue: str) -> tuple[NotedPassage, ...]:
-        """Return the passages about one of the names; where there are several, those that fit better."""
+        """Return the passages about one of the names; if several are, those that match best."""
         found = [
-            (page.qualifier <= context, bool(page.told(cue)), page)
+            (page.qualifier <= context, bool(page.sentences_about(cue)), page)
             for page in self.pages
             for name, context in names.items()
-            if page.is_of(name)
+            if page.is_about(name)
         ]
         best = max(((fits, tells) for fits, tells, _ in found), default=None)
         return tuple(dict.fromkeys(page for fits, tells, page in found if (fits, tells) == best))
 
     def shows(self, name: str) -> bool:
-        """Return whether a passage about this was shown."""
-        return any(page.is_of(name) for page in self.pages)
+        """Return whether a passage about this name was shown."""
+        return any(page.is_about(name) for page in self.pages)
 
     def verdict(self) -> str:
-        """Return how the first of two compares with the second: `less`, `more`, `same`, `other`, or `open`."""
-        values = [self._value(number) for number in range(len(self.ways))]
+        """Return how the two values of a comparison relate: `less`, `more`, `same`, `other`, or `open` if unknown."""
+        values = [self._value(number) for number in range(len(self.paths))]
         if len(values) < 2 or not all(values):
             return "open"
-        if self.asked.wants in ("year", "number", "date"):
+        if self.question.wants in ("year", "number", "date"):
             first, second = min(values[0]), min(values[1])
             return "less" if first < second else "more" if first > second else "same"
         return "same" if values[0] & values[1] else "other"
 
     def _value(self, number: int) -> frozenset[tuple[object, ...]]:
-        """Return what the passages say about the last cue of a chain."""
-        chain, way = self.asked.chains[number], self.ways[number]
+        """Return the sort keys of the values that the passages state for the last cue of a chain."""
+        chain, way = self.question.chains[number], self.paths[number]
         if not chain.cues or len(way) < len(chain.cues):
             return frozenset()
         found: set[tuple[object, ...]] = set()
         for page in way[-1]:
-            for sentence in page.told(chain.cues[-1]):
-                for name in sentence.named:
+            for sentence in page.sentences_about(chain.cues[-1]):
+                for name in sentence.mentions:
                     shape = shape_of(name)
-                    if shape == self.asked.wants and not page.is_part(name):
+                    if shape == self.question.wants and not page.is_own_name(name):
                         found.add(_rank(name, shape))
         return frozenset(found)
 
@@ -259,7 +255,7 @@ def _rank(name: str, shape: str) -> tuple[object, ...]:
 
 
 def shape_of(text: str) -> str:
-    """Return what a text looks like: `date`, `year`, `number`, `word` or `name`."""
+    """Return the shape of a text: `date`, `year`, `number`, `word` or `name`."""
     if _DATE.fullmatch(text):
         return "date"
     if re.fullmatch(r"[12]?\d\d\d", text):
@@ -269,16 +265,14 @@ def shape_of(text: str) -> str:
     return "word" if text.islower() and " " not in text else "name"
 
 
-@lru_cache(maxsize=1 << 12)  # all attempts that have seen the same so far share the notes
-def _noted(question: str, told: tuple[tuple[str, str], ...]) -> SearchNotes:
-    return SearchNotes(question, told)
+_cached_notes = lru_cache(maxsize=1 << 12)(SearchNotes)  # attempts with the same turns share their notes
 
 
 def notes_of(view: PromptContext) -> SearchNotes:
-    """Return what the episode has told until now."""
-    told = []
+    """Return the notes on the episode so far."""
+    searches = []
     for turn in view.episode.turns:
         verb, query = read_action(turn.action)
         if turn.action_valid and verb == "search":
-            told.append((query, turn.next_observation))
-    return _noted(view.info["goal"], tuple(told))
+            searches.append((query, turn.next_observation))
+    return _cached_notes(view.info["goal"], tuple(searches))

@@ -1,4 +1,4 @@
-"""Published sets of questions, read as their publishers write them.
+"""Readers for published sets of questions, in the formats of their publishers.
 
 | set | file | fields |
 |---|---|---|
@@ -8,11 +8,11 @@
 | TriviaQA | `.json`, `.jsonl` | `QuestionId`, `Question`, `Answer` (`Value`, `Aliases`), or all in lower case |
 | PopQA | `.tsv` | `id`, `question`, `possible_answers` (a list in JSON), `prop` |
 | HotpotQA, 2WikiMultihopQA | `.json`, `.jsonl` | `_id` or `idx`, `question`, `answer`, `type` |
-| MuSiQue | `.jsonl` | `id` (its beginning tells the hops), `question`, `answer`, `answer_aliases`, `answerable` |
+| MuSiQue | `.jsonl` | `id` (starts with the number of hops), `question`, `answer`, `answer_aliases`, `answerable` |
 | Bamboogle | `.csv` | `Question`, `Answer` |
 
-The fields decide how a record is read, not the name of the file. A question mark that is missing stays missing: the
-prompt adds it.
+The fields of a record determine its format, not the name of the file. Question texts are unchanged; prompts add a
+missing question mark.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _HOPS = re.compile(r"([2-4])hop")
 
 
 class QuestionSet(NamedTuple):
-    """What was read from a file.
+    """The contents of a file.
 
     Attributes:
-        questions: in the file's order, each id once.
-        repeated: a sentence for each question that was there before, under its id (then it is left out) or another one
-            (then it is kept, because the published sizes count it).
-        left_out: a sentence for each question that its publisher marks as unanswerable.
+        questions: the questions in file order, with unique ids.
+        repeated: a message for each repeated question. With the same id it is dropped; with another id it is kept,
+            because the published sizes include it.
+        left_out: a message for each question that is marked as unanswerable, and therefore dropped.
     """
 
     questions: tuple[Question, ...]
@@ -62,12 +62,12 @@ class QuestionSet(NamedTuple):
 
 
 def split_files(folder: str | os.PathLike[str]) -> dict[str, Path]:
-    """Return the files `test`, `dev` and `train` of a set by name, those that are there, in this order.
+    """Return part -> file for the parts `test`, `dev` and `train` that a set has, in this order.
 
-    The Hub's names are understood, too: `validation`, and `-00000-of-00001` after the name. One file is the part that
-    a word of its name says, or of its folder's, or else `test`.
+    Names of the Hugging Face Hub such as `validation-00000-of-00001` are accepted, too. A single file belongs to the
+    part that its name contains, or else the name of its folder, or else to `test`.
 
-    Raises `BadData` when there are none, or several of one part, or one file is one of several shards.
+    Raises `BadData` if there is no file, several files of one part, or one of several shards.
     """
     place = Path(folder)
     if place.is_file():
@@ -101,17 +101,17 @@ def _parts_in(place: Path) -> dict[str, Path]:
 
 
 def read_questions(path: str | os.PathLike[str], source: str = "") -> QuestionSet:
-    """Return the questions of a file in one of the schemas above.
+    """Return the questions of a file in one of the formats above.
 
     Args:
-        path: the file; its ending tells whether it is JSON lines, JSON, a table or Parquet.
-        source: the name of the set. Otherwise the record's own `data_source`, or the name of the file; for a file that
-            is called like a split, that of its folder.
+        path: the file; its suffix selects JSON lines, JSON, a table or Parquet.
+        source: the name of the set for records without `data_source`. By default the name of the file, or of its folder
+            if the file is named like a split.
 
     Raises:
-        BadData: the file cannot be read or has no questions, a record is damaged, or an id stands for two questions;
+        BadData: the file cannot be read or has no questions, a record is damaged, or two questions have the same id;
             the message names the file and the line or record.
-        MissingExtra: a Parquet file needs pyarrow.
+        MissingExtra: pyarrow, for a Parquet file, is not installed.
     """
     place = Path(path)
     source = source or (place.absolute().parent.name if place.stem in PARTS else place.stem)
@@ -138,15 +138,15 @@ def read_questions(path: str | os.PathLike[str], source: str = "") -> QuestionSe
 
 
 def question_of(record: Mapping[str, Any], *, where: str, source: str, number: int) -> Question:
-    """Return the question of a record in one of the schemas above.
+    """Return the question of a record in one of the formats above.
 
     Args:
         record: the record.
-        where: what to call it in messages.
-        source: the name of its set, if it does not say.
-        number: its place in the set, from 0; part of its id when it has none.
+        where: the location of the record, for messages.
+        source: the name of the set, for a record without `data_source`.
+        number: the index in the set, which becomes part of the id if the record has none.
 
-    Raises `BadData` when the question or its answers are missing or are no text.
+    Raises `BadData` if the question or its answers are missing or are not text.
     """
     answers = tuple(dict.fromkeys(map(one_line, _answers(record, where))))
     if not any(answers):
@@ -156,7 +156,7 @@ def question_of(record: Mapping[str, Any], *, where: str, source: str, number: i
     kind = _kind(record, named)
     if given := _plain(record.get("data_source")):
         source = given
-        named = named and f"{given}-{named}"  # Search-R1 joins sets which number their questions alike
+        named = named and f"{given}-{named}"  # Search-R1 merges sets whose ids overlap
     return Question(named or f"{source}-{number}", text, tuple(filter(None, answers)), kind or source, source=source)
 
 
@@ -179,7 +179,10 @@ def _answers(record: Mapping[str, Any], where: str) -> list[str]:
     if name == "reward_model":
         value = _member(_member(value, "ground_truth"), "target")
     if name == "possible_answers" and isinstance(value, str):
-        value = _listing(value)
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            value = None
     if isinstance(value, Mapping):  # TriviaQA's
         best = value.get("value", value.get("Value"))
         value = [best, *_list(value.get("aliases", value.get("Aliases")))]
@@ -188,13 +191,6 @@ def _answers(record: Mapping[str, Any], where: str) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(answer, str) for answer in value):
         raise BadData(f"{where}: the answers in {name!r} must be texts, got {record[name]!r:.60}.")
     return value
-
-
-def _listing(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _member(value: Any, name: str) -> Any:
@@ -210,7 +206,7 @@ def _plain(value: Any) -> str:
 
 
 def _kind(record: Mapping[str, Any], named: str) -> str:
-    """Return the family that the record names: its type, its number of hops, or the property it asks for."""
+    """Return the family of the question: its type, its number of hops, or its property; "" if there is none."""
     hops = _HOPS.match(named)
     return (
         _plain(record.get("type"))

@@ -1,15 +1,15 @@
-"""How a policy is shown Search: the text prompts of a language model, in a turn or in one conversation.
+"""Prompt templates of Search for language models, one prompt per turn or one conversation per episode.
 
-The fields are those of the published prompts (Search-R1, verl-agent, GiGPO, RewardFlow): the question, the steps taken,
-and the last four of them with queries and information, in the tags `<think>`, `<search>`, `<information>` and
-`<answer>`. The words are ours.
+The fields are those of the published prompts (Search-R1, verl-agent, GiGPO, RewardFlow): the question, the number of
+steps, and the last four steps with queries and results, in the tags `<think>`, `<search>`, `<information>` and
+`<answer>`. The wording is our own.
 
-What others wrote (passages, the question, queries of the past) is shown without its force: angle brackets become `‹`
-and `›`, and a token of chat templates such as `[INST]` gets round brackets. So no passage can open or close a tag, end
-a message, or make an answer. It can still lie; the rules say that it is to be judged.
+Untrusted text (passages, the question, earlier queries) is neutralised: angle brackets become `‹` and `›`, and tokens
+of chat templates such as `[INST]` get parentheses. So no passage can open or close a tag, end a message, or give an
+answer. Passages can still contain false statements; the rules tell the policy to judge them.
 
-Passages that are too long are cut, each alike, and the block always ends with its closing tag; in Search-R1 an
-observation that is too long loses the tag.
+If passages are too long, all of them are cut to the same length, and the block always ends with its closing tag. In
+Search-R1 a long observation loses the tag.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ Answer a question with the help of a search engine: search[query] shows passages
 rarely tells everything: use what it brought for the next. Answer when the passages have told you the answer."""
 
 HISTORY = 4
-"""How many past steps a prompt shows unless told otherwise, as in the published runs."""
+"""The default number of past steps in a prompt, as in the published runs."""
 
 LONGEST_INFORMATION = 3000
-"""Characters of the passages of one search in a prompt, which they share; about the 500 tokens of Search-R1."""
+"""The passages of one search share this number of characters in a prompt, about the 500 tokens of Search-R1."""
 
 LONGEST_SAID = 300
-"""Characters of what the policy did in a past step; more are cut off."""
+"""Past actions are cut to this number of characters."""
 
 SEARCH_OR_ANSWER = "either <search>query</search> or <answer>text</answer>"
 LAST_STEP = "This is the last step: a search is not accepted any more, only an answer."
@@ -57,7 +57,7 @@ _OPENED, _CLOSED = (
 
 
 def tame(text: str) -> str:
-    """Return `text` without angle brackets and without tokens of chat templates in square ones."""
+    """Return `text` with angle brackets replaced, and with chat-template tokens in parentheses."""
     return _CHAT_TOKEN.sub(r"(\1)", text.translate(_TAME))
 
 
@@ -68,7 +68,7 @@ def asked(question: str) -> str:
 
 
 def information(observation: str) -> str:
-    """Return the block for what a search brought; its two tags are the only ones in it."""
+    """Return the block with the results of a search, which contains no other tags."""
     text = tame(observation.strip())
     if len(text) > LONGEST_INFORMATION:
         lines = text.split("\n")
@@ -78,15 +78,15 @@ def information(observation: str) -> str:
 
 
 def tagged(completion: str, *, strict: bool = False) -> str | None:
-    """Return the action of the block that decides in a completion; None when there is no complete block.
+    """Return the action in a completion; None if there is no complete block.
 
-    The completion ends with its first `</search>` or, where there is none, with its first `</answer>`; then the first
-    complete block decides. Case does not matter in tags.
+    The completion is cut after its first `</search>` or, without one, after its first `</answer>`. The first complete
+    block gives the action. Tags are case-insensitive.
 
     Args:
-        completion: what the policy wrote.
-        strict: take a completion in which both kinds of block occur, or a tag twice, for none: the published runs of
-            verl-agent mark it as invalid.
+        completion: the text of the policy.
+        strict: return None if both kinds of block or a repeated tag occur. The published runs of verl-agent treat such
+            completions as invalid.
     """
     if strict and not _has_one_kind_once(completion):
         return None
@@ -96,7 +96,7 @@ def tagged(completion: str, *, strict: bool = False) -> str | None:
     text = completion[: end.end()]
     blocks: list[tuple[int, str]] = []
     for verb in _OPENED:
-        # When the first opening tag is not closed any more, no later one is.
+        # If the first opening tag is not closed, no later one is.
         opened = _OPENED[verb].search(text)
         closed = _CLOSED[verb].search(text, opened.end()) if opened else None
         if opened and closed:
@@ -111,12 +111,12 @@ def _has_one_kind_once(completion: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SearchPrompt(TextTemplate):
-    """The prompt that both profiles share: question, past steps with what they found, the step, how to answer."""
+    """The common parts of both profiles: question, past steps with results, step number, and answer format."""
 
     history: int = HISTORY
 
     def prompt(self, view: PromptContext) -> str:
-        """Return the prompt of this turn as one text."""
+        """Return the prompt of the current turn."""
         taken = len(view.episode.turns)
         parts = [
             self.rules,
@@ -129,7 +129,7 @@ class SearchPrompt(TextTemplate):
         return "\n\n".join(part for part in parts if part)
 
     def follow_up(self, view: PromptContext) -> str:
-        """Return what the last action led to; rules, question and how to answer stand in the first message."""
+        """Return the result of the last action; the first message has the rules, the question and the answer format."""
         turn = view.episode.turns[-1]
         parts = [self._came_of(turn), *self._now(view)]
         return "\n\n".join(part for part in parts if part)
@@ -162,19 +162,19 @@ class SearchPrompt(TextTemplate):
 
 @dataclass(frozen=True, slots=True)
 class SearchText(SearchPrompt):
-    """The text prompt of the published runs: the completion holds a search or an answer in tags.
+    """The text prompt of the published runs: the completion has a search or an answer in tags.
 
     Attributes:
-        strict: a completion with both kinds of block, or with a tag twice, is an invalid action; see `tagged`.
+        strict: whether a completion with both kinds of block or a repeated tag is invalid; see `tagged`.
     """
 
     rules: str = RULES
     strict: bool = False
 
     def parse_action(self, completion: str, view: PromptContext) -> str:
-        """Return the action of the block that decides; see `tagged`.
+        """Return the action in the tags; see `tagged`.
 
-        Without one: the empty string, which is an invalid action, or the whole text where no tags are required.
+        Without a complete block, return the empty string, an invalid action, or the whole text if tags are optional.
         """
         action = tagged(completion, strict=self.strict)
         if action is None:
@@ -182,7 +182,7 @@ class SearchText(SearchPrompt):
         return action
 
     def format_action(self, action: str, view: PromptContext) -> str | None:
-        """Return `action` in tags; None when it would not be read back so."""
+        """Return `action` in tags; None if parsing would give another action."""
         verb, text = read_action(action)
         completion = f"<{verb}>{text}</{verb}>"
         return completion if verb and self.parse_action(completion, view) == action else None
@@ -206,10 +206,10 @@ class SearchText(SearchPrompt):
 
 @dataclass(frozen=True, slots=True)
 class SearchChoice(ChoiceTemplate, SearchPrompt):
-    """The same with searches and answers to choose from, as a numbered list; the completion holds a number."""
+    """A prompt with a numbered list of searches and answers; the completion is a number."""
 
     rules: str = CHOICE_RULES
-    history: int = HISTORY  # the generic choice has its own
+    history: int = HISTORY  # overrides the default of ChoiceTemplate
 
     def _offered(self, view: PromptContext) -> str:
         return tame(ChoiceTemplate._offered(self, view))

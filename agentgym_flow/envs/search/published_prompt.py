@@ -1,7 +1,7 @@
-"""Search as others show it to a language model: verl-agent (and GiGPO, RewardFlow), and Search-R1.
+"""The published prompts for Search: those of verl-agent (also used by GiGPO and RewardFlow) and of Search-R1.
 
-Unlike in our own prompts, passages and queries keep their angle brackets, as they do in the originals: a passage can
-open and close tags here. It cannot act: the environment reads nothing but the policy's answer.
+Unlike in our own prompts, passages and queries keep their angle brackets, as in the originals, so a passage can open
+and close tags. It still cannot act, because the environment reads only the policy's completion.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agentgym_flow.retrieval.passage import Passage
 
 SEARCH_R1 = "search_r1"
 
-_NOTE = "next_obs.append"  # where `generation.py` has the note on an answer without a block
+_NOTE = "next_obs.append"  # the place in `generation.py` of the note on a completion without a block
 _HEAD = "Doc {}(Title: "
 _BLOCKS = {verb: re.compile(f"<{verb}>(.*?)</{verb}>", re.IGNORECASE | re.DOTALL) for verb in ("search", "answer")}
 _FIRST_BLOCK = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
@@ -28,9 +28,9 @@ _ENDS = ("</search>", "</answer>")
 
 
 def passages(observation: str) -> list[Passage]:
-    """Return the passages of an observation, without ids: a line each, as `shown.documents` writes them.
+    """Return the passages of an observation, written by `shown.documents`, with empty ids.
 
-    A title ends with the parenthesis that closes the one before it.
+    A title ends at the parenthesis that closes the one before it.
     """
     found = []
     for number, line in enumerate([] if observation == NOTHING_FOUND else observation.split("\n"), 1):
@@ -50,13 +50,13 @@ def _closing(text: str) -> int:
 
 
 def question(view: PromptContext) -> str:
-    """Return what is asked, with a question mark at its end, as the published data have it."""
+    """Return the question with a question mark at its end, as in the published data."""
     asked: str = view.info["goal"].strip()
     return asked if asked.endswith("?") else f"{asked}?"
 
 
 def _cut(completion: str) -> str:
-    """Return a completion up to its first `</search>`, or its first `</answer>` where there is none."""
+    """Return a completion up to its first `</search>` or, without one, its first `</answer>`."""
     for end in _ENDS:
         if end in completion:
             return completion[: completion.find(end) + len(end)]
@@ -64,7 +64,7 @@ def _cut(completion: str) -> str:
 
 
 def _block_of(action: str) -> str:
-    """Return the block that asks for an action; empty for what is none."""
+    """Return the block for an action; empty for an invalid action."""
     verb, text = read_action(action)
     return f"<{verb}>{text}</{verb}>" if verb else ""
 
@@ -75,13 +75,13 @@ def _searched(turn: Turn) -> bool:
 
 # ---------------------------------------------------------------- verl-agent
 class VerlAgentSearchPrompt(VerlAgentTemplate):
-    """verl-agent's prompt: the question, and the last four steps with what they found, as JSON.
+    """verl-agent's prompt: the question, and the last four steps with their results as JSON.
 
     Args:
-        file: has `SEARCH_TEMPLATE_NO_HIS` and `SEARCH_TEMPLATE`.
+        file: the prompt file, with `SEARCH_TEMPLATE_NO_HIS` and `SEARCH_TEMPLATE`.
 
     Raises:
-        BadPromptFile: it lacks one of them.
+        BadPromptFile: a template is missing.
     """
 
     def __init__(self, file: PromptFile) -> None:
@@ -90,10 +90,10 @@ class VerlAgentSearchPrompt(VerlAgentTemplate):
         super().__init__(file, *names, places=places, more=more, history=HISTORY)
 
     def parse_action(self, completion: str, view: PromptContext) -> str:
-        """Return the first search of a completion, or its first answer where there is none; empty without either.
+        """Return the first search of a completion or, without one, its first answer; empty if there is neither.
 
-        What follows the first `</search>`, or else the first `</answer>`, is not read. A search that holds an answer
-        block ends the episode with that answer.
+        Text after the first `</search>`, or else the first `</answer>`, is ignored. A search that contains an answer
+        block counts as that answer.
         """
         block = _block(completion)
         said = _BLOCKS["answer"].findall(block) if all(tag in block for tag in ("<answer>", "</answer>")) else []
@@ -103,12 +103,12 @@ class VerlAgentSearchPrompt(VerlAgentTemplate):
         return f"search[{found[1]}]" if found else ""
 
     def format_action(self, action: str, view: PromptContext) -> str | None:
-        """Return `action` in tags after an empty thought; None when it would not be read back so."""
+        """Return `action` in tags after an empty thought; None if parsing would give another action."""
         completion = f"<think></think>{_block_of(action)}"
         return completion if action and self.parse_action(completion, view) == action else None
 
     def well_formed(self, completion: str) -> bool:
-        """Return whether there is one block of one kind, and no Chinese character."""
+        """Return whether there is exactly one block, and no Chinese character."""
         tags = [completion.lower().count(f"<{verb}>") for verb in _BLOCKS]
         return bool(_block(completion)) and sorted(tags) == [0, 1] and not has_chinese(completion)
 
@@ -129,7 +129,7 @@ class VerlAgentSearchPrompt(VerlAgentTemplate):
 
 
 def _block(completion: str) -> str:
-    """Return the block that decides, stripped inside; empty when there is none."""
+    """Return the block that gives the action, with stripped contents; empty if there is none."""
     said = _cut(completion)
     for verb, block in _BLOCKS.items():
         if found := block.search(said):
@@ -138,7 +138,7 @@ def _block(completion: str) -> str:
 
 
 def _as_json(turn: Turn) -> str:
-    """Return what a step brought; nothing for one that was refused."""
+    """Return the results of a step as JSON; empty for an invalid action."""
     if not _searched(turn):
         return ""
     found = "".join(
@@ -150,15 +150,15 @@ def _as_json(turn: Turn) -> str:
 
 # ---------------------------------------------------------------- Search-R1
 class SearchR1Script:
-    """Search-R1's prompt as its script `infer.py` writes it: one text, with an empty line before every answer.
+    """Search-R1's prompt in its script `infer.py`: one text, with an empty line before every completion.
 
-    That line is added once the answer is there, so a conversation cannot be continued token by token.
+    The empty line is inserted after the completion is known, so a conversation cannot be continued token by token.
 
     Args:
-        file: has `prompt` and `curr_search_template`.
+        file: the prompt file, with `prompt` and `curr_search_template`.
 
     Raises:
-        BadPromptFile: it lacks one of them.
+        BadPromptFile: a template is missing.
     """
 
     def __init__(self, file: PromptFile) -> None:
@@ -171,7 +171,7 @@ class SearchR1Script:
         return "".join(message["content"] for message in self.messages(view))
 
     def messages(self, view: PromptContext) -> list[Message]:
-        """Return the question as the user's message, and what was said so far as the beginning of the answer."""
+        """Return the question as the user's message, and the turns so far as the start of the assistant's message."""
         asked = self._asked.fill({"question": question(view)})
         messages: list[Message] = [{"role": "user", "content": asked}]
         if view.episode.turns:
@@ -179,33 +179,33 @@ class SearchR1Script:
         return messages
 
     def parse_action(self, completion: str, view: PromptContext) -> str:
-        """Return the action of the first complete block; empty without one."""
+        """Return the action of the first complete block; empty if there is none."""
         found = _FIRST_BLOCK.search(_cut(completion))
         return f"{found[1]}[{found[2].strip()}]" if found else ""
 
     def format_action(self, action: str, view: PromptContext) -> str | None:
-        """Return `action` in tags; None when it would not be read back so."""
+        """Return `action` in tags; None if parsing would give another action."""
         completion = _block_of(action)
         return completion if action and self.parse_action(completion, view) == action else None
 
     def _step_of(self, turn: Turn) -> str:
-        """Return what the policy wrote in a turn and what came of it; nothing came of an answer without a block."""
+        """Return the completion and the results of a turn; the results are empty for an invalid action."""
         found = _documents(turn) if _searched(turn) else ""
         return self._step.fill({"output_text": _said(turn), "search_results": found})
 
 
 class SearchR1Prompt(SearchR1Script):
-    """Search-R1's prompt as in its training: answers and what came of them follow each other in one message.
+    """Search-R1's prompt in training: completions and results alternate in one message.
 
     Args:
-        file: has `prefix`, the prompt in `scripts/data_process/nq_search.py`. The note after an answer without a block
-            is the published one if `search_r1/llm_agent/generation.py` is there, too, and ours if not.
+        file: the prompt file, with `prefix`, the prompt in `scripts/data_process/nq_search.py`. If it includes
+            `search_r1/llm_agent/generation.py`, the note after a completion without a block is the published one.
 
     Attributes:
-        stops: what ends an answer.
+        stops: the stop strings of completions.
 
     Raises:
-        BadPromptFile: it lacks the prompt.
+        BadPromptFile: the prompt is missing.
     """
 
     stops = _ENDS
@@ -216,7 +216,7 @@ class SearchR1Prompt(SearchR1Script):
         self.name = file.named(SEARCH_R1)
 
     def follow_up(self, view: PromptContext) -> str:
-        """Return what came of the last answer; it stands in the policy's own message."""
+        """Return the result of the last action, to be appended to the assistant's message."""
         return self._came_of(view.episode.turns[-1])
 
     def _step_of(self, turn: Turn) -> str:
@@ -229,14 +229,14 @@ class SearchR1Prompt(SearchR1Script):
 
 
 def _said(turn: Turn) -> str:
-    """Return what the policy wrote in a turn; of one that wrote only an action, its block."""
+    """Return the completion of a turn, cut after its block; if the completion is unknown, the block of the action."""
     if turn.completion is not None:
         return _cut(turn.completion)
     return _block_of(turn.action) or turn.action
 
 
 def _documents(turn: Turn) -> str:
-    """Return the passages of a search, a line each, with their titles in quotation marks as in the published corpus."""
+    """Return a line for each passage of a search, with titles in quotation marks as in the published corpus."""
     lines = []
     for number, passage in enumerate(passages(turn.next_observation), 1):
         title, _, text = passage.contents.partition("\n")
@@ -245,7 +245,7 @@ def _documents(turn: Turn) -> str:
 
 
 def search_r1(file: PromptFile) -> SearchR1Script:
-    """Return the profile of the training where its prompt is in the file, or else of the script. Raises as both do."""
+    """Return the profile of the training if the file has its prompt, otherwise that of the script. Raises like both."""
     return SearchR1Script(file) if "curr_search_template" in file and "prefix" not in file else SearchR1Prompt(file)
 
 

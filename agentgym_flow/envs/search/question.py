@@ -1,4 +1,4 @@
-"""One question with the answers that count as right: what every source of Search tasks yields."""
+"""A question and its right answers: the task of one episode."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Question:
 
     Attributes:
         id: unique within its set, and the same on every machine.
-        text: the question as its source has it; a missing question mark is added by the prompt alone.
-        answers: the texts that count as right, any of them; at least one.
-        kind: the family the question belongs to, for tables by kind: `"bridge"`, `"comparison"`, `"2 hops"`.
-        supports: pairs (query to search, id of the passage to read then), in the order in which an expert needs them;
-            empty when they are not known.
-        source: the name of the set the question is from, such as `"hotpotqa"`; empty when it has none.
+        text: the question as in its source; prompts add a missing question mark.
+        answers: the accepted answers; at least one.
+        kind: the family of the question, for tables by kind: `"bridge"`, `"comparison"`, `"2 hops"`.
+        supports: pairs (query, id of the passage to find), in the order in which the expert needs them; empty if
+            unknown.
+        source: the name of the data set, such as `"hotpotqa"`; may be empty.
     """
 
     id: str
@@ -30,6 +30,6 @@ class Question:
 
 
 def question_key(text: str) -> str:
-    """Return what is equal for one question in two spellings: case, blanks, punctuation and articles do not count."""
+    """Return a key that ignores case, white space, punctuation and articles, to find repeated questions."""
     folded = text.casefold()
     return normalise(folded) or folded

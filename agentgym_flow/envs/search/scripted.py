@@ -1,9 +1,9 @@
-"""A script that follows a question from name to name: a careful reader, and a baseline between random play and expert.
+"""A scripted policy that follows a chain of names: a baseline between random play and the expert.
 
-It searches for the name in the question, then for what the passage says of the first thing that is asked of it, and so
-on, and answers with what the last sentence names. Of two things it looks up both and compares. Where it is lost it
-searches for the whole question, and at last it guesses. It reads what was shown and nothing else. `docs/policies.md`
-has its figures.
+It searches for the name in the question, then for the name that the passage gives for the first fact in the chain, and
+so on. It answers with the name in the last sentence. For comparisons it looks up both entities. If it finds nothing, it
+searches for the whole question, and in the end it guesses. It reads only observations. `docs/policies.md` has its
+results.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from agentgym_flow.policies.base import PolicyInput, PolicyOutput
 
 
 class ChainReader:
-    """Follows a question from name to name. Reads observations, goal and candidates only."""
+    """Follows the chain of a question. It reads only observations, the goal and the candidates."""
 
     name = "scripted"
 
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Return one move per view, each a function of what its episode has shown."""
+        """Return one action per input; each is a function of the episode's observations."""
         return [PolicyOutput(_action(view)) for view in views]
 
 
@@ -33,57 +33,57 @@ def _action(view: PolicyInput) -> str:
     candidates = view.candidates()
     if len(view.episode.turns) + 1 < view.episode.max_steps:
         tried = {query.casefold() for query in notes.tried}
-        for query in (*_next_queries(notes), notes.asked.text):
+        for query in (*_next_queries(notes), notes.question.text):
             if query.casefold() not in tried and f"search[{query}]" in candidates:
                 return f"search[{query}]"
     return _guess(notes, candidates)
 
 
 def _answer(notes: SearchNotes) -> str | None:
-    """Return the answer as far as it was read; None when there is more to look up."""
-    asked = notes.asked
-    if asked.kind == "chain":
-        found = [name for name in _told(notes, 0, -1) if shape_of(name) == asked.wants]
+    """Return the answer if it was found; None if more searches are needed."""
+    question = notes.question
+    if question.kind == "chain":
+        found = [name for name in _values(notes, 0, -1) if shape_of(name) == question.wants]
         return found[0] if found else None
     verdict = notes.verdict()
     if verdict == "open":
         return None
-    if asked.kind == "polar":
-        # What is asked is whether the first comes before the second or is less, or whether both have the same.
-        return "yes" if verdict in ("less", "same" if asked.wants == "name" else "less") else "no"
+    if question.kind == "polar":
+        # The question is whether the first value is less, or for names whether both are the same.
+        return "yes" if verdict in ("less", "same" if question.wants == "name" else "less") else "no"
     return next(_ends(notes, 1 if verdict == "more" else 0), None)
 
 
-def _told(notes: SearchNotes, chain: int, step: int) -> Iterator[str]:
-    """Yield what the passages at a step of a chain name for its cue."""
-    if not notes.asked.chains or not notes.asked.chains[chain].cues:
+def _values(notes: SearchNotes, chain: int, step: int) -> Iterator[str]:
+    """Yield the names that the passages at a step of a chain give for its cue."""
+    if not notes.question.chains or not notes.question.chains[chain].cues:
         return
-    step %= len(notes.asked.chains[chain].cues)
-    for page in notes.ways[chain][step]:
-        for sentence in page.told(notes.asked.chains[chain].cues[step]):
-            yield from (name for name in sentence.named if not page.is_part(name))
+    step %= len(notes.question.chains[chain].cues)
+    for page in notes.paths[chain][step]:
+        for sentence in page.sentences_about(notes.question.chains[chain].cues[step]):
+            yield from (name for name in sentence.mentions if not page.is_own_name(name))
 
 
 def _ends(notes: SearchNotes, chain: int) -> Iterator[str]:
-    """Yield the names of the thing that is compared with another."""
-    if len(notes.asked.chains[chain].cues) > 1:
-        yield from _told(notes, chain, -2)
+    """Yield the names of the entity that chain number `chain` compares."""
+    if len(notes.question.chains[chain].cues) > 1:
+        yield from _values(notes, chain, -2)
     else:
-        yield notes.asked.chains[chain].start
+        yield notes.question.chains[chain].start
 
 
 def _next_queries(notes: SearchNotes) -> Iterator[str]:
-    """Yield what to look up next, the farthest of each chain first."""
-    for number, chain in enumerate(notes.asked.chains):
+    """Yield the next names to look up, starting at the end of each chain."""
+    for number, chain in enumerate(notes.question.chains):
         for step in reversed(range(len(chain.cues) - 1)):
-            yield from (name for name in _told(notes, number, step) if shape_of(name) == "name")
+            yield from (name for name in _values(notes, number, step) if shape_of(name) == "name")
         yield chain.start
 
 
 def _guess(notes: SearchNotes, candidates: Sequence[str]) -> str:
-    """Return an answer that looks like what is wanted, or else any."""
+    """Return the first candidate answer of the wanted shape, or the first answer."""
     answers = [action for action in candidates if action.startswith("answer[")]
-    if notes.asked.kind == "chain":
-        fits = [action for action in answers if shape_of(read_action(action)[1]) == notes.asked.wants]
+    if notes.question.kind == "chain":
+        fits = [action for action in answers if shape_of(read_action(action)[1]) == notes.question.wants]
         answers = fits or answers
     return answers[0]

@@ -1,9 +1,8 @@
-"""How passages look to a policy: each one line, cut at a length, without what cannot be seen or turns text around.
+"""How observations show passages: one line each, of limited length, without invisible or text-reversing characters.
 
-A passage is anybody's text. Here it gets a form in which it ends where it ends: a line break in it is a blank, so that
-nothing in it can look like the next document. Its id is anybody's text, too, and stands in logs and states. Tags stay
-unchanged, because to the environment they are plain text; the prompts take their force away
-(`agentgym_flow.envs.search.prompt`).
+Passages and their ids are untrusted text. Line breaks become spaces, so a passage cannot imitate the next document, and
+ids are safe to store in logs and states. Tags stay unchanged, because the environment treats them as plain text;
+prompts neutralise them (`agentgym_flow.envs.search.prompt`).
 """
 
 from __future__ import annotations
@@ -15,38 +14,36 @@ from agentgym_flow.retrieval.passage import Passage
 from agentgym_flow.seeding import stable_hash
 
 LONGEST_TITLE = 200
-"""Characters of a title; more are cut off."""
+"""Titles are cut to this number of characters."""
 
 LONGEST_TEXT = 4000
-"""Characters of a passage; more are cut off. The passages of Search-R1's corpus have about 600."""
+"""Passages are cut to this number of characters. The passages of Search-R1's corpus have about 600."""
 
 LONGEST_ID = 200
-"""Characters of an id; a longer one is replaced."""
+"""Ids of more characters are replaced by a digest."""
 
 ID_DIGITS = 32
-"""Hexadecimal digits of an id that stands for another one, or for a content."""
+"""The number of hexadecimal digits in such a digest."""
 
 CUT = " ..."
-"""Stands where something was cut off."""
+"""The end of a text that was cut."""
 
 
 def one_line(text: str, longest: int | None = None) -> str:
-    """Return `text` as one line, by `visible`, without blanks at both ends.
+    """Return `text` as one stripped line of visible characters.
 
-    Text longer than `longest` is cut, and `CUT` marks the end within that length, so that what was cut once
-    does not change.
+    A text longer than `longest` is cut and ends with `CUT`. The result has at most `longest` characters, so applying
+    the function again changes nothing.
     """
-    if longest is not None and len(text) > longest:
-        # What is cut off must not cost time, and what is left is cleaned below.
+    if longest is not None and len(text) > longest:  # before cleaning, which takes time for long texts
         text = f"{text[: max(longest - len(CUT), 0)].rstrip()}{CUT}"
     return visible(text).strip()
 
 
 def as_shown(passage: Passage) -> Passage:
-    """Return the passage with title and text as a policy sees them.
+    """Return the passage with title and text as observations show them.
 
-    An id of more than `LONGEST_ID` characters, or with one that cannot be printed, becomes a digest of it. What is
-    shown once more does not change.
+    An id that is too long or has unprintable characters is replaced by a digest. The function is idempotent.
     """
     name = passage.id
     if len(name) > LONGEST_ID or not name.isprintable():
@@ -55,5 +52,5 @@ def as_shown(passage: Passage) -> Passage:
 
 
 def documents(passages: Iterable[Passage]) -> str:
-    """Return a line for each passage, `Doc 1(Title: ...) ...`, as Search-R1 does; they are `as_shown` already."""
+    """Return a line for each passage, `Doc 1(Title: ...) ...`, as Search-R1 does. Apply `as_shown` before."""
     return "\n".join(f"Doc {n}(Title: {title}) {text}".rstrip() for n, (_, title, text) in enumerate(passages, 1))

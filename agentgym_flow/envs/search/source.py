@@ -1,7 +1,7 @@
-"""Where questions come from: the generated ones, or published sets on disk; by split and number.
+"""The questions of a split: generated, or from a published set on disk.
 
-A published set is a folder with files `train`, `dev` and `test`, those that its publisher has, or one file;
-`published_splits` says which splits they make. Questions are compared by `question_key`.
+A published set is a folder with some of the files `train`, `dev` and `test`, or a single file. `published_splits`
+defines the splits. A question is in only one split; questions are compared by `question_key`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow import data as registry
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow._util.sharing import once
 from agentgym_flow.core import SPLITS, check_season, check_split
 from agentgym_flow.data import DataSet, content_digest
@@ -26,8 +27,8 @@ SPLIT_ALIASES = {"dev": "valid", "eval": "valid"}
 """The official names of the splits."""
 
 
-class QuestionSource:
-    """The questions of one split. Immutable, so copies of an environment share it.
+class QuestionSource(Immutable):
+    """The questions of one split. Copies of an environment share it.
 
     Args:
         data: a folder or a file of a published set, or the name of registered data; None for the generated questions.
@@ -38,13 +39,15 @@ class QuestionSource:
         split: the split.
         season: the season.
         data: name -> SHA-256 of the published data in use.
-        questions: of the split, in the order of its tasks.
-        content: what identifies the passages that the questions are about; "" for published sets, which have none.
+        questions: the questions in task order.
+        content: the digest of the generated corpus; "" for published sets, which do not include passages.
 
     Raises:
-        UnknownSplit, UnknownData, BadSetting: as their names say.
+        UnknownSplit: the split is unknown.
+        UnknownData: `data` is neither a path nor a registered name.
+        BadSetting: the season does not fit the other arguments.
         BadData: a file is damaged, or the set has no questions for the split.
-        MissingExtra: a Parquet file needs pyarrow.
+        MissingExtra: pyarrow, for a Parquet file, is not installed.
     """
 
     def __init__(
@@ -69,21 +72,15 @@ class QuestionSource:
 
     @property
     def embedded(self) -> bool:
-        """Whether these are the generated questions."""
+        """Whether the questions are generated."""
         return self._found is None
-
-    def __copy__(self) -> QuestionSource:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> QuestionSource:
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (self._found, self.split, self.season, self.data)
 
 
 def _again(found: DataSet | None, split: str, season: str, data: Mapping[str, str]) -> QuestionSource:
-    """Return the source of a pickle. Raises `BadData` when its files have changed since."""
+    """Restore a pickled source. Raises `BadData` if its files have changed."""
     source = QuestionSource(found, split, season)
     if source.data != data:
         where = found.path if found else "the package"
@@ -92,31 +89,31 @@ def _again(found: DataSet | None, split: str, season: str, data: Mapping[str, st
 
 
 def split_sizes(data: str | os.PathLike[str] | DataSet) -> dict[str, int]:
-    """Return split -> number of questions of a published set; 0 where it has none. Raises as `QuestionSource` does."""
+    """Return split -> number of questions in a published set, possibly 0. Raises like `QuestionSource`."""
     return {split: len(questions) for split, questions in _published(registry.resolve(data).path).splits.items()}
 
 
-class _Published(NamedTuple):
-    """A published set: the digest of its files, its splits, and what to say of one that is not there."""
+class _PublishedSet(NamedTuple):
+    """A published set: the digest of its files, its splits, and a remark for the error about a missing split."""
 
     digest: str
     splits: Mapping[str, tuple[Question, ...]]
     remark: str
 
 
-def _published(place: Path) -> _Published:
+def _published(place: Path) -> _PublishedSet:
     return _read(stamps_of(split_files(place)), place.is_file())
 
 
-@once(8)  # the stamps are part of the key: files that have changed are read again
-def _read(stamps: tuple[Stamp, ...], alone: bool) -> _Published:
+@once(8)  # the stamps are part of the key, so changed files are read again
+def _read(stamps: tuple[Stamp, ...], alone: bool) -> _PublishedSet:
     files = {name: file for name, file, _ in stamps}
     digests = {name: content_digest(file) for name, file in files.items()}
     digest = next(iter(digests.values())) if alone else stable_hash(sorted(digests.items()))
     read = {name: read_questions(file).questions for name, file in files.items()}
     splits = Splits(read, read.__getitem__, lambda one: one.id, _without)
     remark = ALONE if alone else f"its files are {', '.join(file.name for file in files.values())}"
-    return _Published(digest, {split: splits[split] for split in SPLITS}, remark)
+    return _PublishedSet(digest, {split: splits[split] for split in SPLITS}, remark)
 
 
 def _without(questions: Iterable[Question], others: Iterable[Question]) -> tuple[Question, ...]:

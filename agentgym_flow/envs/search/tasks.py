@@ -1,8 +1,8 @@
-"""The embedded questions: one generated world for all, and three splits that share no entity of it.
+"""The embedded questions: one generated world, and three splits that share no entities.
 
-The world is drawn in three realms without a fact between them, and each split asks through one realm only. The articles
-of all are in one corpus. Of the questions of two hops and more, those are left out whose answer can be read in what one
-search for the whole question finds: for the others one must search again, with what the first articles say.
+The world consists of three realms without facts between them, and the questions of a split use one realm. One corpus
+has the articles of all realms. Questions of two or more hops are dropped if a single search for the question text shows
+the answer, so the remaining ones require several searches.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from itertools import count
 
 from agentgym_flow._util.sharing import once
 from agentgym_flow.core import check_split
+from agentgym_flow.envs.search.generator import draw_questions, world
 from agentgym_flow.envs.search.question import Question
-from agentgym_flow.envs.search.world import draw_questions, world
 from agentgym_flow.retrieval.corpus import MemoryCorpus
 from agentgym_flow.retrieval.lexical import LexicalRetriever
 from agentgym_flow.retrieval.passage import Passage
@@ -22,12 +22,12 @@ from agentgym_flow.seeding import canonical
 _COUNTS = {"train": 4_000, "valid": 500, "test": 500}
 
 SHOWN = 3
-"""Passages that one search shows, as the questions were made for it."""
+"""The number of passages per search that `_leaks` assumes."""
 
 
 @once()
 def corpus() -> MemoryCorpus:
-    """Return the articles of all splits, made once a process."""
+    """Return the articles of all splits, generated once per process."""
     articles = world().articles
     return MemoryCorpus(
         (Passage(str(number), one.title, one.text) for number, one in enumerate(articles)), made_by=(corpus, ())
@@ -36,13 +36,13 @@ def corpus() -> MemoryCorpus:
 
 @once()
 def retriever() -> LexicalRetriever:
-    """Return BM25 over the corpus, made once a process."""
+    """Return BM25 over the corpus, built once per process."""
     return LexicalRetriever(corpus())
 
 
 @once(8)
 def tasks(split: str, season: str = "") -> tuple[Question, ...]:
-    """Return the questions of a split in the order of its tasks; a season's are other ones. Raises `UnknownSplit`."""
+    """Return the questions of a split in task order; every season has its own. Raises `UnknownSplit`."""
     check_split(split, {})
     if season:
         return tuple(draw_questions(world(), split, _COUNTS[split], _leaks, season))
@@ -51,7 +51,7 @@ def tasks(split: str, season: str = "") -> tuple[Question, ...]:
 
 
 def found_at_once(split: str) -> tuple[int, ...]:
-    """Return what `LEFT_OUT` should have for a split, by a search for each question. Raises `UnknownSplit`."""
+    """Compute the value of `LEFT_OUT` for a split, with one search per question. Raises `UnknownSplit`."""
     found: list[bool] = []
 
     def leaks(text: str, answers: tuple[str, ...]) -> bool:
@@ -63,7 +63,7 @@ def found_at_once(split: str) -> tuple[int, ...]:
 
 
 def _leaks(text: str, answers: tuple[str, ...]) -> bool:
-    """Return whether one search for a text shows one of the answers."""
+    """Return whether a single search for `text` shows one of the answers."""
     hits = retriever().index.search(text, SHOWN)
     texts = [corpus()[document].contents.lower() for document, _ in hits]
     return any(answer.lower() in shown for shown in texts for answer in answers)
@@ -93,10 +93,10 @@ LEFT_OUT = {
     "valid": (61, 195, 339),
     "test": (105, 146, 326, 376),
 }  # fmt: skip
-"""Split -> the questions of two hops and more that one search answers: their numbers among those drawn, from 0.
+"""Split -> the questions of two or more hops that one search answers: their indices among the drawn questions.
 
-Written down because thousands of searches took longer than the world and all its questions. `found_at_once` makes
-them."""
+`found_at_once` computes them. They are stored, because the searches take longer than generating the world and the
+questions."""
 
 DIGEST = "83a6d65664bbac4a4e3dbaa1a4aaf8c34f81ca0bfa618198dbb1d26010dce92d"
 """The recorded digest of the corpus: of all passages, in order."""
@@ -106,5 +106,5 @@ MANIFEST = {
     "valid": "47a526b18182daba80bd70860bdaeeb33ea9956fbf0f9c65bd29ee9659de4363",
     "test": "11e1e7282237e7348a9802fd70bf1e21924e3fa03a22af47647e715eadaee371",
 }
-"""Split -> recorded digest. Should one change, published results would be about other questions: the id needs a new
-version."""
+"""Split -> recorded digest. A change of a digest requires a new version of the environment id, because published
+results would refer to other questions."""

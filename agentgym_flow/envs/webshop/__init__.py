@@ -1,1 +1,1 @@
-"""WebShop: buying what an instruction asks for. Catalogues, goals, pages, scores, and the environment over them."""
+"""WebShop: find and buy the product that an instruction describes."""

@@ -1,46 +1,38 @@
-"""Products as the pages need them: what a click names, ready to look up, kept once for all visits to a catalogue."""
+"""Products with precomputed click names, cached for all episodes of a catalogue."""
 
 from __future__ import annotations
 
-import re
 from weakref import WeakKeyDictionary
 
+from agentgym_flow._util.json_stream import writable
 from agentgym_flow.envs.webshop.catalogue import Catalogue
 from agentgym_flow.envs.webshop.product import Product
 
 MOST_KEPT = 4096
-"""So many products of a catalogue are kept ready, some kilobytes each; the oldest make room for new ones."""
-
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+"""The number of cached cards per catalogue, some kilobytes each; the oldest are dropped first."""
 
 
 def shown(text: str) -> str:
-    """Return the text as pages show it: without white space around it, and always possible to write as UTF-8."""
-    text = text.strip()
-    return text if text.isascii() else whole(text)
-
-
-def whole(text: str) -> str:
-    """Return the text with the replacement character for each half of a pair of surrogates."""
-    return _LONE_SURROGATE.sub("\ufffd", text)
+    """Return the text as on a page: stripped, with lone surrogates replaced."""
+    return writable(text.strip())
 
 
 def clickable(text: str) -> str:
-    """Return what the brackets of a click hold for a visible text: the text in lower case, on one line."""
+    """Return the name of a visible text in a click: in lower case, on one line."""
     return shown(text).replace("\n", " ").lower()
 
 
 class Card:
-    """A product that pages show.
+    """A product for display on pages.
 
     Attributes:
         number: its number in the catalogue.
-        product: what the shop knows of it.
-        name: what a click calls it: its ASIN in lower case.
-        values: what a click calls an option -> the option's name and the value, in the product's order. Where two
-            options share a value, it belongs to the later one, as upstream.
+        product: the product.
+        name: its name in a click: the ASIN in lower case.
+        values: name of an option value in a click -> (option, value), in the product's order. A value that two options
+            share belongs to the later one, as in the original.
         click: the action that opens its page.
-        texts: parts of observations, which `observe` keeps here.
+        texts: a cache for parts of observations, used by `observe`.
     """
 
     __slots__ = ("_clicks", "click", "name", "number", "product", "texts", "values")
@@ -60,7 +52,7 @@ class Card:
         self._clicks: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def clicks(self, buttons: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the actions of its page: `buttons`, then a click for each option that is called otherwise."""
+        """Return the actions of the product page: `buttons`, then a click for each option value with another name."""
         found = self._clicks.get(buttons)
         if found is None:
             options = [f"click[{name}]" for name in self.values if name != "search"]
@@ -69,7 +61,7 @@ class Card:
 
 
 class Cards:
-    """The cards of one catalogue, at most `MOST_KEPT` at a time."""
+    """The cached cards of one catalogue."""
 
     def __init__(self) -> None:
         self._kept: dict[int, Card] = {}
@@ -89,6 +81,6 @@ _CARDS: WeakKeyDictionary[Catalogue, Cards] = WeakKeyDictionary()
 
 
 def cards_of(catalogue: Catalogue) -> Cards:
-    """Return the cards of a catalogue, the same for every visit; they go when the catalogue goes."""
+    """Return the cards of a catalogue, shared by all episodes; they are freed with the catalogue."""
     cards = _CARDS.get(catalogue)
     return _CARDS.setdefault(catalogue, Cards()) if cards is None else cards

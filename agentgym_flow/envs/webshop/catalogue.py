@@ -1,14 +1,15 @@
-"""All products of a shop, and its search engine. Read-only, so all environments of a process share one."""
+"""The products of a shop and its search engine. Catalogues are read-only; the environments of a process share them."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.envs.webshop.goal_table import GoalTable, goal_table
 from agentgym_flow.envs.webshop.product import Listing, asin_key
 from agentgym_flow.envs.webshop.record import record_of
@@ -16,24 +17,24 @@ from agentgym_flow.errors import BadData
 from agentgym_flow.retrieval import BM25
 
 HITS = 50
-"""A search finds at most so many products."""
+"""The largest number of products that a search finds."""
 
 _QUERIES_KEPT = 4096
-"""So many results are kept by a catalogue in memory, about half a kilobyte each."""
+"""The number of cached search results, about half a kilobyte each."""
 
 _QUERY_KEPT = 1_000
-"""Longer queries, in characters, are not kept with their results."""
+"""The results of longer queries, in characters, are not cached."""
 
 
 class Catalogue(Protocol):
-    """The products by number; implementations keep them in memory or in a store on disk."""
+    """The products by number, in memory or in a store on disk."""
 
     def __hash__(self) -> int:
-        """Return a hash by identity: what is made from a catalogue is cached with it."""
+        """Return a hash by identity, because catalogues are keys of caches."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all listings in order (`ListingDigest`): equal content, equal digest, however it is kept."""
+        """SHA-256 of all listings in order (`ListingDigest`), independent of their storage."""
 
     def __len__(self) -> int:
         """Return the number of products."""
@@ -42,43 +43,40 @@ class Catalogue(Protocol):
         """Return product number `number` with its requests."""
 
     def number_of(self, asin: str) -> int:
-        """Return the number of the product with this ASIN, in any case. Raises `KeyError` when there is none."""
+        """Return the number of the product with this ASIN, ignoring case. Raises `KeyError` if there is none."""
 
     def search(self, query: str, hits: int = HITS) -> list[int]:
-        """Return the numbers of the best products for a query, best first; empty when no word of it is known.
-
-        Of products with equal scores the one whose ASIN comes first in the alphabet is first (`asin_key`).
-        """
+        """Return the numbers of the best products for a query, best first; ties are ordered by `asin_key`."""
 
     def goal_table(self, kind: str) -> GoalTable:
-        """Return which products have goals of this kind, and how many. Raises `UnknownOption` for another kind."""
+        """Return the table of the goals of this kind. Raises `UnknownOption` if the kind is unknown."""
 
 
 class ListingDigest:
-    """The digest of a catalogue, listing by listing."""
+    """Computes the digest of a catalogue incrementally."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
 
     def add(self, listing: Listing) -> None:
-        """Take in the next listing."""
+        """Add the next listing."""
         self.add_record(record_of(listing))
 
     def add_record(self, record: bytes) -> None:
-        """Take in the next listing as `record_of` writes it."""
+        """Add the next listing, as `record_of` writes it."""
         self._hash.update(record + b"\n")
 
     def hexdigest(self) -> str:
-        """Return the digest of what was added, in hexadecimal."""
+        """Return the digest in hexadecimal."""
         return self._hash.hexdigest()
 
 
-class MemoryCatalogue:
-    """A catalogue whose listings are all in memory: for some ten thousand products.
+class MemoryCatalogue(Immutable):
+    """A catalogue in memory, for up to some ten thousand products.
 
     Args:
-        listings: the products in their order.
-        made_by: a function and its arguments that return this catalogue again; a pickle then holds only these.
+        listings: the products in order.
+        made_by: a function and its arguments that return this catalogue; a pickle then contains only these.
 
     Raises:
         BadData: there is no listing.
@@ -92,7 +90,7 @@ class MemoryCatalogue:
         if not self._listings:
             raise BadData("the catalogue has no product")
         self._tables: dict[str, GoalTable] = {}
-        # Attempts at one goal begin with the same few queries.
+        # Attempts at the same goal start with the same few queries.
         self._found = lru_cache(maxsize=_QUERIES_KEPT)(self._rank)
 
     @cached_property
@@ -118,12 +116,6 @@ class MemoryCatalogue:
         """Return the number of products."""
         return len(self._listings)
 
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         return self._made_by or (type(self), (self._listings,))
 
@@ -132,7 +124,7 @@ class MemoryCatalogue:
         return self._listings[number]
 
     def number_of(self, asin: str) -> int:
-        """Return the number of the product with this ASIN, in any case. Raises `KeyError` when there is none."""
+        """Return the number of the product with this ASIN, ignoring case. Raises `KeyError` if there is none."""
         return self._numbers[asin_key(asin)]
 
     def search(self, query: str, hits: int = HITS) -> list[int]:
@@ -143,7 +135,7 @@ class MemoryCatalogue:
         return tuple(hit.document for hit in self._index.search(query, hits))
 
     def goal_table(self, kind: str) -> GoalTable:
-        """Return which products have goals of this kind, and how many. Raises `UnknownOption` for another kind."""
+        """Return the table of the goals of this kind. Raises `UnknownOption` if the kind is unknown."""
         if kind not in self._tables:
             self._tables[kind] = goal_table(enumerate(self._listings), kind)
         return self._tables[kind]

@@ -1,4 +1,4 @@
-"""The colour words by which WebShop's score compares the options that a shopper chose."""
+"""The colour words that WebShop's score uses to compare options."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe t
 wheat white wine yellow
 """
 COLOURS = tuple(_WORDS.split())
-"""102 words in alphabetical order, which decides: `dark grey` is `dark`, and `navy blue` is `blue`."""
+"""102 words in alphabetical order. The first match counts: `dark grey` is `dark`, and `navy blue` is `blue`."""
 
 
 @lru_cache(maxsize=1 << 14)
 def colour_of(value: str) -> str:
-    """Return the first colour word that is a part of `value` (`tan` is one of `tank`), or `value` if none is."""
+    """Return the first colour word that is a substring of `value` (`tan` of `tank`), or `value` if none is."""
     return _first_in(value) or value
 
 
 def colour_among(words: Collection[str]) -> str | None:
-    """Return the first colour word that equals one of `words`; None when no word is a colour."""
+    """Return the first colour word in `words`; None if there is none."""
     return _first_in(words)
 
 

@@ -16,7 +16,7 @@ from agentgym_flow.envs.webshop.goal_table import KINDS
 from agentgym_flow.envs.webshop.html import html
 from agentgym_flow.envs.webshop.nouns import make_tagger
 from agentgym_flow.envs.webshop.observe import text, text_rich, url
-from agentgym_flow.envs.webshop.queries import interesting, proposals, random_query
+from agentgym_flow.envs.webshop.queries import most_relevant, proposals, random_query
 from agentgym_flow.envs.webshop.reward import Score, score
 from agentgym_flow.envs.webshop.source import ENGINES, SPLIT_ALIASES, GoalSource
 from agentgym_flow.seeding import Stream
@@ -172,7 +172,7 @@ class WebShopEnv(TextEnv):
 
     env_id: ClassVar[str] = ENV_ID
     train_config = "webshop_tiny"
-    # The state key does not say what was read, and a page is worth more to one who has read it.
+    # The state key does not include what the agent has read, but the value of a state depends on it.
     algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}},
         "graphgpo": {"credit_settings": {"anchors": "information"}},
@@ -225,7 +225,7 @@ class WebShopEnv(TextEnv):
         super().__init__(
             split=split,
             max_steps=max_steps,
-            # The tagger that `auto` found: elsewhere it could find another.
+            # The tagger that `auto` selected, because it may select another one on another machine.
             settings={**settings, "noun_tagger": self._tagger.name},
             data=source.data,
             season=season,
@@ -248,7 +248,7 @@ class WebShopEnv(TextEnv):
 
     @property
     def game(self) -> WebShopGame:
-        """The present visit to the shop, to read only. Change it with `step`."""
+        """The current episode, to read only. Change it with `step`."""
         return self._game
 
     def _choose_task(self, seed: int | None, options: Mapping[str, Any]) -> tuple[int, int]:
@@ -257,7 +257,7 @@ class WebShopEnv(TextEnv):
             sums = self._source.cumulative_weights
             if self._among is not None:
                 sums = np.cumsum(np.diff(sums, prepend=0.0)[self._among])
-            # The same bits as the even draw, as a share of the whole weight.
+            # Uses the same random bits as a uniform draw, as a fraction of the total weight.
             place = min(int(np.searchsorted(sums, (bits / 2**64) * sums[-1], side="right")), len(sums) - 1)
             task = place if self._among is None else int(self._among[place])
         return task, bits
@@ -281,15 +281,15 @@ class WebShopEnv(TextEnv):
         return OBSERVATION_MODES[self._observe](self._game)
 
     def _apply(self, action: str) -> Transition:
-        visit = self._game
-        valid = visit.act(action)
-        if visit.page is Page.SUB_PAGE and visit.product is not None:
-            self._read.add((visit.product.asin, visit.sub_page.lower()))
-        if visit.page is not Page.DONE:
+        game = self._game
+        valid = game.act(action)
+        if game.page is Page.SUB_PAGE and game.product is not None:
+            self._read.add((game.product.asin, game.sub_page.lower()))
+        if game.page is not Page.DONE:
             return Transition(self._page(), 0.0, False, valid)
-        assert visit.product is not None  # something was bought
-        self.last_score = score(visit.product, self._goal, visit.options, self._tagger)
-        visit.score = self.last_score.total
+        assert game.product is not None  # the page after a purchase has a product
+        self.last_score = score(game.product, self._goal, game.options, self._tagger)
+        game.score = self.last_score.total
         return Transition(self._page(), self.last_score.total, True, valid)
 
     def state_key(self) -> str:
@@ -327,7 +327,7 @@ class WebShopEnv(TextEnv):
         room = MAX_CANDIDATES - len(queries)
         clicks = self.admissible_actions()
         if len(clicks) > room:
-            clicks = interesting(clicks, self.goal, room)
+            clicks = most_relevant(clicks, self.goal, room)
         return [*clicks, *(f"search[{query}]" for query in queries)]
 
     def sample_action(self, rng: Stream) -> str:
@@ -339,7 +339,7 @@ class WebShopEnv(TextEnv):
     def expert_action(self) -> str | None:
         """Return the next action on a short path to the target product; None if buying it cannot score 1.
 
-        If enough steps are left, the path includes the texts that tell what the title does not.
+        If enough steps are left, the path includes the texts with the required attributes that the title lacks.
         """
         return self._expert.next(self._game, self._read, self.max_steps - self.steps)
 
@@ -358,7 +358,7 @@ class WebShopEnv(TextEnv):
         return {
             "page": str(self._game.page),
             "noun_tagger": self._tagger.name,
-            # Always a dictionary: Gymnasium's vector environments merge these key by key.
+            # Always a dictionary, because Gymnasium's vector environments merge the values by key.
             "score_parts": {} if self.last_score is None else self.last_score._asdict(),
         }
 

@@ -1,4 +1,4 @@
-"""The customer who knows what the shop wants: finds the product of the goal, chooses what it asks for, and buys."""
+"""The expert: it knows the target product, finds it, chooses the required options, and buys it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _BUTTONS = frozenset(map(clickable, (SEARCH, BACK_TO_SEARCH, PREVIOUS, *sub_page
 
 
 class WebShopExpert:
-    """Plans for one goal in one shop. Nothing but buying the wrong thing is irrevocable, so every visit can be won.
+    """The expert for one goal. Only a wrong purchase is irrevocable, so it succeeds from every state before a purchase.
 
     Args:
         catalogue: the shop.
-        goal: what is wanted.
-        tagger: the one that the score uses.
+        goal: the goal.
+        tagger: the noun tagger of the score.
     """
 
     def __init__(self, catalogue: Catalogue, goal: WebShopGoal, tagger: NounTagger) -> None:
@@ -51,17 +51,17 @@ class WebShopExpert:
         return Card(self._goal.product, self.target)
 
     def _clicks(self) -> dict[str, tuple[str, str]]:
-        """Return what a click calls the options that it can choose: not those that are called like a button."""
+        """Return the option values of the target by click, without those that have the name of a button."""
         return {click: option for click, option in self._card.values.items() if click not in _BUTTONS}
 
     @cached_property
     def choice(self) -> dict[str, str]:
-        """The options to choose, name -> value: one that fulfils each option of the goal, as far as there is one."""
+        """The options to choose, name -> value: one for each option of the goal, if there is one."""
         options = self._goal.options
         wanted = list(options.items()) if isinstance(options, Mapping) else options
         chosen: dict[str, str] = {}
         for one in wanted:
-            # What is named to the letter, before what only counts as the same and may be needed for another one.
+            # Exact matches first, because a fuzzy match may be needed for another option.
             for name, value in sorted(self._clicks().values(), key=lambda pair: one not in (pair, pair[1])):
                 if name not in chosen and option_hits([one], [value]):
                     chosen[name] = value
@@ -70,14 +70,14 @@ class WebShopExpert:
 
     @cached_property
     def best_score(self) -> float:
-        """What buying the target with these options brings; below 1 where the data contradict themselves."""
+        """The score for buying the target with these options; below 1 if the data are inconsistent."""
         return score(self.target, self._goal, self.choice, self._tagger).total
 
     @cached_property
     def _query(self) -> tuple[str, int]:
-        """The query that finds the target, and the page of results that lists it; page 0 when none does.
+        """A query that finds the target, and the page of results with the target; ("", 0) if no query finds it.
 
-        One that a customer could think of who has read the instruction; the target's own words where none finds it.
+        The query is derived from the instruction if possible, otherwise from the texts of the target.
         """
         for queries in (proposals(self._goal.instruction), self._own_words()):
             pages = [(page_of(self._catalogue.search(query, HITS), self._goal.product), query) for query in queries]
@@ -96,50 +96,50 @@ class WebShopExpert:
             f"{self.target.name} {first}",
             self.target.index_text,
         )
-        # A bracket would end the action early or late, and upstream splits the words on blanks anyway.
+        # Brackets would change where the text of the action ends.
         return [" ".join(text.replace("[", " ").replace("]", " ").split()) for text in texts]
 
-    def next(self, visit: WebShopGame, read: Collection[tuple[str, str]] = (), room: int = 0) -> str | None:
-        """Return the next action of a short way to the purchase; None when nothing can be won here.
+    def next(self, game: WebShopGame, read: Collection[tuple[str, str]] = (), room: int = 0) -> str | None:
+        """Return the next action on a short path to the purchase; None if no purchase can score 1.
 
-        With `room` for more actions than it takes, texts of the product are read until they have told all that is
-        wanted, as a customer would who does not know the shop.
+        If there is `room` for more actions, texts of the product are read until they state all required attributes, as
+        a customer without knowledge of the target would do.
 
         Args:
-            visit: where the customer is.
-            read: pairs of the ASIN of a product and the text of it that was read, such as `features`.
-            room: how many actions are left.
+            game: the current episode.
+            read: pairs (ASIN, text that was read, such as `features`).
+            room: the number of remaining actions.
         """
-        if visit.page is Page.DONE or self.best_score < 1.0:
+        if game.page is Page.DONE or self.best_score < 1.0:
             return None
-        if visit.product is not None and visit.product.asin == self.target.asin:
-            return self._at_target(visit, read, room)
-        if page := page_of(visit.found, self._goal.product):
-            away = page - visit.number
-            if visit.page is not Page.RESULTS:  # another product: its results are a click away, or two from its texts
+        if game.product is not None and game.product.asin == self.target.asin:
+            return self._at_target(game, read, room)
+        if page := page_of(game.found, self._goal.product):
+            away = page - game.number
+            if game.page is not Page.RESULTS:  # on the page of another product
                 return "click[< prev]"
             if not away:
                 return f"click[{self._card.name}]"
-            if abs(away) <= max(self._query[1], 1):  # a new search is one action and then as many pages
+            if abs(away) <= max(self._query[1], 1):  # a new search would take at least as many actions
                 return "click[next >]" if away > 0 else "click[< prev]"
         query, page = self._query
         return f"search[{query}]" if page else None
 
-    def _at_target(self, visit: WebShopGame, read: Collection[tuple[str, str]], room: int) -> str:
-        if visit.page is Page.SUB_PAGE:
+    def _at_target(self, game: WebShopGame, read: Collection[tuple[str, str]], room: int) -> str:
+        if game.page is Page.SUB_PAGE:
             return "click[< prev]"
         picks = [
             click
             for click, (name, value) in self._clicks().items()
-            if self.choice.get(name) == value != visit.options.get(name)
+            if self.choice.get(name) == value != game.options.get(name)
         ]
         text = self._to_read(read)
-        if text and room >= len(picks) + 3:  # there, back, and the purchase
+        if text and room >= len(picks) + 3:  # to the text, back, and the purchase
             return f"click[{text}]"
         return f"click[{picks[0] if picks else 'buy now'}]"
 
     def _to_read(self, read: Collection[tuple[str, str]]) -> str:
-        """Return the text to read next; empty when the title and what was read say all that is wanted, or can say."""
+        """Return the text to read next; empty if title and read texts state all attributes, or everything was read."""
         known = self.target.name.lower()
         for text, content in (("features", " ".join(self.target.bullets)), ("description", self.target.description)):
             if all(attribute in known for attribute in self._goal.attributes):
@@ -151,5 +151,5 @@ class WebShopExpert:
 
 
 def page_of(found: Sequence[int], product: int) -> int:
-    """Return the page of results, from 1, that lists a product; 0 when none does."""
+    """Return the page of results, from 1, with a product; 0 if there is none."""
     return found.index(product) // PER_PAGE + 1 if product in found else 0

@@ -1,4 +1,4 @@
-"""The generated shop as official files: other tools read them, the original's own included."""
+"""Exports the generated shop in the official file format, for the original WebShop and other tools."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ITEMS, ATTRIBUTES, HUMAN = "items_shuffle.json", "items_ins_v2.json", "items_hum
 def export_shop(folder: str | os.PathLike[str]) -> list[Path]:
     """Write the generated shop's products, attributes and human-style instructions; return the paths of the files.
 
-    Read back as official data, it has the same products and goals; the splits are then the official ones, by number.
+    Reading the files as official data gives the same products and goals, but with the official splits by number.
 
-    Raises `OSError` naming the file that cannot be written.
+    Raises `OSError` with the name of the file if it cannot be written.
     """
     made = shop()
     paths = []

@@ -1,23 +1,23 @@
-"""The rules of the shop: one visit of a customer, one search or click at a time.
+"""The rules and state of one episode in the shop.
 
-Pages, clicks and what they remember are upstream's (Yao et al., 2022), its quirks included:
+Pages, clicks and state are those of the original WebShop (Yao et al., 2022), including its quirks:
 
-- A search is possible on every page. It forgets the product and the chosen options.
-- `next >` is offered past the last page too, and leads to empty pages.
-- `< prev` on a product leads to the results and forgets the options; on a page of its texts it leads to the product
-  and keeps them.
-- A value that two options share belongs to the later option. A value that is called like a button is the button.
-- An option can be changed, but not taken back. Buying needs none.
+- A search is possible on every page. It clears the product and the chosen options.
+- `next >` is also offered after the last page of results, and leads to empty pages.
+- `< prev` on a product page leads to the results and clears the options. On a page of the product's texts it leads to
+  the product page and keeps the options.
+- A value that two options share belongs to the later option. A value with the name of a button means the button.
+- A chosen option can be changed, but not removed. Buying does not require options.
 
-Different on purpose:
+Intentional differences:
 
-- `search[...]` and `click[...]` run from the first `[` to the last `]` of the line; what follows is ignored.
-  Upstream's expression starts at the *last* `[`, so that `search[lamp [set of 2]]` and a click on an option with a `[`
-  do nothing there. All other texts are accepted or refused as there.
-- A line break in the name of an option or product is a blank in its click, because an action ends with its line.
-- `<r>`, `<a>`, `<c>` and `<q>` as the first word of a query are words. Upstream's site gives them a meaning that shows
-  what goals are made of.
-- After buying nothing is accepted.
+- The text in the brackets of `search[...]` and `click[...]` runs from the first `[` to the last `]` of the line; the
+  rest is ignored. In the original it starts at the *last* `[`, so `search[lamp [set of 2]]` and clicks on options with
+  `[` do nothing. All other texts are valid or invalid as in the original.
+- A line break in the name of an option or product becomes a space in its click, because an action is one line.
+- `<r>`, `<a>`, `<c>` and `<q>` as the first word of a query are ordinary words. In the original site they have special
+  meanings, which reveal the data of goals.
+- All actions after the purchase are invalid.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from agentgym_flow.envs.webshop.card import Card, cards_of, clickable, whole
+from agentgym_flow._util.json_stream import writable
+from agentgym_flow.envs.webshop.card import Card, cards_of, clickable
 from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue
 from agentgym_flow.envs.webshop.product import Product
 from agentgym_flow.seeding import stable_hash
@@ -48,14 +49,14 @@ NEXT = "Next >"
 BUY = "Buy Now"
 SUB_PAGES = ("Description", "Features", "Reviews")
 ATTRIBUTES = "Attributes"
-"""The page of a product's texts that is there only with `show_attributes`: it shows what goals are made of."""
+"""A further page of texts, only with `show_attributes`. It reveals the attributes that goals are made of."""
 
 _quoted = json.encoder.encode_basestring_ascii
 _ACTION = re.compile(r"(search|click)\[(.+)\]")
 
 
 class Page(StrEnum):
-    """The pages, under the names that upstream's addresses have."""
+    """The kinds of page, named as in the addresses of the original."""
 
     INDEX = "index"
     RESULTS = "search_results"
@@ -68,13 +69,13 @@ _INDEX_DIGEST = stable_hash([Page.INDEX.value])
 
 
 def sub_pages(show_attributes: bool) -> tuple[str, ...]:
-    """Return the titles of the pages that a product has besides its own."""
+    """Return the titles of the pages with a product's texts."""
     return (*SUB_PAGES, ATTRIBUTES) if show_attributes else SUB_PAGES
 
 
 @cache
 def _buttons(page: Page, first: bool, show_attributes: bool) -> dict[str, str]:
-    """Return what a click calls the buttons of a page -> their labels, in the page's order."""
+    """Return the buttons of a page in order: name in a click -> label."""
     labels: tuple[str, ...] = ()
     if page is Page.INDEX:
         labels = (SEARCH,)
@@ -89,48 +90,29 @@ def _buttons(page: Page, first: bool, show_attributes: bool) -> dict[str, str]:
 
 @cache
 def _clicks(page: Page, first: bool, show_attributes: bool) -> tuple[str, ...]:
-    """Return the actions that click the buttons of a page, in its order."""
+    """Return the click actions for the buttons of a page, in order."""
     return tuple(f"click[{name}]" for name in _buttons(page, first, show_attributes) if name != "search")
 
 
 class WebShopGame:
-    """A visit to the shop with a goal. Copies are independent; they share the catalogue and the goal.
+    """One episode. Copies are independent, but share the catalogue and the goal.
 
     Args:
         catalogue: the products and their search engine.
-        goal: what is wanted; its instruction is on every page.
+        goal: the goal, whose instruction is on every page.
         show_attributes: whether products have a page with the attributes that goals are made of.
 
     Attributes:
-        page: where the customer is.
-        query: what was searched for last, in lower case; empty on the index page.
-        found: the numbers of the products that this search found, best first.
-        number: which page of results this is, or was before a product was opened, from 1.
-        sub_page: the title of the page of texts, empty on others.
-        options: the chosen options of the present product, name -> value, in the order of the first choice.
-        visited: the ASINs of the products that were opened since the index page; they only mark links.
-        bought: whether the visit is over.
-        score: what the purchase is worth; whoever knows that sets it, so that the last page shows it.
+        page: the current page.
+        query: the last query in lower case; empty on the index page.
+        found: the numbers of the products that this query found, best first.
+        number: the number of the current or last page of results, from 1.
+        sub_page: the title of the page of texts; empty on other pages.
+        options: the chosen options of the open product, name -> value, in the order of the first choice.
+        visited: the ASINs of the products that were opened since the index page; they only affect marks of links.
+        bought: whether the episode is over.
+        score: the score of the purchase, set by the environment and shown on the last page.
     """
-
-    __slots__ = (
-        "_cards",
-        "_found_text",
-        "_listed",
-        "_opened",
-        "bought",
-        "catalogue",
-        "found",
-        "goal",
-        "number",
-        "options",
-        "page",
-        "query",
-        "score",
-        "show_attributes",
-        "sub_page",
-        "visited",
-    )
 
     def __init__(self, catalogue: Catalogue, goal: WebShopGoal, *, show_attributes: bool = False) -> None:
         self.catalogue = catalogue
@@ -142,7 +124,7 @@ class WebShopGame:
         self._enter()
 
     def _enter(self) -> None:
-        """Go to the index page, where nothing is remembered."""
+        """Go to the index page, which resets the state."""
         self.page = Page.INDEX
         self.query = ""
         self.found: tuple[int, ...] = ()
@@ -164,42 +146,38 @@ class WebShopGame:
     def copy(self) -> WebShopGame:
         """Return an independent copy."""
         other = object.__new__(type(self))
-        for name in self.__slots__:
-            setattr(other, name, getattr(self, name))
+        other.__dict__.update(self.__dict__)
         other.options, other.visited = self.options.copy(), self.visited.copy()
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__ if name not in ("_cards", "_listed")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_cards", "_listed")}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
-        self._cards = cards_of(self.catalogue)
-        self._listed = None
+        self.__dict__.update(state, _cards=cards_of(state["catalogue"]), _listed=None)
 
-    # ---------------------------------------------------------------- what is here
+    # ---------------------------------------------------------------- state
     @property
     def keywords(self) -> tuple[str, ...]:
-        """The words of the query: what stands between single blanks. Empty on the index page."""
+        """The words of the query, separated by single spaces; empty on the index page."""
         return tuple(self.query.split(" ")) if self.query else ()
 
     @property
     def card(self) -> Card | None:
-        """The product of this page as the pages need it; None on pages without one."""
+        """The card of the open or bought product; None on other pages."""
         return None if self._opened is None else self._cards.get(self.catalogue, self._opened)
 
     @property
     def product(self) -> Product | None:
-        """The product that is open, or was bought; None on other pages."""
+        """The open or bought product; None on other pages."""
         return None if self._opened is None else self._cards.get(self.catalogue, self._opened).product
 
     def listed(self) -> list[Card]:
-        """Return the products that this page of results lists; none past the last page, and on other pages."""
+        """Return the products on the current page of results; empty after the last page, and on other pages."""
         return list(self._results()[1]) if self.page is Page.RESULTS else []
 
     def _results(self) -> tuple[int, tuple[Card, ...], tuple[str, ...]]:
-        """Return the number of the page of results, its products, and its clicks; each step asks for them again."""
+        """Return the number of the page of results, its products, and its clicks (cached)."""
         if self._listed is None or self._listed[0] != self.number:
             start = (self.number - 1) * PER_PAGE
             cards = [self._cards.get(self.catalogue, number) for number in self.found[start : start + PER_PAGE]]
@@ -209,13 +187,13 @@ class WebShopGame:
         return self._listed
 
     def buttons(self) -> Mapping[str, str]:
-        """Return what a click calls the buttons of this page -> their labels, in the page's order."""
+        """Return the buttons of the current page in order: name in a click -> label."""
         return _buttons(self.page, self.number == 1, self.show_attributes)
 
     def clickables(self) -> list[str]:
-        """Return what `click[...]` may hold here, in lower case: the buttons, then the products or the options.
+        """Return the valid contents of `click[...]` in lower case and page order: buttons, then products or options.
 
-        A fresh list, in the page's order. `search` is listed as upstream lists it, but clicking it does nothing.
+        `search` is in the list, as in the original, although a click on it is invalid.
         """
         names = list(self.buttons())
         if self.page is Page.RESULTS:
@@ -225,7 +203,7 @@ class WebShopGame:
         return list(dict.fromkeys(names))
 
     def clicks(self) -> list[str]:
-        """Return the actions that click what `clickables` names, `search` left out, in the same order; a fresh list."""
+        """Return the click actions for `clickables()` without `search`, in the same order."""
         if self.page is Page.RESULTS:
             return [*self._results()[2]]
         buttons = _clicks(self.page, self.number == 1, self.show_attributes)
@@ -233,11 +211,11 @@ class WebShopGame:
         return [*buttons] if card is None else [*card.clicks(buttons)]
 
     def identity(self) -> list[Any]:
-        """Return what decides the future, JSON-able: equal identities, equal clicks and equal pages from here on.
+        """Return the state as JSON values. Equal identities imply equal clicks and results of all further actions.
 
-        Queries that found the same products in the same order are one state, because nothing but going back to these
-        results remembers them. The pages of a product's texts are one state, because all lead to the same places; so
-        are visits that saw different products before, whatever marks the links. The index page remembers nothing.
+        Queries that found the same products in the same order are one state, because the state depends on a query only
+        through its results. The pages of a product's texts are one state, because they have the same successors.
+        `visited` is not part of the state, because it only affects marks. The index page has no further state.
         """
         if self.page is Page.INDEX:
             return [self.page.value]
@@ -247,7 +225,7 @@ class WebShopGame:
         return [self.page.value, self._found_text, self.number, self._opened, options]
 
     def digest(self) -> str:
-        """Return `stable_hash(identity())`; of most pages it is written down here, in a fraction of the time."""
+        """Return `stable_hash(identity())`, with a faster serialisation for most pages."""
         if self.page is Page.INDEX:
             return _INDEX_DIGEST
         if self.page is Page.DONE:
@@ -260,16 +238,13 @@ class WebShopGame:
 
     # ---------------------------------------------------------------- searches and clicks
     def act(self, text: str) -> bool:
-        """Do what a text says; return whether it is an action of this page. If not, nothing changes.
-
-        Never raises, whatever the text.
-        """
+        """Apply an action and return whether it was valid. Never raises; an invalid action changes nothing."""
         match = None if self.bought else _ACTION.match(text)
         if match is None:
             return False
         argument = match[2].lower()
         if match[1] == "search":
-            self._search(whole(argument))
+            self._search(writable(argument))
             return True
         return self._click(argument)
 

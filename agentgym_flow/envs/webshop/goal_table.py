@@ -1,4 +1,4 @@
-"""Which products have goals, and how many: all that is needed to find goal number n without making the others."""
+"""The numbers of goals per product, which allow to create goal number n without creating the others."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from agentgym_flow.envs.webshop.product import Listing, Product
 from agentgym_flow.errors import BadData, UnknownOption
 
 KINDS = ("synthetic", "human")
-"""The kinds of goals: built from a product's attributes and options, or written by a person."""
+"""The kinds of goals: built from the attributes and options of a product, or written by a person."""
 
 
 class GoalTable(NamedTuple):
     """The goals of one kind in catalogue order, without their content.
 
     Attributes:
-        products: (n,) int64: the numbers of the products that have goals, ascending.
-        ends: (n,) int64: how many goals there are up to and with this product.
+        products: (n,) int64: the numbers of the products with goals, ascending.
+        ends: (n,) int64: the cumulative number of goals up to and including this product.
         weights: (n,) float64: the weight of each goal of the product in a weighted draw.
-        repeats: (m, 2) int64: goals that equal an earlier one, because their product lists a value of an option twice
-            or two people wrote the same, and the first goal that they equal.
+        repeats: (m, 2) int64: pairs (goal, first equal goal). Goals repeat if a product lists an option value twice, or
+            if two people wrote the same instruction.
     """
 
     products: npt.NDArray[np.int64]
@@ -36,12 +36,12 @@ class GoalTable(NamedTuple):
 
 
 def combinations(product: Product) -> int:
-    """Return how many ways there are to choose one value of every option."""
+    """Return the number of ways to choose one value of every option."""
     return math.prod(len(values) for values in product.options.values())
 
 
 def _repeats(asked: Iterable[Hashable]) -> Iterator[tuple[int, int]]:
-    """Yield the places of what was there before, each with the place of the first."""
+    """Yield pairs (index of a repeated element, index of its first occurrence)."""
     first: dict[Hashable, int] = {}
     for place, one in enumerate(asked):
         if first.setdefault(one, place) != place:
@@ -49,23 +49,23 @@ def _repeats(asked: Iterable[Hashable]) -> Iterator[tuple[int, int]]:
 
 
 def _asked(listing: Listing, kind: str) -> Iterable[Hashable]:
-    """Return what the goals of a listing ask for, in their order, if two of them can be equal; else nothing."""
+    """Return the contents of the goals of a listing, in order; empty if no two of them can be equal."""
     if kind == "human":
         return [request for request in listing.human if request.attributes]
     options = listing.product.options
     if all(len(set(values)) == len(values) for values in options.values()):
         return ()
-    return product_of(*(options[name] for name in sorted(options)))  # as the goals: the last name varies fastest
+    return product_of(*(options[name] for name in sorted(options)))  # in the order of `goals._combination`
 
 
 def goal_table(listings: Iterable[tuple[int, Listing]], kind: str) -> GoalTable:
-    """Return the table for numbered listings in ascending order (spec A3).
+    """Return the table for numbered listings in ascending order.
 
-    A synthetic request makes a goal for each combination of options, a human one makes one goal. The weight of a
-    synthetic goal is the mean over its attributes of 1 / (how many goals have that attribute); of a human one it is 1.
-    Requests without attributes make none: their score would divide by zero.
+    A synthetic request gives one goal for each combination of options, a human request one goal. The weight of a
+    synthetic goal is the mean over its attributes of 1 / (number of goals with that attribute); human goals have weight
+    1. Requests without attributes give no goals, because their score would be undefined (0 / 0).
 
-    Raises `UnknownOption` when `kind` is not among `KINDS`, and `BadData` when the goals are too many to be numbered.
+    Raises `UnknownOption` if `kind` is not in `KINDS`, and `BadData` if the goals cannot be numbered with 64 bits.
     """
     if kind not in KINDS:
         raise UnknownOption.among(kind, KINDS)
@@ -85,7 +85,7 @@ def goal_table(listings: Iterable[tuple[int, Listing]], kind: str) -> GoalTable:
             counts.append(count)
             repeats += [(total + place, total + first) for place, first in _repeats(_asked(listing, kind))]
             total += count
-    if total >= 1 << 63:  # one product with twenty options of ten values has more
+    if total >= 1 << 63:  # for example twenty options of ten values each
         raise BadData("the options of the products make more goals than 64 bits can number")
     weights = np.ones(len(products))
     if kind == "synthetic":

@@ -1,4 +1,4 @@
-"""What a shopper is asked to buy: the goals of a catalogue, each made on demand, and their official order."""
+"""The goals of a catalogue, created on demand, and their official order and splits."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import index
-from typing import Any, Self, overload
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.envs.webshop.catalogue import Catalogue
 from agentgym_flow.envs.webshop.goal_table import KINDS
 from agentgym_flow.envs.webshop.product import Product
@@ -19,34 +20,34 @@ from agentgym_flow.errors import BadData, UnknownOption
 from agentgym_flow.seeding import Stream, seasonal
 
 NO_BOUND = 1_000_000.0
-"""The largest price of a goal whose instruction says nothing about the price."""
+"""The price limit of a goal whose instruction does not mention a price."""
 
 FULL_CATALOGUE = 1_000_000
-"""A catalogue of so many products is the full one (1,181,430 records), which has splits of its own."""
+"""A catalogue with at least this number of products is the full one (1,181,430 records), which has its own splits."""
 
 _STEPS = tuple(10.0 * n for n in range(1, 100))
 
 
 @dataclass(frozen=True, slots=True)
 class WebShopGoal:
-    """One instruction, and what it asks for.
+    """An instruction and its requirements.
 
     Attributes:
-        number: its place among the goals of its kind, in catalogue order.
-        product: the number of the product that it was made from.
-        asin: that product's identity.
+        number: the index among the goals of its kind, in catalogue order.
+        product: the number of the product that the goal was made from.
+        asin: the ASIN of this product.
         name: its title.
-        query: the search under which it was found.
+        query: its query in the data.
         category: its coarse category.
         product_category: its path of categories, separated by `›`.
-        instruction: the sentence, with the limit on the price.
-        attributes: phrases that the purchase should have, at least one.
-        options: what should be chosen: name -> value of a synthetic goal, only values where a person wrote it.
-        price_upper: the most that the purchase may cost, in dollars; `NO_BOUND` when the sentence names no limit.
-        weight: how likely a weighted draw takes this goal, relative to the others.
+        instruction: the instruction, including the price limit.
+        attributes: the required attributes, at least one.
+        options: the required options: name -> value for a synthetic goal, only values for a human one.
+        price_upper: the price limit in dollars; `NO_BOUND` if the instruction has none.
+        weight: the weight of the goal in a weighted draw.
 
     Raises:
-        BadData: there is no attribute, or the limit is not above 0: the score of such a goal is not defined.
+        BadData: there is no attribute, or the limit is not positive, so the score is undefined.
     """
 
     number: int
@@ -69,17 +70,17 @@ class WebShopGoal:
             raise BadData(f"the goal for {self.asin} must allow a price above 0, got {self.price_upper}")
 
 
-class Goals(Sequence[WebShopGoal]):
-    """All goals of one kind in catalogue order. None is kept: millions of them cost no memory.
+class Goals(Sequence[WebShopGoal], Immutable):
+    """All goals of one kind in catalogue order. They are created on demand, so millions of them need no memory.
 
     Args:
         catalogue: the products and their requests.
         kind: `synthetic`: one goal for each combination of a product's options; `human`: one for each sentence that a
             person wrote.
-        season: the season that the limits on prices are drawn for; `""` for the standard ones.
+        season: the season of the price limits; `""` for the standard ones.
 
     Raises:
-        UnknownOption: there is no such kind.
+        UnknownOption: the kind is unknown.
     """
 
     def __init__(self, catalogue: Catalogue, kind: str, season: str = "") -> None:
@@ -90,12 +91,6 @@ class Goals(Sequence[WebShopGoal]):
         self.season = season
         self._table = catalogue.goal_table(kind)
 
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
     def __len__(self) -> int:
         """Return the number of goals."""
         return int(self._table.ends[-1]) if len(self._table.ends) else 0
@@ -105,7 +100,7 @@ class Goals(Sequence[WebShopGoal]):
     @overload
     def __getitem__(self, number: slice) -> list[WebShopGoal]: ...
     def __getitem__(self, number: int | slice) -> WebShopGoal | list[WebShopGoal]:
-        """Return goal `number`, equal in every process. Raises `IndexError` when there are not so many."""
+        """Return goal `number`, which is equal in every process. Raises `IndexError` if it is out of range."""
         if isinstance(number, slice):
             return [self._goal(n) for n in range(*number.indices(len(self)))]
         count = len(self)
@@ -114,11 +109,11 @@ class Goals(Sequence[WebShopGoal]):
         return self._goal(index(number) % count)
 
     def weights_of(self, numbers: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """Return the weights of these goals, in the shape of `numbers`, without making the goals."""
+        """Return the weights of these goals, in the shape of `numbers`, without creating the goals."""
         return self._table.weights[np.searchsorted(self._table.ends, numbers, side="right")]
 
     def product_of(self, number: int) -> int:
-        """Return the number of the product that a goal is made from, without making the goal."""
+        """Return the number of the product of a goal, without creating the goal."""
         return int(self._table.products[self._row(number)])
 
     def _row(self, number: int) -> int:
@@ -126,7 +121,7 @@ class Goals(Sequence[WebShopGoal]):
 
     def _goal(self, number: int) -> WebShopGoal:
         row = self._row(number)
-        place = number - (int(self._table.ends[row - 1]) if row else 0)  # among the goals of the product
+        place = number - (int(self._table.ends[row - 1]) if row else 0)  # index among the goals of the product
         product_number = int(self._table.products[row])
         listing = self.catalogue.listing(product_number)
         product = listing.product
@@ -135,12 +130,12 @@ class Goals(Sequence[WebShopGoal]):
             request = [asked for asked in listing.human if asked.attributes][place]
             sentence, options = request.instruction.strip("."), request.options
         else:
-            assert listing.synthetic is not None  # the table has only products with a request
+            assert listing.synthetic is not None  # the table contains only products with a request
             request = listing.synthetic
             options = _combination(product, place)
             chosen = ", and ".join(f"{name}: {value}" for name, value in options.items())
             sentence = f"{request.instruction} with {chosen}" if chosen else request.instruction
-        # As upstream, all combinations of a product's options share one limit.
+        # As in the original, all combinations of a product's options have the same limit.
         bound = _price_bound(product, seasonal(self.kind, self.season), place if self.kind == "human" else 0)
         return WebShopGoal(
             number=number,
@@ -159,7 +154,7 @@ class Goals(Sequence[WebShopGoal]):
 
 
 def _combination(product: Product, place: int) -> dict[str, str]:
-    """Return way number `place` of choosing a value of every option; the last name, in sorted order, varies fastest."""
+    """Return combination number `place` of option values; the last name in sorted order varies fastest."""
     values = {}
     for name in sorted(product.options, reverse=True):
         place, digit = divmod(place, len(product.options[name]))
@@ -168,9 +163,9 @@ def _combination(product: Product, place: int) -> dict[str, str]:
 
 
 def _price_bound(product: Product, kind: str, request: int) -> float:
-    """Return the price bound of a request: a multiple of 10 above the price, or `NO_BOUND` for expensive products.
+    """Return the price limit of a request: a multiple of 10 above the price, or `NO_BOUND` for expensive products.
 
-    Of the four next multiples two are drawn and the larger taken, so it is never the next one.
+    It is the larger of two different multiples, drawn from the next four, so it is never the next multiple.
     """
     price = product.price
     candidates = [step for step in _STEPS if step > price][:4]
@@ -181,9 +176,9 @@ def _price_bound(product: Product, kind: str, request: int) -> float:
 
 @lru_cache(maxsize=4)
 def official_order(count: int) -> npt.NDArray[np.int64]:
-    """Return the order of `count` goals in WebShop's splits: place -> number in catalogue order; read-only.
+    """Return the order of `count` goals in WebShop's splits: index -> number in catalogue order; read-only.
 
-    It is what Python's own `random.Random(233).shuffle` makes of a list, the one place where `random` is used here.
+    The order is defined by Python's `random.Random(233).shuffle`.
     """
     numbers = list(range(count))
     random.Random(233).shuffle(numbers)
@@ -193,15 +188,15 @@ def official_order(count: int) -> npt.NDArray[np.int64]:
 
 
 def official_splits(count: int, products: int) -> dict[str, range]:
-    """Return the places in the official order that belong to `train`, `valid` and `test`.
+    """Return the ranges of indices in the official order for `train`, `valid` and `test`.
 
-    The full catalogue has WebShop's own splits: test the first 500, valid the next 1,000, train the rest. A smaller
-    catalogue: test the first 500, valid the last tenth of the others, train between. Where there are fewer than 2,000
-    goals, test is the first quarter instead, so that something is left to train on.
+    The full catalogue has WebShop's own splits: test the first 500, valid the next 1,000, train the rest. In a smaller
+    catalogue, test is the first 500, valid the last tenth of the others, and train the goals in between. With fewer
+    than 2,000 goals, test is the first quarter instead, so that enough goals remain for training.
 
     Args:
-        count: how many goals there are.
-        products: how many products the catalogue has.
+        count: the number of goals.
+        products: the number of products in the catalogue.
 
     Raises:
         BadData: there are fewer than 3 goals, so one split would be empty.

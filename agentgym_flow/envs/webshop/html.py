@@ -1,9 +1,9 @@
-"""Pages as HTML, for the observation mode `html` and for the shop that a person sees.
+"""Pages as HTML, for the observation mode `html` and for the web site.
 
-The visible text nodes of a page, stripped and joined by ` [SEP] `, are its `observe.text`. What upstream's tools look
-for has upstream's names: the class `btn` on buttons, `product-link` on listed products, radio buttons for options, the
-id `search_input` on the search bar. All text is escaped, there is no script, and a picture is an empty box that names
-its address and loads nothing.
+The stripped text nodes of a page, joined by ` [SEP] `, are equal to `observe.text`. Names that tools for the original
+rely on are the same: the class `btn` of buttons, `product-link` of listed products, radio buttons for options, the id
+`search_input` of the search bar. All text is escaped, there are no scripts, and pictures are empty boxes that name
+their address without loading it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _WITH_NEIGHBOURS = {
 
 
 class Site(NamedTuple):
-    """What a page is part of; an observation is part of nothing.
+    """The settings of a page on the web site; observations use the defaults.
 
     Attributes:
-        form_action: the address that forms go to.
-        form_fields: what every form carries besides.
-        inert: whether nothing can be pressed.
-        focus: the click of the option that has the keyboard's focus.
+        form_action: the address of forms.
+        form_fields: further fields of every form.
+        inert: whether all controls are disabled.
+        focus: the click name of the option with the keyboard focus.
     """
 
     form_action: str = ""
@@ -48,24 +48,24 @@ class Site(NamedTuple):
 _NO_SITE = Site()
 
 
-def html(visit: WebShopGame) -> str:
-    """Return the source of the present page."""
-    return _page_template().render(page_context(visit))
+def html(game: WebShopGame) -> str:
+    """Return the source of the current page."""
+    return _page_template().render(page_context(game))
 
 
-def page_context(visit: WebShopGame, parts: Iterable[Element] | None = None) -> dict[str, Any]:
-    """Return what `page.html.j2` needs: the kind of page, the open product, and blocks of texts that belong together.
+def page_context(game: WebShopGame, parts: Iterable[Element] | None = None) -> dict[str, Any]:
+    """Return the context of `page.html.j2`: the kind of page, the open product, and blocks of related texts.
 
     Args:
-        visit: where the customer is.
-        parts: the texts of the page; `elements(visit)` unless they are given.
+        game: the current episode.
+        parts: the texts of the page; `elements(game)` by default.
 
-    A block is (kind, parts). The parts of `products` are pairs of a link and the texts below it, those of `options`
-    lists of a name, if there is one, and its values; all others are elements.
+    A block is (kind, parts). The parts of `products` are pairs of a link and the texts below it. The parts of `options`
+    are lists of an option's name (if it is visible) and its values. All others are elements.
     """
     blocks: list[tuple[str, list[Any]]] = []
     last: tuple[str, list[Any]] = ("", [])
-    for element in elements(visit) if parts is None else parts:
+    for element in elements(game) if parts is None else parts:
         kind = _WITH_NEIGHBOURS.get(element.kind, element.kind)  # which is a str
         if kind == "heading" and any(name == "heading" for name, _ in blocks):
             kind = "subheading"
@@ -81,16 +81,16 @@ def page_context(visit: WebShopGame, parts: Iterable[Element] | None = None) -> 
             last[1].append((element, []))
         else:
             last[1].append([element] if kind == "options" else element)
-    return {"page": visit.page.value, "product": visit.product, "blocks": blocks, "site": _NO_SITE}
+    return {"page": game.page.value, "product": game.product, "blocks": blocks, "site": _NO_SITE}
 
 
 def _belongs(value: Element, group: list[Element]) -> bool:
-    """Return whether a value goes on with a group of values; options whose name is blank have no text before them."""
+    """Return whether a value belongs to a group. A blank option name is not an element, so groups may lack a name."""
     return group[-1].kind is TextKind.OPTION_NAME or group[-1].option == value.option
 
 
 def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
-    """Return the template environment of the pages; further loaders add templates that extend `page.html.j2`."""
+    """Return the Jinja environment of the pages; `loaders` add further templates."""
     return jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader("agentgym_flow.envs.webshop"), *loaders]),
         autoescape=True,

@@ -1,8 +1,8 @@
-"""Making a store of official files of any size: one pass over the products, in bounded memory, resumable after a kill.
+"""Imports official files of any size into a store: in one pass, with bounded memory, resumable after a kill.
 
-The work is done in `<folder>.partial`, which gets the name `folder` at the end. There, listings and the state of the
-import are committed together, every time a run of the search index has been written; what a kill leaves beyond the
-last commit is dropped when the import is called again.
+The import writes to `<folder>.partial`, which is renamed at the end. Whenever a run of the search index is complete,
+the listings and the state of the import are committed together; a resumed import drops everything after the last
+commit.
 
 There are four phases:
 
@@ -54,7 +54,7 @@ PHASES = ("attributes", "listings", "index", "goals")
 """The phases of an import in their order."""
 
 _STEP = 1000  # documents between two reports
-_ASKS = {"synthetic": 1, "human": 2}  # bits that say which requests a listing has
+_ASKS = {"synthetic": 1, "human": 2}  # bits for the kinds of requests of a listing
 _ATTRIBUTES, _RUNS = "attributes.sqlite", "runs"
 
 
@@ -67,22 +67,22 @@ def import_catalogue(
     num_products: int | None = None,
     progress: Callable[[ImportProgress], object] | None = None,
 ) -> store.StoredCatalogue:
-    """Make a store of official files as a new folder and open it; call it again with the same files after a kill.
+    """Import official files into a new store and open it. To resume a killed import, call it again.
 
     Args:
         items: the file of products.
-        attributes: the file of attributes and synthetic instructions, if there is one.
-        human: the file of instructions that people wrote, if there is one; it is kept in memory.
-        folder: where the store will be.
-        num_products: import only the first so many records.
-        progress: called with a `ImportProgress` now and then; its phase is one of `PHASES`.
+        attributes: the file of attributes and synthetic instructions, if any.
+        human: the file of human instructions, if any; it is read into memory.
+        folder: the folder of the store.
+        num_products: import only this number of records.
+        progress: called from time to time with an `ImportProgress` whose phase is one of `PHASES`.
 
     Raises:
-        BadData: a file cannot be read or is damaged; there is no product in it; what an earlier call left is of other
-            files or settings, or of another version; or another process is importing into the same folder.
-        BadIndex: what an earlier call left of the index is damaged.
+        BadData: a file cannot be read or is damaged; there are no products; an unfinished import is of other files,
+            settings or another version; or another process is importing into the same folder.
+        BadIndex: the index of an unfinished import is damaged.
         BadSetting: `num_products` is below 1.
-        OSError: something is at `folder` already, or it cannot be written (a full disk); what was done is kept.
+        OSError: `folder` exists or cannot be written (a full disk); the unfinished import is kept.
     """
     if num_products is not None and num_products < 1:
         raise BadSetting(f"num_products must be at least 1, got {num_products}")
@@ -100,7 +100,7 @@ def import_catalogue(
             index = merge_runs(partial / _RUNS, partial / store.INDEX, state.documents, tell)
             np.save(partial / store.TIES, _ties(database, state.documents))
             goals = {kind: _write_goals(partial, database, kind, state.documents, tell) for kind in KINDS}
-        # A killed import leaves one; it was played back when the database was opened again, and nothing needs it now.
+        # Left by a killed import; SQLite has already rolled it back.
         (partial / f"{store.LISTINGS}-journal").unlink(missing_ok=True)
         facts = {"format": store.STORE.format, "documents": state.documents, "index": index, "goals": goals}
         facts["arrays"] = {file.name: content_digest(file) for file in sorted(partial.glob("*.npy"))}
@@ -109,7 +109,7 @@ def import_catalogue(
 
 
 def _database(partial: Path) -> sqlite3.Connection:
-    """Open the database of listings, for this process alone."""
+    """Open and lock the database of listings."""
     return exclusive_database(
         partial / store.LISTINGS,
         "listings (number INTEGER PRIMARY KEY, asks INTEGER, record BLOB)",
@@ -119,14 +119,14 @@ def _database(partial: Path) -> sqlite3.Connection:
 
 # ---------------------------------------------------------------- attributes
 class _AttributeFile(Mapping[str, Any]):
-    """The attribute file as a database: ASIN -> what it says."""
+    """The attribute file as a database: ASIN -> its entry."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
 
     def __getitem__(self, asin: str) -> Any:
         key = asin.encode("utf-8", "surrogatepass")
-        # The last of several, as a dictionary would have it.
+        # Of repeated keys the last one counts, as in a dictionary.
         rows = self._database.execute("SELECT value FROM known WHERE asin = ? ORDER BY rowid DESC LIMIT 1", (key,))
         row = rows.fetchone()
         if row is None:
@@ -145,7 +145,7 @@ class _AttributeFile(Mapping[str, Any]):
 def _attributes(
     path: Path | None, partial: Path, tell: Callable[[ImportProgress], object]
 ) -> Iterator[Mapping[str, Any]]:
-    """Give the contents of the attribute file, from a database that is made if it is not there."""
+    """Yield the contents of the attribute file from a database, which is created if necessary."""
     if path is None:
         yield {}
         return
@@ -177,8 +177,8 @@ def _members(path: Path, tell: Callable[[ImportProgress], object]) -> Iterator[t
 
 
 # ---------------------------------------------------------------- listings and the index
-class _Seen(set[str]):
-    """The ASINs that were imported; they are looked up, not kept."""
+class _ImportedAsins(set[str]):
+    """The imported ASINs, which are in the database, not in memory."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class _Seen(set[str]):
         return rows.fetchone() is not None
 
     def add(self, asin: str) -> None:
-        """Do nothing: the import adds the ASIN with its listing."""
+        """Do nothing, because the import adds the ASIN with its listing."""
 
 
 def _import_listings(
@@ -201,12 +201,12 @@ def _import_listings(
     num_products: int | None,
     tell: Callable[[ImportProgress], object],
 ) -> None:
-    """Read the products that were not read yet into the database and into runs of the index."""
+    """Import the remaining products into the database and the runs of the index."""
     database, total = state.database, items.stat().st_size
     builder = IndexBuilder(partial / _RUNS)
     builder.rewind(state.documents)
     digest = ListingDigest()
-    for record in store.records_of(database):  # a digest cannot be stored half done
+    for record in store.records_of(database):  # the state of a SHA-256 computation cannot be stored
         digest.add_record(record)
 
     def records() -> Iterator[dict[str, Any]]:
@@ -218,9 +218,9 @@ def _import_listings(
 
     tell(ImportProgress("listings", state.offset, total, state.documents))
     database.execute("BEGIN")
-    # `first` is where this call begins; the generator has not moved on yet.
-    found = listings_of(records(), attributes, human, where=str(items), first=state.records, seen=_Seen(database))
-    for listing in found:
+    # The value of `first` is fixed here, before the generator advances `state.records`.
+    seen = _ImportedAsins(database)
+    for listing in listings_of(records(), attributes, human, where=str(items), first=state.records, seen=seen):
         record = record_of(listing)
         _insert(database, state.documents, listing, record)
         digest.add_record(record)
@@ -260,7 +260,7 @@ def _ties(database: sqlite3.Connection, documents: int) -> npt.NDArray[np.int32]
 def _write_goals(
     partial: Path, database: sqlite3.Connection, kind: str, documents: int, tell: Callable[[ImportProgress], object]
 ) -> int:
-    """Write the goal table of a kind and the official order of its goals; return how many there are."""
+    """Write the goal table of a kind and the official order of its goals; return the number of goals."""
 
     def listings() -> Iterator[tuple[int, Listing]]:
         query = f"SELECT number, record FROM listings WHERE asks & {_ASKS[kind]} ORDER BY number"

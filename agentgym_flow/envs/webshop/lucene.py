@@ -1,23 +1,24 @@
-"""A catalogue that Lucene itself searches, through pyserini: for results that must not depend on our own ranking."""
+"""A catalogue searched by Lucene itself, through pyserini, for results that do not depend on our own ranking."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any
 
 from agentgym_flow import data as registry
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue
 from agentgym_flow.envs.webshop.goal_table import GoalTable
 from agentgym_flow.envs.webshop.product import Listing
 from agentgym_flow.retrieval.lucene import LuceneIndex
 
 
-class LuceneCatalogue:
-    """The products of another catalogue, found by Lucene.
+class LuceneCatalogue(Immutable):
+    """The products of another catalogue, searched by Lucene.
 
     Args:
         catalogue: the products.
-        index: a Lucene index of their `index_text`; its ids are their ASINs in upper case.
+        index: a Lucene index of their `index_text`, with their ASINs in upper case as ids.
     """
 
     def __init__(self, catalogue: Catalogue, index: LuceneIndex) -> None:
@@ -33,12 +34,6 @@ class LuceneCatalogue:
         """Return the number of products."""
         return len(self._catalogue)
 
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         return searched_by_lucene, (self._catalogue,)
 
@@ -47,7 +42,7 @@ class LuceneCatalogue:
         return self._catalogue.listing(number)
 
     def number_of(self, asin: str) -> int:
-        """Return the number of the product with this ASIN, in any case. Raises `KeyError` when there is none."""
+        """Return the number of the product with this ASIN, ignoring case. Raises `KeyError` if there is none."""
         return self._catalogue.number_of(asin)
 
     def search(self, query: str, hits: int = HITS) -> list[int]:
@@ -55,17 +50,17 @@ class LuceneCatalogue:
         return [self._catalogue.number_of(asin) for asin in self._index.find(query, hits)]
 
     def goal_table(self, kind: str) -> GoalTable:
-        """Return which products have goals of this kind, and how many. Raises `UnknownOption` for another kind."""
+        """Return the table of the goals of this kind. Raises `UnknownOption` if the kind is unknown."""
         return self._catalogue.goal_table(kind)
 
 
 @lru_cache(maxsize=2)
 def searched_by_lucene(catalogue: Catalogue) -> LuceneCatalogue:
-    """Return a catalogue that Lucene searches; its index is built once and kept in the user's data folder.
+    """Return a catalogue searched by Lucene; its index is built once and stored in the user's data folder.
 
     Raises:
         MissingExtra: pyserini or Java is not installed.
-        BadIndex: the index that was kept cannot be opened.
+        BadIndex: the stored index cannot be opened.
     """
     folder = registry.home() / "lucene-by-asin" / catalogue.digest
     if folder.exists():
@@ -77,4 +72,4 @@ def searched_by_lucene(catalogue: Catalogue) -> LuceneCatalogue:
     except OSError:
         if not folder.exists():
             raise
-        return LuceneCatalogue(catalogue, LuceneIndex(folder))  # another process was faster
+        return LuceneCatalogue(catalogue, LuceneIndex(folder))  # built by another process at the same time

@@ -1,7 +1,7 @@
-"""The nouns of a product's title, by which WebShop's score tells whether the right kind of thing was bought.
+"""Noun taggers for product titles. WebShop's score compares the nouns to check the type of the purchased product.
 
-The original asks spaCy's model `en_core_web_sm`, which no package index has. So there is a rule of our own beside it:
-nearly every word of a shop's title is a noun. The two differ only for purchases of another product than the goal's.
+The original uses spaCy's model `en_core_web_sm`, which no package index offers. The alternative is a simple rule:
+nearly every word of a title is a noun. The two differ only for purchases of a product other than the target.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ from contextlib import suppress
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Self
+from typing import Any
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.errors import MissingExtra, UnknownOption
 
 TAGGERS = ("auto", "words", "spacy")
-"""What `make_tagger` knows."""
+"""The names that `make_tagger` accepts; `spacy` may be followed by a version."""
 
 MODEL = "en_core_web_sm"
 """The spaCy model of the original."""
 
 _CACHED = 1 << 14
 
-# Single letters with dots between them are one word (D.O.N.); the end of a possessive or of a contraction is none.
+# Dotted single letters are one word (D.O.N.); endings of possessives and contractions are dropped.
 _WORD = re.compile(r"([^\W\d_](?:\.[^\W\d_]\b)+|[^\W_]+)(?:['’](?:s|t|d|m|ll|re|ve)\b)?")  # noqa: RUF001
 
 _NOT_NOUNS = """
@@ -45,12 +46,12 @@ one two three four five six seven eight nine ten eleven twelve hundred thousand
 _FUNCTION_WORDS = frozenset(_NOT_NOUNS.split())
 
 
-class NounTagger:
-    """Finds the nouns of a text and remembers them.
+class NounTagger(Immutable):
+    """Finds the nouns of a text, with a cache.
 
     Args:
-        name: the name for `make_tagger`, which also stands in an episode's information.
-        nouns: what finds them; it is asked once for each text, the most recent ones being kept.
+        name: the name for `make_tagger` and in `info`.
+        nouns: a function that returns the nouns of a text.
     """
 
     def __init__(self, name: str, nouns: Callable[[str], Sequence[str]]) -> None:
@@ -58,34 +59,27 @@ class NounTagger:
         self._nouns = lru_cache(maxsize=_CACHED)(lambda text: tuple(nouns(text)))
 
     def __call__(self, text: str) -> list[str]:
-        """Return the nouns of `text` in lower case, in order and with repeats."""
+        """Return the nouns of `text` in lower case and text order, with repetitions."""
         return list(self._nouns(text))
 
     def __repr__(self) -> str:
         return f"make_tagger({self.name!r})"
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return make_tagger, (self.name,)
 
 
 def make_tagger(name: str = "auto") -> NounTagger:
-    """Return the tagger of this name, one per process.
+    """Return the tagger of this name; there is one per process.
 
     Args:
-        name: `words`: every word with a letter is a noun, but for function words and number words. `spacy`: the model
-            of the original, whose version is then part of the tagger's name, because versions differ; `spacy-3.7.1`:
-            the model of that version. `auto`: the model if it can be loaded, else `words`.
+        name: `words`: all words with a letter, except function words and number words. `spacy`: the model of the
+            original; the tagger's name includes its version, because versions differ. `spacy-3.7.1`: the model, only in
+            that version. `auto`: the model if it can be loaded, otherwise `words`.
 
     Raises:
-        UnknownOption: there is no such tagger.
-        MissingExtra: the model was asked for, and spaCy or it is not installed, cannot be loaded, or is of another
-            version.
+        UnknownOption: the name is unknown.
+        MissingExtra: spaCy or the required model is not installed, cannot be loaded, or has another version.
     """
     if name == "auto":
         return _first_that_works()
@@ -125,7 +119,9 @@ def _words(text: str) -> list[str]:
 def _spacy_tagger() -> NounTagger:
     advice = f"Install it with: pip install spacy; python -m spacy download {MODEL}. noun_tagger='words' needs neither."
     try:
-        model = import_module("spacy").load(MODEL, exclude=["ner", "lemmatizer"])  # some tags depend on the parser
+        model = import_module("spacy").load(
+            MODEL, exclude=["ner", "lemmatizer"]
+        )  # but with the parser, which affects some tags
     except ImportError as error:
         raise MissingExtra(f"spaCy is not installed or does not work ({error}). {advice}") from error
     except (OSError, ValueError) as error:

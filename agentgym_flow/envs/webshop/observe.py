@@ -1,4 +1,4 @@
-"""Pages as text: `text`, `text_rich` and `url`; `html` has a file of its own."""
+"""The observation modes `text`, `text_rich` and `url`; the module `html` has the mode `html`."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from agentgym_flow.envs.webshop.game import Page, WebShopGame
 from agentgym_flow.envs.webshop.page import Element, TextKind, elements, entry, instruction, item, results_head
 
 SEPARATOR = " [SEP] "
-"""What stands between two texts of a page."""
+"""The separator of the texts of a page."""
 
 ADDRESS = "http://127.0.0.1:3000"
-"""Where upstream's shop is; nothing here connects to it."""
+"""The address of the original shop; nothing here connects to it."""
 
 SESSION = "session"
-"""What addresses call the visit, always the same: upstream's name can tell the goal."""
+"""The constant session name in addresses. In the original, the name can reveal the goal."""
 
 
-def text(visit: WebShopGame) -> str:
+def text(game: WebShopGame) -> str:
     """Return the visible texts of the page, joined by `SEPARATOR`.
 
     Chosen options and visited products look like others.
     """
-    card = visit.card
-    # These two are nearly all of a visit, and nearly all of their text is the same whenever a product is shown.
-    if visit.page is Page.RESULTS:
-        head = _joined([*instruction(visit), *results_head(visit)])
-        return SEPARATOR.join([head, *map(_entry_text, visit.listed())])
-    if visit.page is Page.ITEM and card is not None:
-        return f"{_joined(instruction(visit))}{SEPARATOR}{_item_text(card, visit.show_attributes)}"
-    return _joined(elements(visit))
+    card = game.card
+    # Most pages are of these two kinds, and most of their text depends only on the product, so it is cached.
+    if game.page is Page.RESULTS:
+        head = _joined([*instruction(game), *results_head(game)])
+        return SEPARATOR.join([head, *map(_entry_text, game.listed())])
+    if game.page is Page.ITEM and card is not None:
+        return f"{_joined(instruction(game))}{SEPARATOR}{_item_text(card, game.show_attributes)}"
+    return _joined(elements(game))
 
 
 def _joined(parts: Iterable[Element]) -> str:
@@ -51,17 +51,16 @@ def _item_text(card: Card, show_attributes: bool) -> str:
     return card.texts[key]
 
 
-def text_rich(visit: WebShopGame) -> str:
-    """Return the visible texts of the page with the white space around them, one a line, with marks.
+def text_rich(game: WebShopGame) -> str:
+    """Return the visible texts of the page with their surrounding white space, one per line, with marks.
 
-    Buttons, products and options are between `[button]` and `[button_]`; products that were opened and options that
-    are chosen are between `[clicked button]` and `[clicked button_]`. Each product has an empty line before it, each
-    option two blanks. For every chosen option the text starts with a line `You have clicked ....`, the last option of
-    the page first.
+    Buttons, products and options are enclosed in `[button]` and `[button_]`, or in `[clicked button]` and
+    `[clicked button_]` if the product was opened or the option is chosen. Products follow an empty line, options two
+    spaces. The text starts with a line `You have clicked ....` for every chosen option, in reverse page order.
     """
     clicked: list[str] = []
     lines: list[str] = []
-    for element in elements(visit):
+    for element in elements(game):
         if element.kind is TextKind.OPTION and element.marked:
             clicked.insert(0, f"You have clicked {element.node}.")
         lines.append(_line(element))
@@ -76,21 +75,20 @@ def _line(element: Element) -> str:
     return f"{before}[{mark}] {element.node} [{mark}_]"
 
 
-def url(visit: WebShopGame) -> str:
-    """Return the address of the page in the shape of upstream's: page, product, words, page number, text, options.
+def url(game: WebShopGame) -> str:
+    """Return the address of the page in the format of the original: page, product, words, page number, text, options.
 
-    Options are JSON on the page of a product. On the pages of its texts and after buying they are what Python's `repr`
-    makes of them.
+    The options are JSON on a product page, and Python's `repr` on the pages of texts and after the purchase.
     """
-    if visit.page is Page.INDEX:
+    if game.page is Page.INDEX:
         return f"{ADDRESS}/{SESSION}"
-    parts = [ADDRESS, visit.page.value, SESSION]
-    if visit.product is not None:
-        parts.append(shown(visit.product.asin))
-    if visit.page is not Page.DONE:
-        parts += ["+".join(visit.keywords), str(visit.number)]
-    if visit.page is Page.SUB_PAGE:
-        parts.append(visit.sub_page)
-    if visit.page is not Page.RESULTS:
-        parts.append(json.dumps(visit.options) if visit.page is Page.ITEM else repr(visit.options))
+    parts = [ADDRESS, game.page.value, SESSION]
+    if game.product is not None:
+        parts.append(shown(game.product.asin))
+    if game.page is not Page.DONE:
+        parts += ["+".join(game.keywords), str(game.number)]
+    if game.page is Page.SUB_PAGE:
+        parts.append(game.sub_page)
+    if game.page is not Page.RESULTS:
+        parts.append(json.dumps(game.options) if game.page is Page.ITEM else repr(game.options))
     return "/".join(parts)

@@ -1,4 +1,4 @@
-"""WebShop's own files: products, their attributes, and what people asked for. Read into listings, one at a time."""
+"""Readers for WebShop's official files: products, their attributes, and human instructions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
 from agentgym_flow.errors import BadData
 
 NAMES = {"items": "items_shuffle", "attributes": "items_ins_v2", "human": "items_human_ins"}
-"""How the names of the files begin; they end in `.json`, and before that there may be a size, as in `_1000`."""
+"""The beginnings of the file names; an optional size such as `_1000` and `.json` follow."""
 
 NO_ATTRIBUTES = ("DUMMY_ATTR",)
-"""The attributes of a product that the attribute file does not know, as in the original."""
+"""The attributes of a product that is not in the attribute file, as in the original."""
 
 _NO_PRICE = (100.0,)
 _LONGEST_ASIN = 10
@@ -28,12 +28,12 @@ _NOT_A_NUMBER = re.compile(r"[^\d.]")
 
 
 class OfficialFiles(NamedTuple):
-    """Where the files are.
+    """The paths of the official files.
 
     Attributes:
         items: the products.
-        attributes: their attributes and synthetic instructions; None when there is no such file.
-        human: instructions that people wrote; None when there is no such file.
+        attributes: their attributes and synthetic instructions; None if there is no such file.
+        human: the human instructions; None if there is no such file.
     """
 
     items: Path
@@ -42,13 +42,13 @@ class OfficialFiles(NamedTuple):
 
 
 def official_files(path: str | os.PathLike[str]) -> OfficialFiles:
-    """Return the official files in a folder, found by their names; or, for a file of products, it and those beside it.
+    """Find the official files by name, in a folder (or its subfolder `data`), or beside a file of products.
 
-    Of a clone of WebShop's repository they are in its folder `data`. The other two files must have the ending of the
-    first (`_1000` belongs to `_1000`), or be the only ones; attributes of fewer products do not belong to all products.
+    The sizes in the file names must agree (`_1000` belongs to `_1000`), unless a file is the only one of its kind. An
+    attribute file for fewer products is refused.
 
     Raises:
-        BadData: the file of products is missing, or there are several of a kind; the message lists them.
+        BadData: the file of products is missing, or there are several files of a kind; the message lists them.
     """
     place = Path(path)
     if place.is_dir():
@@ -95,19 +95,19 @@ def read_listings(
     num_products: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Listing]:
-    """Yield the listings of official files in the order of the products, without holding the products in memory.
+    """Yield the listings of official files in the order of the products, with one product in memory at a time.
 
     Args:
         items: the file of products.
-        attributes: the file of attributes and synthetic instructions; without it, no product has any.
-        human: the file of instructions that people wrote; without it, no product has any.
-        num_products: read only the first so many records.
+        attributes: the file of attributes and synthetic instructions, if any.
+        human: the file of human instructions, if any.
+        num_products: read only this number of records.
         progress: called after each record with the number of bytes of `items` read so far.
 
     Raises:
         BadData: a file cannot be read or is damaged; the message names the file and the byte, or the record and field.
     """
-    most = None if num_products is None else min(num_products, sys.maxsize)  # more than `islice` can count is all
+    most = None if num_products is None else min(num_products, sys.maxsize)  # the limit of `islice`
 
     def records() -> Iterator[dict[str, Any]]:
         for record, end in islice(stream_objects(items), most):
@@ -119,9 +119,9 @@ def read_listings(
 
 
 def read_side_file(path: Path | None) -> dict[str, Any]:
-    """Return the contents of a file of attributes or of human instructions, by ASIN; nothing for None.
+    """Return the contents of a file of attributes or human instructions, by ASIN; empty for None.
 
-    Phrases recur in it, and each is kept once. Raises `BadData` when the file cannot be read or is damaged.
+    Strings are interned, because phrases recur. Raises `BadData` if the file cannot be read or is damaged.
     """
     return {} if path is None else {asin: _interned(value) for asin, value in stream_members(path)}
 
@@ -145,21 +145,21 @@ def listings_of(
     first: int = 0,
     seen: set[str] | None = None,
 ) -> Iterator[Listing]:
-    """Yield the listings of records in the official schema, in their order. Record after record is taken from `items`.
+    """Yield the listings of records in the official schema, in order; `items` is consumed lazily.
 
-    As in the original, records without a usable ASIN (`nan`, or longer than 10 characters) and those whose ASIN came
-    before are left out.
+    As in the original, records without a valid ASIN (`nan`, or longer than 10 characters) and with a repeated ASIN are
+    skipped.
 
     Args:
         items: the products.
-        attributes: ASIN -> attributes, and perhaps an instruction and its attributes.
-        human: ASIN -> instructions that people wrote.
-        where: what to call `items` in messages.
+        attributes: ASIN -> attributes, and optionally an instruction and its attributes.
+        human: ASIN -> human instructions.
+        where: the name of `items` in messages.
         first: the number of the first record, for messages.
-        seen: the ASINs that came before in upper case, where reading goes on; those that come now are added.
+        seen: the ASINs of earlier records in upper case, if reading is resumed; new ones are added.
 
     Raises:
-        BadData: a record is damaged; the message says which, and names the field.
+        BadData: a record is damaged; the message names the record and the field.
     """
     seen = set() if seen is None else seen
     for number, item in enumerate(items, first):
@@ -191,7 +191,7 @@ def _listing(asin: str, fields: _Fields, known: Any, asked: Any) -> Listing:
     synthetic = None
     if about.has("instruction"):
         request = ProductRequest(about.text("instruction"), about.texts("instruction_attributes"))
-        synthetic = request if request.attributes else None  # without attributes it has no score
+        synthetic = request if request.attributes else None  # its score would be undefined
     if not isinstance(asked, list | tuple | None):
         raise BadData(f"human instructions of {asin}: must be a list, got {asked!r:.60}.")
     requests = (_human_request(_Fields(one, f"human instruction {n} of {asin}")) for n, one in enumerate(asked or ()))
@@ -225,7 +225,7 @@ def _prices(fields: _Fields) -> tuple[float, ...]:
 
 def _options(fields: _Fields) -> dict[str, tuple[str, ...]]:
     options: dict[str, tuple[str, ...]] = {}
-    given = fields.get("customization_options") or {}  # it is "" where there are none
+    given = fields.get("customization_options") or {}  # "" means no options
     if not isinstance(given, Mapping):
         raise fields.bad("customization_options", f"must be an object or empty, got {given!r:.60}")
     for name, values in given.items():
@@ -248,7 +248,7 @@ def _image(fields: _Fields) -> str:
 
 
 class _Fields:
-    """The fields of a record, each checked when it is asked for."""
+    """The fields of a record, checked on access."""
 
     def __init__(self, record: Any, where: str) -> None:
         if not isinstance(record, Mapping):
@@ -265,17 +265,17 @@ class _Fields:
         return BadData(f"{self.where}: the field {field!r} {problem}.")
 
     def has(self, field: str) -> bool:
-        """Return whether the field is there and is not null."""
+        """Return whether the field exists and is not null."""
         return self._record.get(field) is not None
 
     def get(self, field: str) -> Any:
-        """Return the field unchanged; raises `BadData` when it is missing."""
+        """Return the value of a field. Raises `BadData` if it is missing."""
         if field not in self._record:
             raise self.bad(field, "is missing")
         return self._record[field]
 
     def text(self, field: str, *, or_null: bool = False) -> str:
-        """Return a text, `""` for null if that is allowed; raises `BadData` for anything else."""
+        """Return a text, or `""` for null if that is allowed. Raises `BadData` for other values."""
         value = self.get(field)
         if value is None and or_null:
             return ""
@@ -284,7 +284,7 @@ class _Fields:
         return writable(value)
 
     def texts(self, field: str) -> tuple[str, ...]:
-        """Return a list of texts, nothing for null; raises `BadData` for anything else."""
+        """Return a list of texts; empty for null. Raises `BadData` for other values."""
         values = self.get(field)
         if not isinstance(values, list | tuple | None) or not all(isinstance(value, str) for value in values or ()):
             raise self.bad(field, f"must be a list of texts, got {values!r:.60}")

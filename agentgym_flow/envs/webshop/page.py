@@ -1,4 +1,4 @@
-"""The present page as a list of its visible texts: what every way of showing it is made from."""
+"""The current page as a list of its visible texts, from which all observation modes are made."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from agentgym_flow.envs.webshop.card import Card, clickable, whole
+from agentgym_flow._util.json_stream import writable
+from agentgym_flow.envs.webshop.card import Card, clickable
 from agentgym_flow.envs.webshop.game import (
     ATTRIBUTES,
     BACK_TO_SEARCH,
@@ -24,15 +25,15 @@ _ASCII_SPACES = " \n\t\f\r"
 
 
 class TextKind(StrEnum):
-    """What a text of a page is."""
+    """The kind of a text on a page."""
 
-    HEADING = "heading"  # the shop's name, which page of results this is, the thanks, the line above the score
+    HEADING = "heading"  # the shop's name, the number of the page of results, the thanks, the line above the score
     LABEL = "label"  # the word before the instruction
     INSTRUCTION = "instruction"
     SEARCH = "search"  # the button of the search form
     BUTTON = "button"
     PRODUCT = "product"  # the link of a listed product: its ASIN; its title and price follow
-    TITLE = "title"  # of the listed or the open product
+    TITLE = "title"  # of a listed or open product
     PRICE = "price"
     RATING = "rating"
     OPTION_NAME = "option_name"  # its values follow
@@ -43,16 +44,16 @@ class TextKind(StrEnum):
 
 
 class Element(NamedTuple):
-    """A visible text of a page: exactly one text node of its HTML.
+    """A visible text of a page, corresponding to one text node of its HTML.
 
     Attributes:
-        kind: what it is.
-        node: the text with the white space around it, as in the original's page; never empty.
-        name: what a click calls it, one of `WebShopGame.clickables()`; empty where nothing can be clicked.
-        option: of a value, the option that it belongs to, as the product spells it.
-        value: of a value, the value as the product spells it.
-        marked: of a product, whether it was opened before; of a value, whether it is chosen.
-        product: of a product, the product.
+        kind: the kind of text.
+        node: the text with surrounding white space, as in the original; never empty.
+        name: its name in a click, one of `WebShopGame.clickables()`; empty if it cannot be clicked.
+        option: for an option value, the option, as the product spells it.
+        value: for an option value, the value, as the product spells it.
+        marked: for a product, whether it was opened before; for an option value, whether it is chosen.
+        product: for a product, the product.
     """
 
     kind: TextKind
@@ -65,52 +66,49 @@ class Element(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The text without white space around it; empty for a bullet that has no text."""
+        """The stripped text; empty for an empty bullet."""
         return self.node.strip()
 
     @property
     def action(self) -> str:
-        """The action that a click on it stands for; empty where there is none, as for the button of the search form."""
+        """The action of a click on the text; empty if there is none, as for the button of the search form."""
         return f"click[{self.name}]" if self.name and self.kind is not TextKind.SEARCH else ""
 
 
-def elements(visit: WebShopGame) -> list[Element]:
-    """Return the visible texts of the present page in the document's order; a fresh list."""
-    page, card = visit.page, visit.card
-    found = instruction(visit)
+def elements(game: WebShopGame) -> list[Element]:
+    """Return the visible texts of the current page in document order."""
+    page, card = game.page, game.card
+    found = instruction(game)
     if page is Page.INDEX:
         found = [Element(TextKind.HEADING, "WebShop"), *found, Element(TextKind.SEARCH, SEARCH, clickable(SEARCH))]
     elif page is Page.RESULTS:
-        found += results_head(visit)
-        for listed in visit.listed():
-            found += entry(listed, visited=listed.product.asin in visit.visited)
+        found += results_head(game)
+        for listed in game.listed():
+            found += entry(listed, visited=listed.product.asin in game.visited)
     elif page is Page.ITEM and card is not None:
-        found += item(card, visit.show_attributes, visit.options)
+        found += item(card, game.show_attributes, game.options)
     elif page is Page.SUB_PAGE and card is not None:
-        found += [_button(BACK_TO_SEARCH), _button(PREVIOUS), *_sub_page(card.product, visit.sub_page)]
+        found += [_button(BACK_TO_SEARCH), _button(PREVIOUS), *_sub_page(card.product, game.sub_page)]
     elif page is Page.DONE:
-        found += _done(visit.score)
+        found += _done(game.score)
     return [element for element in found if element.node]
 
 
-def instruction(visit: WebShopGame) -> list[Element]:
-    """Return what is on every page: the instruction, with a word before it.
-
-    On the index page a blank follows the word, on the others it does not, as in the original.
-    """
-    label = "Instruction: " if visit.page is Page.INDEX else "Instruction:"
-    return [Element(TextKind.LABEL, label), Element(TextKind.INSTRUCTION, _node(visit.goal.instruction))]
+def instruction(game: WebShopGame) -> list[Element]:
+    """Return the instruction and its label. As in the original, only the label of the index page ends with a space."""
+    label = "Instruction: " if game.page is Page.INDEX else "Instruction:"
+    return [Element(TextKind.LABEL, label), Element(TextKind.INSTRUCTION, _node(game.goal.instruction))]
 
 
-def results_head(visit: WebShopGame) -> list[Element]:
-    """Return what stands above the products of a page of results."""
-    count = Element(TextKind.HEADING, f"Page {visit.number} (Total results: {len(visit.found)})")
-    buttons = [_button(NEXT)] if visit.number == 1 else [_button(PREVIOUS), _button(NEXT)]
+def results_head(game: WebShopGame) -> list[Element]:
+    """Return the texts above the products of a page of results."""
+    count = Element(TextKind.HEADING, f"Page {game.number} (Total results: {len(game.found)})")
+    buttons = [_button(NEXT)] if game.number == 1 else [_button(PREVIOUS), _button(NEXT)]
     return [_button(BACK_TO_SEARCH), count, *buttons]
 
 
 def entry(card: Card, visited: bool = False) -> list[Element]:
-    """Return how a page of results lists a product. Nodes may be empty."""
+    """Return the texts of a product on a page of results. Nodes may be empty."""
     product = card.product
     return [
         Element(TextKind.PRODUCT, _node(product.asin) if card.name else "", card.name, marked=visited, product=product),
@@ -120,7 +118,7 @@ def entry(card: Card, visited: bool = False) -> list[Element]:
 
 
 def item(card: Card, show_attributes: bool, options: Mapping[str, str]) -> list[Element]:
-    """Return what is on the page of a product below the instruction. Nodes may be empty."""
+    """Return the texts of a product page below the instruction. Nodes may be empty."""
     product = card.product
     found = [_button(BACK_TO_SEARCH), _button(PREVIOUS)]
     for name, values in product.options.items():
@@ -145,16 +143,16 @@ def _button(label: str) -> Element:
 
 
 def _bullet(text: str) -> Element:
-    return Element(TextKind.BULLET, _node(f" {text}"))  # the blank is the original's: an empty bullet is a text, too
+    return Element(TextKind.BULLET, _node(f" {text}"))  # as in the original, where an empty bullet is a text
 
 
 def _node(text: str) -> str:
-    """Return the text node that the original's HTML parser (Beautiful Soup) makes of a text; empty for none.
+    """Return the text node that the original's HTML parser (Beautiful Soup) produces; empty if it produces none.
 
-    Of nothing but white space it keeps one blank; the original leaves it out when there is a line break in it.
+    White space becomes a single space, or is dropped if it contains a line break.
     """
     if text.strip(_ASCII_SPACES):
-        return text if text.isascii() else whole(text)
+        return writable(text)
     return " " if text and "\n" not in text else ""
 
 
@@ -169,7 +167,7 @@ def _sub_page(product: Product, title: str) -> list[Element]:
             *map(_bullet, product.attributes),
             *(Element(TextKind.PARAGRAPH, _node(kind)) for kind in kinds),
         ]
-    return []  # no public data have reviews
+    return []  # the public data have no reviews
 
 
 def _done(score: float | None) -> list[Element]:

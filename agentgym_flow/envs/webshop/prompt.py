@@ -1,23 +1,23 @@
-"""How a policy is shown WebShop: the text prompts of a language model, and the word-token prompt of the tiny policy.
+"""Prompt templates of WebShop: text prompts for language models, and the compact prompt of the tiny policy.
 
 The text prompts have the fields of the published ones (verl-agent, GiGPO, RewardFlow): the task, the last two turns,
-the page without the instruction, and what can be done. One longer than `LONGEST` is written without the past turns.
+the page without the instruction, and the possible actions. Prompts longer than `LONGEST` omit the past turns.
 
-The compact prompt reads what the episode has shown (goal, observations, accepted actions, clicks of the moment) and
-nothing else. It is a choice: it lists candidates, and the completion is the index of one. Its words are hand-made
-features:
+The compact prompt is computed only from the goal, observations, valid actions and current clicks. It lists candidates,
+and the completion is the index of one of them. Its words are hand-made features:
 
-1. the page, the steps left, how many phrases and how many named options the instruction asks for,
-2. of results, which page of them this is,
-3. of the product that is open: how many phrases are lacking in what was seen of it, whether the price fits, how far it
-   was read, whether it is the best of all that was seen, and how many wanted options are left to pick,
-4. of every candidate what it does: `open` a product, told by its lacking phrases, its price and how far it was read;
-   `read` one of its texts; `pick` a wanted option or another one; `buy`; `search` for one of the proposed queries,
-5. candidates with equal words are shown once, the first in the page's order; what changes nothing (picking what is
-   chosen, reading twice) and what a search does better (back to the search page) is left out.
+1. The situation: the page, the steps left, and the numbers of phrases and named options in the instruction.
+2. On a page of results, its number.
+3. For the open product: the number of missing phrases, whether the price fits, how far it was read, how it compares
+   with the other products seen, and the number of required options that are not chosen.
+4. For each candidate its effect: `open` a product, with its missing phrases, its price and how far it was read; `read`
+   one of its texts; `pick` a required option or another one; `buy`; `search` for one of the proposed queries.
 
-Whether a product has a phrase that its title does not mention is known only when its texts have been read, in these
-words as in the shop itself. When that is worth the steps is left to learning.
+Candidates with equal words are listed once, in page order. Actions without effect (picking a chosen value, reading a
+text twice) and the click back to the search page, which a search replaces, are omitted.
+
+A phrase that the title does not mention is known only after reading the texts of the product. The policy learns when
+this is worth the steps.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ features say what else a product has. `< prev` leads back to the results and for
 You search with search[words], on every page, and click what is listed with click[what]."""
 
 LONGEST = 13_000
-"""Characters: a longer text prompt is written without the past turns, as in the published runs."""
+"""Longer text prompts, in characters, omit the past turns, as in the published runs."""
 
 QUERY = "<your query>"
-"""What the text prompt says in place of the words of a search."""
+"""The placeholder for the words of a search in text prompts."""
 
 MOST = 20
 """The largest number of candidates in a compact prompt."""
@@ -61,13 +61,13 @@ INDICES = tuple(str(index) for index in range(MOST))
 """The completions."""
 
 ANY_SEARCH = "search[]"
-"""Stands among the actions of a prompt for every search in words that it does not propose."""
+"""The key for all searches that are not proposed."""
 
 OTHER = "other"
-"""The word for what nothing is known of, such as a product in an observation mode that shows no titles."""
+"""The word for unknown things, such as a product in an observation mode without titles."""
 
 PAGES = {Page.INDEX: "index", Page.RESULTS: "results", Page.ITEM: "item", Page.SUB_PAGE: "texts", Page.DONE: "done"}
-"""Page -> the word for it."""
+"""Page -> its word."""
 
 _STEPS = (1, 2, 3, 4, 5, 6, 8, 11)
 _MOST_COUNTED = 4  # `lacks4` is four or more
@@ -81,33 +81,16 @@ STANDINGS = ("best", "tied", "behind")
 QUERIES = (*(f"query{number}" for number in range(MOST_PROPOSALS)), "tried")
 VERBS = ("open", "next", "previous", "read", "pick", "buy", "search")
 
-VOCABULARY = tuple(
-    dict.fromkeys(
-        (
-            *INDICES,
-            *PAGES.values(),
-            *STEPS_LEFT,
-            *COUNTS,
-            *NUMBERS,
-            *PRICES,
-            *READ,
-            *STANDINGS,
-            *TEXTS,
-            "wanted",
-            *QUERIES,
-            *VERBS,
-            OTHER,
-            "choose",
-        )
-    )
-)
+_SITUATION = (*PAGES.values(), *STEPS_LEFT, *COUNTS, *NUMBERS, *PRICES, *READ, *STANDINGS)
+_CANDIDATE = (*TEXTS, "wanted", *QUERIES, *VERBS, OTHER)
+VOCABULARY = tuple(dict.fromkeys((*INDICES, *_SITUATION, *_CANDIDATE, "choose")))
 """Every word of a compact prompt or of its completion."""
 
 
 # ---------------------------------------------------------------- for language models
 @dataclass(frozen=True, slots=True)
-class _Shortened:
-    """A situation whose observations leave out the instruction, which a text prompt names as the task."""
+class _ShortenedContext:
+    """A context whose observations omit the instruction, which the text prompt states separately as the task."""
 
     observation: str
     info: Any
@@ -115,7 +98,7 @@ class _Shortened:
     whole: PromptContext
 
     @classmethod
-    def of(cls, view: PromptContext, history: int) -> _Shortened:
+    def of(cls, view: PromptContext, history: int) -> _ShortenedContext:
         goal: str = view.info["goal"]
         turns = list(view.episode.turns)
         for place in range(max(0, len(turns) - history), len(turns)):
@@ -124,7 +107,7 @@ class _Shortened:
         return cls(_without_instruction(view.observation, goal), view.info, episode, view)
 
     def candidates(self) -> list[str]:
-        """Return the candidates of the whole situation."""
+        """Return the candidates of the original context."""
         return self.whole.candidates()
 
 
@@ -136,30 +119,30 @@ def _without_instruction(page: str, goal: str) -> str:
     return page
 
 
-class ShopText(TextTemplate):
-    """The text prompt with the page shortened: no instruction on it, and no past turns where it would get too long."""
+class WebShopText(TextTemplate):
+    """The text prompt, without the instruction on pages, and without past turns if it is too long."""
 
     __slots__ = ()
 
     def prompt(self, view: PromptContext) -> str:
-        """Return the prompt of this turn as one text; without the past turns if it had more than `LONGEST` letters."""
-        shortened = _Shortened.of(view, self.history)
+        """Return the prompt of the current turn; without past turns if it has more than `LONGEST` characters."""
+        shortened = _ShortenedContext.of(view, self.history)
         prompt = TextTemplate.prompt(self, shortened)
         if len(prompt) <= LONGEST or not self.history:
             return prompt
         return TextTemplate.prompt(replace(self, history=0), shortened)
 
     def follow_up(self, view: PromptContext) -> str:
-        """Return what the last action led to; rules, goal and how to answer stand in the first message."""
-        return TextTemplate.follow_up(self, _Shortened.of(view, 0))
+        """Return the result of the last action; the first message has the rules, the goal and the answer format."""
+        return TextTemplate.follow_up(self, _ShortenedContext.of(view, 0))
 
     def _offered(self, view: PromptContext) -> str:
         searches = [template.format(query=QUERY) for template in view.info["action_templates"]]
         return "Actions you can take now: " + ", ".join([*searches, *view.info["admissible_actions"]])
 
 
-class ShopChoice(ChoiceTemplate, ShopText):
-    """The same with the candidates as a numbered list, to be answered with a number."""
+class WebShopChoice(ChoiceTemplate, WebShopText):
+    """A prompt with a numbered list of candidates; the completion is a number."""
 
     __slots__ = ()
 
@@ -168,32 +151,31 @@ class ShopChoice(ChoiceTemplate, ShopText):
 class WebShopCompactPrompt(IndexTemplate):
     """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `INDICES`.
 
-    Up to nine words about the situation, up to five for each candidate, and `choose`: at most `10 + 5 * MOST`.
+    It has up to nine words for the situation, up to five for each candidate, and `choose`: at most `10 + 5 * MOST`.
     """
 
     vocabulary = VOCABULARY
 
     def written(self, view: PromptContext) -> IndexedPrompt:
-        """Return the words for the present situation."""
+        """Return the prompt for the current step."""
         notes, clicks = notes_of(view), tuple(view.info["admissible_actions"])
-        # Only the page of a product is looked at again: its options are named by what can be clicked now.
+        # The observation is needed only for the options of a product page.
         page = view.observation if notes.page is Page.ITEM else ""
         return _written(notes, _steps_word(view.episode.max_steps - len(view.episode.turns)), clicks, page)
 
     def format_action(self, action: str, view: PromptContext) -> str | None:
-        """Return the index of the candidate that has the same words as `action`; None when there is none.
+        """Return the index of the candidate that has the same words as `action`; None if there is none.
 
-        A search in other words than the proposed ones is asked for as the first proposal that was not tried: the prompt
-        has no words for it.
+        Searches that are not proposed are mapped to the first proposal that was not tried.
         """
         indices = self.written(view).indices
         return indices.get(ANY_SEARCH if action.startswith("search[") and action not in indices else action)
 
 
-@lru_cache(maxsize=1 << 13)  # prompt, completion and all attempts that have seen the same so far share it
+@lru_cache(maxsize=1 << 13)  # shared by prompt, completion, and all attempts with the same turns
 def _written(notes: WebShopNotes, left: str, clicks: tuple[str, ...], page: str) -> IndexedPrompt:
     choice = choice_on(notes, page, clicks) if page else _NO_CHOICE
-    queries = proposals(notes.wish.instruction)
+    queries = proposals(notes.requirements.instruction)
     alike: dict[tuple[str, ...], list[str]] = {}
     for action in clicks:
         words = _of_click(notes, choice, action[len("click[") : -1])
@@ -202,20 +184,21 @@ def _written(notes: WebShopNotes, left: str, clicks: tuple[str, ...], page: str)
     for number, query in enumerate(queries):
         word = "tried" if query in notes.tried else QUERIES[number]
         alike.setdefault(("search", word), []).append(f"search[{query}]")
-    said = [PAGES[notes.page], left, _count("phrases", notes.wish.phrases), _count("options", len(notes.wish.options))]
-    said += _of_page(notes, choice)
+    required = notes.requirements
+    situation = [PAGES[notes.page], left, _count("phrases", required.phrases), _count("options", len(required.options))]
+    situation += _of_page(notes, choice)
     untried = [query for query in queries if query not in notes.tried] or queries
     for actions in alike.values():
         if f"search[{untried[0]}]" in actions:
             actions.append(ANY_SEARCH)
-    return IndexedPrompt.listing(said, alike.items(), INDICES)
+    return IndexedPrompt.listing(situation, alike.items(), INDICES)
 
 
 _NO_CHOICE = Choice({}, {}, {})
 
 
 def _of_page(notes: WebShopNotes, choice: Choice) -> list[str]:
-    """Return the words for what only this page has: which page of results it is, or what the open product is like."""
+    """Return the words for the page: the number of the page of results, or the state of the open product."""
     if notes.page is Page.RESULTS:
         return [NUMBERS[min(notes.number, len(NUMBERS)) - 1]]
     if notes.page not in (Page.ITEM, Page.SUB_PAGE):
@@ -225,8 +208,8 @@ def _of_page(notes: WebShopNotes, choice: Choice) -> list[str]:
 
 
 def _of_product(notes: WebShopNotes, seen: SeenProduct) -> tuple[str, str, str]:
-    """Return the words for a product: how many phrases are lacking, its price, and how far it was read."""
-    lacks = _count("lacks", notes.wish.lacking(seen.known))
+    """Return the words for a product: the number of missing phrases, its price, and how far it was read."""
+    lacks = _count("lacks", notes.requirements.lacking(seen.known))
     if seen.misfit:
         return lacks, _price(notes, seen), "misfit"
     return lacks, _price(notes, seen), "known" if seen.is_read else "opened" if seen.opened else "new"
@@ -235,18 +218,24 @@ def _of_product(notes: WebShopNotes, seen: SeenProduct) -> tuple[str, str, str]:
 def _price(notes: WebShopNotes, seen: SeenProduct) -> str:
     if not seen.high:
         return OTHER
-    return "cheap" if seen.high <= notes.wish.limit else "range" if seen.low <= notes.wish.limit else "dear"
+    return (
+        "cheap"
+        if seen.high <= notes.requirements.limit
+        else "range"
+        if seen.low <= notes.requirements.limit
+        else "dear"
+    )
 
 
 def _standing(notes: WebShopNotes) -> str:
-    """Return how the open product compares with the others that were seen and would do: by its lacking phrases."""
-    lacking = notes.wish.lacking
+    """Return how the open product compares with the other suitable products seen, by missing phrases."""
+    lacking = notes.requirements.lacking
     others = [
         lacking(seen.known)
         for name, seen in notes.seen.items()
-        if name != notes.product and not seen.misfit and seen.low <= notes.wish.limit
+        if name != notes.product and not seen.misfit and seen.low <= notes.requirements.limit
     ]
-    own, least = lacking(notes.seen[notes.product].known), min(others, default=notes.wish.phrases + 1)
+    own, least = lacking(notes.seen[notes.product].known), min(others, default=notes.requirements.phrases + 1)
     return STANDINGS[0 if own < least else 1 if own == least else 2]
 
 
@@ -259,7 +248,7 @@ _BUTTONS = {
 
 
 def _of_click(notes: WebShopNotes, choice: Choice, name: str) -> tuple[str, ...] | None:
-    """Return the words for a click; None for one that changes nothing, or that a search does better."""
+    """Return the words for a click; None for one without effect, or that a search replaces."""
     buttons = _BUTTONS.get(notes.page, _AWAY)
     if name in buttons:
         return buttons[name]
@@ -282,8 +271,8 @@ def _steps_word(left: int) -> str:
 
 
 PROFILES: dict[str, PromptTemplate] = {
-    "text": ShopText(rules=RULES),
-    "choice": ShopChoice(rules=RULES),
+    "text": WebShopText(rules=RULES),
+    "choice": WebShopChoice(rules=RULES),
     "compact": WebShopCompactPrompt(),
 }
 """The profiles of WebShop by name."""

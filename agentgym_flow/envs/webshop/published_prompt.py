@@ -1,4 +1,4 @@
-"""WebShop as verl-agent, GiGPO and RewardFlow show it to a language model; see `agentgym_flow.envs.verl_agent`."""
+"""The published prompt of verl-agent, GiGPO and RewardFlow for WebShop; see `agentgym_flow.envs.verl_agent`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from agentgym_flow.prompts import PromptContext, Published
 
 
 class WebShopPrompt(TaggedPrompt):
-    """The prompt with the page's texts in quotation marks, without the instruction; a search only on the search page.
+    """The prompt with the page's texts in quotation marks, without the instruction.
 
-    One longer than `LONGEST` is written as that of a first step.
+    Only the search page offers searches. Prompts longer than `LONGEST` use the template of the first step.
 
     Args:
-        file: has `WEBSHOP_TEMPLATE_NO_HIS` and `WEBSHOP_TEMPLATE`.
+        file: the prompt file, with `WEBSHOP_TEMPLATE_NO_HIS` and `WEBSHOP_TEMPLATE`.
 
     Raises:
-        BadPromptFile: it lacks one of them.
+        BadPromptFile: a template is missing.
     """
 
     rest = 20
@@ -32,7 +32,7 @@ class WebShopPrompt(TaggedPrompt):
         super().__init__(file, "WEBSHOP_TEMPLATE_NO_HIS", "WEBSHOP_TEMPLATE", places=places)
 
     def prompt(self, view: PromptContext) -> str:
-        """Return the prompt of this turn as one text. Raises `BadSetting` in another observation mode than `text`."""
+        """Return the prompt of the current turn. Raises `BadSetting` if the observation mode is not `text`."""
         prompt = super().prompt(view)
         return self._first.fill(self._now(view)) if len(prompt) > LONGEST else prompt
 
@@ -51,7 +51,7 @@ class WebShopPrompt(TaggedPrompt):
 
 
 def _task(view: PromptContext) -> str:
-    """Return the instruction as the first page shows it."""
+    """Return the instruction on the first page."""
     parts = view.episode.observation.split(SEPARATOR)
     if len(parts) < 3:
         raise BadSetting("this prompt reads the pages of observation_mode='text': make the environment with that")
@@ -59,7 +59,7 @@ def _task(view: PromptContext) -> str:
 
 
 def _actions(view: PromptContext) -> list[str]:
-    """Return what can be done here; the button of the search page is one of its clicks."""
+    """Return the possible actions; the search page also has its button."""
     searches = [f"search[{QUERY}]", "click[search]"] if view.info["page"] == Page.INDEX.value else []
     return [*searches, *view.info["admissible_actions"]]
 

@@ -1,4 +1,4 @@
-"""A listing as bytes: what a store keeps of it, and what the digest of a catalogue is taken of."""
+"""The serialisation of listings, for stores and digests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentgym_flow.seeding import canonical
 
 
 def record_of(listing: Listing) -> bytes:
-    """Return one line of ASCII JSON without its end: equal listings, equal bytes, options in their order."""
+    """Return a listing as one line of canonical ASCII JSON, without a newline."""
     product = listing.product
     return canonical(
         [
@@ -23,7 +23,7 @@ def record_of(listing: Listing) -> bytes:
 
 
 def listing_of(record: bytes) -> Listing:
-    """Return the listing that `record_of` wrote. Raises `ValueError`, `TypeError` or `KeyError` for anything else."""
+    """Return the listing that `record_of` wrote. Raises `ValueError`, `TypeError` or `KeyError` for other content."""
     values, options, synthetic, human = json.loads(record)
     names = [name for name in Product.__slots__ if name != "options"]
     fields: dict[str, Any] = dict(zip(names, values, strict=True))

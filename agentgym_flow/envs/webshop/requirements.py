@@ -1,7 +1,7 @@
-"""What an instruction asks for, read as a customer would read it: phrases, options, and a limit on the price.
+"""Parses the requirements in an instruction: phrases, options, and a price limit.
 
-Instructions in WebShop's own form name their options (`with color: navy, and size: small`). In any other sentence the
-options are among the words, and only the page of a product tells which words are meant.
+Instructions in WebShop's own format name their options (`with color: navy, and size: small`). In other sentences the
+options are among the words, and only a product page shows which words are options.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from agentgym_flow.retrieval.analyser import analyse
 
 MOST_PHRASES = 8
-"""Of a longer instruction only the first phrases count."""
+"""The largest number of phrases; the rest of an instruction is ignored."""
 
 _PRICE = re.compile(r",? and price lower than (?P<limit>\d{1,9}(?:\.\d{1,9})?) dollars\.?$")
 _OPTIONS = re.compile(r" with (?=(?:(?! with )[^:,.]){1,40}: )")
@@ -39,12 +39,12 @@ _NAMES_OF_OPTIONS = frozenset(("color", "colour", "flavor", "flavour", "scent", 
 
 
 class Parts(NamedTuple):
-    """An instruction in its parts.
+    """The parts of an instruction.
 
     Attributes:
-        plain: what it says apart from options and price.
-        options: pairs of name and value in lower case, where it names them.
-        limit: the highest price in dollars; infinite when it names none.
+        plain: the text without options and price.
+        options: the named options, as pairs (name, value) in lower case.
+        limit: the price limit in dollars; infinite if there is none.
     """
 
     plain: str
@@ -54,7 +54,7 @@ class Parts(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def sentence_parts(instruction: str) -> Parts:
-    """Return an instruction in its parts. Never raises: what does not have the known form is all plain."""
+    """Split an instruction into its parts. Never raises: text in an unknown format is plain."""
     found = _PRICE.search(instruction)
     limit = float(found["limit"]) if found else float("inf")
     plain, *rest = _OPTIONS.split(_PRICE.sub("", instruction), maxsplit=1)
@@ -65,23 +65,23 @@ def sentence_parts(instruction: str) -> Parts:
     return Parts(plain, tuple(pairs), limit)
 
 
-def telling(text: str) -> list[str]:
-    """Return the words of a text, in lower case, that are not mere politeness, each once."""
+def content_words(text: str) -> list[str]:
+    """Return the words of a text in lower case, without function words and repetitions."""
     words = (word.lower() for word in _WORD.findall(text))
     return list(dict.fromkeys(word for word in words if word not in _POLITE))
 
 
 @lru_cache(maxsize=4096)
 def phrases_of(instruction: str) -> tuple[tuple[str, ...], ...]:
-    """Return the phrases that the purchase should have, as words: `leak proof`, `tea tree shampoo`, `dry hair`.
+    """Return the required phrases as words: `leak proof`, `tea tree shampoo`, `dry hair`.
 
-    They stand between commas and words such as `with`, `for` and `that`. The one that names the thing also has what
-    stands before it without a comma, for nothing in the sentence tells the two apart.
+    Phrases are separated by punctuation and words such as `with`, `for` and `that`. The phrase that names the product
+    includes preceding adjectives without a comma, which cannot be distinguished from the name.
     """
     parts = sentence_parts(instruction)
     found = []
     for piece in _BETWEEN.split(parts.plain):
-        words = telling(piece)
+        words = content_words(piece)
         if not parts.options:
             words = [word for word in words if word not in _NAMES_OF_OPTIONS]
         if words:
@@ -90,33 +90,20 @@ def phrases_of(instruction: str) -> tuple[tuple[str, ...], ...]:
 
 
 class GoalRequirements:
-    """An instruction, ready to be compared with what the shop shows. Made by `read_wish`; compared by identity.
+    """A parsed instruction, to be compared with pages. Created by `requirements_of`; compared by identity.
 
     Attributes:
-        instruction: the sentence.
-        phrases: how many phrases it asks for.
-        options: pairs of name and value in lower case, where it names them.
-        limit: the highest price in dollars; infinite when it names none.
+        instruction: the instruction.
+        phrases: the number of required phrases.
+        options: the named options, as pairs (name, value) in lower case.
+        limit: the price limit in dollars; infinite if there is none.
     """
-
-    __slots__ = (
-        "_anywhere",
-        "_bits",
-        "_last",
-        "_pairs",
-        "_said",
-        "_terms",
-        "instruction",
-        "limit",
-        "options",
-        "phrases",
-    )
 
     def __init__(self, instruction: str) -> None:
         self.instruction = instruction
         parts = sentence_parts(instruction)
         self.options, self.limit = parts.options, parts.limit
-        self._said = f" {' '.join(term for unit in units_of(parts.plain) for term in unit)} "
+        self._plain = f" {' '.join(term for unit in units_of(parts.plain) for term in unit)} "
         self._last: dict[str, int] = {}
         self._anywhere: dict[str, int] = {}
         self._pairs: dict[tuple[str, str], int] = {}
@@ -129,21 +116,18 @@ class GoalRequirements:
         self.phrases = len(bits)
 
     def _enter(self, terms: Sequence[str], first: int) -> int:
-        """Number the terms of a phrase from `first` on, and return the bits of all."""
+        """Assign bits from `first` on to the terms of a phrase, and return the bits of all of them."""
         for place, (one, other) in enumerate(pairwise(terms), first):
             for pair in ((one, other), (other, one)):  # `gluten free` is `free of gluten`
                 self._pairs[pair] = self._pairs.get(pair, 0) | 3 << place
         for place, term in enumerate(terms, first):
             self._anywhere[term] = self._anywhere.get(term, 0) | 1 << place
-        # The last term needs no neighbour: those before it do, so the phrase does too.
+        # The last term needs no neighbour, because the terms before it do, and so does the phrase.
         self._last[terms[-1]] = self._last.get(terms[-1], 0) | 1 << first + len(terms) - 1
         return (1 << len(terms)) - 1 << first
 
     def known_from(self, texts: Iterable[str]) -> int:
-        """Return which terms of the phrases the texts have next to one of their neighbours, or alone between commas.
-
-        The answer has a bit for each term.
-        """
+        """Return, as bits, the terms that texts contain next to a neighbour in the phrase, or alone between commas."""
         known = 0
         for text in texts:
             for unit in units_of(text):
@@ -157,41 +141,41 @@ class GoalRequirements:
         return known
 
     def known_among(self, texts: Iterable[str]) -> int:
-        """Return the terms of the phrases that the texts have all terms of, wherever these are, as bits.
+        """Return, as bits, the terms of the phrases whose terms all occur anywhere in the texts.
 
-        For the options of a product: `in the 3 piece set` is `3 piece` under the heading `set size`.
+        For the options of a product: `3 piece` under the heading `set size` satisfies `3 piece set`.
         """
         terms = {term for text in texts for unit in units_of(text) for term in unit}
         return sum(bits for bits, phrase in zip(self._bits, self._terms, strict=True) if terms.issuperset(phrase))
 
     def lacking(self, known: int) -> int:
-        """Return how many phrases have a term that is not among the known ones."""
+        """Return the number of phrases with a term that is not known."""
         return sum(known & bits != bits for bits in self._bits)
 
     def wants(self, name: str, value: str) -> bool:
-        """Return whether an option, in lower case, is asked for: by name, or by words somewhere in the sentence.
+        """Return whether an option, in lower case, is required: by name, or by words anywhere in the sentence.
 
-        A value that stands for its own name is asked for under any name.
+        If the name is unknown and equal to the value, every required option with this value matches.
         """
         if self.options:
             return any(wanted == value and name in (asked, value) for asked, wanted in self.options)
         terms = [term for unit in units_of(value) for term in unit]
-        return bool(terms) and f" {' '.join(terms)} " in self._said
+        return bool(terms) and f" {' '.join(terms)} " in self._plain
 
     def lacks_option(self, shown: Iterable[str]) -> bool:
-        """Return whether a value that is asked for by name is not among the texts, in lower case."""
+        """Return whether the texts, in lower case, lack the value of a named option."""
         values = set(shown)
         return any(value not in values for _, value in self.options)
 
 
 @lru_cache(maxsize=1 << 14)
 def units_of(text: str) -> tuple[tuple[str, ...], ...]:
-    """Return the parts of a text between punctuation marks, as terms without small words."""
+    """Return the parts of a text between punctuation marks, as terms without function words."""
     units = (tuple(term for term in analyse(unit) if term not in _SMALL_TERMS) for unit in _MARKS.split(text))
     return tuple(unit for unit in units if unit)
 
 
 @lru_cache(maxsize=1024)
-def read_wish(instruction: str) -> GoalRequirements:
-    """Return what an instruction asks for; every instruction can be read."""
+def requirements_of(instruction: str) -> GoalRequirements:
+    """Return the requirements of an instruction. Never raises."""
     return GoalRequirements(instruction)

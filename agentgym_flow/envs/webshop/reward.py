@@ -1,4 +1,4 @@
-"""The score of a purchase: how much of what the goal asks for was bought. WebShop's own rules, quirks included."""
+"""The score of a purchase: how well it satisfies the goal. The rules are those of WebShop, including its quirks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentgym_flow.envs.webshop.goals import WebShopGoal
 from agentgym_flow.envs.webshop.product import Product
 
 _THRESHOLD = 85
-_LATIN_1_LETTERS = dict.fromkeys(range(128, 256))  # the original's library leaves these out: `café` is `caf`
+_LATIN_1_LETTERS = dict.fromkeys(range(128, 256))  # dropped by the original's library: `café` becomes `caf`
 _NO_WORD = re.compile(r"\W")
 
 
@@ -22,14 +22,14 @@ class Score(NamedTuple):
     """The score of a purchase and its parts.
 
     Attributes:
-        total: from 0 to 1.
-        r_type: 1 for the right kind of product, else 0.5, 0.1 or 0: everything is multiplied by it.
-        r_att: which part of the goal's attributes the product has.
-        r_option: which part of the goal's options was chosen; None when it asks for none.
+        total: the score, from 0 to 1.
+        r_type: the factor for the type of product: 1 for the right type, otherwise 0.5, 0.1 or 0.
+        r_att: the share of the required attributes that the product has.
+        r_option: the share of the required options that were chosen; None if there are none.
         r_price: whether the price is within the limit.
-        query_match: whether both products were found under the same search.
-        category_match: whether their paths of categories share two parts.
-        title_score: which part of the nouns of the goal's title the product's title has.
+        query_match: whether bought and target product have the same query in the data.
+        category_match: whether their category paths share two parts.
+        title_score: the share of the nouns in the target's title that occur in the product's title.
     """
 
     total: float
@@ -45,13 +45,13 @@ class Score(NamedTuple):
 def score(
     product: Product, goal: WebShopGoal, chosen: Mapping[str, str], nouns: Callable[[str], Sequence[str]]
 ) -> Score:
-    """Return the score for buying `product` when `goal` was wanted.
+    """Return the score for buying `product` for `goal`.
 
     Args:
-        product: what was bought.
-        goal: what was asked for.
-        chosen: the options chosen: name -> value. The names do not matter, and too many options do no harm.
-        nouns: finds the nouns of a title (`nouns.make_tagger`).
+        product: the purchase.
+        goal: the goal.
+        chosen: the chosen options, name -> value. The names are ignored, and additional options have no effect.
+        nouns: returns the nouns of a title (`nouns.make_tagger`).
     """
     query_match = product.query == goal.query
     category_match = len(_parts(product.product_category) & _parts(goal.product_category)) >= 2
@@ -75,7 +75,7 @@ def score(
 
 
 def type_factor(query_match: bool, category_match: bool, title_score: float) -> float:
-    """Return the factor for the kind of product: a title without common words counts, whatever else matches."""
+    """Return the factor for the type of product: 0 for titles without common nouns, even if query or category match."""
     if title_score == 0:
         return 0.0
     if title_score < 0.1:
@@ -86,18 +86,18 @@ def type_factor(query_match: bool, category_match: bool, title_score: float) -> 
 def total(
     r_type: float, attributes_hit: int, attributes: int, options_hit: int, options: int, price_hit: bool
 ) -> float:
-    """Return the score from how many of the goal's attributes and options were hit, and whether the price was."""
+    """Return the score from the numbers of satisfied attributes and options, and whether the price fits."""
     return (attributes_hit + options_hit + price_hit) / (attributes + options + 1) * r_type
 
 
 def option_hits(wanted: Iterable[str | tuple[str, str]], chosen: Iterable[str]) -> int:
-    """Return how many of the options that are wanted were chosen.
+    """Return how many of the required options were chosen.
 
     Args:
-        wanted: values, or pairs of name and value. A pair is compared as the text that Python's `str` makes of the
-            tuple, as in the original. That text spells a non-breaking space as an escape, which ends in the word `xa0`.
-            A colour counts only where it is the whole name or the whole value; in a lone value it is found within.
-        chosen: values.
+        wanted: values, or pairs (name, value). As in the original, a pair is compared as the string representation of
+            the tuple, in which a non-breaking space becomes the word `xa0`. In a pair, a colour counts only if it is
+            the whole name or value; in a single value it can be a substring.
+        chosen: the chosen values.
     """
     goals = [colour_of(one) if isinstance(one, str) else colour_among(one) or str(one) for one in wanted]
     values = [colour_of(value) for value in chosen]
@@ -105,7 +105,7 @@ def option_hits(wanted: Iterable[str | tuple[str, str]], chosen: Iterable[str]) 
 
 
 def similar(text: str, other: str) -> bool:
-    """Return whether two phrases count as the same: a token set ratio above 85, rounded as the original rounds it."""
+    """Return whether two phrases match: a rounded token set ratio above 85, as in the original."""
     return round(fuzz.token_set_ratio(_processed(text), _processed(other))) > _THRESHOLD
 
 
@@ -119,7 +119,7 @@ def _parts(path: str) -> set[str]:
 
 
 def _title_score(bought: Sequence[str], wanted: Sequence[str]) -> float:
-    # Repeats count below the line only, so the very product that was wanted may have less than 1.
+    # Only the denominator counts repeated nouns, so even the target itself may score less than 1.
     return len(set(bought) & set(wanted)) / len(wanted) if wanted else 0.2
 
 

@@ -1,7 +1,8 @@
-"""A script that shops by keywords: what a hurried customer does, and a baseline between random play and the expert.
+"""A scripted policy that shops by keywords: a baseline between random play and the expert.
 
 It searches with the words of the instruction, opens the first product whose price fits, picks the options that the
-instruction names, and buys. It reads titles and prices but no texts of a product. `docs/policies.md` has its figures.
+instruction names, and buys. It reads titles and prices, but not the texts of products. `docs/policies.md` has its
+results.
 """
 
 from __future__ import annotations
@@ -9,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentgym_flow.envs.webshop.game import Page
-from agentgym_flow.envs.webshop.notes import SeenProduct, WebShopNotes, choice_on, notes_of
+from agentgym_flow.envs.webshop.notes import WebShopNotes, choice_on, notes_of
 from agentgym_flow.envs.webshop.queries import proposals
 from agentgym_flow.policies.base import PolicyInput, PolicyOutput
 
 BUY, NEXT, PREVIOUS = "click[buy now]", "click[next >]", "click[< prev]"
 
-_PAGES = 3  # of results that it looks through for a price that fits
+_PAGES = 3  # pages of results to search for a price that fits
 
 
 class KeywordShopper:
-    """Buys the first product of its search that it can pay. Reads observations, goal and actions only."""
+    """Buys the first product whose price fits. It reads only observations, the goal and the admissible actions."""
 
     name = "scripted"
 
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Return one move per view, each a function of what its episode has shown."""
+        """Return one action per input; each is a function of the episode's observations."""
         return [PolicyOutput(_action(view)) for view in views]
 
 
@@ -42,20 +43,16 @@ def _action(view: PolicyInput) -> str:
 
 
 def _look(notes: WebShopNotes, view: PolicyInput) -> str:
-    """Return the way to a product that can be paid: open it, turn the page, or search in other words."""
+    """Return the next action to find a product whose price fits: open it, turn the page, or try another query."""
     clicks: list[str] = view.info["admissible_actions"]
     products = [product for product in notes.listed if f"click[{product}]" in clicks]
     for product in products:
-        if _can_pay(notes.seen[product], notes.wish.limit) and not notes.seen[product].misfit:
+        if notes.seen[product].high <= notes.requirements.limit and not notes.seen[product].misfit:
             return f"click[{product}]"
-    queries = proposals(notes.wish.instruction)
+    queries = proposals(notes.requirements.instruction)
     untried = [query for query in queries if query not in notes.tried]
-    if products and not untried:  # nothing fits, so the first will do
+    if products and not untried:  # nothing fits, so open the first product
         return f"click[{products[0]}]"
     if products and notes.number < _PAGES:
         return NEXT
     return f"search[{untried[0] if untried else queries[0]}]"
-
-
-def _can_pay(seen: SeenProduct, limit: float) -> bool:
-    return seen.high <= limit

@@ -1,10 +1,10 @@
-"""Where goals come from: the embedded shop, official files, or a store of the full catalogue; by split and number."""
+"""The goals of a split: from the embedded shop, official files, or a store of the full catalogue."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from agentgym_flow import data as registry
 from agentgym_flow._util.file_state import FileState, state_of
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.core import check_positive, check_season, check_split
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.webshop import tasks
@@ -28,23 +29,22 @@ SPLIT_ALIASES = {"dev": "valid", "eval": "valid"}
 """The official names of the splits."""
 
 ENGINES = ("bm25", "pyserini")
-"""Who can rank the products."""
+"""The search engines."""
 
 IN_MEMORY = 256 << 20
-"""Official files above so many bytes are not read into memory at every start; they want a store."""
+"""Official files of more bytes than this must be imported into a store."""
 
 
-class GoalSource:
-    """The goals of one split, and the shop they are in. Immutable, so copies of an environment share it.
+class GoalSource(Immutable):
+    """The goals of one split, and their shop. Copies of an environment share it.
 
     Args:
-        data: a folder of official files or a store made from them, or the name of registered data; None for the
-            embedded shop.
+        data: a folder of official files, a store, or the name of registered data; None for the embedded shop.
         kind: `"synthetic"` or `"human"`.
         split: `"train"`, `"valid"` or `"test"`, or an official name.
-        search: who ranks: `"bm25"` or `"pyserini"`.
+        search: the search engine: `"bm25"` or `"pyserini"`.
         season: the seed of a season of goals in the embedded shop; `""` for the standard ones.
-        num_products: only the first so many products of official files.
+        num_products: use only this number of products of official files.
 
     Attributes:
         split: the split.
@@ -52,10 +52,13 @@ class GoalSource:
         data: name -> SHA-256 of the official data in use.
         catalogue: the products.
         num_tasks: the number of goals in the split.
-        content: what identifies the products apart from `data`, which is "" for official ones.
+        content: the digest of the embedded shop; "" for official data.
 
     Raises:
-        UnknownOption, UnknownSplit, UnknownData, BadSetting: as their names say.
+        UnknownOption: `kind` or `search` is unknown.
+        UnknownSplit: the split is unknown.
+        UnknownData: `data` is neither a path nor a registered name.
+        BadSetting: `num_products` or the season does not fit the other arguments.
         BadData: a file is damaged, or the split has no goals of this kind.
     """
 
@@ -90,7 +93,7 @@ class GoalSource:
         else:
             self._found = registry.resolve(data)
             self.catalogue = official_catalogue(self._found.path, num_products)
-            # What was read, not the files: a folder, one of its files and a store of it are the same data.
+            # The digest of the content, because a folder, one of its files and a store of it are the same data.
             self.data = {self._found.name: self.catalogue.digest}
             self._places = _official_places(self.catalogue, kind, self.split)
         if search == "pyserini":
@@ -98,14 +101,10 @@ class GoalSource:
         self.num_tasks = len(self._places)
         self.content = tasks.DIGEST if data is None else ""
 
-    def __copy__(self) -> GoalSource:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> GoalSource:
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self._found, self.kind, self.split, self._search, self._num_products, self.season)
+        settings: dict[str, Any] = {"kind": self.kind, "split": self.split, "search": self._search}
+        settings |= {"num_products": self._num_products, "season": self.season}
+        return partial(type(self), data=self._found, **settings), ()
 
     def goal(self, task: int) -> WebShopGoal:
         """Return goal number `task` of the split."""
@@ -121,14 +120,8 @@ class GoalSource:
 
     @cached_property
     def cumulative_weights(self) -> npt.NDArray[np.float64]:
-        """(num_tasks,): the running sums of the goals' weights, for a weighted draw."""
+        """(num_tasks,): the cumulative weights of the goals, for a weighted draw."""
         return np.cumsum(self._goals.weights_of(self._places))
-
-
-def _again(
-    data: DataSet | None, kind: str, split: str, search: str, num_products: int | None, season: str
-) -> GoalSource:
-    return GoalSource(data=data, kind=kind, split=split, search=search, num_products=num_products, season=season)
 
 
 @lru_cache(maxsize=8)
@@ -137,11 +130,11 @@ def _goals(catalogue: Catalogue, kind: str, season: str) -> Goals:
 
 
 def official_catalogue(path: Path, num_products: int | None = None) -> Catalogue:
-    """Return the catalogue of official files or of a store; all environments of a process share it.
+    """Return the catalogue of official files or of a store, shared by all environments of a process.
 
     Raises:
-        BadSetting: `num_products` of a store.
-        BadData: the files are not there, damaged, or too large to read at every start.
+        BadSetting: `num_products` is given for a store.
+        BadData: the files are missing, damaged, or too large to be read without a store.
     """
     if is_store(path):
         if num_products is not None:
@@ -162,7 +155,7 @@ def _store(path: Path, digest: str) -> Catalogue:
     return StoredCatalogue(path)
 
 
-@lru_cache(maxsize=4)  # the stamps are part of the key: files that have changed are read again
+@lru_cache(maxsize=4)  # the stamps are part of the key, so changed files are read again
 def _read(path: Path, files: OfficialFiles, stamps: tuple[FileState, ...], num_products: int | None) -> Catalogue:
     return MemoryCatalogue(
         read_listings(*files, num_products=num_products), made_by=(official_catalogue, (path, num_products))
@@ -173,7 +166,8 @@ def _read(path: Path, files: OfficialFiles, stamps: tuple[FileState, ...], num_p
 def _official_places(catalogue: Catalogue, kind: str, split: str) -> npt.NDArray[np.int64]:
     """Return the numbers of the goals of a split, in the official order.
 
-    Left out are goals that equal one of another split, so that nothing is trained on that is tested on.
+    Goals that are equal to a goal of `test` are dropped from the other splits, and likewise those of `valid` from
+    `train`.
     """
     table = catalogue.goal_table(kind)
     count = int(table.ends[-1]) if len(table.ends) else 0
@@ -187,7 +181,7 @@ def _official_places(catalogue: Catalogue, kind: str, split: str) -> npt.NDArray
 def _kept_elsewhere(
     repeats: npt.NDArray[np.int64], order: npt.NDArray[np.int64], splits: Mapping[str, range], split: str
 ) -> list[int]:
-    """Return the goals of a split that `test` has, too, or of `train` that `valid` has."""
+    """Return the goals of a split that are equal to goals of a split with precedence (`_STRICTER`)."""
     members = np.unique(repeats)
     place_of = {int(order[place]): place for place in np.flatnonzero(np.isin(order, members)).tolist()}
     split_of = {goal: next(name for name in splits if place in splits[name]) for goal, place in place_of.items()}
@@ -198,4 +192,4 @@ def _kept_elsewhere(
 
 
 _STRICTER = {"train": ("test", "valid"), "valid": ("test",), "test": ()}
-"""Split -> those that keep a goal that both have."""
+"""Split -> the splits that keep a goal that they share with it."""

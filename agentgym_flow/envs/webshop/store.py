@@ -1,7 +1,7 @@
-"""A catalogue of any size on disk: listings in SQLite, the search index and the goal tables mapped into memory.
+"""A catalogue of any size on disk: listings in SQLite, and a memory-mapped search index and goal tables.
 
-The folder is written by `importing.import_catalogue` and never changes afterwards. All environments of a process share
-one `StoredCatalogue`, and all processes share the pages that the system keeps of its files.
+`importing.import_catalogue` writes the folder, which never changes afterwards. All environments of a process share one
+`StoredCatalogue`, and all processes share the cached pages of its files.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import zlib
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from agentgym_flow._util.immutable import Immutable
 from agentgym_flow.data import StoreKind, content_digest, read_statement, reopened
 from agentgym_flow.envs.webshop.catalogue import HITS, ListingDigest
 from agentgym_flow.envs.webshop.goal_table import KINDS, GoalTable
@@ -29,46 +30,46 @@ from agentgym_flow.retrieval.arrays import mapped_array
 
 STORE = StoreKind(
     kind="webshop",
-    format=2,  # also of all that decides the content: how listings are read, recorded and counted
+    format=2,  # includes everything that determines the content: how listings are parsed, recorded and counted
     facts={"documents": int, "index": str, "goals": dict, "arrays": dict},
     name="store of a catalogue",
     command="agentgym-flow data import webshop SOURCE FOLDER",
 )
-"""What a folder states that holds a catalogue."""
+"""The statement in the folder of a store."""
 
 LISTINGS, INDEX, TIES, ORDER = "listings.sqlite", "index", "ties.npy", "order"
-"""The files of a store; a goal table has one for each field, and `order` is the official order of its goals.
+"""The files of a store. A goal table has a file for each field, and one for the official `order` of its goals.
 
-`ties.npy` has the rank of each product by its `asin_key`.
+`ties.npy` has the rank of each product by `asin_key`.
 """
 
 CACHED = 2048
-"""So many listings are kept in memory after they were read: about 20 MB."""
+"""The number of cached listings, about 20 MB."""
 
-_MAPPED = 1 << 40  # bytes; SQLite takes the most that it can
+_MAPPED = 1 << 40  # bytes; SQLite lowers this to its maximum
 
 
 def table_file(kind: str, field: str) -> str:
-    """Return the name of the file that has one field of the goal table of one kind, or the order of its goals."""
+    """Return the name of the file for a field of the goal table of a kind, or for the order of its goals."""
     return f"{kind}.{field}.npy"
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
-    """Return whether a store of a catalogue is at `path`. Raises `BadData` when it is one and is damaged."""
+    """Return whether `path` is a store. Raises `BadData` if it is a damaged store."""
     statement = read_statement(Path(path))
     return statement is not None and statement["agentgym_flow"] == STORE.kind
 
 
-class StoredCatalogue:
-    """The catalogue of a store. Safe in threads and after a fork; a copy is the catalogue itself.
+class StoredCatalogue(Immutable):
+    """The catalogue of a store. Safe in threads and after a fork.
 
-    A pickle holds the folder's name and the digest. Opening takes milliseconds and reads no listing.
+    A pickle contains the name of the folder and the digest. Opening takes milliseconds and reads no listings.
 
     Args:
-        folder: the store.
+        folder: the folder of the store.
 
     Attributes:
-        digest: SHA-256 of all listings in order, taken when the store was made.
+        digest: SHA-256 of all listings in order, computed by the import.
 
     Raises:
         BadData: there is no store at `folder`, it is damaged, or of another version.
@@ -99,17 +100,11 @@ class StoredCatalogue:
     def __repr__(self) -> str:
         return f"<StoredCatalogue of {len(self):,} products>"
 
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         return reopened, (type(self), str(self._folder), self.digest)
 
     def listing(self, number: int) -> Listing:
-        """Return product number `number` with its requests. Raises `IndexError` when there are not so many."""
+        """Return product number `number` with its requests. Raises `IndexError` if there is none."""
         return self._cached(int(number))
 
     def _read(self, number: int) -> Listing:
@@ -125,35 +120,35 @@ class StoredCatalogue:
             ) from None
 
     def number_of(self, asin: str) -> int:
-        """Return the number of the product with this ASIN, in any case. Raises `KeyError` when there is none."""
+        """Return the number of the product with this ASIN, ignoring case. Raises `KeyError` if there is none."""
         row = self._connections.get().execute("SELECT number FROM asins WHERE key = ?", (asin_key(asin),)).fetchone()
         if row is None:
             raise KeyError(asin)
         return int(row[0])
 
     def search(self, query: str, hits: int = HITS) -> list[int]:
-        """Return the numbers of the best products for a query, best first; empty when no word of it is known."""
+        """Return the numbers of the best products for a query, best first."""
         return [hit.document for hit in self._index.search(query, hits)]
 
     def goal_table(self, kind: str) -> GoalTable:
-        """Return which products have goals of this kind, and how many. Raises `UnknownOption` for another kind."""
+        """Return the table of the goals of this kind. Raises `UnknownOption` if the kind is unknown."""
         if kind not in KINDS:
             raise UnknownOption.among(kind, KINDS)
         return self._tables[kind]
 
     def official_order(self, kind: str) -> npt.NDArray[np.int64]:
-        """Return the official order of the goals of this kind, mapped: place -> number of the goal.
+        """Return the official order of the goals of this kind, mapped: index -> number of the goal.
 
-        Raises `UnknownOption` for another kind.
+        Raises `UnknownOption` if the kind is unknown.
         """
         if kind not in KINDS:
             raise UnknownOption.among(kind, KINDS)
         return self._orders[kind]
 
     def verify(self) -> None:
-        """Read the whole store and compare its digests, about half a minute for a million products.
+        """Read the whole store and compare its digests, which takes half a minute for a million products.
 
-        Raises `BadData` or `BadIndex` when the content is not what was imported.
+        Raises `BadData` or `BadIndex` if they differ.
         """
         digest = ListingDigest()
         try:
@@ -172,11 +167,7 @@ class StoredCatalogue:
         return GoalTable(*(self._array(table_file(kind, field)) for field in GoalTable._fields))
 
     def _array(self, name: str) -> npt.NDArray[Any]:
-        file = self._folder / name
-        try:
-            return mapped_array(file)
-        except (OSError, ValueError) as error:
-            raise BadData(f"{file} cannot be read ({error}); make the store again") from error
+        return mapped_array(self._folder / name, "make the store again", BadData)
 
 
 def records_of(connection: sqlite3.Connection, *, since: int = 0) -> Iterator[bytes]:
@@ -186,7 +177,7 @@ def records_of(connection: sqlite3.Connection, *, since: int = 0) -> Iterator[by
 
 
 class _Connections:
-    """One read-only connection for each thread of each process: SQLite's must not be carried through a fork."""
+    """A read-only connection for each thread and process, because SQLite connections must not be used after a fork."""
 
     def __init__(self, folder: Path, digest: str) -> None:
         self._folder = folder
@@ -194,8 +185,8 @@ class _Connections:
         self._local = threading.local()
 
     def get(self) -> sqlite3.Connection:
-        """Return the connection of this thread. Raises `BadData` when another store has taken the folder's place."""
-        # Those of other processes are kept, because closing them is not for this one.
+        """Return the connection of this thread. Raises `BadData` if the folder has been replaced by another store."""
+        # Connections of the parent process are kept, because this process must not close them.
         mine: dict[int, sqlite3.Connection] = self._local.__dict__.setdefault("connections", {})
         connection = mine.get(os.getpid())
         if connection is None:
@@ -207,7 +198,7 @@ class _Connections:
 
 def _connection(file: Path) -> sqlite3.Connection:
     try:
-        # Immutable: no locks, and no look for a journal. A thread that ends leaves its connection to the collector.
+        # `immutable` disables locks and journals. The connection of a finished thread is garbage-collected.
         connection = sqlite3.connect(f"{file.as_uri()}?immutable=1", uri=True, check_same_thread=False)
         connection.execute(f"PRAGMA mmap_size = {_MAPPED}")
         connection.execute("SELECT number FROM listings LIMIT 1")

@@ -1,8 +1,8 @@
-"""The embedded goals: one generated shop for all, and three splits of its goals that share no family of products.
+"""The embedded goals: one generated shop, and three splits of its goals that share no product families.
 
-A family is twelve products that look alike (`generator/family.py`). The hash of its titles puts it, and so every goal
-of its products, into one split. Of the goals in families of `valid` and of `test` 500 are kept: one of each product in
-a random order, then a second one of each, and so on, so that as many products as possible are asked for.
+A family is a group of similar products (`generator/family.py`). The hash of its titles assigns it, and all goals for
+its products, to one split. `valid` and `test` have 500 goals each: in random order one goal per product, then a second
+one per product, and so on, so that the goals cover as many products as possible.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from agentgym_flow.errors import UnknownOption
 from agentgym_flow.seeding import Stream, canonical, seasonal
 
 _KEY = "agentgym_flow/WebShop-v0"
-_KEPT = 500  # goals of valid, and of test
-_PARTS = 13  # two families in so many are kept for valid, two for test
+_KEPT = 500  # the number of goals in valid and in test
+_PARTS = 13  # of 13 families, on average two are in valid and two in test
 
 
-class _Embedded(NamedTuple):
+class _EmbeddedShop(NamedTuple):
     catalogue: MemoryCatalogue
     families: dict[str, tuple[tuple[int, ...], ...]]
 
 
 @lru_cache(maxsize=4)
-def _embedded(season: str = "") -> _Embedded:
+def _embedded(season: str = "") -> _EmbeddedShop:
     made = shop(season)
     numbers = {item["asin"]: number for number, item in enumerate(made.items)}
     families: dict[str, list[tuple[int, ...]]] = {split: [] for split in SPLITS}
@@ -40,34 +40,36 @@ def _embedded(season: str = "") -> _Embedded:
         families[split_of([made.items[product]["name"] for product in products])].append(products)
     listings = listings_of(made.items, made.attributes, made.human, where="the embedded shop")
     shared = MemoryCatalogue(listings, made_by=(catalogue, (season,) if season else ()))
-    return _Embedded(shared, {split: tuple(own) for split, own in families.items()})
+    return _EmbeddedShop(shared, {split: tuple(own) for split, own in families.items()})
 
 
 def split_of(titles: list[str]) -> str:
-    """Return the split of a family with these titles, by their hash."""
+    """Return the split of a family, determined by the hash of its titles."""
     part = int(sha256("\n".join(titles).encode("ascii")).hexdigest()[:8], 16) % _PARTS
     return "valid" if part < 2 else "test" if part < 4 else "train"
 
 
 def catalogue(season: str = "") -> MemoryCatalogue:
-    """Return the generated shop, made once a process; with a season, the same products and that season's requests."""
+    """Return the generated shop, created once per process. A season has the same products, but its own requests."""
     return _embedded(season).catalogue
 
 
 def families(split: str) -> tuple[tuple[int, ...], ...]:
-    """Return the families of a split: for each the numbers of its products. Raises `UnknownSplit`."""
+    """Return the families of a split, each as product numbers. Raises `UnknownSplit`."""
     return _embedded().families[check_split(split, {})]
 
 
 @lru_cache(maxsize=8)
 def tasks(split: str, kind: str, season: str = "") -> tuple[int, ...]:
-    """Return the goals of a split in the order of its tasks: numbers in `Goals(catalogue(season), kind, season)`.
+    """Return the goals of a split in task order: numbers in `Goals(catalogue(season), kind, season)`.
 
     Raises:
-        UnknownSplit: no such split.
-        UnknownOption: no such kind of goals.
+        UnknownSplit: the split is unknown.
+        UnknownOption: the kind of goals is unknown.
     """
-    _check(split, kind)
+    check_split(split, {})
+    if kind not in KINDS:
+        raise UnknownOption.among(kind, KINDS)
     goals = _goals_by_product(split, kind, season)
     stream = Stream(_KEY, "tasks", kind, seasonal(split, season))
     stream.shuffle(goals)
@@ -90,14 +92,14 @@ def _goals_by_product(split: str, kind: str, season: str) -> list[list[int]]:
 
 
 def num_tasks(split: str, kind: str) -> int:
-    """Return the number of goals of a kind in a split. Raises as `tasks`."""
+    """Return the number of goals of a kind in a split. Raises like `tasks`."""
     return len(tasks(split, kind))
 
 
 def manifest_digest(split: str, kind: str) -> str:
     """Return the SHA-256, in hex, of the canonical JSON of all goals of a split, each followed by a newline.
 
-    Raises as `tasks`.
+    Raises like `tasks`.
     """
     goals = Goals(catalogue(), kind)
     digest = sha256()
@@ -108,14 +110,8 @@ def manifest_digest(split: str, kind: str) -> str:
     return digest.hexdigest()
 
 
-def _check(split: str, kind: str) -> None:
-    check_split(split, {})
-    if kind not in KINDS:
-        raise UnknownOption.among(kind, KINDS)
-
-
 DIGEST = "f0782b48ed0a341c0b1d7393f803bbfea4a029f4e8c3355f1f2eb82201e16dea"
-"""The recorded digest of the catalogue: of all products and requests, in order."""
+"""The recorded digest of the catalogue, over all products and requests in order."""
 
 MANIFEST: dict[str, dict[str, str]] = {
     "synthetic": {
@@ -129,5 +125,5 @@ MANIFEST: dict[str, dict[str, str]] = {
         "test": "b1dc6bd6c943548e7936902e8c1e526ddac8c205dae6ef5c0b79ea95eb2bbab2",
     },
 }
-"""Kind -> split -> recorded digest. Should one change, published results would be about other goals: the id needs a new
-version."""
+"""Kind -> split -> recorded digest. A change of a digest requires a new version of the environment id, because
+published results would refer to other goals."""

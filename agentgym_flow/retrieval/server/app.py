@@ -1,7 +1,7 @@
 """The server as a Starlette application: `POST /retrieve` and `GET /health`.
 
-Requests and answers are those of Search-R1; `agentgym_flow.retrieval.protocol` has their form. What a client did wrong
-is reported with a status of at least 400 and one sentence, and no error of ours shows its trace.
+`agentgym_flow.retrieval.protocol` defines the format of requests and answers, which is that of Search-R1. Errors are
+answered with a status of at least 400 and one sentence, without tracebacks.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ from agentgym_flow.retrieval.server.batching import (
 from agentgym_flow.retrieval.server.metrics import Metrics
 
 DEFAULT_TOPK = 3
-"""Passages of an answer when the request does not say how many, as in Search-R1."""
+"""The default number of passages per query, as in Search-R1."""
 
 MAX_TOPK = 100
-"""The most passages that one may ask for."""
+"""The largest number of passages per query."""
 
 MAX_BODY = 32 << 20
-"""The most bytes of a request. Search-R1 sends the queries of a whole training batch at once."""
+"""The largest size of a request in bytes. Search-R1 sends the queries of a whole training batch at once."""
 
 MAX_BODIES = 256 << 20
-"""The most bytes of all requests that are under way."""
+"""The largest total size of all pending requests in bytes."""
 
 MAX_PASSAGES = 1 << 17
-"""The most passages that a request may ask for: 4,096 queries with 32 passages each."""
+"""The largest number of passages per request: 4,096 queries with 32 passages each."""
 
 AT_ONCE = 64
-"""So many results are written before other requests get their turn."""
+"""The number of results to serialise before yielding to other requests."""
 
 GONE = 499
-"""The status under which a request is counted whose client left before the answer, as nginx counts it."""
+"""The status in the statistics for a client that disconnected before the answer, as in nginx."""
 
 RETRY_AFTER = {"Retry-After": "1"}
-"""The answer when the queue is full: come back after a second."""
+"""The header of the answer if the queue is full: retry after a second."""
 
 
 class RetrieveRequest(NamedTuple):
-    """What a request asks for."""
+    """The content of a request."""
 
     queries: list[str]
     topk: int
@@ -85,15 +85,16 @@ def create_app(
     """Return the application around `retriever`.
 
     Args:
-        retriever: what searches; one thread at a time asks it.
-        token: what a client has to send as `Authorization: Bearer TOKEN`; None: whoever reaches the server may ask.
-        topk: passages of an answer when the request does not say how many.
-        max_batch: queries that are searched for at once.
-        max_waiting: queries that may wait; more are answered with status 503, unless nothing else waits.
-        local: answer only under the names of this machine, and no page of a browser.
+        retriever: the retriever; one thread at a time calls it.
+        token: the token that clients must send as `Authorization: Bearer TOKEN`; None to allow all clients.
+        topk: the number of passages if a request does not specify it.
+        max_batch: the largest number of queries per search.
+        max_waiting: the largest number of waiting queries; a request beyond it gets status 503, unless the queue is
+            empty.
+        local: accept only the host names of this machine, and no requests from web pages.
 
     Raises:
-        BadSetting: the token is empty or none that a client can send, or a number cannot work.
+        BadSetting: the token is empty or not valid in a header, or a number is out of range.
     """
     if token is not None:
         protocol.check_token(token)
@@ -107,7 +108,7 @@ def create_app(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         searching = asyncio.create_task(service.batcher.run())
         yield
-        searching.cancel()  # all requests are answered by now
+        searching.cancel()  # all requests have been answered
         with contextlib.suppress(asyncio.CancelledError):
             await searching
 
@@ -126,7 +127,7 @@ class _Service:
         self._token, self._topk, self._local = token, topk, local
         self._metrics = Metrics()
         self._since = time.monotonic()
-        self._held = 0  # bytes of the requests under way
+        self._held = 0  # bytes of pending requests
 
     async def retrieve(self, request: Request) -> Response:
         """Answer the queries of a request."""
@@ -150,7 +151,7 @@ class _Service:
         self._check_admitted(request)
         await self._receive(request, body)
         asked = self._read(b"".join(body))
-        different = list(dict.fromkeys(asked.queries))  # rollouts of one group often ask the same
+        different = list(dict.fromkeys(asked.queries))  # rollouts of a group often send equal queries
         try:
             found = await _unless_gone(request, self.batcher.search(different, asked.topk))
         except (QueueFull, DeadlineExceeded):
@@ -160,7 +161,7 @@ class _Service:
         return await _answer(asked, dict(zip(different, found, strict=True)))
 
     async def _receive(self, request: Request, body: list[bytes]) -> None:
-        """Append the body to `body`, whose bytes are counted."""
+        """Read the request into `body`, counting its bytes in `_held`."""
         size = 0
         async for part in request.stream():
             body.append(part)
@@ -172,7 +173,7 @@ class _Service:
                 raise _RetrieveRefused(503, "too many bytes of requests wait", {"Connection": "close", **RETRY_AFTER})
 
     async def health(self, request: Request) -> Response:
-        """Say that the server is there; to those who may ask for passages, also how it is doing."""
+        """Report that the server is running; with a valid token, also its statistics."""
         self._check_place(request)
         if not self._has_token(request):
             return JSONResponse({"status": "ok"})
@@ -250,7 +251,7 @@ def _flag(value: Any) -> bool:
 
 
 async def _unless_gone(request: Request, search: Coroutine[Any, Any, Results]) -> Results:
-    """Return what `search` does. It is cancelled, and `ClientDisconnect` raised, when nobody waits for it any more."""
+    """Return the result of `search`. If the client disconnects, cancel it and raise `ClientDisconnect`."""
     searching = asyncio.create_task(search)
     leaving = asyncio.create_task(_leave(request))
     try:
@@ -269,7 +270,7 @@ async def _leave(request: Request) -> None:
 
 
 async def _answer(asked: RetrieveRequest, found: Mapping[str, Sequence[Hit]]) -> Response:
-    """Return the answer, written in parts between which other requests get their turn."""
+    """Serialise the answer in parts, yielding to other requests in between."""
     written: dict[str, bytes] = {}
     parts = [protocol.ANSWER_START]
     for start in range(0, len(asked.queries), AT_ONCE):
@@ -284,14 +285,14 @@ async def _answer(asked: RetrieveRequest, found: Mapping[str, Sequence[Hit]]) ->
 
 
 class _Parts(Response):
-    """A response whose parts are sent one after the other, so that a large one is not copied."""
+    """A response that is sent in parts, to avoid copying a large body."""
 
     def __init__(self, parts: Sequence[bytes]) -> None:
         super().__init__(headers={"Content-Length": str(sum(map(len, parts)))}, media_type="application/json")
         self._parts = parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response, as ASGI asks for it."""
+        """Send the response (the ASGI interface)."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for part in self._parts:
             await send({"type": "http.response.body", "body": part, "more_body": True})
@@ -301,5 +302,5 @@ class _Parts(Response):
 async def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, _RetrieveRefused):
         return JSONResponse({"error": error.reason}, error.status, error.headers)
-    assert isinstance(error, HTTPException)  # nothing else is handled here
+    assert isinstance(error, HTTPException)  # no other exception is registered
     return JSONResponse({"error": "ask POST /retrieve or GET /health"}, error.status_code, error.headers)

@@ -1,9 +1,9 @@
-"""Requests that come in at the same time are searched for together, and large ones in parts.
+"""Dynamic batching: concurrent requests are searched together, and large requests in parts.
 
-One search runs at a time, in a thread; what comes in meanwhile waits and makes up the next one. So nobody waits for a
-batch to fill, and the batches grow with the load. All requests that wait share a batch evenly, so a request for a few
-queries is answered after two batches at most, also while one for thousands is under way. A search that fails is done
-again request by request, so that one request cannot fail its neighbours.
+One search runs at a time, in a thread, and requests that arrive meanwhile form the next batch. So no request waits for
+a batch to fill, and batches grow with the load. Waiting requests share a batch evenly, so a request with few queries
+needs at most two batches, even while a request with thousands is in progress. If a search fails, its requests are
+searched individually, so a request cannot make others fail.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from agentgym_flow.retrieval.passage import Hit, Retriever
 _log = logging.getLogger(__name__)
 
 MAX_WAITING = 16_384
-"""Queries that may wait: four trainers' worth, when each sends 4,096 at once."""
+"""The largest number of waiting queries, sufficient for four trainers that send 4,096 each."""
 
 Results = list[list[Hit]]
 
 
 class QueueFull(Exception):
-    """Too many queries wait already."""
+    """Too many queries are waiting."""
 
 
 class DeadlineExceeded(Exception):
-    """A request waited for so long that nobody waits for its answer any more."""
+    """A request waited too long."""
 
 
 class RetrievalFailed(Exception):
-    """The retriever raised an error, which is in the log of this module."""
+    """The retriever raised an exception, which this module has logged."""
 
 
 @dataclass(eq=False, slots=True)
-class _Asked:
-    """A request. `taken` of its queries are in a batch or were, and `found` has what those before them found."""
+class _PendingRequest:
+    """A request. `taken` is the number of queries in batches so far; `found` has the results of completed ones."""
 
     queries: Sequence[str]
     topk: int
@@ -55,26 +55,26 @@ class _Asked:
 
 
 class _Part(NamedTuple):
-    """Some queries of a request."""
+    """The queries of a request in one batch."""
 
-    asked: _Asked
+    request: _PendingRequest
     queries: Sequence[str]
 
 
 class Batcher:
-    """Collects requests and searches for them together. All but the search is done in the event loop.
+    """Collects requests and searches them together. Everything but the search runs in the event loop.
 
     Args:
-        retriever: what searches.
-        max_batch: queries that are searched for at once; a larger request is searched for in parts.
-        max_waiting: queries that may wait; a larger request is taken when nothing else waits.
-        max_wait: seconds that a request may wait until its first query is searched for.
-        clock: seconds that never go back.
+        retriever: the retriever.
+        max_batch: the largest number of queries per search; larger requests are split.
+        max_waiting: the largest number of waiting queries; a larger request is accepted if the queue is empty.
+        max_wait: the longest time in seconds before the first query of a request is searched.
+        clock: a monotonic clock in seconds.
 
     Attributes:
-        waiting: the queries that wait.
-        batches: how many searches there were.
-        searched: how many queries were in them.
+        waiting: the number of waiting queries.
+        batches: the number of searches so far.
+        searched: the number of queries in them.
     """
 
     def __init__(
@@ -89,67 +89,67 @@ class Batcher:
         self._retriever = retriever
         self._max_batch, self._max_waiting, self._max_wait = max_batch, max_waiting, max_wait
         self._clock = clock
-        self._asked: list[_Asked] = []
-        self._come = asyncio.Event()
+        self._pending: list[_PendingRequest] = []
+        self._arrived = asyncio.Event()
         self.waiting = self.batches = self.searched = 0
 
     async def search(self, queries: Sequence[str], topk: int) -> Results:
-        """Return what the retriever finds. Raises `QueueFull`, `DeadlineExceeded` or `RetrievalFailed`."""
+        """Return the results of the retriever. Raises `QueueFull`, `DeadlineExceeded` or `RetrievalFailed`."""
         if self.waiting and self.waiting + len(queries) > self._max_waiting:
             raise QueueFull
-        asked = _Asked(queries, topk, self._clock(), asyncio.get_running_loop().create_future())
-        self._asked.append(asked)
+        request = _PendingRequest(queries, topk, self._clock(), asyncio.get_running_loop().create_future())
+        self._pending.append(request)
         self.waiting += len(queries)
-        self._come.set()
-        return await asked.answer
+        self._arrived.set()
+        return await request.answer
 
     async def run(self) -> None:
-        """Search for what comes in until cancelled."""
+        """Process requests until cancelled."""
         with ThreadPoolExecutor(1, "search") as thread:
             while True:
-                await self._come.wait()
-                self._come.clear()
+                await self._arrived.wait()
+                self._arrived.clear()
                 while parts := self._next():
                     await self._search(thread, parts)
 
     def _next(self) -> list[_Part]:
-        """Return the next batch: of requests for as many passages as the first one, an even share of each.
+        """Return the next batch: an even share of each request with the same `topk` as the first one.
 
-        Those for other numbers keep their order: what ten passages are found for may begin with other three than what
-        three are (a fusion of rankings does that), so they cannot be searched for together.
+        Requests with different `topk` cannot share a search, because the first three of ten results may differ from the
+        results with `topk=3` (as in a fusion of rankings).
         """
         self._drop()
-        if not self._asked:
+        if not self._pending:
             return []
-        topk = self._asked[0].topk
-        sharing = [asked for asked in self._asked if asked.topk == topk][: self._max_batch]
+        topk = self._pending[0].topk
+        sharing = [request for request in self._pending if request.topk == topk][: self._max_batch]
         parts: list[_Part] = []
         room = self._max_batch
-        # Those that need least come first, so what they leave of their share goes to the others.
-        for number, asked in enumerate(sorted(sharing, key=lambda asked: asked.left)):
-            size = min(asked.left, room // (len(sharing) - number))
-            parts.append(_Part(asked, asked.queries[asked.taken : asked.taken + size]))
-            asked.taken += size
+        # Requests with the fewest queries come first, so the unused part of their share goes to the others.
+        for number, request in enumerate(sorted(sharing, key=lambda request: request.left)):
+            size = min(request.left, room // (len(sharing) - number))
+            parts.append(_Part(request, request.queries[request.taken : request.taken + size]))
+            request.taken += size
             room -= size
         self.waiting -= self._max_batch - room
         served = set(map(id, sharing))
-        self._asked = [asked for asked in self._asked if id(asked) not in served]
-        self._asked += [asked for asked in sharing if asked.left]  # behind those that had nothing of this batch
+        self._pending = [request for request in self._pending if id(request) not in served]
+        self._pending += [request for request in sharing if request.left]  # behind those not in this batch
         return parts
 
     def _drop(self) -> None:
-        """Leave out requests that failed or waited too long, and those whose clients are gone."""
+        """Remove requests that failed or waited too long, and those whose clients have disconnected."""
         oldest = self._clock() - self._max_wait
-        for asked in self._asked:
-            if not asked.taken and asked.since < oldest and not asked.answer.done():
-                asked.answer.set_exception(DeadlineExceeded())
-        self.waiting -= sum(asked.left for asked in self._asked if asked.answer.done())
-        self._asked = [asked for asked in self._asked if not asked.answer.done()]
+        for request in self._pending:
+            if not request.taken and request.since < oldest and not request.answer.done():
+                request.answer.set_exception(DeadlineExceeded())
+        self.waiting -= sum(request.left for request in self._pending if request.answer.done())
+        self._pending = [request for request in self._pending if not request.answer.done()]
 
     async def _search(self, thread: ThreadPoolExecutor, parts: list[_Part]) -> None:
         try:
             results = await self._found(
-                thread, [query for part in parts for query in part.queries], parts[0].asked.topk
+                thread, [query for part in parts for query in part.queries], parts[0].request.topk
             )
         except Exception as error:
             if len(parts) > 1:
@@ -157,19 +157,19 @@ class Batcher:
                     await self._search(thread, [part])
                 return
             _log.exception("the retriever failed")
-            answer = parts[0].asked.answer
+            answer = parts[0].request.answer
             if not answer.done():
                 answer.set_exception(RetrievalFailed(type(error).__name__))
             return
         start = 0
-        for asked, some in parts:
-            asked.found += results[start : start + len(some)]
+        for request, some in parts:
+            request.found += results[start : start + len(some)]
             start += len(some)
-            if len(asked.found) == len(asked.queries) and not asked.answer.done():  # its client may be gone
-                asked.answer.set_result(asked.found)
+            if len(request.found) == len(request.queries) and not request.answer.done():  # its client may be gone
+                request.answer.set_result(request.found)
 
     async def _found(self, thread: ThreadPoolExecutor, queries: list[str], topk: int) -> Results:
-        different = list(dict.fromkeys(queries))  # rollouts of one group often ask the same
+        different = list(dict.fromkeys(queries))  # rollouts of a group often send equal queries
         self.batches += 1
         self.searched += len(queries)
         found = await asyncio.get_running_loop().run_in_executor(thread, self._retriever.search, different, topk)

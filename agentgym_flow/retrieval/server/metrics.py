@@ -1,4 +1,4 @@
-"""What the server tells of itself at `/health`: how many requests, how long they took."""
+"""The statistics that the server reports at `/health`: numbers of requests and response times."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections import Counter, deque
 from typing import Any
 
 LAST = 2048
-"""Times are of so many last answers."""
+"""Response times are computed over this number of recent answers."""
 
 
 class Metrics:
-    """Counts requests by their status, and keeps the times of the last answered ones."""
+    """Counts requests by status, and stores the times of recent answers."""
 
     def __init__(self) -> None:
         self._statuses: Counter[int] = Counter()
         self._seconds: deque[float] = deque(maxlen=LAST)
 
     def count(self, status: int, seconds: float) -> None:
-        """Note a request to `/retrieve`, its status and how long it took; only the times of answers are kept."""
+        """Record a request to `/retrieve`. Times are recorded only for status 200."""
         self._statuses[status] += 1
         if status == 200:
             self._seconds.append(seconds)
@@ -35,5 +35,5 @@ class Metrics:
 
 
 def percentile(times: list[float], share: float) -> float | None:
-    """Return in milliseconds the smallest of the sorted `times` (seconds) that `share` of them do not exceed."""
+    """Return a percentile of the sorted `times` (in seconds) in milliseconds; None if there are none."""
     return round(1000 * times[max(0, math.ceil(share * len(times)) - 1)], 3) if times else None

@@ -1,4 +1,4 @@
-"""Serving a retriever, by default to this machine only."""
+"""Serves a retriever, by default only to this machine."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.retrieval.passage import Retriever
 
 PATIENCE = 30
-"""Requests under way have so many seconds to be answered when the server stops."""
+"""Seconds to finish pending requests when the server stops."""
 
 CONNECTIONS = 1024
-"""The most connections at a time."""
+"""The largest number of simultaneous connections."""
 
 with loopback.needing_extra():
     from agentgym_flow.retrieval.server.app import DEFAULT_TOPK, create_app
@@ -30,21 +30,21 @@ def serve(
     max_waiting: int = MAX_WAITING,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve `retriever` until the process is interrupted or terminated; what is under way is answered first.
+    """Serve `retriever` until the process is interrupted or terminated; pending requests are answered first.
 
     Args:
-        retriever: what searches.
-        port: the port; 0: a free one.
-        host: the address to listen on; another one than the loopback interface needs a token.
-        token: what clients have to send.
-        topk: passages of an answer when the request does not say how many.
-        max_batch: queries that are searched for at once.
-        max_waiting: queries that may wait.
-        on_ready: called with the address as soon as requests can be made.
+        retriever: the retriever.
+        port: the port; 0 selects a free one.
+        host: the address to listen on; anything but the loopback interface requires a token.
+        token: the token that clients must send.
+        topk: the number of passages if a request does not specify it.
+        max_batch: the largest number of queries per search.
+        max_waiting: the largest number of waiting queries.
+        on_ready: called with the address when the server accepts requests.
 
     Raises:
-        BadSetting: the port is taken or may not be used, or another setting cannot work.
-        KeyboardInterrupt: Ctrl-C ended it.
+        BadSetting: the port is in use or not permitted, or another setting is invalid.
+        KeyboardInterrupt: the user pressed Ctrl-C.
     """
     local = host in loopback.HOSTS
     if not local and token is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from agentgym_flow.envs.search.world import SearchWorld
-from agentgym_flow.envs.search.world.entity import Entity, Value
-from agentgym_flow.envs.search.world.relations import ALL, OF_KIND, EntityRelation
+from agentgym_flow.envs.search.generator import SearchWorld
+from agentgym_flow.envs.search.generator.entity import Entity, Value
+from agentgym_flow.envs.search.generator.relations import ALL, OF_KIND, EntityRelation
 
 LEADS = ("Think of ", "This is about ", "Consider ")
 

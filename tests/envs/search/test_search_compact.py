@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search.candidates import candidates
 from agentgym_flow.envs.search.compact import INDICES, MOST, VOCABULARY, SearchCompactPrompt
-from agentgym_flow.envs.search.lexicon import CUES, asked, told
+from agentgym_flow.envs.search.lexicon import CUES, cue_of_question, cue_of_sentence
 from agentgym_flow.envs.search.notes import NotedPassage, notes_of, read_question, shape_of
 from agentgym_flow.envs.search.shown import documents
 from agentgym_flow.policies import PolicyInput, PolicyOutput
@@ -94,13 +94,13 @@ def test_every_generated_question_is_read_with_as_many_look_ups_as_it_needs(spli
 
 
 def test_a_title_in_a_sentence_is_no_cue() -> None:
-    assert told('"Sail and the Organist" was written by Ada Voss.') == "maker"
-    assert told("The shipyard has 1,962 employees.") == "staff"  # no year
-    assert told("It came into being in 1441.") == "time"
-    assert told("She died in 1860.") == "died"
-    assert told("Her desk had a lamp.") == ""
-    assert asked("In which year was Zell founded") == "time"
-    assert {told("It was built by Ada Voss."), asked("the builder of")} == {"builder"} <= set(CUES)
+    assert cue_of_sentence('"Sail and the Organist" was written by Ada Voss.') == "maker"
+    assert cue_of_sentence("The shipyard has 1,962 employees.") == "staff"  # no year
+    assert cue_of_sentence("It came into being in 1441.") == "time"
+    assert cue_of_sentence("She died in 1860.") == "died"
+    assert cue_of_sentence("Her desk had a lamp.") == ""
+    assert cue_of_question("In which year was Zell founded") == "time"
+    assert {cue_of_sentence("It was built by Ada Voss."), cue_of_question("the builder of")} == {"builder"} <= set(CUES)
 
 
 def test_shapes() -> None:
@@ -114,9 +114,9 @@ def test_other_names_of_what_a_passage_is_about() -> None:
         "Tarn University (of 1849)", "Tarn University (Tarno) is old. Some texts say Old Lodge. It has 9 doors."
     )
     for name in ("Tarn University", "University of Tarn", "the Tarn University", "Tarno", "Old Lodge"):
-        assert page.is_of(name)
-    assert not page.is_of("Tarn")
-    assert page.is_part("Tarn")
+        assert page.is_about(name)
+    assert not page.is_about("Tarn")
+    assert page.is_own_name("Tarn")
     assert page.qualifier == {"1849"}
 
 

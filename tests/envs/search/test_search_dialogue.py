@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentgym_flow.core import Transition
 from agentgym_flow.envs.search import game as rules
-from agentgym_flow.envs.search.game import LONGEST_QUERY, Reply, SearchGame
+from agentgym_flow.envs.search.game import LONGEST_QUERY, SearchGame
 from agentgym_flow.envs.search.question import Question
 from agentgym_flow.envs.search.shown import CUT, LONGEST_ID, LONGEST_TEXT, LONGEST_TITLE, as_shown, one_line
 from agentgym_flow.errors import BadSetting, UnknownOption
@@ -71,7 +72,7 @@ def test_a_search_shows_the_best_passages() -> None:
     find, talk = finder(), SearchGame(WHO)
     assert talk.opening() == "Who built the Tarn bridge"  # the prompt adds the mark
     reply = talk.act("search[tarn]", find)
-    assert reply == Reply(
+    assert reply == Transition(
         "Doc 1(Title: Tarn bridge) The Tarn bridge was built by Ada Voss.\n"
         "Doc 2(Title: Ada Voss) Ada Voss was an engineer from Lorne.\n"
         "Doc 3(Title: Lorne) Lorne is a town.",  # and not the fourth that came along
@@ -86,7 +87,7 @@ def test_a_search_shows_the_best_passages() -> None:
     assert [passage.id for passage in talk.passages] == ["p0", "p1", "p2"]
     assert [passage.id for passage in talk.latest] == ["p1", "p2"]
     assert [passage.id for passage in talk.recent] == ["p1", "p2", "p0"]
-    assert talk.act("search[nowhere]", find) == Reply(rules.NOTHING_FOUND, 0.0, False, True)
+    assert talk.act("search[nowhere]", find) == Transition(rules.NOTHING_FOUND, 0.0, False, True)
 
 
 def test_topk_is_kept() -> None:
@@ -104,13 +105,13 @@ def test_topk_is_kept() -> None:
 def test_an_answer_is_scored_and_ends_the_episode(text: str, score: float) -> None:
     talk, find = SearchGame(WHO), finder()
     assert talk.score == 0
-    assert talk.act(f"answer[{text}]", find) == Reply("", score, True, True)
+    assert talk.act(f"answer[{text}]", find) == Transition("", score, True, True)
     assert (talk.answered, talk.score, talk.success) == (text, score, score == 1)
     assert talk.state_key() == ("end:success:1.000000" if score else "end:fail:0.000000")
     assert talk.action_templates() == []
     for action in ("answer[Ada Voss]", "search[tarn]", "hello"):
         before = talk.state_key()
-        assert talk.act(action, find) == Reply(rules.IS_OVER, 0.0, False, False)
+        assert talk.act(action, find) == Transition(rules.IS_OVER, 0.0, False, False)
         assert talk.state_key() == before
         assert talk.query_of(action) is None
     assert not find.asked
@@ -143,7 +144,7 @@ def test_pasting_what_was_shown_wins_nothing() -> None:
 def test_what_is_no_action_is_refused(text: str) -> None:
     talk, find = play("search[tarn]"), finder()
     before = talk.state_key()
-    assert talk.act(text, find) == Reply(rules.NOT_AN_ACTION, 0.0, False, False)
+    assert talk.act(text, find) == Transition(rules.NOT_AN_ACTION, 0.0, False, False)
     assert talk.state_key() == before
     assert not find.asked
 
@@ -152,7 +153,7 @@ def test_brackets_run_from_the_first_to_the_last() -> None:
     find = finder()
     talk = play(" search[ tarn [x] \n] ", "search[\x00\u202e ]", "search[  ]", find=find)
     assert find.asked == ["tarn [x]"]
-    assert talk.act("search[ ]", find) == Reply(rules.NO_QUERY, 0.0, False, False)
+    assert talk.act("search[ ]", find) == Transition(rules.NO_QUERY, 0.0, False, False)
     assert play("answer[ a [b] ]\n").answered == "a [b]"
 
 
@@ -162,7 +163,7 @@ def test_the_last_step_takes_only_an_answer() -> None:
     assert talk.action_templates(last=True) == ["answer[{text}]"]
     assert talk.query_of("search[tarn]") == "tarn"
     assert talk.query_of("search[tarn]", last=True) is None
-    assert talk.act("search[tarn]", find, last=True) == Reply(rules.LAST_STEP, 0.0, False, False)
+    assert talk.act("search[tarn]", find, last=True) == Transition(rules.LAST_STEP, 0.0, False, False)
     assert not find.asked
     assert talk.seen == ()
     assert talk.act("answer[A. Voss]", find, last=True).reward == 1

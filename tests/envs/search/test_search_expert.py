@@ -13,7 +13,7 @@ from agentgym_flow.envs.answers import normalise
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.env import ENV_ID, SearchEnv
 from agentgym_flow.envs.search.expert import next_action
-from agentgym_flow.envs.search.world import KINDS
+from agentgym_flow.envs.search.generator import KINDS
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.policies import ExpertPolicy
 from agentgym_flow.seeding import Stream

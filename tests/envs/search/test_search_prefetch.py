@@ -210,7 +210,7 @@ def test_episodes_are_the_same_with_and_without(bridges: Path, moves: list[tuple
         prepared = copy.deepcopy(prepared) if copied else prepared
         assert prepared.step(action) == plain.step(action)
         assert prepared.tape_entry == plain.tape_entry
-        assert prepared._ahead is None, "nothing is kept for a later step"
+        assert prepared._prefetched is None, "nothing is kept for a later step"
 
 
 def test_rollouts_are_the_same_one_by_one(bridges: Path) -> None:

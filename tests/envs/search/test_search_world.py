@@ -10,12 +10,12 @@ from itertools import pairwise
 
 import pytest
 
-from agentgym_flow.envs.search.world import SearchWorld, world
-from agentgym_flow.envs.search.world.draft import RealmDraft
-from agentgym_flow.envs.search.world.entity import Date, Entity
-from agentgym_flow.envs.search.world.names import EntityNames
-from agentgym_flow.envs.search.world.people import PROFESSIONS
-from agentgym_flow.envs.search.world.relations import ALL, OF_KIND, WORK_KINDS, EntityRelation
+from agentgym_flow.envs.search.generator import SearchWorld, world
+from agentgym_flow.envs.search.generator.draft import RealmDraft
+from agentgym_flow.envs.search.generator.entity import Date, Entity
+from agentgym_flow.envs.search.generator.names import EntityNames
+from agentgym_flow.envs.search.generator.people import PROFESSIONS
+from agentgym_flow.envs.search.generator.relations import ALL, OF_KIND, WORK_KINDS, EntityRelation
 from agentgym_flow.retrieval import BM25
 from agentgym_flow.seeding import Stream
 

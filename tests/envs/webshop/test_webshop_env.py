@@ -140,11 +140,11 @@ def test_queries_of_any_instruction_can_be_searched_for(instruction: str) -> Non
 
 
 def test_a_page_of_a_hundred_options_proposes_those_of_the_instruction() -> None:
-    from agentgym_flow.envs.webshop.queries import interesting
+    from agentgym_flow.envs.webshop.queries import most_relevant
 
     clicks = ["click[back to search]", "click[< prev]", "click[description]", "click[features]", "click[reviews]"]
     clicks += ["click[buy now]", *(f"click[{n} inches]" for n in range(99)), "click[navy blue]"]
-    kept = interesting(clicks, "find me a rug in navy blue", 20)
+    kept = most_relevant(clicks, "find me a rug in navy blue", 20)
     assert len(kept) == 20
     assert kept[:6] == clicks[:6]
     assert kept[-1] == "click[navy blue]"

@@ -44,7 +44,7 @@ def test_a_page_of_results_tells_titles_and_prices(mode: Any) -> None:
     cup, mug = (notes.seen[name] for name in notes.listed)
     assert (mug.title, mug.low, mug.high, mug.opened) == ("Tall Mug", 12.5, 12.5, False)
     assert (cup.low, cup.high) == (9, 30)
-    assert [notes.wish.lacking(seen.known) for seen in (mug, cup)] == [2, 1]
+    assert [notes.requirements.lacking(seen.known) for seen in (mug, cup)] == [2, 1]
 
 
 @pytest.mark.parametrize("mode", [text, text_rich])
@@ -53,7 +53,7 @@ def test_texts_are_known_once_they_were_read(mode: Any) -> None:
     lacking, read = [], []
     for number in range(1, 6):
         notes = known(trip(*steps[:number], mode=mode))
-        lacking.append(notes.wish.lacking(notes.seen["b000000mug"].known))
+        lacking.append(notes.requirements.lacking(notes.seen["b000000mug"].known))
         read.append(notes.seen["b000000mug"].read)
     assert lacking == [2, 2, 1, 1, 0]
     assert read == [(), (), ("features",), ("features",), ("features", "description")]
@@ -107,9 +107,9 @@ def test_options_in_free_wording_are_known_when_the_page_is_open() -> None:
         "B000000MUG", "Bowls", options={"set size": ("2 piece", "3 piece"), "bundle": ("basic", "with lid")}
     )
     looked = Trip("i want bowls, in the 3 piece set size and basic bundle", bowls).do("search[bowls]")
-    assert known(looked).wish.lacking(known(looked).seen["b000000mug"].known) == 2
+    assert known(looked).requirements.lacking(known(looked).seen["b000000mug"].known) == 2
     opened = known(looked.do("click[b000000mug]"))
-    assert opened.wish.lacking(opened.seen["b000000mug"].known) == 0
+    assert opened.requirements.lacking(opened.seen["b000000mug"].known) == 0
     assert options(looked).wanted == {"set size": "3 piece", "bundle": "basic"}
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.webshop.queries import MOST_PROPOSALS, interesting, proposals
-from agentgym_flow.envs.webshop.requirements import MOST_PHRASES, phrases_of, read_wish, sentence_parts
+from agentgym_flow.envs.webshop.queries import MOST_PROPOSALS, most_relevant, proposals
+from agentgym_flow.envs.webshop.requirements import MOST_PHRASES, phrases_of, requirements_of, sentence_parts
 
 SHORTS = (
     "Find me machine washable, quick drying biker shorts with deep pockets and thumb holes for summer trips "
@@ -70,19 +70,19 @@ def test_free_wording_has_phrases_without_polite_words_and_names_of_options() ->
     ],
 )
 def test_a_phrase_is_known_when_each_of_its_words_was_seen_beside_a_neighbour(texts: list[str], lacking: int) -> None:
-    wish = read_wish(SHORTS)
+    wish = requirements_of(SHORTS)
     assert wish.phrases == 5
     assert wish.lacking(wish.known_from(texts)) == lacking
 
 
 def test_words_of_a_trap_do_not_make_a_phrase() -> None:
-    wish = read_wish("Find me slip resistant clogs")
+    wish = requirements_of("Find me slip resistant clogs")
     assert wish.lacking(wish.known_from(["Easy Slip on Water Resistant Clogs"])) == 1
     assert wish.lacking(wish.known_from(["Slip Resistant Nursing Clogs"])) == 0
 
 
 def test_options_say_what_they_say_in_any_order() -> None:
-    wish = read_wish("i want bowls, in the 3 piece set size and basic bundle")
+    wish = requirements_of("i want bowls, in the 3 piece set size and basic bundle")
     shown = ["set size", "2 piece", "3 piece", "bundle", "basic"]
     assert wish.lacking(wish.known_among(shown)) == 1
     assert wish.lacking(wish.known_among([*shown, "bowls"])) == 0
@@ -90,7 +90,7 @@ def test_options_say_what_they_say_in_any_order() -> None:
 
 
 def test_named_options_are_wanted_by_name_and_others_by_their_words() -> None:
-    named, free = read_wish(SHORTS), read_wish(CUPS)
+    named, free = requirements_of(SHORTS), requirements_of(CUPS)
     assert named.wants("color", "navy")
     assert not named.wants("style", "navy")
     assert not named.wants("size", "large")
@@ -121,7 +121,7 @@ def test_every_sentence_can_be_read(text: str) -> None:
     for query in found:
         assert query.strip() == query != ""
         assert not set("[]\n") & set(query)
-    wish = read_wish(text)
+    wish = requirements_of(text)
     assert 0 <= wish.phrases <= MOST_PHRASES
     known = wish.known_from([text]) | wish.known_among([text])
     assert 0 <= wish.lacking(known) <= wish.lacking(0) == wish.phrases
@@ -129,11 +129,11 @@ def test_every_sentence_can_be_read(text: str) -> None:
 
 @given(st.lists(st.text(max_size=20), max_size=6), st.lists(st.text(max_size=20), max_size=6))
 def test_more_texts_never_lack_more(some: list[str], more: list[str]) -> None:
-    wish = read_wish(SHORTS)
+    wish = requirements_of(SHORTS)
     assert wish.known_from([*some, *more]) == wish.known_from(some) | wish.known_from(more)
 
 
 def test_buttons_stay_and_the_clicks_that_the_instruction_names_come_before_others() -> None:
     buttons = [f"click[b{n}]" for n in range(7)]
     clicks = [*buttons, *(f"click[{n} inches]" for n in range(100)), "click[navy]"]
-    assert interesting(clicks, SHORTS, 9) == [*buttons, "click[0 inches]", "click[navy]"]
+    assert most_relevant(clicks, SHORTS, 9) == [*buttons, "click[0 inches]", "click[navy]"]

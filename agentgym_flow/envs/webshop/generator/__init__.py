@@ -1,4 +1,4 @@
-"""The generated shop: tables of words, families of products that look alike, and what people ask for."""
+"""Generates the embedded shop: families of similar products, and requests for them."""
 
 from agentgym_flow.envs.webshop.generator.shop import GeneratedShop, shop
 

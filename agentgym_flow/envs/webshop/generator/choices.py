@@ -1,4 +1,4 @@
-"""What a buyer chooses from, and what it costs: how options, their values and prices are drawn."""
+"""Random draws of options, their values, and prices."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from agentgym_flow.seeding import Stream
 
 
 class Choices(NamedTuple):
-    """What a buyer chooses: name -> values; and the value of an option that is not for choosing, or nothing."""
+    """The options of a product, name -> values, and the value of a fixed option, which may be empty."""
 
     options: dict[str, tuple[str, ...]]
     fixed: str
 
 
 def vary(stream: Stream, choices: Choices) -> Choices:
-    """Return options of which some lack one of their values."""
+    """Return the options with some values removed at random."""
     varied = {}
     for name, values in choices.options.items():
         lost = stream.choice(values) if len(values) > 2 and stream.below(2) else ""
@@ -25,7 +25,7 @@ def vary(stream: Stream, choices: Choices) -> Choices:
 
 
 def draw_options(stream: Stream, options: tuple[Option, ...]) -> Choices:
-    """Draw which options a product has, and their values in the order of the table; an option may be fixed."""
+    """Draw the options of a product, and their values in table order; one option may be fixed."""
     drawn: dict[str, tuple[str, ...]] = {}
     fixed = ""
     for option in options:
@@ -41,12 +41,12 @@ def draw_options(stream: Stream, options: tuple[Option, ...]) -> Choices:
 
 def _draw_values(stream: Stream, option: Option, count: int) -> tuple[str, ...]:
     count = min(count, len(option.values))
-    if not option.distinct:  # sizes and packs: a run of them
+    if not option.distinct:  # sizes and packs: consecutive values
         start = stream.below(len(option.values) - count + 1)
         return option.values[start : start + count]
     return tuple(option.values[place] for place in sorted(stream.sample(range(len(option.values)), count)))
 
 
 def draw_price(stream: Stream, about: float) -> float:
-    """Return a price near `about` with the cents of a shop, never below it by more than a dollar."""
+    """Return a price close to `about`, at most a dollar below it, with typical cents."""
     return int(about) + stream.choice((0.99, 0.99, 0.99, 0.95, 0.49, 0.89, 0.0))

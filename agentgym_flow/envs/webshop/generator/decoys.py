@@ -1,4 +1,4 @@
-"""Products that look like what somebody wants and are not: drafts made from the draft of the wanted one."""
+"""Decoys: products that resemble a requested one, but do not satisfy its goals."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from agentgym_flow.envs.webshop.generator.phrases import hyphenated
 from agentgym_flow.seeding import Stream
 
 _BOUND_STEPS = 40
-"""Dollars: a goal's bound is at most the fourth multiple of ten above the price."""
+"""Dollars; a goal's price limit is at most the fourth multiple of ten above the price."""
 
 
 def other(stream: Stream, kind: ProductKind, rival: ProductDraft, brand: str, usual: float) -> ProductDraft:
-    """Return a product with the features of `rival` and other values of an option, of which both then have half."""
+    """Return a product with the features of `rival`; the values of one option are divided between the two."""
     option = max((option for option in kind.options if option.distinct), key=lambda option: len(option.values))
     values = list(option.values)
     stream.shuffle(values)
@@ -36,13 +36,13 @@ def other(stream: Stream, kind: ProductKind, rival: ProductDraft, brand: str, us
 def _with_option(
     kind: ProductKind, options: dict[str, tuple[str, ...]], option: Option, values: list[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Return options with `values` for one of them; names and values are in the order of the table."""
+    """Return the options with `values` for one of them; names and values are in table order."""
     drawn = {**options, option.name: tuple(value for value in option.values if value in values)}
     return {each.name: drawn[each.name] for each in kind.options if each.name in drawn}
 
 
 def costly(stream: Stream, rival: ProductDraft, brand: str) -> ProductDraft:
-    """Return a product that has all that `rival` has, and costs more than a goal for `rival` can allow."""
+    """Return a product with everything `rival` has, at a price above every limit of a goal for `rival`."""
     price = rival.prices[0]
     low = price // 10 * 10 + _BOUND_STEPS + 1 + (10 + price / 2) * stream.uniform()
     prices = [draw_price(stream, low)]
@@ -60,7 +60,7 @@ def costly(stream: Stream, rival: ProductDraft, brand: str) -> ProductDraft:
 def lacking(
     stream: Stream, rival: ProductDraft, lead: Feature | None, spare: list[Feature], brand: str, usual: float
 ) -> ProductDraft:
-    """Return a product with at most `lead` of the features of `rival`, and with others that are unique here."""
+    """Return a product with `lead` as the only feature of `rival`, if any, and with features that are unique here."""
     features = ([lead] if lead else []) + spare[:2]
     lacks = [feature for feature in rival.features if feature is not lead and " " in feature.phrase]
     price = draw_price(stream, usual * (0.8 + 0.4 * stream.uniform()))
@@ -77,7 +77,7 @@ def lacking(
 
 
 def accessory(stream: Stream, admired: ProductDraft, brand: str, usual: float) -> ProductDraft:
-    """Return a thing for the thing; its title says what `admired` is, with hyphens but for one of the features."""
+    """Return an accessory whose title has the features of `admired`, with hyphens in all of them but one."""
     low = max(4.0, usual * (0.2 + 0.3 * stream.uniform()))
     prices = [draw_price(stream, low)]
     if stream.below(2):

@@ -1,4 +1,4 @@
-"""A product before it is put into words, and the family that it belongs to."""
+"""Product drafts, before they are put into words, and their families."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Part = Literal["plain", "other", "costly", "lacking", "accessory"]
 
 
 class Family(NamedTuple):
-    """What the products of a family have in common."""
+    """The common properties of the products in a family."""
 
     department: Department
     kind: ProductKind
@@ -20,12 +20,12 @@ class Family(NamedTuple):
 
     @property
     def thing(self) -> str:
-        """The line and the name: `cotton blend biker shorts`."""
+        """The line and the name, such as `cotton blend biker shorts`."""
         return f"{self.line} {self.name}"
 
     @property
     def number(self) -> Number:
-        """How its things are counted: of what there is some, a name may still be of many (`cocoa wafers`)."""
+        """The grammatical number of the name; a mass kind can have plural names (`cocoa wafers`)."""
         return "many" if self.kind.number == "some" and self.name.endswith("s") else self.kind.number
 
 
@@ -34,21 +34,22 @@ class ProductDraft:
     """A product before it is put into words.
 
     Attributes:
-        part: its part in the family.
-        brand: who sells it.
-        features: what it has.
-        options: name -> values, as far as the buyer chooses.
-        fixed: the value of an option that the buyer does not choose, for the title; or nothing.
-        prices: one, or the two ends of a range.
-        lead: the feature that its title names, as do the titles of two or three others.
-        quiet: its features that lead no other titles; a goal for mostly these leaves few titles to choose from.
-        needed: the option without which another product would do as well; or nothing.
-        titled: the features that its title names.
-        first: the feature of its first bullet, which the search engine reads; None when it has a note there.
-        listed: the features of its other bullets.
-        told: the features that its description tells of.
-        lacks: the features of which its first bullet says that it does not have them.
-        near: a phrase in its title that looks like a feature that it lacks; or nothing.
+        part: its role in the family.
+        brand: the brand.
+        features: the features.
+        options: name -> values that the buyer can choose.
+        fixed: the value of a fixed option, for the title; may be empty.
+        prices: one price, or the two ends of a range.
+        lead: the feature in its title, which the titles of one or two other plain products share.
+        quiet: its features that are not the lead of other titles, and its own lead. Goals for these have few candidates
+            by title.
+        needed: the option that distinguishes it from another product; may be empty.
+        titled: the features in the title.
+        first: the feature in the first bullet, which is indexed; None if that bullet is a note.
+        listed: the features in the other bullets.
+        told: the features in the description.
+        lacks: the features that the first bullet denies.
+        near: a phrase in the title that resembles a feature that the product lacks; may be empty.
     """
 
     part: Part

@@ -1,11 +1,11 @@
-"""A family: twelve products that a hurried reader takes for one another, and what sets each apart.
+"""A family: twelve similar products that can only be distinguished by careful reading.
 
-- Seven *plain* products share seven features so that each has three and any two of the features meet in exactly one
-  product (the Fano plane). Whoever wants two features finds each of them in two other products as well.
-- One *other* has the three features of a plain one and none of the values of one of its options.
-- One *costly* product has everything that a plain one has, at a price above any bound that a goal can set for it.
-- Two *lacking* ones say what they lack, in the words that a buyer of a plain one will search for.
-- One *accessory* has the words of the family in its title and is another thing: a case for it, or a spare part.
+- Seven *plain* products share seven features: each has three, and each pair of features is in exactly one product (the
+  Fano plane). Each of two required features is also in two other products.
+- One *other* product has the three features of a plain one, but different values of one option.
+- One *costly* product has everything that a plain one has, at a price above every limit of a goal for it.
+- Two *lacking* products say what they lack, in the words of a query for a plain one.
+- One *accessory* has the words of the family in its title, but is a different thing, such as a case or a spare part.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ PLANE = tuple((first, (first + 1) % 7, (first + 3) % 7) for first in range(7))
 
 
 def draw_family(stream: Stream, family: Family) -> list[ProductDraft]:
-    """Return the products of a family: seven plain ones, the other, the costly, two lacking ones, the accessory."""
+    """Return the products of a family: seven plain, one other, one costly, two lacking, one accessory."""
     department, kind = family.department, family.kind
     phrases = stream.sample(kind.features, len(kind.features))
-    pool = [department.features[phrase] for phrase in phrases[:7]]
-    spare = [department.features[phrase] for phrase in phrases[7:]]
+    features = [department.features[phrase] for phrase in phrases]
+    pool, spare = features[:7], features[7:]
     brands = stream.sample(department.brands, 3)
     low, high = kind.price
     usual = low * (high / low) ** stream.uniform()
     leads = _leads(stream)
     plain = _plain(stream, kind, pool, leads, brands, usual)
-    # So that no title has more than three that look as good, each of the three groups gets its own kind of decoy.
+    # Each of the three groups gets its own kind of decoy, so that at most three titles look equally good.
     crowd, *pairs = sorted(_groups(leads), key=len, reverse=True)
     stream.shuffle(pairs)
     mistaken, outdone, admired = (plain[place] for place in stream.sample(crowd, 3))
@@ -52,7 +52,7 @@ def draw_family(stream: Stream, family: Family) -> list[ProductDraft]:
 def _plain(
     stream: Stream, kind: ProductKind, pool: list[Feature], leads: list[int], brands: list[str], usual: float
 ) -> list[ProductDraft]:
-    """Return the seven plain products; those whose titles name the same feature have nearly the same options."""
+    """Return the seven plain products. Products with the same lead have nearly the same options."""
     shared: dict[int, Choices] = {}
     drafts = []
     for triple, lead in zip(PLANE, leads, strict=True):
@@ -69,9 +69,9 @@ def _plain(
 
 
 def _leads(stream: Stream) -> list[int]:
-    """Return which feature the title of each plain product names, as the place of the feature among the seven.
+    """Return the lead of each plain product, as the index of the feature among the seven.
 
-    Three titles name one feature, two another one, and two a third: who goes by titles has two or three to choose from.
+    One feature is the lead of three products, and two others of two each, so titles leave two or three candidates.
     """
     first, second = stream.sample(range(7), 2)
     rest = [set(triple) for triple in PLANE if first not in triple and second not in triple]
@@ -80,12 +80,12 @@ def _leads(stream: Stream) -> list[int]:
 
 
 def _groups(leads: list[int]) -> list[list[int]]:
-    """Return the plain products by the feature that their titles name."""
+    """Return the plain products grouped by lead."""
     return [[place for place, lead in enumerate(leads) if lead == point] for point in dict.fromkeys(leads)]
 
 
 def _place(stream: Stream, draft: ProductDraft) -> None:
-    """Decide where each feature is stated: mostly one in the title; the others in a bullet or in the description."""
+    """Draw where each feature is stated: usually one in the title, the others in bullets or the description."""
     draft.titled, draft.listed, draft.told = [], [], []
     features = list(draft.features)
     stream.shuffle(features)
@@ -106,7 +106,7 @@ def _place(stream: Stream, draft: ProductDraft) -> None:
 
 
 def _mislead(stream: Stream, draft: ProductDraft, pool: list[Feature]) -> None:
-    """Give some titles a phrase that looks like a feature that the product lacks."""
+    """Add to some titles a phrase that resembles a feature that the product lacks."""
     tempting = [feature.near for feature in pool if feature.near and feature not in draft.features]
     if tempting and len(draft.titled) < 2 and stream.below(2) == 0:
         draft.near = stream.choice(tempting)

@@ -1,25 +1,24 @@
-"""What the tables of the generated shop are made of: departments, the kinds of things they sell, features, options."""
+"""The types of the tables of the generated shop: departments, kinds of products, features and options."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 Role = Literal["is", "has", "for"]
-"""How a phrase joins the thing: it is `machine washable`, it has `deep pockets`, it is for `sensitive skin`."""
+"""How a feature relates to a product: it is `machine washable`, has `deep pockets`, or is for `sensitive skin`."""
 
 Number = Literal["one", "many", "some"]
-"""How a thing is counted: one lamp, many shorts (a pair, or several), some coffee."""
+"""The grammatical number: one lamp, many shorts, some coffee."""
 
 
 class Feature(NamedTuple):
-    """What a product may have, and what a goal asks for.
+    """A feature of a product, which a goal can require as an attribute.
 
     Attributes:
-        phrase: in lower case, as the attribute list, the pages and the instructions say it.
-        role: how it joins the thing.
-        reason: what a bullet says after it.
-        near: a phrase that looks like it and is something else; the title of a product without the feature may have it.
+        phrase: the phrase in lower case, as in the attribute list, pages and instructions.
+        role: how it relates to the product.
+        reason: the explanation in a bullet.
+        near: a similar phrase with another meaning, for titles of products without the feature.
     """
 
     phrase: str
@@ -28,38 +27,59 @@ class Feature(NamedTuple):
     near: str = ""
 
 
+_SAID = {
+    "color": ("in {}", "in the color {}", "in {} color"),
+    "flavor": ("in the {} flavor", "with {} flavor"),
+    "scent": ("with {} scent", "in the {} scent"),
+    "style": ("in the {} {name}", "in {} {name}"),
+    "size": ("in {name} {}", "in the {} {name}"),
+    "pack": ("in a {}", "as a {}"),
+}
+"""Form of an option -> phrases to ask for a value."""
+
+
 class Option(NamedTuple):
-    """What a buyer chooses.
+    """An option of a product.
 
     Attributes:
+        form: determines the phrases to ask for a value.
         name: such as `color`.
-        values: in lower case, in the order of the page.
-        said: how a person asks for a value, with `{}` for it.
-        distinct: no value passes for another one when a purchase is scored, so that two products may differ in
-            nothing else. Sizes and packs are not: `12 ounce` passes for `16 ounce`.
+        values: in lower case, in page order.
     """
 
+    form: Literal["color", "flavor", "scent", "style", "size", "pack"]
     name: str
     values: tuple[str, ...]
-    said: tuple[str, ...]
-    distinct: bool
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """Phrases to ask for a value, with `{}` for the value."""
+        return tuple(phrase.replace("{name}", self.name) for phrase in _SAID[self.form])
+
+    @property
+    def distinct(self) -> bool:
+        """Whether the score distinguishes all values, so that two products may differ in this option only.
+
+        It does not distinguish sizes and packs: `12 ounce` matches `16 ounce`.
+        """
+        return self.form not in ("size", "pack")
 
 
 class ProductKind(NamedTuple):
-    """A kind of thing. Each pair of a name and a line may become a family of products that look alike.
+    """A kind of product. Pairs of a name and a line become families of similar products.
 
     Attributes:
-        query: what a buyer would type to find the kind; the type of all its products.
-        path: its place under the department, parts separated by ` > `.
-        number: how the thing is counted.
-        names: what it is called.
-        lines: materials or designs; one stands before the name.
-        features: phrases of the department that fit the kind, at least seven.
-        options: what can be chosen, at most three.
-        price: the usual range in dollars.
-        details: pieces of titles that no goal asks for.
-        notes: bullets that no goal asks for.
-        accessory: what is sold for the thing, up to the name of the thing: `carrying case for`.
+        query: a typical query for the kind, which is the `query` of all its products.
+        path: the category path below the department, separated by ` > `.
+        number: the grammatical number.
+        names: names of the kind.
+        lines: materials or designs, placed before the name.
+        features: phrases of the department's features that fit the kind, at least seven.
+        options: at most three options.
+        price: the typical range in dollars.
+        details: parts of titles that no goal requires.
+        notes: bullets that no goal requires.
+        accessory: an accessory, up to the name of the product: `carrying case for`.
     """
 
     query: str
@@ -76,39 +96,27 @@ class ProductKind(NamedTuple):
 
 
 class Department(NamedTuple):
-    """A part of the shop.
+    """A department of the shop.
 
     Attributes:
         category: the coarse category of its products.
-        path: the first part of their paths.
-        brands: invented names.
-        features: phrase -> feature.
+        path: the first part of their category paths.
+        brands: invented brands.
+        feature_list: the features of its products.
         notes: bullets for any of its products.
-        costly: pieces of titles of what costs far more than its like.
-        kinds: what it sells.
+        costly: parts of the titles of expensive products.
+        kinds: its kinds of products.
     """
 
     category: str
     path: str
     brands: tuple[str, ...]
-    features: Mapping[str, Feature]
+    feature_list: tuple[Feature, ...]
     notes: tuple[str, ...]
     costly: tuple[str, ...]
     kinds: tuple[ProductKind, ...]
 
-
-def features(
-    *, being: Mapping[str, str], having: Mapping[str, str], purpose: Mapping[str, str], near: Mapping[str, str]
-) -> dict[str, Feature]:
-    """Return phrase -> feature from one table for each role (phrase -> reason) and one of near misses."""
-    tables: tuple[tuple[Role, Mapping[str, str]], ...] = (("is", being), ("has", having), ("for", purpose))
-    return {
-        phrase: Feature(phrase, role, reason, near.get(phrase, ""))
-        for role, table in tables
-        for phrase, reason in table.items()
-    }
-
-
-def words(text: str) -> tuple[str, ...]:
-    """Return the entries of a list that is written as `one|two|three`."""
-    return tuple(text.split("|"))
+    @property
+    def features(self) -> dict[str, Feature]:
+        """Phrase -> feature."""
+        return {feature.phrase: feature for feature in self.feature_list}

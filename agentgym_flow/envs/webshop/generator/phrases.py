@@ -1,15 +1,15 @@
-"""Small grammar: how titles are capitalised, and how a thing and its features make a phrase."""
+"""Simple grammar: capitalisation of titles, and phrases for a product and its features."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
 
-from agentgym_flow.envs.webshop.generator.kinds import Feature, Number, words
+from agentgym_flow.envs.webshop.generator.kinds import Feature, Number
 
-_SMALL = frozenset(words("a|an|and|at|by|for|from|in|of|on|or|per|the|to|with"))
-_CAPITALS = "usb|hdmi|led|rfid|bpa|uv|gmo|tv|pc|abs|hd|diy|usda|dvd|gps"
-_SPELLED = {word: word.upper() for word in words(_CAPITALS)} | {
+_SMALL = frozenset(("a", "an", "and", "at", "by", "for", "from", "in", "of", "on", "or", "per", "the", "to", "with"))
+_CAPITALS = "usb hdmi led rfid bpa uv gmo tv pc abs hd diy usda dvd gps"
+_SPELLED = {word: word.upper() for word in _CAPITALS.split()} | {
     "usb-c": "USB-C",
     "mm": "mm",
     "2k": "2K",
@@ -20,7 +20,7 @@ _SPELLED = {word: word.upper() for word in words(_CAPITALS)} | {
 
 @cache
 def titled(phrase: str) -> str:
-    """Return a phrase as titles write it: `rfid blocking for travel` becomes `RFID Blocking for Travel`."""
+    """Return a phrase in title case: `rfid blocking for travel` becomes `RFID Blocking for Travel`."""
     return " ".join(word if word in _SMALL else "-".join(map(_word, word.split("-"))) for word in phrase.split(" "))
 
 
@@ -29,12 +29,12 @@ def _word(word: str) -> str:
 
 
 def spelled(phrase: str) -> str:
-    """Return a phrase as sentences write it: `vitamin c` stays, `usb-c port` becomes `USB-C port`."""
+    """Return a phrase for a sentence: `vitamin c` is unchanged, `usb-c port` becomes `USB-C port`."""
     return " ".join(_SPELLED.get(word, word) for word in phrase.split(" "))
 
 
 def hyphenated(phrase: str) -> str:
-    """Return a phrase as one word: a search finds it all the same, but it no longer states the feature."""
+    """Return a phrase as one word. A search still finds it, but the score does not count it as the attribute."""
     return phrase.replace(" ", "-")
 
 
@@ -49,19 +49,19 @@ def listed(items: Sequence[str]) -> str:
 
 
 def counted(thing: str, number: Number) -> str:
-    """Return a thing as a person asks for it: `a lamp`, `an oven glove`, `some shorts`."""
+    """Return a thing with an article or `some`: `a lamp`, `an oven glove`, `some shorts`."""
     if number != "one":
         return "some " + thing
     return ("an " if thing[0] in "aeiou" else "a ") + thing
 
 
 def tail(features: Sequence[Feature]) -> str:
-    """Return what follows the name of a thing that has or is for something: ` with a and b for c`; may be empty."""
+    """Return the phrase for features of the roles `has` and `for`: ` with a and b for c`; it may be empty."""
     having = [feature.phrase for feature in features if feature.role == "has"]
     purposes = [feature.phrase for feature in features if feature.role == "for"]
     return (" with " + listed(having) if having else "") + (" for " + listed(purposes) if purposes else "")
 
 
 def being(features: Sequence[Feature]) -> list[str]:
-    """Return the phrases of what the thing is."""
+    """Return the phrases of the features of the role `is`."""
     return [feature.phrase for feature in features if feature.role == "is"]

@@ -1,14 +1,16 @@
-"""What people ask for: an instruction of the attribute file's kind, and one in a person's words."""
+"""Requests for products: synthetic instructions as in the attribute file, and instructions in human style."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from agentgym_flow.envs.content import read_content
 from agentgym_flow.envs.webshop.generator.draft import Family, ProductDraft
-from agentgym_flow.envs.webshop.generator.kinds import Feature, words
+from agentgym_flow.envs.webshop.generator.kinds import Feature
 from agentgym_flow.envs.webshop.generator.phrases import being, counted, listed, tail
 from agentgym_flow.seeding import Stream
 
+_PARAPHRASES = read_content(__package__, "paraphrases.json", dict[str, str])
 _STARTS = ("Find me", "Find me", "Get me", "Show me", "I want", "Look for")
 
 
@@ -39,7 +41,7 @@ def human(stream: Stream, family: Family, draft: ProductDraft) -> dict[str, Any]
 
 
 def _wanted(stream: Stream, draft: ProductDraft) -> list[Feature]:
-    """Draw two or three of the features; what the title names is among them."""
+    """Draw two or three of the features, including those in the title."""
     features = list(draft.quiet if len(draft.quiet) > 1 and stream.below(4) else draft.features)
     stream.shuffle(features)
     features.sort(key=lambda feature: feature not in draft.titled)
@@ -49,7 +51,7 @@ def _wanted(stream: Stream, draft: ProductDraft) -> list[Feature]:
 
 
 def _chosen(stream: Stream, draft: ProductDraft) -> dict[str, str]:
-    """Draw the options that a person cares about: mostly all, always the one that sets the product apart."""
+    """Draw the requested options: each with probability 3/4, and always the one that distinguishes the product."""
     return {
         name: stream.choice(values)
         for name, values in draft.options.items()
@@ -58,7 +60,7 @@ def _chosen(stream: Stream, draft: ProductDraft) -> dict[str, str]:
 
 
 def _said(form: str, value: str) -> str:
-    """Return how a value is asked for: not `in the adult fit fit`, where it ends like its option is called."""
+    """Return the phrase to ask for a value, without doubled words as in `in the adult fit fit`."""
     if value.startswith("with "):
         return value
     spoken = form.format(value).split(" ")
@@ -66,14 +68,14 @@ def _said(form: str, value: str) -> str:
 
 
 def _told(stream: Stream, family: Family, wanted: list[Feature], choices: str) -> str:
-    """Return the request in running words."""
+    """Return the request as sentences."""
     number = family.number
     they, are, them = ("they", "are", "them") if number == "many" else ("it", "is", "it")
     thing = family.name if stream.below(16) == 0 else family.thing
     is_so = [_paraphrase(stream, phrase) for phrase in being(wanted)]
     plain = all(before == after for before, after in zip(is_so, being(wanted), strict=True))
     after = tail(wanted)
-    form = stream.below(6 if plain else 4)  # before the thing, only the phrases themselves sound right
+    form = stream.below(6 if plain else 4)  # forms 4 and 5 put the phrases before the thing, without paraphrases
     clause = f" that {are} {listed(is_so)}" if is_so else ""
     if form == 0:
         text = f"i'm looking for {counted(thing, number)}{after}{clause}"
@@ -97,31 +99,5 @@ def _told(stream: Stream, family: Family, wanted: list[Feature], choices: str) -
 
 
 def _paraphrase(stream: Stream, phrase: str) -> str:
-    """Return what a thing is in other words that keep those of the phrase: `gluten free`, `free of gluten`."""
-    return _OTHER_WORDS[phrase] if phrase in _OTHER_WORDS and stream.below(3) == 0 else phrase
-
-
-_OTHER_WORDS = {
-    **{
-        f"{what} free": f"free of {what}"
-        for what in words("gluten|dairy|sugar|alcohol|fragrance|sulfate|caffeine|grain")
-    },
-    **{f"{what} resistant": f"resistant to {what}" for what in words("water|rust|heat|wind|frost|shock|odor")},
-    **{f"{what} safe": f"safe in the {what}" for what in words("dishwasher|oven|microwave|freezer")},
-    "machine washable": "washable in the machine",
-    "quick drying": "drying quick",
-    "easy to clean": "easy for me to clean",
-    "easy to assemble": "easy for one person to assemble",
-    "easy to install": "easy for anyone to install",
-    "noise cancelling": "cancelling the noise around me",
-    "wall mountable": "mountable on a wall",
-    "long lasting": "lasting long",
-    "slow roasted": "roasted slow",
-    "wall mounted": "mounted on the wall",
-    "solar powered": "powered by solar light",
-    "battery operated": "operated by battery",
-    "remote controlled": "controlled with a remote",
-    "hand painted": "painted by hand",
-    "hand made": "made by hand",
-    "hand stitched": "stitched by hand",
-}
+    """Return a phrase, sometimes paraphrased with the same words: `gluten free`, `free of gluten`."""
+    return _PARAPHRASES[phrase] if phrase in _PARAPHRASES and stream.below(3) == 0 else phrase

@@ -1,4 +1,4 @@
-"""The generated shop: its catalogue and requests as the objects that the official files hold."""
+"""The generated shop: its catalogue and requests in the schema of the official files."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from agentgym_flow.seeding import Stream
 
 _KEY = "agentgym_flow/WebShop-v0"
 _FAMILIES_OF_KIND = 6
-_COMBINATIONS = 8  # a product with more ways to choose has no synthetic request: it would have too many goals
+_COMBINATIONS = 8  # products with more combinations of options get no synthetic request, to limit the number of goals
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 class GeneratedShop(NamedTuple):
-    """The shop in the official schema; plain data that JSON can hold.
+    """The shop in the official schema, as JSON values.
 
     Attributes:
         items: the products, as in `items_shuffle.json`.
-        attributes: as in `items_ins_v2.json`: ASIN -> `attributes`, and an instruction for some.
-        human: as in `items_human_ins.json`: ASIN -> instructions of the human kind.
-        families: the ASINs of products that are near-duplicates of each other; each product is in one family.
+        attributes: as in `items_ins_v2.json`: ASIN -> `attributes`, and for some products an instruction.
+        human: as in `items_human_ins.json`: ASIN -> instructions in human style.
+        families: the families of near-duplicates, as lists of ASINs; each product is in one family.
     """
 
     items: list[dict[str, Any]]
@@ -36,16 +36,16 @@ class GeneratedShop(NamedTuple):
 
 
 class _Requests(NamedTuple):
-    """What is asked of a product, as the two files of instructions hold it; `synthetic` is empty if nothing is."""
+    """The requests for a product, as in the official files; `synthetic` may be empty."""
 
     synthetic: dict[str, Any]
     human: list[dict[str, Any]]
 
 
 def shop(season: str = "") -> GeneratedShop:
-    """Return the generated shop, the same on every machine; a fresh object each time.
+    """Return the generated shop as a new object, equal on every machine.
 
-    Every season has the same products, and requests of its own; `""` has the standard ones.
+    Every season has the same products, but its own requests; `""` selects the standard ones.
     """
     made = GeneratedShop([], {}, {}, [])
     titles: set[str] = set()
@@ -60,7 +60,7 @@ def shop(season: str = "") -> GeneratedShop:
 
 
 def _families(department: Department, kind: ProductKind) -> list[Family]:
-    """Return the families of a kind: some of the pairs of its names and lines."""
+    """Return the families of a kind, for some pairs of its names and lines."""
     pairs = [(name, line) for name in kind.names for line in kind.lines]
     chosen = Stream(_KEY, "families", kind.query).sample(pairs, min(_FAMILIES_OF_KIND, len(pairs)))
     return [Family(department, kind, name, line) for name, line in chosen]
@@ -74,7 +74,7 @@ def _products(family: Family) -> list[tuple[Stream, Family, ProductDraft]]:
 def _add(
     made: GeneratedShop, titles: set[str], season: str, stream: Stream, family: Family, draft: ProductDraft
 ) -> str:
-    """Put a product and its requests into the files, and return its ASIN."""
+    """Add a product and its requests, and return its ASIN."""
     asin = "B0" + "".join(_LETTERS[stream.below(36)] for _ in range(8))
     item = entry(stream, family, draft)
     while item["name"] in titles:
@@ -85,7 +85,7 @@ def _add(
         "attributes": [feature.phrase for feature in draft.features] or [family.kind.accessory.removesuffix(" for")]
     }
     if draft.part in ("plain", "other"):
-        asked = _requests(stream, family, draft)  # the next product goes on with this stream, in every season
+        asked = _requests(stream, family, draft)  # in every season, because the next product continues this stream
         if season:
             asked = _requests(Stream(_KEY, "requests", season, asin), family, draft)
         made.attributes[asin].update(asked.synthetic)

@@ -1,4 +1,4 @@
-"""A drafted product in words: the entry of the official products file, without its number."""
+"""The texts of a product: its entry in the official products file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PATH = " \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
 
 
 def title(stream: Stream, family: Family, draft: ProductDraft) -> str:
-    """Return the title: brand, thing, the features that it names, and pieces that no goal asks for."""
+    """Return the title: brand, thing, features, and details that no goal requires."""
     kind = family.kind
     extras = stream.sample(kind.details, 2)
     if draft.part == "costly":
@@ -26,7 +26,7 @@ def title(stream: Stream, family: Family, draft: ProductDraft) -> str:
         pieces.insert(0, titled(draft.near))
     rest = ", ".join(filter(None, pieces))
     form = stream.below(4)
-    if form == 0:  # features as a list behind the thing
+    if form == 0:  # features as a list after the thing
         listed = ", ".join([family.thing, *(_headline(feature) for feature in draft.titled)])
         return f"{draft.brand} {titled(listed)}, {rest}"
     whole = " ".join([*being(draft.titled), family.thing]) + tail(draft.titled)
@@ -40,7 +40,7 @@ def _headline(feature: Feature) -> str:
 
 
 def bullets(stream: Stream, family: Family, draft: ProductDraft) -> list[str]:
-    """Return the list under "Features": the features that it states, and notes."""
+    """Return the list under "Features": features and notes."""
     notes = list(stream.sample(family.department.notes, 1 + stream.below(2)))
     if draft.part == "accessory":
         return [
@@ -60,12 +60,12 @@ _DENIALS = {"is": "not ", "has": "without ", "for": "not meant for "}
 
 
 def _denial(draft: ProductDraft) -> str:
-    """Return a bullet that says what a product lacks: in a buyer's words, and with hyphens, so not as an attribute."""
+    """Return a bullet that denies features, in the words of a query, but hyphenated, so that they do not score."""
     return sentence("please note: " + ", ".join(_DENIALS[lack.role] + hyphenated(lack.phrase) for lack in draft.lacks))
 
 
 def _what(family: Family) -> str:
-    """Return what the accessory of a family is."""
+    """Return the name of the accessory of a family."""
     return family.kind.accessory.removesuffix(" for")
 
 
@@ -75,7 +75,7 @@ def _bullet(feature: Feature, loud: bool) -> str:
 
 
 def description(stream: Stream, family: Family, draft: ProductDraft) -> str:
-    """Return one paragraph; empty for some products whose features are all stated elsewhere."""
+    """Return one paragraph; it may be empty if all features are stated elsewhere."""
     if not draft.told and stream.below(3) == 0:
         return ""
     if draft.part == "accessory":

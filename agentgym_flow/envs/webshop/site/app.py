@@ -1,7 +1,7 @@
-"""The pages of the shop and what they do, as a Starlette application.
+"""The web site as a Starlette application.
 
-Every action is a form that is answered by a redirect. Its address has the number of steps that the page was made at,
-so that a page from before (the back button, a second press) changes nothing: the present page is shown instead.
+Every action is a form, answered by a redirect. Its address includes the step of the page, so that forms of outdated
+pages (after the back button or a double click) change nothing: the current page is shown instead.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from agentgym_flow.envs.webshop.site.sessions import EPISODE, PAGES, Record, Ses
 from agentgym_flow.errors import AgentGymFlowError, BadLog, BadSetting
 
 ADMIN = "agentgym_flow_admin"
-"""The cookie of a browser that has given the token."""
+"""The cookie of a browser that has sent the token."""
 
 STATIC = {"shop.css": "text/css", "shop.js": "text/javascript", "icon.svg": "image/svg+xml"}
-"""The files that pages load, and their types."""
+"""The static files and their types."""
 
 MOST_DIGITS = 9
-"""Numbers of steps and tasks have at most this many digits."""
+"""The largest number of digits of steps and tasks."""
 
 _NOTES = {
     "past": "That page was from before. This is where your visit is now.",
@@ -59,11 +59,11 @@ _TITLES = {
 
 
 def create_app(shop: Shop, token: str | None = None) -> Starlette:
-    """Return the application around `shop`, which it closes when the server stops.
+    """Return the application for `shop`. It closes the shop when the server stops.
 
     Args:
-        shop: keeps the visits.
-        token: what a person has to know to see all visits; None: whoever reaches the server may.
+        shop: the shop.
+        token: the token for the list of all visits; None to show it to everyone.
 
     Raises:
         BadSetting: the token is empty.
@@ -107,7 +107,7 @@ class _Site:
 
     # ---------------------------------------------------------------- shopping
     async def start_page(self, request: Request) -> Response:
-        """Show what to do, and the choice of a task."""
+        """Show the start page with the choice of a task."""
         return self._start_page(request)
 
     def _start_page(self, request: Request, trouble: str = "", status: int = 200) -> Response:
@@ -124,7 +124,7 @@ class _Site:
         )
 
     async def start(self, request: Request) -> Response:
-        """Begin a visit and go to its first page."""
+        """Start a visit and redirect to its first page."""
         fields = await self._forms.read(request)
         number = fields.get("task", "").strip()
         try:
@@ -136,7 +136,7 @@ class _Site:
         return _to(session)
 
     async def page(self, request: Request) -> Response:
-        """Show the present page of a visit, whichever page was asked for."""
+        """Show the current page of a visit, regardless of the step in the address."""
         session = self._session(request)
         step = len(session.episode.turns)
         past = "" if _step(request) == step else "past"
@@ -159,9 +159,9 @@ class _Site:
         return response
 
     async def act(self, request: Request) -> Response:
-        """Do what was pressed, if the page is the present one, and go to the page that comes of it."""
+        """Apply the action of a form if its page is current, and redirect to the resulting page."""
         fields = await self._forms.read(request)
-        session, step = self._session(request), _step(request)  # nothing else gets its turn from here on
+        session, step = self._session(request), _step(request)  # no other request runs from here on
         if session.over or step != len(session.episode.turns):
             return _to(session, step)
         if "search" in fields:
@@ -189,7 +189,7 @@ class _Site:
 
     # ---------------------------------------------------------------- looking back
     async def admin(self, request: Request) -> Response:
-        """List all visits, or ask for the token."""
+        """Show the list of all visits, or the form for the token."""
         if not self._admitted(request):
             return self._form_page(request, "login.html.j2", 401, title="All visits", trouble="")
         records = self._shop.records()
@@ -198,7 +198,7 @@ class _Site:
         return _render("admin.html.j2", title="All visits", records=records, bought=bought, mean=mean)
 
     async def log_in(self, request: Request) -> Response:
-        """Check the token and let the browser keep that it was right."""
+        """Check the token and set the cookie."""
         fields = await self._forms.read(request)
         if self._token is None or not same(fields.get("token", ""), self._token):
             return self._form_page(request, "login.html.j2", 403, title="All visits", trouble="That is not the token.")
@@ -207,12 +207,12 @@ class _Site:
         return response
 
     async def visit(self, request: Request) -> Response:
-        """Show what was done in a visit."""
+        """Show the actions of a visit."""
         record = self._record(request)
         return _render("visit.html.j2", title=f"Visit {record.id}", record=record, actions=self._actions(record))
 
     async def page_again(self, request: Request) -> Response:
-        """Show a page of a visit as the person saw it; the environment makes it again."""
+        """Show a page of a visit as the person saw it, by replaying the actions."""
         record, step = self._record(request), _step(request)
         actions = self._actions(record)
         if step > len(actions):
@@ -227,7 +227,7 @@ class _Site:
         return _lines(self._shop.lines(record, ending))
 
     async def all_files(self, request: Request) -> Response:
-        """Send the lines of all visits that are written down, the earliest first."""
+        """Send the logs of all finished visits, earliest first."""
         self._check_admitted(request)
         ending = _ending(request)
         over = [record for record in reversed(self._shop.records()) if record.state is not SessionState.SHOPPING]
@@ -255,18 +255,18 @@ class _Site:
 
     # ---------------------------------------------------------------- the rest
     async def static(self, request: Request) -> Response:
-        """Send a file that pages load."""
+        """Send a static file."""
         name = request.path_params["name"]
         if name not in STATIC:
             raise Refused(404, "There is no such file.")
         return Response(_asset(name), media_type=STATIC[name])
 
     async def refused(self, request: Request, error: Exception) -> Response:
-        """Say why a request was refused."""
+        """Show why a request was refused."""
         if isinstance(error, Refused):
             status, reason = error.status, error.reason
         else:
-            assert isinstance(error, HTTPException)  # nothing else is handled here
+            assert isinstance(error, HTTPException)  # no other exception is registered
             status, reason = error.status_code, "There is no such page."
         return _render("problem.html.j2", status, title="That did not work", reason=reason)
 
@@ -292,13 +292,13 @@ def _shop_context(record: Record, env: WebShopEnv, step: int) -> dict[str, Any]:
 
 
 def _to(session: ShopSession, step: int | None = None, note: str = "") -> Response:
-    """Return the redirect to the page of a visit, by default the present one."""
+    """Return a redirect to a page of a visit, by default the current one."""
     place = len(session.episode.turns) if step is None else step
     return RedirectResponse(f"/visits/{session.record.id}/{place}{f'?note={note}' if note else ''}", 303)
 
 
 def _step(request: Request) -> int:
-    """Return the number at the end of an address. Raises `Refused` when it is none that a visit can have."""
+    """Return the step in the address. Raises `Refused` if it is not a valid number."""
     text: str = request.path_params["step"]
     if not _is_number(text):
         raise Refused(404, "There is no such page.")
@@ -310,7 +310,7 @@ def _is_number(text: str) -> bool:
 
 
 def _as_sent(name: str) -> str:
-    """Return what a browser makes of a name between a page and a form: line breaks become one kind, NUL is replaced."""
+    """Return a name as a browser sends it in a form: with normalised line breaks, and NUL replaced."""
     return name.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
 
 

@@ -1,9 +1,9 @@
-"""What stands between the shop and other pages in the same browser: who may ask, how much, and what a page may do.
+"""Protection against other web pages in the same browser.
 
-The server listens on the loopback interface only, but every page that the person has open elsewhere can reach that,
-too: by its own forms (forged requests), or under a name of its own that points here (DNS rebinding). So the name in the
-request must be one of this machine, a request that changes something must come from a page of ours, and our pages load
-nothing but our own files.
+The server listens only on the loopback interface, but any page open in the browser can reach it, too: with forms
+(cross-site request forgery), or under a host name that resolves to this machine (DNS rebinding). So the host name of a
+request must be one of this machine, requests that change something must come from our own pages, and our pages load
+only our own files.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agentgym_flow._util.loopback import is_this_machine, same
 
 MAX_BODY = 16 << 10
-"""The most bytes that a form may have."""
+"""The largest size of a form in bytes."""
 
 MAX_FIELDS = 16
-"""The most fields that a form may have."""
+"""The largest number of fields in a form."""
 
 VISITOR = "agentgym_flow_visitor"
-"""The cookie that tells browsers apart."""
+"""The cookie that identifies a browser."""
 
 FORM_KEY = "key"
-"""The form field that only our pages know."""
+"""The form field with the secret key of our pages."""
 
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
-    "Cache-Control": "no-store",  # going back asks again, and gets the present state
+    "Cache-Control": "no-store",  # so that the back button requests the current state
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "same-origin",
@@ -48,12 +48,7 @@ HEADERS = {
 
 
 class Refused(Exception):
-    """A request is refused.
-
-    Args:
-        status: the HTTP status.
-        reason: a sentence for the person.
-    """
+    """A refused request, with an HTTP status and a reason in one sentence for the person."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -61,13 +56,13 @@ class Refused(Exception):
 
 
 class Guard:
-    """Middleware around the whole application: refuses requests from elsewhere and puts `HEADERS` on every answer."""
+    """Middleware that refuses requests from other sites and adds `HEADERS` to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, as ASGI asks for it."""
+        """Handle a request (the ASGI interface)."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -104,26 +99,26 @@ def _netloc(origin: str) -> str | None:
 
 
 class Forms:
-    """Ties every form to the browser that it was sent to. The secret is new with every start of the server."""
+    """Binds every form to a browser. The secret is different after every start of the server."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
 
     def visitor(self, request: Request) -> str:
-        """Return the visitor of the request, a new one when its cookie does not name one."""
+        """Return the visitor in the request's cookie, or a new one if there is none."""
         known = request.cookies.get(VISITOR, "")
         return known if 20 <= len(known) <= 64 and known.isascii() else secrets.token_urlsafe(16)
 
     def key(self, visitor: str) -> str:
-        """Return what the forms of this visitor carry."""
+        """Return the key in the forms of this visitor."""
         return hmac.new(self._secret, visitor.encode("ascii"), hashlib.sha256).hexdigest()
 
     def remember(self, response: Response, visitor: str) -> None:
-        """Let the browser keep who it is; a form of another site is sent without it."""
+        """Set the cookie of a visitor. Browsers omit it in forms from other sites."""
         response.set_cookie(VISITOR, visitor, httponly=True, samesite="lax", path="/")
 
     async def read(self, request: Request) -> Mapping[str, str]:
-        """Return the fields of a form of ours. Raises `Refused` for any other body."""
+        """Return the fields of a form from our pages. Raises `Refused` for other requests."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
             raise Refused(415, "A form of this shop is expected here.")

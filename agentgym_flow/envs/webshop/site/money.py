@@ -1,4 +1,4 @@
-"""Amounts of money as a person reads them. An agent reads the original's, such as `$49.0`."""
+"""Formats amounts of money for people. Observations of agents have the original format, such as `$49.0`."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def with_cents(text: str) -> str:
 
 
 def priced(element: Element) -> Element:
-    """Return the text of a page, with two decimals where it is a price."""
+    """Return the element, with two decimals if it is a price."""
     return element._replace(node=with_cents(element.node)) if element.kind is TextKind.PRICE else element

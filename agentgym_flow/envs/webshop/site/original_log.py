@@ -1,9 +1,8 @@
-"""Sessions as WebShop's own site logs them: JSON lines, one for each page that was shown, the last with the reward.
+"""Session logs in the format of WebShop's own site: JSON lines, one per shown page; the last one has the reward.
 
-Tools that read the recorded human sessions of WebShop read these; the proof of what happened is in the episode log.
-An index page has no content; a goal that asks for no option has no `r_option`; a visit that was left has no last line
-with a reward. Lists stand where they stand there: the words of a search are a list on a page of results, and the text
-of that list on a product's page.
+Tools for the recorded human sessions of WebShop can read these logs; the verifiable record is the episode log. An index
+page has no content, a goal without options has no `r_option`, and an unfinished visit has no line with a reward. As in
+the original, the words of a query are a list on a page of results, and its string representation on a product page.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from agentgym_flow.envs.webshop.reward import Score
 from agentgym_flow.errors import BadLog
 
 ADDRESS = "http://localhost:3000"
-"""Where the logged sessions of the original took place; ours say the same, wherever the shop was."""
+"""The address of the original site in its logs; our logs use it, too."""
 
 _Kinds = Mapping[str, type | tuple[type, ...]]
 
@@ -61,15 +60,15 @@ _REWARD_INFO: _Kinds = {
 
 @dataclass(frozen=True, slots=True)
 class PageView:
-    """One line: a page that was shown.
+    """One line of the log: a shown page.
 
     Attributes:
-        page: its kind, one of `visit.Page`.
-        url: its address in the form of the original's site, which holds the search, the product and the options.
-        goal: what was to be bought.
-        content: what was on the page; None on the search page.
-        reward: the score, on the last page only.
-        reward_info: its parts.
+        page: the kind of page, one of `game.Page`.
+        url: the address in the format of the original, which includes the query, the product and the options.
+        goal: the goal.
+        content: the content of the page; None on the search page.
+        reward: the score; only on the last page.
+        reward_info: the parts of the score.
     """
 
     page: str
@@ -81,7 +80,7 @@ class PageView:
 
     @classmethod
     def of(cls, visit: WebShopGame, session: str, score: Score | None = None) -> Self:
-        """Return the line of the page that `visit` is on; `score` is that of the purchase, once there is one."""
+        """Return the line for the current page of `visit`; `score` is the score of the purchase, if any."""
         content = _content(visit)
         return cls(
             page=visit.page.value,
@@ -94,7 +93,7 @@ class PageView:
 
     @classmethod
     def parse(cls, line: str, where: str = "line") -> Self:
-        """Return the page of one line. Raises `BadLog`, its message starting with `where`."""
+        """Parse a line. Raises `BadLog` with a message that starts with `where`."""
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -119,13 +118,13 @@ class PageView:
 
 
 def write_session(path: str | os.PathLike[str], views: Iterable[PageView]) -> None:
-    """Write the pages of one session to `path`; the file comes whole or not at all. Raises `OSError`."""
+    """Write the pages of a session to `path` atomically. Raises `OSError`."""
     with LineWriter(path) as writer:
         writer.write_lines(view.line() for view in views)
 
 
 def read_session(path: str | os.PathLike[str]) -> list[PageView]:
-    """Return the pages of one session, at least one. Raises `BadLog` naming the line that is none, and `OSError`."""
+    """Return the pages of a session, at least one. Raises `BadLog` with the number of a bad line, and `OSError`."""
     path = Path(path)
     with path.open(encoding="utf-8") as file:
         try:
@@ -138,7 +137,7 @@ def read_session(path: str | os.PathLike[str]) -> list[PageView]:
 
 
 def address(page: str, session: str, content: Mapping[str, Any], sub_page: str = "") -> str:
-    """Return the address of a page on the original's site: words and options are there as Python would print them."""
+    """Return the address of a page in the format of the original, with words and options in the format of `str`."""
     parts = [] if page == Page.INDEX else [page]
     parts.append(session)
     if "asin" in content:
@@ -178,7 +177,7 @@ def _content(visit: WebShopGame) -> dict[str, Any] | None:
             "search_result_asins": [card.product.asin for card in visit.listed()],
             "page": visit.number,
         }
-    assert visit.product is not None  # every other page is one of a product
+    assert visit.product is not None  # all other pages have a product
     if visit.page is Page.DONE:
         return {"asin": visit.product.asin, "options": dict(visit.options), "price": visit.product.price}
     return {
@@ -202,7 +201,7 @@ def _reward_info(score: Score) -> dict[str, Any]:
 
 
 def _check(row: Mapping[str, Any], kinds: _Kinds, where: str) -> None:
-    """Raise `BadLog` when `row` has other keys than `kinds`, or a value of another type."""
+    """Raise `BadLog` if the keys of `row` or the types of its values differ from `kinds`."""
     if row.keys() != kinds.keys():
         odd = sorted(row.keys() ^ kinds.keys())[0]
         raise BadLog(f"{where}: field {odd!r} is {'not known' if odd in row else 'missing'}")

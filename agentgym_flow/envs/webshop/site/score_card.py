@@ -1,4 +1,4 @@
-"""What a purchase was worth, part by part, for the person who made it."""
+"""The parts of the score of a purchase, for display."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from agentgym_flow.envs.webshop.reward import Score
 
 @dataclass(frozen=True, slots=True)
 class ScorePart:
-    """One thing that the goal asks for.
+    """One requirement of the goal.
 
     Attributes:
         kind: `attribute`, `option` or `price`.
-        wanted: what the goal asks for, in words.
-        hit: whether the purchase has it.
+        wanted: a description of the requirement.
+        hit: whether the purchase satisfies it.
     """
 
     kind: str
@@ -29,17 +29,17 @@ class ScorePart:
 
 @dataclass(frozen=True, slots=True)
 class ScoreCard:
-    """A purchase beside what was wanted.
+    """A comparison of a purchase with the goal.
 
     Attributes:
         score: the score and its factors.
-        parts: everything that counts, in the order attributes, options, price.
-        bought: the product that was bought.
-        wanted: the product that the goal was made from.
-        chosen: the options chosen, name -> value.
-        asked: the options that the goal asks for, in words.
-        price: what was paid, in dollars.
-        limit: the most that it may have cost; None when the goal names no limit.
+        parts: all requirements, in the order attributes, options, price.
+        bought: the purchased product.
+        wanted: the target product.
+        chosen: the chosen options, name -> value.
+        asked: descriptions of the required options.
+        price: the price paid, in dollars.
+        limit: the price limit; None if the goal has none.
     """
 
     score: Score
@@ -53,19 +53,19 @@ class ScoreCard:
 
     @property
     def hits(self) -> int:
-        """How many of `parts` the purchase has."""
+        """The number of satisfied requirements."""
         return sum(part.hit for part in self.parts)
 
     @property
     def same(self) -> bool:
-        """Whether the very product was bought that the goal was made from."""
+        """Whether the purchased product is the target."""
         return self.bought.asin == self.wanted.asin
 
 
 def score_card(visit: WebShopGame, score: Score) -> ScoreCard:
-    """Return the card of a visit that ended with a purchase, and its score."""
+    """Return the score card of a visit that ended with a purchase."""
     bought, goal = visit.product, visit.goal
-    assert bought is not None  # the visit ended with a purchase
+    assert bought is not None  # after a purchase
     limit = None if goal.price_upper >= NO_BOUND else goal.price_upper
     options: list[tuple[str, Mapping[str, str] | tuple[str, ...]]]
     if isinstance(goal.options, Mapping):
@@ -99,5 +99,5 @@ def _has_option(
 
 
 def _no_nouns(title: str) -> list[str]:
-    """Return no noun: attributes and options are not about titles."""
+    """Return no nouns, because they do not affect the score of attributes and options."""
     return []

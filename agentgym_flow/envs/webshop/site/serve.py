@@ -1,4 +1,4 @@
-"""Serving the shop on the loopback interface of this machine, and nowhere else."""
+"""Serves the web site on the loopback interface."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from agentgym_flow._util import loopback
 from agentgym_flow.envs.webshop.site.sessions import Shop
 
 PATIENCE = 3
-"""Requests under way have so many seconds to end when the server stops."""
+"""Seconds to finish pending requests when the server stops."""
 
 CONNECTIONS = 256
-"""The most connections at a time."""
+"""The largest number of simultaneous connections."""
 
 with loopback.needing_extra():
     from agentgym_flow.envs.webshop.site.app import create_app
@@ -20,17 +20,17 @@ with loopback.needing_extra():
 def serve(
     shop: Shop, *, port: int = 8000, token: str | None = None, on_ready: Callable[[str], None] | None = None
 ) -> None:
-    """Serve the shop until the process is interrupted; then close it, which writes down the visits under way.
+    """Serve the shop until the process is interrupted; then close the shop, which logs unfinished visits.
 
     Args:
-        shop: keeps the visits.
-        port: the port; 0: a free one.
-        token: what a person has to know to see all visits.
-        on_ready: called with the address as soon as requests can be made.
+        shop: the shop.
+        port: the port; 0 selects a free one.
+        token: the token for the list of all visits.
+        on_ready: called with the address when the server accepts requests.
 
     Raises:
-        BadSetting: the port is taken or may not be used.
-        KeyboardInterrupt: Ctrl-C ended it, after the shop was closed.
+        BadSetting: the port is in use or not permitted.
+        KeyboardInterrupt: the user pressed Ctrl-C.
     """
     with loopback.listen(port) as listening:
         app = create_app(shop, token)
@@ -39,4 +39,4 @@ def serve(
                 on_ready(f"http://{loopback.HOST}:{listening.getsockname()[1]}/")
             loopback.run(app, listening, patience=PATIENCE, connections=CONNECTIONS)
         finally:
-            shop.close()  # the server has done it, unless it was interrupted before it began
+            shop.close()  # needed if the server was interrupted before it started

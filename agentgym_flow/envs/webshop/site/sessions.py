@@ -1,7 +1,7 @@
-"""The visits to one shop: each person's own environment over the shared catalogue, and what is written down of it.
+"""The visits of people to a shop: an environment for each, and their logs. This module contains no web server.
 
-No web server in here. A visit that ends, that has to make room, or that is open when the shop closes is written to two
-files, the episode log and the pages as the original's site logs them; each comes whole or not at all.
+A visit is logged when it ends, when it is evicted, or when the shop closes. It has two files, written atomically: the
+episode log, and the session log in the format of the original site.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from agentgym_flow.episode_log import LoggedEpisode, read_log, write_log
 from agentgym_flow.task_choice import check_task
 
 DEFAULT_MAX_STEPS = 100
-"""The step budget of a person, and of the published runs with people."""
+"""The step budget for people, as in the published runs with people."""
 
 MAX_OPEN = 256
-"""So many visits are kept in memory; a further one sends away the one that was idle for longest."""
+"""The largest number of visits in memory; the least recently used one is evicted."""
 
 MAX_RECORDS = 10_000
-"""So many visits are listed; the files of older ones stay."""
+"""The largest number of listed visits; the files of older visits are kept."""
 
 EPISODE, PAGES = ".episode.jsonl", ".pages.jsonl"
-"""How the names of the two files of a visit end."""
+"""The suffixes of the two files of a visit."""
 
 LEFT = "left"
-"""The key of `Episode.meta` that says why a visit has no end."""
+"""The key of `Episode.meta` for the reason why a visit is unfinished."""
 
 _NAME = re.compile(r"(\d+)-[0-9a-f]{16}" + re.escape(EPISODE))
 
 
 class SessionState(StrEnum):
-    """How far a visit is."""
+    """The state of a visit."""
 
     SHOPPING = "shopping"
     BOUGHT = "bought"
@@ -54,19 +54,19 @@ class SessionState(StrEnum):
 
 @dataclass(slots=True)
 class Record:
-    """What the shop remembers of a visit, also when its environment is gone.
+    """A summary of a visit, which remains after its environment is closed.
 
     Attributes:
-        id: the name of its files and its address; nobody guesses it.
-        started: when, in UTC.
+        id: an unguessable id, used in file names and addresses.
+        started: the start time in UTC.
         split: the split of the task.
         task: the index of the task.
         seed: the seed of the reset.
         goal: the instruction.
-        steps: how many actions were taken.
-        state: how far it is.
-        score: of the purchase; None before it.
-        trouble: why it could not be written down; empty when it could.
+        steps: the number of actions.
+        state: the state of the visit.
+        score: the score of the purchase; None before it.
+        trouble: the error if the visit could not be logged; otherwise empty.
     """
 
     id: str
@@ -86,10 +86,10 @@ class ShopSession:
     """A visit in memory.
 
     Attributes:
-        record: what is remembered of it.
-        env: the environment that the person is in.
-        recorder: plays it.
-        views: the pages that were shown, for the original's log.
+        record: the summary.
+        env: the environment.
+        recorder: the recorder that steps the environment.
+        views: the shown pages, for the session log.
     """
 
     record: Record
@@ -99,17 +99,17 @@ class ShopSession:
 
     @property
     def episode(self) -> Episode:
-        """What happened so far."""
-        assert self.recorder.episode is not None  # a session begins with a reset
+        """The episode so far."""
+        assert self.recorder.episode is not None  # a session starts with a reset
         return self.recorder.episode
 
     @property
     def over(self) -> bool:
-        """Whether nothing more can be done."""
+        """Whether the episode has ended."""
         return self.recorder.done
 
     def step(self, action: str) -> bool:
-        """Take a step and return whether the shop accepted it. Raises `ResetNeeded` when the visit is over."""
+        """Take a step and return whether the action was valid. Raises `ResetNeeded` if the visit is over."""
         turn = self.recorder.step(action)
         self.record.steps += 1
         if turn.action_valid:
@@ -125,29 +125,28 @@ class ShopSession:
 
 
 class Shop:
-    """All visits of one run of the server. Not for several threads.
+    """All visits of one run of the server. Not thread-safe.
 
     Args:
-        out: the folder of the files.
-        split: the split that is proposed to a person.
-        task: the task that is proposed; None: the seed draws one.
-        seed: visit number n in this folder has the seed `seed + n`, so that no two episodes are the same.
+        out: the folder of the logs.
+        split: the default split.
+        task: the default task; None to draw one with the seed.
+        seed: visit number n in the folder has the seed `seed + n`, so that episodes differ.
         goals: the kind of goals, `"synthetic"` or `"human"`.
-        data: official data, as `WebShopEnv` takes them; None for the embedded shop.
+        data: official data, as for `WebShopEnv`; None for the embedded shop.
         max_steps: the step budget of a visit.
         show_attributes: whether products have the page of attributes.
-        noun_tagger, search: as `WebShopEnv` takes them.
-        max_open: so many visits are kept in memory.
+        noun_tagger, search: as for `WebShopEnv`.
+        max_open: the largest number of visits in memory.
 
     Attributes:
         out, split, task, max_steps: as given.
-        data: the official data, read and hashed; None for the embedded shop.
-        written: how many visits were written down.
+        data: the official data with their digest; None for the embedded shop.
+        written: the number of logged visits.
 
     Raises:
-        UnknownSplit, UnknownTask, UnknownOption, UnknownData, BadSetting, BadData, MissingExtra: as the environment
-            does.
-        OSError: the folder cannot be made.
+        UnknownSplit, UnknownTask, UnknownOption, UnknownData, BadSetting, BadData, MissingExtra: like the environment.
+        OSError: the folder cannot be created.
     """
 
     def __init__(
@@ -168,7 +167,7 @@ class Shop:
         self.out = out
         self.split = check_split(split, SPLIT_ALIASES)
         self.task = task
-        self.data = None if data is None else resolve(data)  # hashed once, not with every visit
+        self.data = None if data is None else resolve(data)  # computes the digest only once
         self.max_steps = max_steps
         self._seed = check_integer("seed", seed, 0)
         self._max_open = check_positive("max_open", max_open)
@@ -186,7 +185,7 @@ class Shop:
         if task is not None:
             check_task(task, self.num_tasks(self.split), self.split)
         else:
-            self.num_tasks(self.split)  # reads the data, so that what is wrong with them is said before anyone comes
+            self.num_tasks(self.split)  # reads the data, to report errors before the first visit
         out.mkdir(parents=True, exist_ok=True)
         self._number = _following_number(out)
         self.written = 0
@@ -199,7 +198,7 @@ class Shop:
         return self._num_tasks[split]
 
     def start(self, split: str, task: int | None = None) -> ShopSession:
-        """Begin a visit; without a task its seed draws one. Raises `UnknownSplit` and `UnknownTask`."""
+        """Start a visit; without a task, the seed draws one. Raises `UnknownSplit` and `UnknownTask`."""
         env = self._make(check_split(split, SPLIT_ALIASES))
         recorder, seed = EpisodeRecorder(env), self._seed + self._number
         episode = recorder.reset(seed=seed, task=task)
@@ -223,20 +222,20 @@ class Shop:
         return session
 
     def session(self, name: str) -> ShopSession | None:
-        """Return the visit of this id, and remember that it is in use; None when it is not in memory."""
+        """Return the visit with this id and mark it as recently used; None if it is not in memory."""
         if name in self._open:
             self._open.move_to_end(name)
         return self._open.get(name)
 
     def step(self, session: ShopSession, action: str) -> bool:
-        """Take a step and return whether the shop accepted it; a visit that ends with it is written down."""
+        """Take a step and return whether the action was valid. If the visit ends, log it."""
         accepted = session.step(action)
         if session.over:
             self._write(session)
         return accepted
 
     def close(self) -> None:
-        """Write down the visits that are under way, marked as unfinished, and forget all."""
+        """Log the open visits as unfinished, and close them."""
         while self._open:
             self._put_away(next(iter(self._open.values())), "the shop was closed")
 
@@ -247,19 +246,19 @@ class Shop:
 
     # ---------------------------------------------------------------- looking back
     def records(self) -> list[Record]:
-        """Return the visits of this run, the latest first."""
+        """Return the visits of this run, latest first."""
         return list(reversed(self._records.values()))
 
     def record(self, name: str) -> Record | None:
-        """Return the visit of this id, also when it is no longer in memory."""
+        """Return the summary of the visit with this id, even if the visit is not in memory; None if unknown."""
         return self._records.get(name)
 
     def file(self, record: Record, ending: str) -> Path:
-        """Return the name of a file of a visit; there is one when the visit is over."""
+        """Return the path of a file of a visit, which exists after the visit."""
         return self.out / f"{record.id}{ending}"
 
     def actions(self, record: Record) -> list[str]:
-        """Return what was done in a visit. Raises `BadLog` when its file has been taken away."""
+        """Return the actions of a visit. Raises `BadLog` if its file is missing."""
         if record.id in self._open:
             return [turn.action for turn in self._open[record.id].episode.turns]
         if not record.steps:
@@ -267,7 +266,7 @@ class Shop:
         return next(iter(read_log(self.file(record, EPISODE)))).actions
 
     def lines(self, record: Record, ending: str) -> str:
-        """Return what the file of a visit with this ending holds, or would hold by now; empty where there is none."""
+        """Return the content of a file of a visit, or its content so far for an open visit; empty if there is none."""
         session = self._open.get(record.id)
         if session is None:
             path = self.file(record, ending)
@@ -276,7 +275,7 @@ class Shop:
         return "".join(f"{row.line()}\n" for row in rows)
 
     def step_again(self, record: Record, actions: list[str]) -> WebShopEnv:
-        """Return an environment in which the visit has come as far as `actions`."""
+        """Replay `actions` of a visit in a new environment."""
         env = self._make(record.split)
         env.reset(seed=record.seed, options={"task": record.task})
         for action in actions:
@@ -298,7 +297,7 @@ class Shop:
         session.env.close()
 
     def _write(self, session: ShopSession) -> None:
-        """Write both files. A full disk must not take the score from the person, so trouble is reported, not raised."""
+        """Write both files. Errors are recorded, not raised, so that the person still sees the score."""
         record = session.record
         try:
             write_log(self.file(record, EPISODE), [session.episode])

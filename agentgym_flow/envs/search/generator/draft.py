@@ -1,28 +1,28 @@
-"""A part of the world while it is drawn: its entities by kind, its people by profession, and small draws."""
+"""One realm of the world during generation: its entities by kind, its people by profession, and random draws."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from agentgym_flow.envs.search.world.entity import Entity
-from agentgym_flow.envs.search.world.names import EntityNames
+from agentgym_flow.envs.search.generator.entity import Entity
+from agentgym_flow.envs.search.generator.names import EntityNames
 from agentgym_flow.seeding import Stream
 
 T = TypeVar("T")
 
 KEY = "agentgym_flow/Search-v0"
-"""The first part of the key of every stream of the world."""
+"""The first part of the key of every random stream in the generator."""
 
 _TRIES = 12
 
 
 class RealmDraft:
-    """The entities of one realm, in the order in which they were made.
+    """The entities of one realm, in the order in which they were added.
 
     Attributes:
-        realm: the split whose questions lead through these entities.
-        names: shared by all realms, so that no name comes twice by chance.
+        realm: the split whose questions use these entities.
+        names: shared by all realms, so that no name is drawn twice.
         people: profession -> its people.
     """
 
@@ -35,7 +35,7 @@ class RealmDraft:
         self.choice, self.below = stream.choice, stream.below
 
     def add(self, kind: str, noun: str, name: str, *, aliases: tuple[str, ...] = ()) -> Entity:
-        """Return a new entity."""
+        """Add an entity and return it."""
         made = Entity(kind, noun, name, self.realm, aliases=aliases)
         self._kinds.setdefault(kind, []).append(made)
         return made
@@ -45,11 +45,11 @@ class RealmDraft:
         return self._kinds.get(kind, [])
 
     def everything(self) -> list[Entity]:
-        """Return all entities, kind by kind."""
+        """Return all entities, grouped by kind."""
         return [entity for those in self._kinds.values() for entity in those]
 
     def pick(self, those: Sequence[Entity], fits: Callable[[Entity], bool]) -> Entity | None:
-        """Return an entity that fits, or nothing when some draws found none."""
+        """Draw up to 12 entities and return the first that fits, or None."""
         for _ in range(_TRIES if those else 0):
             one = self.choice(those)
             if fits(one):
@@ -57,12 +57,12 @@ class RealmDraft:
         return None
 
     def year_of(self, person: Entity) -> int:
-        """Return a year in which a person is grown up and alive."""
+        """Return a year in which a person is adult and alive."""
         first = person.born + 24
         return first + self.below(max(1, min(person.ended, first + 40) - first))
 
     def amount(self, kind: str, low: int, high: int) -> int:
-        """Return an amount that nothing else of the kind has: as likely between 10 and 20 as between 100 and 200."""
+        """Return a log-uniform amount that no other entity of the kind has."""
         for _ in range(_TRIES * 20):
             value = int(low * (high / low) ** self._stream.uniform())
             if (kind, value) not in self._amounts:

@@ -1,4 +1,4 @@
-"""The questions of a realm: chains of one to four facts, comparisons, and questions that are answered yes or no."""
+"""The questions of a realm: chains of one to four facts, comparisons, and yes-or-no questions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from agentgym_flow.envs.answers import normalise
-from agentgym_flow.envs.search.question import Question
-from agentgym_flow.envs.search.world.articles import capital
-from agentgym_flow.envs.search.world.build import SearchWorld
-from agentgym_flow.envs.search.world.chains import (
+from agentgym_flow.envs.search.generator.articles import capital
+from agentgym_flow.envs.search.generator.build import SearchWorld
+from agentgym_flow.envs.search.generator.chains import (
     FactChain,
     answers,
     ask,
@@ -20,16 +19,17 @@ from agentgym_flow.envs.search.world.chains import (
     supports,
     ways_to,
 )
-from agentgym_flow.envs.search.world.draft import KEY
-from agentgym_flow.envs.search.world.entity import Date, Entity, Value
-from agentgym_flow.envs.search.world.relations import ALL, EntityRelation
+from agentgym_flow.envs.search.generator.draft import KEY
+from agentgym_flow.envs.search.generator.entity import Date, Entity, Value
+from agentgym_flow.envs.search.generator.relations import ALL, EntityRelation
+from agentgym_flow.envs.search.question import Question
 from agentgym_flow.seeding import Stream, seasonal, stable_hash
 
 COMPARISON, YES_NO = "comparison", "yes or no"
 KINDS = ("1 hop", "2 hops", "3 hops", "4 hops", COMPARISON, YES_NO)
 
 _TURNS = (*"1223312c342341233y24431233422c14323y",)
-"""The kinds of questions in turn: so many hops, `c` for a comparison, `y` for yes or no."""
+"""The repeating sequence of question kinds: a digit for the number of hops, `c` for comparison, `y` for yes or no."""
 
 _KIND_OF_TURN = dict(zip("1234cy", KINDS, strict=True))
 _DRAWS = 1_000
@@ -38,10 +38,10 @@ _ORDERED = [relation for relation in ALL if len(relation.compared) == 2]
 _DECIDED = [relation for relation in ALL if relation.compared]
 
 Leaks: TypeAlias = Callable[[str, tuple[str, ...]], bool]
-"""Tells whether one search for a whole text shows one of the answers."""
+"""Returns whether a single search for the question text shows one of the answers."""
 
 
-class _Drawn(NamedTuple):
+class _QuestionDraft(NamedTuple):
     text: str
     answers: tuple[str, ...]
     supports: tuple[tuple[str, str], ...]
@@ -55,16 +55,16 @@ class _Realm(NamedTuple):
 
 
 def draw_questions(world: SearchWorld, realm: str, count: int, leaks: Leaks, season: str = "") -> list[Question]:
-    """Return so many different questions through the entities of a realm, in random order.
+    """Return `count` different questions about the entities of a realm, in random order.
 
     Args:
-        world: with its articles.
+        world: the generated world.
         realm: the split.
-        count: how many.
-        season: every season has questions of its own; `""` are the standard ones.
-        leaks: of the questions of two hops and more, those for which this is true are left out.
+        count: the number of questions.
+        season: every season has its own questions; `""` selects the standard ones.
+        leaks: questions of two or more hops are dropped if this returns true.
 
-    Raises `RuntimeError` when the world is too small.
+    Raises `RuntimeError` if the world is too small.
     """
     stream = Stream(KEY, "questions", seasonal(realm, season))
     entities: dict[str, list[Entity]] = {}
@@ -72,10 +72,10 @@ def draw_questions(world: SearchWorld, realm: str, count: int, leaks: Leaks, sea
         entities.setdefault(entity.kind, []).append(entity)
     drawn_from = _Realm(world, entities, ways_to(entities))
     asked: set[tuple[object, ...]] = set()
-    found: list[tuple[str, _Drawn]] = []
+    found: list[tuple[str, _QuestionDraft]] = []
     while len(found) < count:
         turn = _TURNS[len(found) % len(_TURNS)]
-        # Yes and no, and the first and the second, are the answers by turns: no guess is right for more than half.
+        # Right answers alternate between yes and no, and between first and second, so no constant guess exceeds 50 %.
         wanted = len(found) // len(_TURNS) % 2 == (_TURNS.index(turn) == len(found) % len(_TURNS))
         draw = (
             partial(_chain, length=int(turn), leaks=leaks)
@@ -91,13 +91,13 @@ def draw_questions(world: SearchWorld, realm: str, count: int, leaks: Leaks, sea
     ]
 
 
-def _id(realm: str, number: int, season: str, one: _Drawn) -> str:
-    """Return the name of a question: of a season's by its content, so that it is the same in every season."""
+def _id(realm: str, number: int, season: str, one: _QuestionDraft) -> str:
+    """Return the id of a question. In a season it depends only on the content, so equal questions have equal ids."""
     return f"{realm}-{stable_hash([one.text, one.answers])[:16]}" if season else f"{realm}-{number}"
 
 
-def _another(draw: Callable[[], _Drawn | None], asked: set[tuple[object, ...]]) -> _Drawn:
-    """Return a question for something that was not asked yet, in whatever words."""
+def _another(draw: Callable[[], _QuestionDraft | None], asked: set[tuple[object, ...]]) -> _QuestionDraft:
+    """Return a question about facts that no earlier question has asked for, regardless of wording."""
     for _ in range(_DRAWS):
         drawn = draw()
         if drawn:
@@ -108,18 +108,18 @@ def _another(draw: Callable[[], _Drawn | None], asked: set[tuple[object, ...]]) 
     raise RuntimeError("no further question was found; the world is too small for so many")
 
 
-def _chain(stream: Stream, realm: _Realm, length: int, leaks: Leaks) -> _Drawn | None:
+def _chain(stream: Stream, realm: _Realm, length: int, leaks: Leaks) -> _QuestionDraft | None:
     chain = draw_chain(stream, realm.entities, length)
     if chain is None:
         return None
     text, right = ask(stream, chain), answers(chain)
     if any(answer.lower() in text.lower() for answer in right) or (length > 1 and leaks(text, right)):
         return None
-    return _Drawn(text, right, supports(realm.world, chain), tuple(one.fact for one in chain.relations))
+    return _QuestionDraft(text, right, supports(realm.world, chain), tuple(one.fact for one in chain.relations))
 
 
-def _pair(stream: Stream, realm: _Realm, turn: str, wanted: bool) -> _Drawn | None:
-    """Return a question about two entities of a kind, each named or found over something that names it."""
+def _pair(stream: Stream, realm: _Realm, turn: str, wanted: bool) -> _QuestionDraft | None:
+    """Return a question about two entities of one kind, each named directly or through another entity."""
     relation = stream.choice(_DECIDED if turn == "y" else _ORDERED)
     those = [one for one in realm.entities[relation.kind] if relation.fact in one.facts]
     first = stream.choice(those)
@@ -130,20 +130,24 @@ def _pair(stream: Stream, realm: _Realm, turn: str, wanted: bool) -> _Drawn | No
     ends = [phrase(stream, chain, len(chain.relations) - 1) for chain in chains]
     steps = supports(realm.world, chains[0]) + supports(realm.world, chains[1])
     if len({number for _, number in steps}) < len(steps):
-        return None  # a search for one would find the other
+        return None  # a search for one entity would find the other
     text = capital(relation.compared[-1 if turn == "y" else 0].format(a=ends[0], b=ends[1]))
     if turn == "y":
-        return _Drawn(text, ("yes" if wanted else "no",), steps, (relation.fact,))
-    # One may also answer in the words of the question: no other entity has what they say, so they name one option only.
+        return _QuestionDraft(text, ("yes" if wanted else "no",), steps, (relation.fact,))
+    # The wording of the question is accepted as an answer, too, because it describes exactly one of the two.
     winner, said = (first, ends[0]) if wanted else (second, ends[1])
     right = called(winner)
     if normalise(said) not in map(normalise, right):
         right += (said,)
-    return _Drawn(text, right, steps, (relation.fact,))
+    return _QuestionDraft(text, right, steps, (relation.fact,))
 
 
 def _other(stream: Stream, those: list[Entity], first: Entity, relation: EntityRelation, wanted: bool) -> Entity | None:
-    """Return one with the same value, or with a later one; if that is not wanted, with another or an earlier one."""
+    """Return an entity to compare with `first`.
+
+    For entity values: one with the same value if `wanted`, otherwise with a different one. For ordered values: one
+    whose value is larger if `wanted`, otherwise smaller.
+    """
     value = first.facts[relation.fact]
     if len(relation.compared) == 1:
         fits = [one for one in those if (one.facts[relation.fact] is value) == wanted]
@@ -154,7 +158,7 @@ def _other(stream: Stream, those: list[Entity], first: Entity, relation: EntityR
 
 
 def _before(one: Value, other: Value) -> bool | None:
-    """Return whether a day, a year or an amount comes before another; nothing for equal ones."""
+    """Return whether a date, year or amount comes before another; None if they are equal."""
     first, second = _rank(one), _rank(other)
     return None if first == second else first < second
 
@@ -164,7 +168,7 @@ def _rank(value: Value) -> tuple[int, ...]:
 
 
 def _towards(stream: Stream, realm: _Realm, end: Entity, relation: EntityRelation) -> FactChain:
-    """Return a chain to a fact of `end`: in two of three cases over something that names it, if anything does."""
+    """Return a chain to a fact of `end`; with probability 2/3 it starts at an entity that leads to `end`, if any."""
     ways = realm.ways.get(end)
     if ways and stream.below(3):
         start, way = stream.choice(ways)

@@ -1,15 +1,15 @@
-"""Countries, regions, cities, rivers and mountains, and who first came there."""
+"""Countries, regions, cities, rivers and mountains, and the people related to them."""
 
 from __future__ import annotations
 
-from agentgym_flow.envs.search.world.draft import RealmDraft
-from agentgym_flow.envs.search.world.entity import Entity
+from agentgym_flow.envs.search.generator.draft import RealmDraft
+from agentgym_flow.envs.search.generator.entity import Entity
 
-_REGIONS, _CITIES, _RIVERS, _MOUNTAINS = 4, 9, 4, 4  # of each country
+_REGIONS, _CITIES, _RIVERS, _MOUNTAINS = 4, 9, 4, 4  # per country
 
 
 def draw_places(draft: RealmDraft, countries: int) -> None:
-    """Add so many countries and all that is in them."""
+    """Add countries and the places in them."""
     for _ in range(countries):
         name = draft.names.word("country")
         country = draft.add("country", "country", name, aliases=(f"Republic of {name}",))
@@ -57,7 +57,7 @@ def _city(draft: RealmDraft, region: Entity, river: Entity) -> Entity:
 
 
 def people_places(draft: RealmDraft) -> None:
-    """Let people map rivers, climb mountains and lead cities."""
+    """Add surveyors of rivers, climbers of mountains and mayors of cities."""
     for river in draft.of("river"):
         river.facts["surveyor"] = draft.choice(draft.people["explorer"])
     for mountain in draft.of("mountain"):

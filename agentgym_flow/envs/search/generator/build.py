@@ -1,16 +1,16 @@
-"""The world: three realms that share no fact, and the names that tell every entity from every other."""
+"""The world: three realms that share no facts, and an unambiguous title and name for every entity."""
 
 from __future__ import annotations
 
 from agentgym_flow._util.sharing import once
-from agentgym_flow.envs.search.world.articles import Article, distractors, write
-from agentgym_flow.envs.search.world.draft import KEY, RealmDraft
-from agentgym_flow.envs.search.world.entity import THE, Entity
-from agentgym_flow.envs.search.world.names import EntityNames
-from agentgym_flow.envs.search.world.people import draw_people, join_people
-from agentgym_flow.envs.search.world.places import draw_places, people_places
-from agentgym_flow.envs.search.world.relations import WORK_KINDS
-from agentgym_flow.envs.search.world.things import draw_things, namesakes
+from agentgym_flow.envs.search.generator.articles import Article, distractors, write
+from agentgym_flow.envs.search.generator.draft import KEY, RealmDraft
+from agentgym_flow.envs.search.generator.entity import THE, Entity
+from agentgym_flow.envs.search.generator.names import EntityNames
+from agentgym_flow.envs.search.generator.people import draw_people, join_people
+from agentgym_flow.envs.search.generator.places import draw_places, people_places
+from agentgym_flow.envs.search.generator.relations import WORK_KINDS
+from agentgym_flow.envs.search.generator.things import draw_things, namesakes
 from agentgym_flow.seeding import Stream
 
 COUNTRIES = {"train": 32, "valid": 8, "test": 8}
@@ -21,7 +21,7 @@ class SearchWorld:
 
     Attributes:
         entities: realm -> its entities.
-        articles: in the order of their passages; those of no entity are distractors.
+        articles: in the order of the passages; an article without an entity is a distractor.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ def _realm(names: EntityNames, realm: str, countries: int) -> list[Entity]:
 
 
 def _distinguish(entity: Entity, alike: list[Entity]) -> None:
-    """Give an entity its title and what other texts call it, by what sets it apart from those of the same name."""
+    """Set the title of an entity and the name that other texts use, both distinct from entities of the same name."""
     work = entity.kind in WORK_KINDS
     year = entity.facts.get("year")
     if len(alike) == 1:
@@ -73,5 +73,5 @@ def _distinguish(entity: Entity, alike: list[Entity]) -> None:
 
 @once()
 def world() -> SearchWorld:
-    """Return the world, made once a process."""
+    """Return the world, generated once per process."""
     return SearchWorld()

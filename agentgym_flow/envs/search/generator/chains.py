@@ -1,14 +1,14 @@
-"""Chains of facts: where a question starts, which facts it goes through, and in which words it asks for the last."""
+"""Chains of facts: where a question starts, which facts it follows, and how it asks for the last value."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from agentgym_flow.envs.answers import normalise
-from agentgym_flow.envs.search.world.articles import amount, capital
-from agentgym_flow.envs.search.world.build import SearchWorld
-from agentgym_flow.envs.search.world.entity import Date, Entity, Value
-from agentgym_flow.envs.search.world.relations import OF_KIND, WORK_KINDS, EntityRelation
+from agentgym_flow.envs.search.generator.articles import amount, capital
+from agentgym_flow.envs.search.generator.build import SearchWorld
+from agentgym_flow.envs.search.generator.entity import Date, Entity, Value
+from agentgym_flow.envs.search.generator.relations import OF_KIND, WORK_KINDS, EntityRelation
 from agentgym_flow.seeding import Stream
 
 STARTS = {
@@ -26,22 +26,22 @@ STARTS = {
     "country": 1,
     "region": 1,
 }
-"""Kind -> how likely a chain starts with it."""
+"""Kind -> relative probability that a chain starts with it."""
 
 _KINDS = tuple(kind for kind, weight in STARTS.items() for _ in range(weight))
 _STEPS = {"country": 1, "region": 1, "city": 2}
-"""Kind -> how likely a chain goes on to it, where it could also go on to others, of weight 4."""
+"""Kind -> relative probability that a chain continues to it; other kinds have weight 4."""
 
 _ARE_PEOPLE = ("inhabitants", "employees")
-"""The units of which a question may ask for the number of people."""
+"""Units for which a question may ask `how many people`."""
 
 
 class FactChain(NamedTuple):
-    """A way from one entity over facts to a value.
+    """A path of facts from one entity to a value.
 
     Attributes:
-        passed: the entities whose facts are used, the first one first.
-        relations: the fact that is used of each.
+        passed: the entities whose facts are used, in order.
+        relations: the fact used of each entity.
     """
 
     passed: tuple[Entity, ...]
@@ -49,19 +49,19 @@ class FactChain(NamedTuple):
 
     @property
     def value(self) -> Value:
-        """What the chain leads to."""
+        """The value at the end of the chain."""
         return self.passed[-1].facts[self.relations[-1].fact]
 
 
 def draw_chain(stream: Stream, entities: dict[str, list[Entity]], length: int) -> FactChain | None:
-    """Return a chain of `count` facts from a random entity, or nothing when it came to an end too early."""
+    """Return a chain of `length` facts from a random entity, or None if the chain ended too early."""
     passed = [stream.choice(entities[stream.choice(_KINDS)])]
     relations: list[EntityRelation] = []
     while True:
         here, goes_on = passed[-1], len(relations) + 1 < length
         known = [one for one in OF_KIND[here.kind].values() if one.fact in here.facts]
         if goes_on:
-            # Spouses name each other, so that a search for one of them would find both.
+            # The articles of spouses name each other, so a search for one spouse finds both.
             known = [one for one in known if one.nouns and (one.fact != "spouse" or relations)]
         pool = [one for one in known for _ in range(_STEPS.get(one.answer, 4))]
         if not pool:
@@ -77,7 +77,7 @@ def draw_chain(stream: Stream, entities: dict[str, list[Entity]], length: int) -
 
 
 def ways_to(entities: dict[str, list[Entity]]) -> dict[Entity, list[tuple[Entity, EntityRelation]]]:
-    """Return for each entity which others have it as a value, of a fact from which a question can go on."""
+    """Return for each entity the (entity, relation) pairs that lead to it, if a question can continue from there."""
     found: dict[Entity, list[tuple[Entity, EntityRelation]]] = {}
     for kind, those in entities.items():
         for relation in OF_KIND[kind].values() if kind in STARTS else ():
@@ -89,7 +89,7 @@ def ways_to(entities: dict[str, list[Entity]]) -> dict[Entity, list[tuple[Entity
 
 
 def phrase(stream: Stream, chain: FactChain, facts: int) -> str:
-    """Return the first so many facts of a chain as a phrase: `the birthplace of the author of the novel "..."`."""
+    """Return the first `facts` facts of a chain as a phrase: `the birthplace of the author of the novel "..."`."""
     said = chain.passed[0].mention
     for relation in chain.relations[:facts]:
         said = stream.choice(relation.nouns).format(x=said)
@@ -108,7 +108,7 @@ def ask(stream: Stream, chain: FactChain) -> str:
 
 
 def supports(world: SearchWorld, chain: FactChain) -> tuple[tuple[str, str], ...]:
-    """Return what to search at each step, in words of the question and the articles read so far, and what to read."""
+    """Return (query, passage id) for each step; a query uses only words of the question and the articles before it."""
     found = []
     name, kind = chain.passed[0].mention, chain.passed[0].kind
     for entity, relation in zip(chain.passed, chain.relations, strict=True):
@@ -121,7 +121,7 @@ def supports(world: SearchWorld, chain: FactChain) -> tuple[tuple[str, str], ...
 
 
 def answers(chain: FactChain) -> tuple[str, ...]:
-    """Return the texts that answer a chain, the best first."""
+    """Return the accepted answers for a chain, best first."""
     value, unit = chain.value, chain.relations[-1].answer
     if isinstance(value, Entity):
         return called(value)
@@ -136,7 +136,7 @@ def answers(chain: FactChain) -> tuple[str, ...]:
 
 
 def called(entity: Entity) -> tuple[str, ...]:
-    """Return all that an entity is called, each another answer: name, aliases, mention in other articles, and title."""
+    """Return all names of an entity that differ as answers: name, aliases, mention in other articles, and title."""
     found: dict[str, str] = {}
     for said in (entity.name, *entity.aliases, entity.mention, entity.title):
         found.setdefault(normalise(said), said)

@@ -1,19 +1,51 @@
-"""Articles: the facts of one entity in words, in any order, between true things that no question is about."""
+"""Articles: the facts of one entity in random order, mixed with true statements that no question asks for."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from agentgym_flow.envs.search.world.draft import KEY
-from agentgym_flow.envs.search.world.entity import THE, Entity, Value
-from agentgym_flow.envs.search.world.names import EntityNames
-from agentgym_flow.envs.search.world.relations import OF_KIND, WORK_KINDS, EntityRelation
-from agentgym_flow.envs.search.world.wording import ALSO, TOPICS, fillers, group_of, intros
+from agentgym_flow.envs.content import read_content
+from agentgym_flow.envs.search.generator.draft import KEY
+from agentgym_flow.envs.search.generator.entity import THE, Entity, Value
+from agentgym_flow.envs.search.generator.names import EntityNames
+from agentgym_flow.envs.search.generator.relations import OF_KIND, WORK_KINDS, EntityRelation
 from agentgym_flow.seeding import Stream
 
 _FEWEST_WORDS = 52
 _BEFORE_VOWEL = re.compile(r"\ba(?= [aeio])")
+_ALIAS_FORMS = (
+    "some texts say {alias}",
+    "{alias} is another name for the same {noun}",
+    "older sources have the name {alias}",
+    "the name {alias} is found as well",
+)
+
+
+class ArticleWording(NamedTuple):
+    """How articles about some kinds of entity are worded, apart from their facts.
+
+    Attributes:
+        kinds: the kinds of entity.
+        intros: first sentences, with `{name}`, `{noun}` and `{topic}`, and `{the}` or `{The}` for an article.
+        topics: what the entities are known for.
+        fillers: true statements that no question asks for; `{e}`, `{f}` and `{g}` are names that no entity has, `{n}`
+            is a number.
+    """
+
+    kinds: tuple[str, ...]
+    intros: tuple[str, ...]
+    topics: tuple[str, ...]
+    fillers: tuple[str, ...]
+
+
+WORDING = {
+    kind: wording
+    for wording in read_content(__package__, "wording.json", tuple[ArticleWording, ...])
+    for kind in wording.kinds
+}
+"""Kind of entity -> wording of its articles."""
 
 
 @dataclass(slots=True, eq=False)
@@ -21,10 +53,10 @@ class Article:
     """One article.
 
     Attributes:
-        entity: what it is about; nothing for a distractor.
-        title: of the article; no other has it.
+        entity: the subject; None for a distractor.
+        title: unique among all articles.
         text: one paragraph.
-        shown: fact -> how the article names its value: what a reader may search for next.
+        shown: fact -> the article's wording of its value, which a reader may search for next.
     """
 
     entity: Entity | None
@@ -57,7 +89,7 @@ def capital(text: str) -> str:
 
 
 def _subject(stream: Stream, entity: Entity, says: str) -> str:
-    """Return what stands for the entity in a statement: its name, a pronoun at the start, or what it is."""
+    """Return what a statement calls the entity: its name, its noun, or a pronoun at the beginning."""
     turn = stream.below(3)
     if turn == 0 and says.startswith("{x}"):
         return ("she" if entity.she else "he") if entity.kind == "person" else "it"
@@ -69,7 +101,7 @@ def _subject(stream: Stream, entity: Entity, says: str) -> str:
 
 
 def write(entity: Entity, names: EntityNames) -> Article:
-    """Return the article of an entity; names of people and places without an article come from `names`."""
+    """Return the article of an entity. `names` gives the names in filler statements, which belong to no entity."""
     stream = Stream(KEY, "article", entity.title)
     article = Article(entity, entity.title, "")
     sentences = []
@@ -80,8 +112,9 @@ def write(entity: Entity, names: EntityNames) -> Article:
             says = stream.choice(relation.says)
             sentences.append(says.format(x=_subject(stream, entity, says), y=written))
     for alias in entity.aliases:
-        sentences.append(stream.choice(ALSO).format(alias=alias, noun=entity.noun))
-    spare = stream.sample(fillers(entity.kind), len(fillers(entity.kind)))
+        sentences.append(stream.choice(_ALIAS_FORMS).format(alias=alias, noun=entity.noun))
+    fillers = WORDING[entity.kind].fillers
+    spare = stream.sample(fillers, len(fillers))
     intro = _intro(stream, entity)
     sentences.append(_filled(stream, spare.pop(), names))
     words = sum(len(sentence.split()) for sentence in [intro, *sentences])
@@ -94,15 +127,14 @@ def write(entity: Entity, names: EntityNames) -> Article:
 
 
 def _intro(stream: Stream, entity: Entity) -> str:
-    the = "the " if entity.kind in THE else ""
-    topic = stream.choice(TOPICS[group_of(entity.kind)])
-    said = stream.choice(intros(entity.kind))
-    said = said.format(name=_full_name(entity), noun=entity.noun, topic=topic, the=the, The=the)
-    return _BEFORE_VOWEL.sub("an", said)
+    the, wording = "the " if entity.kind in THE else "", WORDING[entity.kind]
+    topic, intro = stream.choice(wording.topics), stream.choice(wording.intros)
+    intro = intro.format(name=_full_name(entity), noun=entity.noun, topic=topic, the=the, The=the)
+    return _BEFORE_VOWEL.sub("an", intro)
 
 
 def _full_name(entity: Entity) -> str:
-    """Return the name as an article begins with it: with the name as an artist, by which others may call a person."""
+    """Return the name for the first sentence; for a person with a pen name, other articles may use the pen name."""
     pen_name = entity.kind == "person" and entity.aliases and " " not in entity.aliases[0]
     return f"{entity.name} ({entity.aliases[0]})" if pen_name else entity.name
 
@@ -113,11 +145,11 @@ def _filled(stream: Stream, says: str, names: EntityNames) -> str:
 
 
 def distractors(entities: list[Entity], alike: dict[str, list[Entity]]) -> list[Article]:
-    """Return the pages that list what has the same name, and people who share the last name."""
+    """Return the pages that list entities of the same name, and people who share a last name."""
     found = []
     for name, those in alike.items():
         if len(those) > 1:
-            lines = ", ".join(f"{_listed(one)}" for one in those)
+            lines = ", ".join(map(_listed, those))
             text = f"{name} may refer to several things: {lines}. None of them should be taken for another."
             found.append(Article(None, f"{name} (disambiguation)", text))
     families: dict[str, list[Entity]] = {}

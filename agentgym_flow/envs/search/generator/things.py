@@ -1,9 +1,9 @@
-"""Universities, companies, museums, awards, ships, events and works, and the people behind them."""
+"""Universities, companies, museums, awards, ships, events and works, with the people who founded or made them."""
 
 from __future__ import annotations
 
-from agentgym_flow.envs.search.world.draft import RealmDraft
-from agentgym_flow.envs.search.world.entity import Entity
+from agentgym_flow.envs.search.generator.draft import RealmDraft
+from agentgym_flow.envs.search.generator.entity import Entity
 
 _COMPANIES = {
     "publishing house": (2, "Press"),
@@ -13,7 +13,7 @@ _COMPANIES = {
     "textile mill": (1, "Mills"),
     "clock factory": (1, "Clocks"),
 }
-"""What a company does -> how many of each country, and how their names end."""
+"""Industry -> number of companies per country, and the ending of their names."""
 
 _EVENTS = ("Congress", "Regatta", "Exhibition", "Festival")
 _WORKS = {
@@ -23,11 +23,11 @@ _WORKS = {
     "opera": ("composer", 4, "", 1_760),
     "painting": ("painter", 4, "", 1_760),
 }
-"""Kind -> profession of the maker, how many of each country, what brings it out, and the first year of any."""
+"""Kind -> profession of the creator, number per country, industry of the publisher, and earliest year."""
 
 
 def draw_things(draft: RealmDraft, countries: int) -> None:
-    """Add what people of so many countries founded, built and made."""
+    """Add the institutions, ships, events and works of all countries."""
     for _ in range(countries * 4):
         _university(draft)
     for noun, (number, ending) in _COMPANIES.items():
@@ -125,7 +125,7 @@ def _work(draft: RealmDraft, kind: str) -> None:
 
 
 def namesakes(entities: list[Entity]) -> dict[str, list[Entity]]:
-    """Return the entities by their names."""
+    """Group entities by name."""
     found: dict[str, list[Entity]] = {}
     for entity in entities:
         found.setdefault(entity.name, []).append(entity)

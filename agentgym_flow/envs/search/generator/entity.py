@@ -1,4 +1,4 @@
-"""What the world is made of: entities and the values of their facts."""
+"""Entities of the generated world and the values of their facts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple, TypeAlias
 from agentgym_flow.envs.search.months import MONTHS
 
 THE = frozenset({"river", "award", "museum", "ship", "event"})
-"""The kinds whose names have an article before them."""
+"""The kinds whose names follow the article `the`."""
 
 
 class Date(NamedTuple):
-    """A day; the order of dates is that of time."""
+    """A day. Dates sort chronologically."""
 
     year: int
     month: int
@@ -23,27 +23,27 @@ class Date(NamedTuple):
 
     @property
     def other(self) -> str:
-        """The date with the month first."""
+        """The date in American order, month first."""
         return f"{MONTHS[self.month - 1]} {self.day}, {self.year}"
 
 
 @dataclass(slots=True, eq=False)
 class Entity:
-    """One thing of the world, and all that is true of it.
+    """One entity of the world and its facts.
 
     Attributes:
-        kind: which relations it has: `city`, `person`, `novel`, ...
-        noun: what a text calls it: for a person the profession, for a company what it does.
-        name: what it is called; another entity may have the same.
-        realm: the split of all questions that lead through it.
-        title: of its article; no other has it.
-        mention: what other texts call it; no other is called so.
-        aliases: other names, which its article gives.
+        kind: determines the relations: `city`, `person`, `novel`, ...
+        noun: the common noun in texts: the profession of a person, the industry of a company.
+        name: may be shared with other entities.
+        realm: the split whose questions use the entity.
+        title: the unique title of its article.
+        mention: the unique name that other texts use.
+        aliases: other names, given in its article.
         facts: relation -> value.
-        she: what pronoun a person has.
-        born: first year in which a person, or a thing, can be part of anything.
-        ended: last such year.
-        number: of its article in the corpus.
+        she: whether a person's pronoun is `she`.
+        born: the first year in which a person or thing can take part in anything.
+        ended: the last such year.
+        number: the number of its article in the corpus.
     """
 
     kind: str
@@ -60,10 +60,10 @@ class Entity:
     number: int = -1
 
     def whole(self, fact: str) -> int:
-        """Return a year or an amount. Raises `TypeError` when the fact is something else."""
+        """Return a year or an amount. Raises `TypeError` if the fact is not an integer."""
         value = self.facts[fact]
         if not isinstance(value, int):
-            raise TypeError(f"{fact} of {self} is no whole number")
+            raise TypeError(f"{fact} of {self} is not an integer")
         return value
 
     def __repr__(self) -> str:

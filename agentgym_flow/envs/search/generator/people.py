@@ -1,11 +1,11 @@
-"""People: when they lived, where they came from, and whom they knew."""
+"""People: their lifetimes, birthplaces and relationships."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from agentgym_flow.envs.search.world.draft import RealmDraft
-from agentgym_flow.envs.search.world.entity import Date, Entity
+from agentgym_flow.envs.search.generator.draft import RealmDraft
+from agentgym_flow.envs.search.generator.entity import Date, Entity
 
 PROFESSIONS = {
     "patron": (2, 1540, 1680),
@@ -20,11 +20,11 @@ PROFESSIONS = {
     "mariner": (2, 1760, 1930),
     "politician": (2, 1740, 1940),
 }
-"""Profession -> how many of each country, and the years between which they are born."""
+"""Profession -> number per country, and the first and last year of birth."""
 
 
 def draw_people(draft: RealmDraft, countries: int) -> None:
-    """Add the people of so many countries."""
+    """Add the people of all countries."""
     surnames = [draft.names.word("surname", 2) for _ in range(countries * 16)]
     given = [draft.names.word("given", 2) for _ in range(60 + countries * 4)]
     used: set[str] = set()
@@ -45,7 +45,7 @@ def draw_people(draft: RealmDraft, countries: int) -> None:
 
 
 def _name(draft: RealmDraft, given: list[str], surnames: list[str], used: set[str], those: list[Entity]) -> str:
-    """Return a full name for one more of `those`; sometimes that of another person, or nearly that."""
+    """Return a full name for another person in `those`; sometimes the name of an earlier person, or a similar one."""
     earlier = draft.of("person")
     turn = draft.below(24) if len(earlier) > 20 else 23
     if turn < 2:
@@ -64,7 +64,7 @@ def _name(draft: RealmDraft, given: list[str], surnames: list[str], used: set[st
 
 
 def _aliases(draft: RealmDraft, name: str, given: list[str]) -> tuple[str, ...]:
-    """Return other names of a person: in full with a middle name, or a name as an artist."""
+    """Return other names of a person: a full name with a middle name, or a pen name."""
     turn = draft.below(5)
     first, surname = name.split(" ")
     if turn < 2:
@@ -73,7 +73,7 @@ def _aliases(draft: RealmDraft, name: str, given: list[str]) -> tuple[str, ...]:
 
 
 def join_people(draft: RealmDraft) -> None:
-    """Let people study, learn from each other, marry and receive awards."""
+    """Add the facts that relate people to universities, teachers, awards and spouses."""
     people = draft.of("person")
     universities, awards = draft.of("university"), draft.of("award")
     for profession, those in draft.people.items():
