@@ -108,7 +108,7 @@ class _Window:
         self._advance(self._position + 1)
 
     def another(self, closing: str, first: bool) -> bool:
-        """Return whether an element follows, and step over the comma before it. At the end, check that nothing follows."""
+        """Return whether an element follows and step over its comma; at the end, check that nothing else follows."""
         character = self._next()
         if character == closing:
             self._advance(self._position + 1)

@@ -1,4 +1,4 @@
-"""What this machine can hold a program with: every wall is tried, and then a program that tries to get out."""
+"""How well this machine can isolate programs: try every wall, then run a program that tries to get out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentgym_flow.sandbox.link import Link, interpreter
 from agentgym_flow.sandbox.verdict import Limits, Machine
 
 WALLS = ("namespaces", "landlock", "seccomp", "stranger")
-# No site packages, no bytecode left behind, and the same encoding everywhere.
+# No site packages, no bytecode files, and the same encoding everywhere.
 INTERPRETER_OPTIONS = ("-s", "-S", "-B", "-X", "utf8")
 
 _TRIAL = """
@@ -44,7 +44,7 @@ print(*[name for name, action in {
 
 
 def probe(link: Link, without: Collection[str]) -> tuple[Machine, Walls]:
-    """Return what the machine can do, and the walls to build for every program; `without` names those not to use."""
+    """Return the machine's level, and the walls to build for every program; `without` names walls not to use."""
     if sys.platform != "linux":
         why = f"programs are run safely on Linux only, not on {sys.platform}; a container or virtual machine helps"
         return Machine("none", (), dict.fromkeys(WALLS, why)), Walls(False, False, False, False)
@@ -57,7 +57,7 @@ def probe(link: Link, without: Collection[str]) -> tuple[Machine, Walls]:
         trouble = _trial(link, walls)
         if trouble is None:
             break
-        # Walls that stand one by one may still shut the interpreter itself out, when it lies in a private folder.
+        # Walls that can be built one by one may still lock out the interpreter, if it lies in a private folder.
         present = [wall for wall in ("stranger", "namespaces", "landlock", "seccomp") if wall not in missing]
         if not present:
             return Machine("none", (), {**missing, "limits": trouble}), walls
@@ -77,7 +77,7 @@ def _machine(link: Link, walls: Walls, missing: dict[str, str]) -> tuple[Machine
 
 
 def _tried(link: Link, wall: str) -> str | None:
-    """Return why `wall` does not stand on this machine, or `None` when it does."""
+    """Return why `wall` cannot be built on this machine, or `None` if it can."""
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
@@ -91,7 +91,7 @@ def _tried(link: Link, wall: str) -> str | None:
 
 
 def _trial(link: Link, walls: Walls) -> str | None:
-    """Return why no program runs behind `walls`, or `None` when one does."""
+    """Return why no program runs behind `walls`, or `None` if one does."""
     try:
         said = _run(link, walls, "print('here')", [])
     except SandboxFailed as error:
@@ -100,9 +100,9 @@ def _trial(link: Link, walls: Walls) -> str | None:
 
 
 def _reached(link: Link, walls: Walls) -> str:
-    """Return what a program behind `walls` can reach that it should not, in words; empty if nothing."""
+    """Return what a program behind `walls` can reach although it should not, in words; empty if nothing."""
     with tempfile.TemporaryDirectory(prefix="agentgym_flow-") as folder:
-        os.chmod(folder, 0o777)  # what follows is held back by the walls alone
+        os.chmod(folder, 0o777)  # so that only the walls can deny access
         outside = Path(folder, "outside.txt")
         outside.write_text("outside", "utf-8")
         return _run(link, walls, _TRIAL, [str(os.getpid()), str(outside)]).strip()
@@ -120,7 +120,7 @@ def _run(link: Link, walls: Walls, program: str, arguments: list[str]) -> str:
 
 
 def order(walls: Walls, programs: dict[str, str], arguments: list[str], stdin: str, limits: Limits) -> Order:
-    """Return the order to run the interpreter with `arguments` in a folder that holds `programs`."""
+    """Return the order to run the interpreter with `arguments` in a folder with the files `programs`."""
     return Order(
         walls=walls,
         interpreter=interpreter(),

@@ -1,7 +1,7 @@
-"""The side of the program: load it, and call its functions as the other side asks.
+"""The side of the program: load it, and call its functions on request.
 
-Nothing on this side is trusted: the program shares its process, and may have replaced any of it. All it can do with
-that is to answer, and an answer is judged on the other side.
+Nothing on this side is trusted, because the program shares its process and may have replaced any code in it. It can
+only send answers, which the other side judges.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHANNEL = 3
 
 def main() -> None:
     """Load `program.py` and answer requests over descriptor `CHANNEL` until it is closed."""
-    sys.path[0] = os.getcwd()  # what the program imports lies beside it
+    sys.path[0] = os.getcwd()  # the program imports modules from its folder
     module = types.ModuleType("program")
     sys.modules["program"] = module
     try:
@@ -73,7 +73,7 @@ def _reply(module: types.ModuleType, held: dict[int, Any], request: dict[str, An
 
 
 def _made(module: types.ModuleType, held: dict[int, Any], request: dict[str, Any]) -> Any:
-    """Return what a request wants to be kept: something of the module by name, an attribute, or what a call makes."""
+    """Return the object that a request keeps: a name of the module, an attribute, or the result of a call."""
     if "name" in request:
         return getattr(module, request["name"])
     if "get" in request:
@@ -104,7 +104,7 @@ def _kind(module: types.ModuleType, name: str) -> list[Any]:
 
 
 def _described(error: BaseException) -> dict[str, Any]:
-    """Return the name, the text and the line in the program of what was raised."""
+    """Return the type, the text and the line in the program of an exception."""
     try:
         text = str(error.msg if isinstance(error, SyntaxError) else error)[:1000]
     except BaseException:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal, NamedTuple, Self
 
+from agentgym_flow._util.numbers import is_number
 from agentgym_flow._util.openai_access import (
     KEY_VARIABLE,
     check_patience,
@@ -17,7 +18,6 @@ from agentgym_flow._util.openai_access import (
     key_in,
     openai_package,
 )
-from agentgym_flow._util.numbers import is_number
 from agentgym_flow._util.sharing import Lock
 from agentgym_flow.core import AnswerStore, check_integer, check_positive
 from agentgym_flow.envs.canvas.backends.server import ModelReply, Patience, ServerFailed, server_at
