@@ -50,14 +50,14 @@ def per_state(
         if known is not None and known[0] == states:
             return known[1]
         value = compute(files, *args, **kwargs)
-        if _settled(states) and list(map(state_of, files)) == states:
+        if _is_settled(states) and list(map(state_of, files)) == states:
             kept[key] = states, value
         return value
 
     return computed
 
 
-def _settled(states: Iterable[FileState]) -> bool:
+def _is_settled(states: Iterable[FileState]) -> bool:
     return max((max(state[1:3]) for state in states), default=0) + _SETTLED < time.time_ns()
 
 
@@ -83,7 +83,7 @@ def files_below(root: Path) -> tuple[Path, ...]:
         if known is not None and all(state_of(folder) == state for folder, state in known[0].items()):
             return known[1]
     folders, files = _walk(root)
-    if _settled(folders.values()):
+    if _is_settled(folders.values()):
         _trees[root] = folders, files
     return files
 

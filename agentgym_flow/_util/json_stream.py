@@ -36,18 +36,15 @@ def stream_objects(path: str | os.PathLike[str], start: int = 0) -> Iterator[tup
     Raises:
         BadData: the file cannot be read, is cut off, or holds something else; the message names the file and the byte.
     """
-    with _opened(path) as file:
+    with _open(path) as file:
         window = _Window(file, Path(path), start)
-        first = start == 0
-        if first:
+        if start == 0:
             window.expect("[", "an array must begin with '['")
-        while window.another("]", first):
-            offset = window.offset
+        for offset in window.elements("]", first=start == 0):
             value = window.value()
             if not isinstance(value, dict):
                 raise window.bad(f"every element of the array must be an object, got {value!r:.40}", offset)
             yield value, window.offset
-            first = False
 
 
 def stream_members(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
@@ -56,18 +53,15 @@ def stream_members(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
     Raises:
         BadData: the file cannot be read, is cut off, or holds something else; the message names the file and the byte.
     """
-    with _opened(path) as file:
+    with _open(path) as file:
         window = _Window(file, Path(path), 0)
         window.expect("{", "an object must begin with '{'")
-        first = True
-        while window.another("}", first):
-            offset = window.offset
+        for offset in window.elements("}"):
             name = window.value()
             if not isinstance(name, str):
                 raise window.bad(f"a name in quotes must stand here, got {name!r:.40}", offset)
             window.expect(":", "a ':' must follow the name")
             yield name, window.value()
-            first = False
 
 
 def writable(text: str) -> str:
@@ -75,7 +69,7 @@ def writable(text: str) -> str:
     return text if text.isascii() else _HALF.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def _opened(path: str | os.PathLike[str]) -> BinaryIO:
+def _open(path: str | os.PathLike[str]) -> BinaryIO:
     try:
         return Path(path).open("rb")
     except OSError as error:
@@ -83,7 +77,7 @@ def _opened(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 class _Window:
-    """The part of a file that is being read. `another` and `expect` skip blanks before a value."""
+    """The part of a file that is being read. `elements` and `expect` skip blanks before a value."""
 
     def __init__(self, file: BinaryIO, path: Path, start: int) -> None:
         self._file = file
@@ -107,21 +101,19 @@ class _Window:
             raise self.bad(problem)
         self._advance(self._position + 1)
 
-    def another(self, closing: str, first: bool) -> bool:
-        """Return whether an element follows and step over its comma; at the end, check that nothing else follows."""
-        character = self._next()
-        if character == closing:
-            self._advance(self._position + 1)
-            if self._next():
-                raise self.bad(f"something follows the last {closing!r}")
-            return False
-        if not first:
-            self.expect(
-                ",", f"a ',' or {closing!r} must stand here" if character else f"cut off; no {closing!r} ends it"
-            )
-        if not self._next():
-            raise self.bad(f"cut off; no {closing!r} ends it")
-        return True
+    def elements(self, closing: str, *, first: bool = True) -> Iterator[int]:
+        """Yield the offset of each element, which the caller reads; at the end, check that nothing else follows."""
+        cut_off = f"cut off; no {closing!r} ends it"
+        while (character := self._next()) != closing:
+            if not first:
+                self.expect(",", f"a ',' or {closing!r} must stand here" if character else cut_off)
+            if not self._next():
+                raise self.bad(cut_off)
+            yield self.offset
+            first = False
+        self._advance(self._position + 1)
+        if self._next():
+            raise self.bad(f"something follows the last {closing!r}")
 
     def value(self) -> Any:
         """Return the next value and step over it."""

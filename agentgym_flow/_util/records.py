@@ -48,31 +48,31 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    with _opened(path) as file:
+    with _open(path) as file:
         for number, line in enumerate(file, 1):
             where = f"{path}, line {number}"
-            text = _decoded(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line, where)
+            text = _decode(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line, where)
             if text.strip():
-                yield f"line {number}", _object(_parsed(text, where), where)
+                yield f"line {number}", _check_object(_parse(text, where), where)
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _open(path: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 def _json_document(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    with _opened(path) as file:
-        value = _parsed(_decoded(file.read().removeprefix(b"\xef\xbb\xbf"), str(path)), str(path))
+    with _open(path) as file:
+        value = _parse(_decode(file.read().removeprefix(b"\xef\xbb\xbf"), str(path)), str(path))
     if isinstance(value, dict):
         value = next((value[name] for name in LISTS if name in value), value)
     if not isinstance(value, list):
         raise BadData(f"{path}: must be a list of records, or an object with one under {' or '.join(LISTS)}.")
     for number, record in enumerate(value, 1):
-        yield f"record {number}", _object(record, f"{path}, record {number}")
+        yield f"record {number}", _check_object(record, f"{path}, record {number}")
 
 
 def _table(path: Path, separator: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    text = _decoded(path.read_bytes().removeprefix(b"\xef\xbb\xbf"), str(path))
+    text = _decode(path.read_bytes().removeprefix(b"\xef\xbb\xbf"), str(path))
     rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         for row in rows:
@@ -102,14 +102,14 @@ def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise BadData(f"{path}: is not a Parquet file, or is damaged after record {number}: {error}.") from error
 
 
-def _decoded(line: bytes, where: str) -> str:
+def _decode(line: bytes, where: str) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadData(f"{where}: must be UTF-8; byte {error.start + 1} is not.") from error
 
 
-def _parsed(text: str, where: str) -> Any:
+def _parse(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -119,7 +119,7 @@ def _parsed(text: str, where: str) -> Any:
         raise BadData(f"{where}: cannot be read as JSON: {error}.") from error
 
 
-def _object(value: Any, where: str) -> dict[str, Any]:
+def _check_object(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadData(f"{where}: must be an object, got {value!r:.60}.")
     return value

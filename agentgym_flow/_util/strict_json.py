@@ -14,11 +14,6 @@ MOST_BYTES = 1 << 22
 """The largest file that is accepted."""
 
 
-def decode(text: str) -> Any:
-    """Return the value of a JSON text. Raises `ValueError` or `RecursionError` if it is invalid."""
-    return _DECODER.decode(text)
-
-
 def decode_file(raw: bytes, error: type[AgentGymFlowError], where: str) -> Any:
     """Return the value of a JSON file. Raises `error`, its message starting with `where`, if it is invalid."""
     if len(raw) > MOST_BYTES:
@@ -58,4 +53,5 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_no_repeats, parse_constant=_no_constant)
+decode = json.JSONDecoder(object_pairs_hook=_no_repeats, parse_constant=_no_constant).decode
+"""Returns the value of a JSON text. Raises `ValueError` or `RecursionError` if it is invalid."""

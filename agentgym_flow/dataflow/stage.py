@@ -154,7 +154,7 @@ def stage_of(setup: Mapping[str, Any], *, weights: bool = True) -> Stage:
     actors, make_env, stop = {}, None, None
     for policy in setup["policies"]:
         of_policy = setup["actors"][policy]
-        with _written(of_policy) as folder:
+        with _setup_folder(of_policy) as folder:
             configs = parse_configs(["--config", str(folder / _CONFIG)])
             actors[policy] = _actor(configs, folder, of_policy["dtype"], weights)
         make_env, stop = configs[0].make_env, stop_on(configs[2].stop_when)
@@ -189,7 +189,7 @@ def _actor(configs: Configs, folder: Path, dtype: str | None, weights: bool) -> 
 
 
 @contextmanager
-def _written(setup: Mapping[str, Any]) -> Iterator[Path]:
+def _setup_folder(setup: Mapping[str, Any]) -> Iterator[Path]:
     """Yield a temporary folder with the files and the settings of a setup."""
     with TemporaryDirectory() as name:
         folder = Path(name)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 from agentgym_flow.errors import BadSetting, SandboxUnavailable, UnknownOption
 from agentgym_flow.sandbox.files import check_names
-from agentgym_flow.sandbox.job import Job, see_through
+from agentgym_flow.sandbox.job import Job, wait_for
 from agentgym_flow.sandbox.keeper.order import Walls
 from agentgym_flow.sandbox.link import Link
 from agentgym_flow.sandbox.probing import WALLS, order, probe
@@ -70,7 +70,7 @@ class Sandbox:
             raise BadSetting(f"{PROGRAM!r} is the program's own file; name the other one differently.")
         job = self.start({**(files or {}), PROGRAM: program}, [PROGRAM], stdin, limits, least)
         try:
-            see_through([job])
+            wait_for([job])
             return job.verdict()
         finally:
             job.close()

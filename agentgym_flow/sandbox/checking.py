@@ -16,7 +16,7 @@ from agentgym_flow.sandbox import harness
 from agentgym_flow.sandbox.box import PROGRAM, Sandbox, default
 from agentgym_flow.sandbox.harness.test_side import MOST_REPORT_BYTES, TASK, TESTS
 from agentgym_flow.sandbox.harness.values import NotPlain, decode, encode
-from agentgym_flow.sandbox.job import see_through
+from agentgym_flow.sandbox.job import wait_for
 from agentgym_flow.sandbox.keeper import wire
 from agentgym_flow.sandbox.verdict import CallVerdict, Level, Limits, Outcome, ProgramVerdict, Status, TestVerdict
 
@@ -76,7 +76,7 @@ def check(
         SandboxFailed: the sandbox itself failed; the program is not to blame.
     """
     task = {"tests": tests, "entry_point": entry_point, "names": None if names is None else list(names)}
-    report = _judged(program, task, limits, least, sandbox)
+    report = _judge(program, task, limits, least, sandbox)
     return TestVerdict(report.outcome, report.message, report.calls, report.program, report.tests)
 
 
@@ -96,11 +96,11 @@ def call(
         sent = encode((arguments, {}))
     except NotPlain as error:
         raise BadSetting(f"An argument for {function} is not plain data: {error}.") from None
-    report = _judged(program, {"call": function, "arguments": sent}, limits, least, sandbox)
+    report = _judge(program, {"call": function, "arguments": sent}, limits, least, sandbox)
     return CallVerdict(report.outcome, report.value, report.message, report.program)
 
 
-def _judged(
+def _judge(
     program: str, task: dict[str, Any], limits: Limits | None, least: Level | None, box: Sandbox | None
 ) -> _Report:
     box, limits = box or default(), limits or Limits()
@@ -120,17 +120,17 @@ def _judged(
                     jobs.append(box.start(content, [_MAIN], "", room, least, descriptors))
             finally:
                 os.close(report_end)
-        see_through(jobs)
+        wait_for(jobs)
         program_verdict, tests_verdict = (job.verdict() for job in jobs)
         found = _read(report)
     finally:
         os.close(report)
         for job in jobs:
             job.close()
-    return _concluded(found, program_verdict, tests_verdict)
+    return _conclude(found, program_verdict, tests_verdict)
 
 
-def _concluded(found: dict[str, Any] | None, program: ProgramVerdict, tests: ProgramVerdict) -> _Report:
+def _conclude(found: dict[str, Any] | None, program: ProgramVerdict, tests: ProgramVerdict) -> _Report:
     """Return the report of the tests, or why there is none."""
     if found is not None and found["outcome"] != "gone":
         value = decode(found["value"])

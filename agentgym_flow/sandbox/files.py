@@ -20,7 +20,7 @@ _LONGEST_NAME = 255
 def readable() -> list[str]:
     """Return what a program may read: folders of libraries, none inside another, and links to them."""
     wanted = {*_SYSTEM, f"{sys.base_prefix}/lib", f"{sys.base_prefix}/{sys.platlibdir}"}
-    wanted |= {os.path.dirname(file) for file in _loaded(_BASIC)}
+    wanted |= {os.path.dirname(file) for file in _loaded_libraries(_BASIC)}
     links = {path for path in wanted if os.path.islink(path) and os.path.realpath(os.path.dirname(path)) in path}
     places = {os.path.realpath(path) for path in wanted if os.path.exists(path)}
     outermost = {path for path in places if not any(str(above) in places for above in Path(path).parents)}
@@ -30,10 +30,10 @@ def readable() -> list[str]:
 @cache
 def executable() -> list[str]:
     """Return what a program may start: the interpreter, and the loader with which the kernel starts it."""
-    return [os.path.realpath(file) for file in (interpreter(), *_loaded(_LOADER))]
+    return [os.path.realpath(file) for file in (interpreter(), *_loaded_libraries(_LOADER))]
 
 
-def _loaded(prefixes: tuple[str, ...]) -> list[str]:
+def _loaded_libraries(prefixes: tuple[str, ...]) -> list[str]:
     """Return the libraries in this process whose names begin with one of `prefixes`."""
     try:
         lines = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()

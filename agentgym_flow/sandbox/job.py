@@ -43,7 +43,7 @@ class _Stream:
 
 
 class Job:
-    """A program that the keeper runs. Wait for it with `see_through`, and `close` it in any case.
+    """A program that the keeper runs. Wait for it with `wait_for`, and `close` it in any case.
 
     Args:
         link: the keeper.
@@ -160,7 +160,7 @@ class Job:
         self._open.clear()
 
 
-def see_through(jobs: Sequence[Job]) -> None:
+def wait_for(jobs: Sequence[Job]) -> None:
     """Wait until all `jobs` have ended; `_GRACE_S` seconds after the first one, the others are terminated.
 
     Raises `SandboxFailed` if one does not end.

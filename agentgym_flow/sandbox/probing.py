@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agentgym_flow.errors import SandboxFailed
 from agentgym_flow.sandbox import files
-from agentgym_flow.sandbox.job import Job, see_through
+from agentgym_flow.sandbox.job import Job, wait_for
 from agentgym_flow.sandbox.keeper import wire
 from agentgym_flow.sandbox.keeper.order import TRY, Order, Walls
 from agentgym_flow.sandbox.link import Link, interpreter
@@ -50,7 +50,7 @@ def probe(link: Link, without: Collection[str]) -> tuple[Machine, Walls]:
         return Machine("none", (), dict.fromkeys(WALLS, why)), Walls(False, False, False, False)
     missing = {wall: "switched off by the caller" for wall in WALLS if wall in without}
     for wall in WALLS:
-        if wall not in missing and (why := _tried(link, wall)) is not None:
+        if wall not in missing and (why := _try(link, wall)) is not None:
             missing[wall] = why
     while True:
         walls = Walls(**{wall: wall not in missing for wall in WALLS})
@@ -67,7 +67,7 @@ def probe(link: Link, without: Collection[str]) -> tuple[Machine, Walls]:
 
 def _machine(link: Link, walls: Walls, missing: dict[str, str]) -> tuple[Machine, Walls]:
     standing = (*(wall for wall in WALLS if wall not in missing), "limits")
-    reached = _reached(link, walls)
+    reached = _escapes(link, walls)
     if "new processes" in reached and not (walls.namespaces or walls.stranger):
         return Machine("none", (), {**missing, "limits": "nothing here bounds the number of processes"}), walls
     if reached:
@@ -76,7 +76,7 @@ def _machine(link: Link, walls: Walls, missing: dict[str, str]) -> tuple[Machine
     return Machine("strong" if strong else "limited", standing, missing), walls
 
 
-def _tried(link: Link, wall: str) -> str | None:
+def _try(link: Link, wall: str) -> str | None:
     """Return why `wall` cannot be built on this machine, or `None` if it can."""
     ours, theirs = socket.socketpair()
     with ours:
@@ -99,7 +99,7 @@ def _trial(link: Link, walls: Walls) -> str | None:
     return None if said == "here\n" else said
 
 
-def _reached(link: Link, walls: Walls) -> str:
+def _escapes(link: Link, walls: Walls) -> str:
     """Return what a program behind `walls` can reach although it should not, in words; empty if nothing."""
     with tempfile.TemporaryDirectory(prefix="agentgym_flow-") as folder:
         os.chmod(folder, 0o777)  # so that only the walls can deny access
@@ -112,7 +112,7 @@ def _run(link: Link, walls: Walls, program: str, arguments: list[str]) -> str:
     limits = Limits(cpu_seconds=5, wall_seconds=60)
     job = Job(link, order(walls, {"program.py": program}, ["program.py", *arguments], "", limits), 4096, "none")
     try:
-        see_through([job])
+        wait_for([job])
         verdict = job.verdict()
     finally:
         job.close()

@@ -167,7 +167,7 @@ class LeasedGroups:
         while self._next <= min(batch + self._staleness, max(batch, self._batches - 1)):
             self._plan_next()
         while True:
-            collected, complete, made = self._collected(batch, inbox)
+            collected, complete, made = self._collect(batch, inbox)
             # If the operators drop the whole batch, train on it anyway: entropy and KL terms may still have gradients.
             kept = [group for group in collected.batch if made[id(group)] is not None] or collected.batch
             trained = [complete[id(group)] for group in kept]
@@ -190,7 +190,7 @@ class LeasedGroups:
             check_trainer(behind, policies[behind]["silent"], policies[behind]["finished"], self._config.deadline)
             time.sleep(LOOK)
 
-    def _collected(
+    def _collect(
         self, batch: int, inbox: Inbox
     ) -> tuple[SampledBatch, dict[int, CompleteGroup], dict[int, Group | None]]:
         """Return the groups played for a batch; by their `id`, how they arrived, and the results of the operators."""

@@ -49,11 +49,11 @@ class Manager(WorkerCalls):
         store: WeightStore | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.settings = {"lease_seconds": lease_seconds, "episode_seconds": episode_seconds, "deadline": deadline}
-        for name, seconds in self.settings.items():
+        settings = {"lease_seconds": lease_seconds, "episode_seconds": episode_seconds, "deadline": deadline}
+        for name, seconds in settings.items():
             if not seconds > 0:
                 raise BadSetting(f"{name} must be above 0 seconds, got {shown(seconds)}")
-        super().__init__(Book(journal), WeightStore() if store is None else store, clock=clock, **self.settings)
+        super().__init__(Book(journal), WeightStore() if store is None else store, settings, clock)
         self._publishing = threading.Lock()  # storing weights can take long and must not block other calls
         for stream, ledger in self._book.ledgers.items():
             ledger.slots.renew_all(clock() + lease_seconds, clock() + episode_seconds)

@@ -28,26 +28,16 @@ class WorkerCalls:
     Args:
         book: the streams.
         store: where published weights are kept.
-        lease_seconds: see `Manager`.
-        episode_seconds: see `Manager`.
-        deadline: see `Manager`.
+        settings: `lease_seconds`, `episode_seconds` and `deadline`, see `Manager`.
         clock: see `Manager`.
     """
 
-    def __init__(
-        self,
-        book: Book,
-        store: WeightStore,
-        *,
-        lease_seconds: float,
-        episode_seconds: float,
-        deadline: float,
-        clock: Callable[[], float],
-    ) -> None:
-        self.lease_seconds, self.episode_seconds = lease_seconds, episode_seconds
+    def __init__(self, book: Book, store: WeightStore, settings: dict[str, float], clock: Callable[[], float]) -> None:
+        self.settings = settings
         self._book, self._store, self._clock = book, store, clock
-        self._workers, self._pace = WorkerRegistry(lease_seconds, clock), Pace(clock)
-        self._liveness = Liveness(deadline, clock, self._workers)
+        self._lease_seconds = settings["lease_seconds"]
+        self._workers, self._pace = WorkerRegistry(self._lease_seconds, clock), Pace(clock)
+        self._liveness = Liveness(settings["deadline"], clock, self._workers)
 
     def describe(self) -> dict[str, Any]:
         """Return the setup of each stream, with what workers need for each policy under `actors`."""
@@ -83,7 +73,7 @@ class WorkerCalls:
         from a thread.
         """
         with self._book.call():
-            deadline = self._clock() + self.lease_seconds
+            deadline = self._clock() + self._lease_seconds
             ledgers = [self._book.ledgers.get(one.stream) for one in held]
             both = zip(held, ledgers, strict=True)
             self._expire()
@@ -145,19 +135,15 @@ class WorkerCalls:
 
     def _lease(self, worker: str, count: int) -> list[Lease]:
         now = self._clock()
+        deadline, limit = now + self._lease_seconds, now + self.settings["episode_seconds"]
         leases: list[Lease] = []
         waiting = {stream: ledger for stream, ledger in self._book.ledgers.items() if not ledger.is_finished}
         failed = self._workers.avoid(worker)
         while waiting and len(leases) < count:
             stream = min(waiting, key=lambda one: waiting[one].slots.share)
             avoid = sorted(slot for other, slot in failed if other == stream)
-            entries = waiting[stream].lease(
-                worker,
-                1 if len(waiting) > 1 else count - len(leases),
-                now + self.lease_seconds,
-                now + self.episode_seconds,
-                avoid,
-            )
+            wanted = 1 if len(waiting) > 1 else count - len(leases)
+            entries = waiting[stream].lease(worker, wanted, deadline, limit, avoid)
             leases += [self._lease_of(stream, entry) for entry in entries]
             if entries:
                 self._book.note(stream, "lease", worker, len(entries), avoid)
@@ -185,7 +171,7 @@ class WorkerCalls:
     def _lease_of(self, stream: str, entry: LedgerEntry) -> Lease:
         digests = _digests(self._book.ledger(stream), entry)
         weights, stage = dict(entry.weights), self._book.stages[stream]
-        return Lease(stream, entry.slot, entry.attempt, weights, digests, stage, self.lease_seconds)
+        return Lease(stream, entry.slot, entry.attempt, weights, digests, stage, self._lease_seconds)
 
 
 def _digests(ledger: Ledger, entry: LedgerEntry) -> dict[str, str]:

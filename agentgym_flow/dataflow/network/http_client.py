@@ -66,7 +66,7 @@ class HttpFlow(RemoteFlow):
         return self._answer(call, path, body, ANSWER + arguments.get("wait", 0.0))
 
     def _answer(self, call: calls.RemoteCall, path: str, body: bytes, patience: float) -> Any:
-        status, answer = self._sent(path, body, patience)
+        status, answer = self._post(path, body, patience)
         if status == 200 and call.result is bytes:
             return answer
         try:
@@ -82,7 +82,7 @@ class HttpFlow(RemoteFlow):
         advice = "; take the token of this manager" if status == 401 else ""
         raise BadSetting(f"{self.url} refused {call.name} with HTTP {status}: {value.get('message')!s:.300}{advice}")
 
-    def _sent(self, path: str, body: bytes, patience: float) -> tuple[int, bytes]:
+    def _post(self, path: str, body: bytes, patience: float) -> tuple[int, bytes]:
         """Make one attempt; return status and body of the answer, after checking its digest."""
         headers = {"Authorization": f"Bearer {self._token}", calls.DIGEST: calls.digest_of(body)}
         with self._connection(patience) as connection:
@@ -96,7 +96,7 @@ class HttpFlow(RemoteFlow):
 
     @contextmanager
     def _connection(self, patience: float) -> Iterator[http.client.HTTPConnection]:
-        connection = self._kept()
+        connection = self._take_idle()
         if connection is None:
             kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
             connection = kind(self._host, self._port)
@@ -116,7 +116,7 @@ class HttpFlow(RemoteFlow):
             else:
                 connection.close()
 
-    def _kept(self) -> http.client.HTTPConnection | None:
+    def _take_idle(self) -> http.client.HTTPConnection | None:
         oldest = time.monotonic() - KEPT
         with self._lock:
             while self._idle and self._idle[0][0] < oldest:

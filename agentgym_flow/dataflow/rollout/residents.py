@@ -67,10 +67,10 @@ class Residents:
                 room.version, room.digest, room.users = None, None, 1
                 self._loading[digest] = _Load(room, asyncio.create_task(self._load(room, version, digest)))
             if digest in self._loading:
-                return await self._loaded(self._loading[digest])
+                return await self._wait_for(self._loading[digest])
             await self._changed.wait()
 
-    async def _loaded(self, load: _Load) -> AsyncModelPolicy:
+    async def _wait_for(self, load: _Load) -> AsyncModelPolicy:
         """Wait for weights. All waiting episodes count as users as soon as the weights are loaded."""
         load.takers += 1
         try:

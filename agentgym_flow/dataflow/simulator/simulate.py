@@ -36,7 +36,7 @@ def simulate(scenario: Scenario, seed: int = 0, record: Record | None = None) ->
 
     Raises `NoWorkers` if all workers have left, or died without a restart.
     """
-    return _Simulation(scenario, seed, record).run()
+    return Simulation(scenario, seed, record).run()
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class _Trainer:
     dropped: int = 0
 
 
-class _Simulation:
+class Simulation:
     """The manager and the trainers of one simulation."""
 
     def __init__(self, scenario: Scenario, seed: int, record: Record | None) -> None:
@@ -81,6 +81,7 @@ class _Simulation:
         self._sampled = 0.0
 
     def run(self) -> SimulationResult:
+        """Run until every policy has finished its updates."""
         for policy in self._trainers:
             self._take(policy)
         self._pool.start()
@@ -204,6 +205,7 @@ class _Simulation:
 
     # ---------------------------------------------------------------- workers
     def lease(self, worker: str, count: int) -> list[RunningLease]:
+        """Return up to `count` leases."""
         now = self._clock.now
         self._calls[int(now)] += 1
         # Renewals are not simulated: a lease of a living worker never ends, see `lose`.
@@ -215,6 +217,7 @@ class _Simulation:
         return plays
 
     def commit(self, worker: str, play: RunningLease) -> None:
+        """Commit an episode."""
         self._calls[int(self._clock.now)] += 1
         verdict = self._ledger.commit(play.slot.id, play.attempt, "played")
         slots = [[*play.slot.id, play.attempt]]
@@ -255,10 +258,12 @@ class _Simulation:
                 self._train(trainer)
 
     def seconds(self, slot: Slot) -> float:
+        """Return how long an episode takes at speed 1."""
         return self._times.of(slot)
 
     # ---------------------------------------------------------------- results
     def note(self, what: str, **fields: Any) -> None:
+        """Record an event."""
         if self._record is not None:
             self._record({"at": self._clock.now, "what": what, **fields})
 

@@ -5,35 +5,19 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from agentgym_flow.dataflow.records import Slot, SlotId
+from agentgym_flow.dataflow.records import SlotId
 from agentgym_flow.dataflow.simulator.scenario import Region, RunningLease, Scenario, WorkerChange
 from agentgym_flow.errors import NoWorkers
 from agentgym_flow.seeding import Stream
 
+if TYPE_CHECKING:
+    from agentgym_flow.dataflow.simulator.simulate import Simulation
+
 _BITS = 8e-9  # gigabits of a byte
-
-
-class SimulatedFlow(Protocol):
-    """The manager's calls for workers."""
-
-    def lease(self, worker: str, count: int) -> list[RunningLease]:
-        """Return up to `count` leases."""
-
-    def commit(self, worker: str, play: RunningLease) -> None:
-        """Commit an episode."""
-
-    def lose(self, plays: Sequence[RunningLease]) -> None:
-        """Note that these leases are not renewed any more."""
-
-    def seconds(self, slot: Slot) -> float:
-        """Return how long an episode takes at speed 1."""
-
-    def note(self, what: str, **fields: Any) -> None:
-        """Record an event."""
 
 
 class Clock:
@@ -103,7 +87,7 @@ class Pool:
         kills: how often a worker died.
     """
 
-    def __init__(self, clock: Clock, flow: SimulatedFlow, scenario: Scenario, seed: int) -> None:
+    def __init__(self, clock: Clock, flow: Simulation, scenario: Scenario, seed: int) -> None:
         self._clock, self._flow, self._scenario, self._seed = clock, flow, scenario, seed
         self.busy, self.available, self.lived, self.kills = 0.0, 0.0, 0.0, 0
         self._links = {region.name: _Link(region) for region in scenario.regions}

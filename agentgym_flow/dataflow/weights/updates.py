@@ -72,7 +72,7 @@ def delta(base: State, new: State) -> bytes:
     """
     sent: dict[str, torch.Tensor] = {}
     for name, tensor in new.items():
-        sent |= _changed(name, base.get(name), tensor)
+        sent |= _changes(name, base.get(name), tensor)
     return _message(sent, digest(new), digest(base), sorted(base.keys() - new.keys()))
 
 
@@ -88,7 +88,7 @@ def apply(base: State | None, message: bytes) -> dict[str, torch.Tensor]:
     """
     about = header(message)
     try:
-        state = _applied(base, about, load(message))
+        state = _apply(base, about, load(message))
     except BadData:
         raise
     except Exception as error:
@@ -127,7 +127,7 @@ def _message(tensors: State, result: str, base: str, gone: list[str]) -> bytes:
     return save(owned, {"agentgym_flow": json.dumps([_SCHEMA, result, base, gone])})
 
 
-def _changed(name: str, old: torch.Tensor | None, new: torch.Tensor) -> dict[str, torch.Tensor]:
+def _changes(name: str, old: torch.Tensor | None, new: torch.Tensor) -> dict[str, torch.Tensor]:
     """Return the parts of a delta for one tensor."""
     if old is None or old.dtype != new.dtype or old.shape != new.shape:
         return {_DENSE + name: new}
@@ -153,7 +153,7 @@ def _bits(tensor: torch.Tensor) -> Bits:
 
 
 # ---------------------------------------------------------------- applying messages
-def _applied(base: State | None, about: Header, sent: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _apply(base: State | None, about: Header, sent: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     if about.base and base is None:
         raise BadData("these weights were made against others, which are not here; fetch them in full")
     known = base if about.base and base is not None else {}
@@ -165,7 +165,7 @@ def _applied(base: State | None, about: Header, sent: dict[str, torch.Tensor]) -
             continue
         other = _VALUES if way in (_INDICES, _MASK) else _INDICES if _INDICES + name in sent else _MASK
         parts = {way: tensor, other: sent.pop(other + name)}
-        state[name] = _overwritten(name, known, parts)
+        state[name] = _overwrite(name, known, parts)
     return state
 
 
@@ -176,7 +176,7 @@ def _split(key: str, tensor: torch.Tensor) -> tuple[str, str, torch.Tensor]:
     return way + slash, name, tensor
 
 
-def _overwritten(name: str, known: State, parts: dict[str, torch.Tensor]) -> torch.Tensor:
+def _overwrite(name: str, known: State, parts: dict[str, torch.Tensor]) -> torch.Tensor:
     """Return a tensor of the base with some values replaced."""
     old, values = known.get(name), parts[_VALUES]
     if old is None or old.dtype != values.dtype:

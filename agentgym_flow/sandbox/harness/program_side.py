@@ -34,7 +34,7 @@ def main() -> None:
         exec(code, module.__dict__)
         loaded: dict[str, Any] = {"loaded": True}
     except BaseException as error:
-        loaded = {"raised": _described(error)}
+        loaded = {"raised": _describe(error)}
     _answer(loaded)
     held: dict[int, Any] = {}
     while (request := wire.receive(CHANNEL)) is not None:
@@ -54,7 +54,7 @@ def _reply(module: types.ModuleType, held: dict[int, Any], request: dict[str, An
         if "names" in request:
             return {name: _kind(module, name) for name in request["names"]}
         if "hold" in request:
-            held[request["hold"]] = _made(module, held, request)
+            held[request["hold"]] = _create(module, held, request)
             return {}
         if "set" in request:
             setattr(held[request["of"]], request["set"], decode(request["value"], held))
@@ -64,15 +64,15 @@ def _reply(module: types.ModuleType, held: dict[int, Any], request: dict[str, An
         before = request["arguments"]
         result = function(*positional, **named)
         reply = {"result": encode(result)}
-        after = _encoded_or(before, (positional, named))
+        after = _encode_or(before, (positional, named))
         return reply if after == before else {**reply, "arguments": after}
     except NotPlain as error:
         return {"not_plain": str(error)}
     except BaseException as error:
-        return {"raised": _described(error)}
+        return {"raised": _describe(error)}
 
 
-def _made(module: types.ModuleType, held: dict[int, Any], request: dict[str, Any]) -> Any:
+def _create(module: types.ModuleType, held: dict[int, Any], request: dict[str, Any]) -> Any:
     """Return the object that a request keeps: a name of the module, an attribute, or the result of a call."""
     if "name" in request:
         return getattr(module, request["name"])
@@ -82,7 +82,7 @@ def _made(module: types.ModuleType, held: dict[int, Any], request: dict[str, Any
     return held[request["of"]](*positional, **named)
 
 
-def _encoded_or(otherwise: Any, value: object) -> Any:
+def _encode_or(otherwise: Any, value: object) -> Any:
     try:
         return encode(value)
     except NotPlain:
@@ -103,7 +103,7 @@ def _kind(module: types.ModuleType, name: str) -> list[Any]:
         return ["other", str(error)]
 
 
-def _described(error: BaseException) -> dict[str, Any]:
+def _describe(error: BaseException) -> dict[str, Any]:
     """Return the type, the text and the line in the program of an exception."""
     try:
         text = str(error.msg if isinstance(error, SyntaxError) else error)[:1000]

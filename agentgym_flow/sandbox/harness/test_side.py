@@ -107,13 +107,13 @@ class Program:
         """Return what the program's function `name` returns; apply its changes to lists, sets and dictionaries."""
         self.calls += 1
         try:
-            return self._called(name, positional, named)
+            return self._call(name, positional, named)
         except BaseException as error:
             if not getattr(error, "from_program", False):
                 self.trouble = self.trouble or error
             raise
 
-    def _called(self, name: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _call(self, name: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
         try:
             sent = encode((positional, named))
         except NotPlain as error:

@@ -20,12 +20,12 @@ def stranger(pid: int) -> int | None:
     if os.geteuid() != 0:
         return None
     for user in (_FIRST + pid % _COUNT, _NOBODY):
-        if _known(user, "uid_map") and _known(user, "gid_map"):
+        if _is_mapped(user, "uid_map") and _is_mapped(user, "gid_map"):
             return user
     return None
 
 
-def _known(number: int, table: str) -> bool:
+def _is_mapped(number: int, table: str) -> bool:
     rows = [[int(word) for word in line.split()] for line in Path("/proc/self", table).read_text("ascii").splitlines()]
     return any(first <= number < first + count for first, _, count in rows)
 

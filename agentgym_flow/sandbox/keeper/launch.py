@@ -102,7 +102,7 @@ def _guard(order: Order, folder: str, user: int | None, control: int, descriptor
         os.waitpid(program, 0)
         _tell(control, {"failure": failure})
     else:
-        _tell(control, {**_watched(program, order, control), "folder": folder})
+        _tell(control, {**_watch(program, order, control), "folder": folder})
     os._exit(0)
 
 
@@ -111,7 +111,7 @@ def _tell(control: int, message: dict[str, Any]) -> None:
         wire.send(control, message)
 
 
-def _watched(program: int, order: Order, control: int) -> dict[str, Any]:
+def _watch(program: int, order: Order, control: int) -> dict[str, Any]:
     """Wait for `program`, kill it when its time is over or the caller disconnects, and return how it ended."""
     handle = os.pidfd_open(program)
     poll = select.poll()

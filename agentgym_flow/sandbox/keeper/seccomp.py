@@ -12,8 +12,7 @@ import os
 import struct
 from collections.abc import Iterable
 
-from agentgym_flow.sandbox.keeper import kernel
-from agentgym_flow.sandbox.keeper.syscalls import HARMFUL, NEWEST, SIGNAL_OWNER, STREAMS, numbers
+from agentgym_flow.sandbox.keeper import kernel, syscalls
 
 _LOAD, _EQUAL, _GREATER, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
@@ -59,31 +58,31 @@ def program(machine: str, own_root: bool, processes: bool, pid: int | None) -> b
         processes: it may start processes, not only threads.
         pid: the program's own process, the only one that it may send signals to; `None` does not restrict signals.
     """
-    calls = numbers(machine)
+    calls = syscalls.numbers(machine)
     refused = [
-        *calls.refused,
-        *([] if own_root else calls.refused_without_own_root),
-        *([] if processes else calls.new_process),
+        *syscalls.REFUSED,
+        *({} if own_root else syscalls.REFUSED_WITHOUT_OWN_ROOT),
+        *({} if processes else syscalls.NEW_PROCESS),
     ]
     clone = _answer_if(_ANY_BIT, _NEW_NAMESPACES, _REFUSE)
     clone += [(_RETURN, 0, 0, _ALLOW)] if processes else _answer_unless(_ANY_BIT, [_CLONE_THREAD], _REFUSE)
     steps: list[Instruction] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
-        (_EQUAL, 1, 0, calls.architecture),
+        (_EQUAL, 1, 0, syscalls.ARCHITECTURES[machine]),
         (_RETURN, 0, 0, _KILL),  # calls in the convention of another architecture have other numbers
         (_LOAD, 0, 0, _NUMBER),
-        *_answer_if(_EQUAL, calls.clone3, _ABSENT),
-        *_answer_if(_GREATER, NEWEST, _ABSENT),  # also x32 on x86, whose numbers start at 2^30
-        *(step for number in refused for step in _answer_if(_EQUAL, number, _REFUSE)),
-        *_for_call(calls.clone, clone),
-        *_for_call(calls.socketpair, _answer_unless(_EQUAL, STREAMS, _REFUSE), _SECOND_ARGUMENT),
-        *_for_call(calls.fcntl, _answer_for(SIGNAL_OWNER, _REFUSE), _SECOND_ARGUMENT),
-        *_for_call(calls.ioctl, _answer_for(HARMFUL, _REFUSE), _SECOND_ARGUMENT),
+        *_answer_if(_EQUAL, calls["clone3"], _ABSENT),
+        *_answer_if(_GREATER, syscalls.NEWEST, _ABSENT),  # also x32 on x86, whose numbers start at 2^30
+        *(step for name in refused if name in calls for step in _answer_if(_EQUAL, calls[name], _REFUSE)),
+        *_for_call(calls["clone"], clone),
+        *_for_call(calls["socketpair"], _answer_unless(_EQUAL, syscalls.STREAMS, _REFUSE), _SECOND_ARGUMENT),
+        *_for_call(calls["fcntl"], _answer_for(syscalls.SIGNAL_OWNER, _REFUSE), _SECOND_ARGUMENT),
+        *_for_call(calls["ioctl"], _answer_for(syscalls.HARMFUL, _REFUSE), _SECOND_ARGUMENT),
     ]
     if pid is not None:
-        for number in calls.on_itself:
-            steps += _for_call(number, _answer_unless(_EQUAL, [pid], _REFUSE))
-        steps += _for_call(calls.limits, _answer_unless(_EQUAL, [0, pid], _REFUSE))
+        for name in syscalls.ON_ITSELF:
+            steps += _for_call(calls[name], _answer_unless(_EQUAL, [pid], _REFUSE))
+        steps += _for_call(calls["prlimit64"], _answer_unless(_EQUAL, [0, pid], _REFUSE))
     steps.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
