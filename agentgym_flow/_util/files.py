@@ -215,8 +215,8 @@ class LineWriter:
                 if not taken:
                     self._partial.unlink(missing_ok=True)  # after a hard link, or if it could not be renamed
         if taken:
-            told = f"was written by another program meanwhile; what was to be in it is in {self._partial.name}"
-            raise FileExistsError(errno.EEXIST, told, str(self.path))
+            problem = f"was written by another program meanwhile; the new contents are in {self._partial.name}"
+            raise FileExistsError(errno.EEXIST, problem, str(self.path))
 
     def _rename(self) -> bool:
         """Rename the partial file; return whether that worked."""

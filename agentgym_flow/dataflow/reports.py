@@ -77,7 +77,7 @@ def check_prompt(number: int, policy: PromptedPolicy, row: Row, before: Sequence
     if [*prompt[: len(before)]] != [*before]:
         raise Forged(f"turn {number}: a prompt is reported that does not begin with what was said before")
     try:
-        check_context(policy.model, len(prompt), policy.sampling.max_new_tokens, "told")
+        check_context(policy.model, len(prompt), policy.sampling.max_new_tokens, "turn")
     except BadSetting as error:
         raise Forged(f"turn {number}: {error}") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
+from contextlib import closing
 
 from agentgym_flow.errors import BadSetting, SandboxUnavailable, UnknownOption
 from agentgym_flow.sandbox.files import check_names
@@ -68,12 +69,9 @@ class Sandbox:
         limits = limits or Limits()
         if PROGRAM in (files or {}):
             raise BadSetting(f"{PROGRAM!r} is the program's own file; name the other one differently.")
-        job = self.start({**(files or {}), PROGRAM: program}, [PROGRAM], stdin, limits, least)
-        try:
+        with closing(self.start({**(files or {}), PROGRAM: program}, [PROGRAM], stdin, limits, least)) as job:
             wait_for([job])
             return job.verdict()
-        finally:
-            job.close()
 
     def start(
         self,

@@ -7,6 +7,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Collection
+from contextlib import closing
 from pathlib import Path
 
 from agentgym_flow.errors import SandboxFailed
@@ -110,12 +111,10 @@ def _escapes(link: Link, walls: Walls) -> str:
 
 def _run(link: Link, walls: Walls, program: str, arguments: list[str]) -> str:
     limits = Limits(cpu_seconds=5, wall_seconds=60)
-    job = Job(link, order(walls, {"program.py": program}, ["program.py", *arguments], "", limits), 4096, "none")
-    try:
+    made = order(walls, {"program.py": program}, ["program.py", *arguments], "", limits)
+    with closing(Job(link, made, 4096, "none")) as job:
         wait_for([job])
         verdict = job.verdict()
-    finally:
-        job.close()
     return verdict.stdout if verdict.ok else f"the trial failed: {verdict.status}, {verdict.stderr}"
 
 

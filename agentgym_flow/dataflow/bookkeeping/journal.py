@@ -127,12 +127,10 @@ class ManagerJournal:
             text = _encode(some)
             self._sum, self._rows = _sum_of(self._sum, stream, text), self._rows + 1
             calls.append((stream, text, self._sum))
+        added = [(name, *slot, payload) for name, slot, payload in payloads]
         rows: list[tuple[str, Iterable[Sequence[Any]]]] = [
             ("INSERT INTO calls (stream, events, sum) VALUES (?, ?, ?)", calls),
-            (
-                "INSERT OR REPLACE INTO payloads VALUES (?, ?, ?, ?, ?)",
-                [(name, *slot, p) for name, slot, p in payloads],
-            ),
+            ("INSERT OR REPLACE INTO payloads VALUES (?, ?, ?, ?, ?)", added),
             (f"DELETE FROM payloads WHERE {_WHERE}", [(name, *slot) for name, slot in forgotten]),
         ]
         if durable:

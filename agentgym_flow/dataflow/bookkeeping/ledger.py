@@ -238,7 +238,7 @@ class Ledger(Leases):
         """Return the entry of an attempt that a policy uses; None if another attempt counts."""
         entry = self.entries.get(attempt.slot)
         if entry is None and not self.slots.was_withdrawn(attempt.slot):
-            raise BadSetting(f"{policy} uses slot {attempt.slot}, which was never planned, or is forgotten")
+            raise BadSetting(f"{policy} uses slot {attempt.slot}, which was never planned, or was deleted")
         if entry is None or entry.state not in (SlotState.COMMITTED, SlotState.USED) or entry.attempt != attempt.number:
             return None
         self.progress.check_use(policy, entry, mark)

@@ -52,7 +52,7 @@ class Liveness:
             return  # none has begun yet, or all have finished
         silent = self._clock() - max(self._trainers.values())
         if silent > self._deadline:
-            raise FlowDown(f"no trainer was heard of for {silent:.0f} seconds; start it again, then this worker")
+            raise FlowDown(f"no trainer has called for {silent:.0f} seconds; restart it, then this worker")
 
     def check_progress(self, stream: str, ledger: Ledger) -> None:
         """Raise `NoWorkers` or `FlowDown` if there are slots to play, and what is needed for it is silent or lost."""
@@ -63,7 +63,7 @@ class Liveness:
         if silent > self._deadline:
             aside = self._workers.last_words()
             raise NoWorkers(
-                f"no rollout worker was heard of for {silent:.0f} seconds; start one: agentgym-flow worker --join URL"
+                f"no rollout worker has called for {silent:.0f} seconds; start one: agentgym-flow worker --join URL"
                 + (f" ({aside:.500})" if aside else "")
             )
         if states[SlotState.LEASED]:
@@ -82,12 +82,12 @@ def check_trainer(policy: str, silent: float, finished: bool, deadline: float) -
     if finished:
         raise FlowDown(
             f"the next episodes need new weights of {policy}, whose trainer has finished: give all trainers of the "
-            "stream as many batches"
+            "stream the same number of batches"
         )
     if silent > deadline:
         raise FlowDown(
-            f"the next episodes need new weights of {policy}, whose trainer was not heard of for {silent:.0f} seconds; "
-            "start it again, then this one"
+            f"the next episodes need new weights of {policy}, whose trainer has not called for {silent:.0f} seconds; "
+            "restart it, then this one"
         )
 
 

@@ -75,8 +75,8 @@ class StreamProgress:
             raise UnknownName.among(policy, self.done)
         if not 0 <= batch <= self.done[policy]:
             raise BadSetting(
-                f"{policy} is at batch {batch}, and its last acknowledged batch here is {self.done[policy] - 1}: go on "
-                "from a checkpoint that is not later, or with the journal of the run"
+                f"{policy} is at batch {batch}, and its last acknowledged batch here is {self.done[policy] - 1}: "
+                "resume from a checkpoint that is not later, or with the journal of the run"
             )
 
     def check_kept(self, policy: str, batch: int) -> None:
@@ -84,8 +84,8 @@ class StreamProgress:
         self.check_done(policy, batch)
         if batch < self.kept[policy]:
             raise BadSetting(
-                f"{policy} cannot go on from before batch {batch}: episodes before batch {self.kept[policy]} were "
-                "forgotten when a later checkpoint was written; go on from that one, or give a new run a new journal"
+                f"{policy} cannot continue from before batch {batch}: episodes before batch {self.kept[policy]} were "
+                "deleted when a later checkpoint was written; resume from that one, or give a new run a new journal"
             )
 
     # ---------------------------------------------------------------- used episodes
