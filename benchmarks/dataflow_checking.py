@@ -25,7 +25,7 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.records import Arrival, Slot
 from agentgym_flow.dataflow.rollout import service
-from agentgym_flow.dataflow.stage import Actor, Stage, acting, state_to_send
+from agentgym_flow.dataflow.stage import Actor, Stage, state_to_send, turn_router
 from agentgym_flow.dataflow.weights.updates import full
 from agentgym_flow.dataflow.wire import Receiver, encode
 from agentgym_flow.envs import make_text_env
@@ -51,7 +51,7 @@ def stage_for(name: str) -> Stage:
     model, tokenizer = load_model("tiny", profile, seed=0)
     args = AgentConfig(output_dir=tempfile.gettempdir(), report_to="none", use_cpu=True)
     make_env: Callable[[], TextEnv] = partial(make_text_env, env_id, split="train", **settings)
-    return Stage(make_env, {"policy": Actor(model, tokenizer, profile, args)}, acting(["policy"]))
+    return Stage(make_env, {"policy": Actor(model, tokenizer, profile, args)}, turn_router(["policy"]))
 
 
 def played(stage: Stage, episodes: int, num_envs: int) -> tuple[list[Arrival], float]:
@@ -93,10 +93,10 @@ def measure(name: str, episodes: int) -> str:
     receiver = Receiver(EnvPool(stage.make_env), stage.route, {"policy": stage.actors["policy"].policy()})
     again: list[Episode] = []
     stepping = least(lambda: again.extend(receiver.replay(one.slot, one.payload, one.steps) for one in arrivals))
-    told = [encode(episode, tell=True) for episode in again[: len(arrivals)]]
+    told = [encode(episode, report=True) for episode in again[: len(arrivals)]]
     pairs = list(zip(arrivals, told, strict=True))
     checking = least(lambda: [receiver.replay(one.slot, payload, one.steps) for one, payload in pairs])
-    believing = least(lambda: [receiver.believe(one.slot, payload, one.steps) for one, payload in pairs])
+    believing = least(lambda: [receiver.trust(one.slot, payload, one.steps) for one, payload in pairs])
     steps = sum(len(episode.turns) for episode in again[: len(arrivals)])
     share = SHARE * checking + (1 - SHARE) * believing
     cells = [f"{1e6 * spent / steps:,.0f}" for spent in (alone, together)]

@@ -1,1 +1,1 @@
-"""Helpers that several rooms share: files, JSON, processes, servers, intervals. Nothing here is public."""
+"""Helpers shared by several packages: files, JSON, processes, servers, intervals. Nothing here is public."""

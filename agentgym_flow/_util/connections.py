@@ -1,8 +1,8 @@
-"""Connections that cannot lock a server: a client has limited time, and so many connections at a time are open.
+"""A uvicorn server that slow clients cannot block: their time and the number of open connections are limited.
 
 uvicorn waits for ever for a client that connects and sends nothing, sends half a request, or does not read its answer.
-Here each of the three has a deadline. When too many connections are open, the one that has kept the server waiting for
-longest is closed in favour of the new one, so clients that send nothing cannot shut out those that ask.
+This server sets a deadline for each of the three. When too many connections are open, it closes the one that has kept
+it waiting longest, so clients that send nothing cannot shut out those that send requests.
 """
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ BODY = 60.0
 READING = 60.0
 """Seconds that a client may leave a full buffer of its answer unread."""
 
-
 ACCEPTED = 128
 """The most connections that are accepted before they are counted."""
-
 
 MESSAGE = 1 << 20
 """Bytes of the longest message on a WebSocket."""
@@ -42,16 +40,16 @@ def server(
 
     Args:
         app: the application.
-        patience: requests under way have so many seconds to end when the server stops.
-        connections: the most at a time, or fewer where the process may not open as many files. One more closes the
-            connection that sent nothing for longest; if all have requests under way, it is answered with status 503.
-        body: a request has so many seconds for its body; `BODY` if None.
-        websockets: accept WebSockets as well, which needs the package `websockets`. Clients that answer no ping are
-            disconnected; the application sets all other deadlines.
+        patience: when the server stops, seconds that requests under way have to finish.
+        connections: the most open at a time; fewer if the process may not open that many files. A further connection
+            replaces the one that has been silent longest; if all have requests under way, it gets status 503.
+        body: seconds in which a client must send its body; `BODY` if None.
+        websockets: accept WebSockets as well, which needs the package `websockets`. Clients that do not answer pings
+            are disconnected; the application sets all other deadlines.
     """
 
     async def quiet(scope: Any, receive: Any, send: Any) -> None:
-        with contextlib.suppress(ClientDisconnect):  # a client that leaves is not an error of the server
+        with contextlib.suppress(ClientDisconnect):  # not an error of the server
             await app(scope, receive, send)
 
     files = _open_files()
@@ -84,25 +82,22 @@ def _open_files() -> int:
 
 class _ReadyServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start; connections that are not accepted yet wait, or else a burst of clients would lose a second."""
+        """Start with the longest queue of pending connections; with a short one, a burst of clients loses a second."""
         await super().startup(sockets)
         for one in sockets or []:
-            one.listen(socket.SOMAXCONN)  # asyncio takes `backlog` for both
+            one.listen(socket.SOMAXCONN)  # asyncio uses `backlog` for this queue and for the accepted connections
 
 
 class _Protocol(H11Protocol):
-    """HTTP/1.1 by uvicorn, with deadlines and a bound. `most` connections are open at a time.
-
-    A request has `body` seconds for its body, or `BODY`.
-    """
+    """uvicorn's HTTP/1.1 with deadlines. At most `most` connections are open; `body` is as for `server`."""
 
     most: int
     body: float | None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the clock, and make room when there are too many connections."""
+        """Start the deadline for the headers, and close another connection if there are too many."""
         super().connection_made(transport)
-        self._heard = self.loop.time()  # when the last complete request was there
+        self._heard = self.loop.time()  # when the last request was complete
         self._expected: Any = None  # h11.IDLE: headers; h11.SEND_BODY: a body; None: nothing
         self._receiving: asyncio.TimerHandle | None = None
         self._sending: asyncio.TimerHandle | None = None
@@ -111,29 +106,29 @@ class _Protocol(H11Protocol):
             self._make_room()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of a request."""
+        """Read bytes of a request."""
         super().data_received(data)
         self._watch()
 
     def pause_writing(self) -> None:
-        """Start the clock for a client that does not read."""
+        """Start the deadline for a client that does not read."""
         super().pause_writing()
         self._sending = self._sending or self.loop.call_later(READING, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Stop that clock: the client reads."""
+        """Cancel that deadline: the client reads."""
         super().resume_writing()
         _stop(self._sending)
         self._sending = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clocks."""
+        """Cancel the deadlines."""
         _stop(self._receiving)
         _stop(self._sending)
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        """Let the deadline be that of the part of the request which is expected now, if any is."""
+        """Set the deadline for the part of the request that is expected next, if any."""
         state = self.conn.their_state
         expected = state if state in (h11.IDLE, h11.SEND_BODY) else None
         if expected is None:
@@ -155,7 +150,7 @@ class _Protocol(H11Protocol):
 
     @property
     def is_silent(self) -> bool:
-        """Whether the server waits for this client, and not the other way round."""
+        """Whether the server waits for this client."""
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
 

@@ -1,4 +1,4 @@
-"""Names that a package offers, each imported when it is first asked for: importing the package stays light."""
+"""Lazy exports of a package: each name is imported at its first use, so importing the package stays fast."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 
 def on_demand(package: str) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package: it imports what stands below `if TYPE_CHECKING:` in the package's source.
+    """Return a `__getattr__` for `package` that imports the names listed below `if TYPE_CHECKING:` in its source.
 
-    Type checkers read these imports, so there is one list of names and where they come from.
+    Type checkers read the same imports, so names and their modules are listed once.
     """
 
     def lookup(name: str) -> Any:
@@ -32,7 +32,7 @@ def on_demand(package: str) -> Callable[[str], Any]:
 def _homes(package: str) -> Mapping[str, str]:
     spec = importlib.util.find_spec(package)
     assert spec is not None
-    source = spec.loader.get_source(package)  # type: ignore[union-attr]  # every loader of source has it
+    source = spec.loader.get_source(package)  # type: ignore[union-attr]  # all source loaders have it
     blocks = [node.body for node in ast.parse(source).body if isinstance(node, ast.If)]
     imports = [node for body in blocks for node in body if isinstance(node, ast.ImportFrom)]
     return {name.name: str(node.module) for node in imports for name in node.names}

@@ -1,7 +1,7 @@
-"""What was read from files and folders, kept in this process for as long as they do not change.
+"""Caches of file and folder contents in this process, valid until the files change.
 
-A file or folder stays as it is while its size, times and inode do. What was modified less than two seconds ago is read
-again each time: a coarse clock gives two quick writes the same time.
+A file or folder counts as unchanged while its size, times and inode are the same. Files modified less than two seconds
+ago are read again each time, because a coarse clock can give two quick writes the same time.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
@@ -18,16 +19,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 FileState: TypeAlias = tuple[int, int, int, int]
-"""Size in bytes, times of the last modification and of the last change in nanoseconds, inode."""
+"""Size in bytes, time of the last modification and of the last status change in nanoseconds, inode."""
 
 JUNK = "__MACOSX"
-"""What macOS adds to archives; such folders, and files and folders whose names begin with a dot, are not data."""
+"""A folder that macOS adds to archives. It is ignored, as are files and folders whose names begin with a dot."""
 
 _SETTLED = 2_000_000_000  # nanoseconds
 
 
 def state_of(path: str | os.PathLike[str]) -> FileState:
-    """Return the state of a file or folder. Raises `OSError` when there is none."""
+    """Return the state of a file or folder. Raises `OSError` if it does not exist."""
     stat = os.stat(path)
     return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
 
@@ -35,7 +36,7 @@ def state_of(path: str | os.PathLike[str]) -> FileState:
 def per_state(
     compute: Callable[Concatenate[tuple[Path, ...], P], T],
 ) -> Callable[Concatenate[tuple[Path, ...], P], T]:
-    """Return `compute`, a function of what is in some files, so that it runs again only when one of them has changed.
+    """Cache `compute`, a function of the contents of files, until one of the files changes.
 
     Its first argument is the files; the others must be hashable.
     """
@@ -49,14 +50,14 @@ def per_state(
         if known is not None and known[0] == states:
             return known[1]
         value = compute(files, *args, **kwargs)
-        if _settled(states) and list(map(state_of, files)) == states:
+        if _is_settled(states) and list(map(state_of, files)) == states:
             kept[key] = states, value
         return value
 
     return computed
 
 
-def _settled(states: Iterable[FileState]) -> bool:
+def _is_settled(states: Iterable[FileState]) -> bool:
     return max((max(state[1:3]) for state in states), default=0) + _SETTLED < time.time_ns()
 
 
@@ -67,7 +68,7 @@ def _digest(files: tuple[Path, ...]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file. Raises `OSError` when it cannot be read."""
+    """Return the SHA-256 of a file. Raises `OSError` if it cannot be read."""
     return _digest((path,))
 
 
@@ -76,15 +77,13 @@ _trees: dict[Path, tuple[dict[str, FileState], tuple[Path, ...]]] = {}
 
 
 def files_below(root: Path) -> tuple[Path, ...]:
-    """Return all files below a folder, hidden ones and `JUNK` aside; of linked folders each once."""
+    """Return all files below a folder except hidden ones and `JUNK`. A folder reached by several links counts once."""
     known = _trees.get(root)
-    try:
+    with suppress(OSError):  # a folder is gone
         if known is not None and all(state_of(folder) == state for folder, state in known[0].items()):
             return known[1]
-    except OSError:  # a folder is gone
-        pass
     folders, files = _walk(root)
-    if _settled(folders.values()):
+    if _is_settled(folders.values()):
         _trees[root] = folders, files
     return files
 
@@ -95,17 +94,17 @@ def _walk(root: Path) -> tuple[dict[str, FileState], tuple[Path, ...]]:
     seen: set[str] = set()
     for folder, subfolders, names in os.walk(root, followlinks=True):
         real = os.path.realpath(folder)
-        if real in seen:  # a link into what has been seen, perhaps to a folder above
+        if real in seen:  # a link, perhaps to a folder above
             subfolders.clear()
             continue
         seen.add(real)
         folders[folder] = state_of(folder)
-        # Sorted, so that of two links to one folder the same is followed on every machine.
+        # Sorted, so that every machine follows the same one of two links to a folder.
         subfolders[:] = sorted(name for name in subfolders if not is_junk(name))
         files += (path for name in names if not is_junk(name) and (path := Path(folder, name)).is_file())
     return folders, tuple(files)
 
 
 def is_junk(name: str) -> bool:
-    """Return whether a file or folder of this name is not data: hidden, or left by macOS."""
+    """Return whether a file or folder of this name is ignored: hidden, or added by macOS."""
     return name.startswith(".") or name == JUNK

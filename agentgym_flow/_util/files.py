@@ -1,4 +1,4 @@
-"""Files that come whole or not at all: written under another name first, and renamed when all is there."""
+"""Atomic output: files and folders are written under a temporary name and renamed once they are complete."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from agentgym_flow._util.signals import signals_go_to
 
 
 def check_new(path: Path, *, replace: bool = False, inputs: Iterable[str | os.PathLike[str]] = ()) -> None:
-    """Refuse a name that a new file cannot or must not have, before the work whose result it is for.
+    """Check that a new file may have this name, before the work that produces it.
 
     Args:
         path: where the file will be.
-        replace: a file that is there already may be replaced.
-        inputs: files that are read for it; it must be none of them, under whatever name or link, nor lie in one.
+        replace: allow an existing file, which will be replaced.
+        inputs: files and folders that the work reads. `path` must not be one of them, by any name or link, nor lie in
+            one.
 
-    Raises `FileExistsError` if something is there, `OSError` if it is one of the inputs, and as `partial_of`.
+    Raises `FileExistsError` if the file exists, `OSError` if it is one of the inputs, and whatever `partial_of` raises.
     """
     partial_of(path)
     for read in inputs:
@@ -36,20 +37,20 @@ def check_new(path: Path, *, replace: bool = False, inputs: Iterable[str | os.Pa
 
 def _is_within(path: Path, other: Path) -> bool:
     try:
-        if path.exists() and other.exists() and path.samefile(other):  # also under another name (hard links)
+        if path.exists() and other.exists() and path.samefile(other):  # also by another name (hard links)
             return True
         return path.resolve().is_relative_to(other.resolve())
-    except OSError:  # a name that no file can have is not the input
+    except OSError:  # the name is invalid, so it is not an input
         return False
 
 
 def partial_of(path: Path) -> Path:
-    """Return the name under which `path` is written until it is whole; the folder is made if it is not there.
+    """Return the temporary name under which `path` is written, and create its folder if it is missing.
 
-    The name is the process's own, so that no program writes into the half of another one.
+    The name contains the process id, so no other program writes to the same partial file.
 
-    Raises `OSError` when `path` is something other than a file: renaming would put a file in place of a device or of a
-    link (`/dev/stdout` is one).
+    Raises `OSError` if `path` is not a regular file: renaming would replace a device or a link (`/dev/stdout` is one)
+    by a file.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder; name a file in it", str(path))
@@ -67,7 +68,7 @@ def partial_of(path: Path) -> Path:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let every `OSError` within name `path`: a full disk names nothing, and nobody knows the partial file."""
+    """Name `path` in every `OSError` raised inside: users do not know the partial file, and a full disk has no name."""
     try:
         yield
     except OSError as error:
@@ -77,10 +78,10 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Give the name to write a file under; it gets the name `path` when the block ends, and is removed on an error.
+    """Yield a temporary name to write a file to; it is renamed to `path` after the block, or removed on an error.
 
-    When two programs write one file, the later one wins, whole. Raises `OSError` naming `path` when it cannot be
-    written; see `partial_of` for what is refused.
+    If two programs write one file, the later one wins as a whole. Raises `OSError` naming `path` if it cannot be
+    written, and whatever `partial_of` raises.
     """
     partial = partial_of(path)
     try:
@@ -93,10 +94,10 @@ def whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
-    """Give an empty folder to fill; it gets the name `path` when the block ends, and is removed on an error.
+    """Yield an empty folder to fill; it is renamed to `path` after the block, or removed on an error.
 
-    Raises `FileExistsError` when something is at `path`, an empty folder aside, and `OSError` naming `path` when it
-    cannot be written. With `replace`, a folder that is there stays until the block ends, and is then removed.
+    Raises `FileExistsError` if `path` exists and is not an empty folder, and `OSError` naming `path` if it cannot be
+    written. With `replace`, an existing folder stays until the block ends, and is then removed.
     """
     if not (replace and path.is_dir() and not path.is_symlink()):
         check_free(path)
@@ -112,7 +113,7 @@ def whole_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
             _rename_folder(partial, path)
             shutil.rmtree(older, ignore_errors=True)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)  # it is there only if it could not get its name
+        shutil.rmtree(partial, ignore_errors=True)  # it exists only if it was not renamed
 
 
 def partial_folder(path: Path) -> Path:
@@ -122,10 +123,10 @@ def partial_folder(path: Path) -> Path:
 
 @contextmanager
 def resumed_folder(path: Path) -> Iterator[Path]:
-    """Give the folder `<path>.partial` to fill, with all that an earlier attempt left in it.
+    """Yield the folder `<path>.partial` to fill, with everything that an earlier attempt left in it.
 
-    It gets the name `path` when the block ends, and on an error it stays for the next attempt. Raises as `whole_folder`
-    does; that no other process fills the same folder is for the caller to see to.
+    It is renamed to `path` after the block, and kept for the next attempt on an error. Raises as `whole_folder` does.
+    The caller must ensure that no other process fills the same folder.
     """
     check_free(path)
     partial = partial_folder(path)
@@ -136,28 +137,28 @@ def resumed_folder(path: Path) -> Iterator[Path]:
 
 
 def check_free(path: Path) -> None:
-    """Raise `FileExistsError` when something is at `path`, an empty folder aside."""
+    """Raise `FileExistsError` if `path` exists and is not an empty folder."""
     if path.is_symlink() or (path.exists() and not (path.is_dir() and not any(path.iterdir()))):
         raise FileExistsError(errno.EEXIST, "is there already; remove it or name another folder", str(path))
 
 
 def _rename_folder(partial: Path, path: Path) -> None:
     if path.is_dir():
-        path.rmdir()  # empty, or this fails; not every system renames over a folder
+        path.rmdir()  # fails unless it is empty; some systems cannot rename over a folder
     partial.rename(path)
 
 
 class LineWriter:
-    """Writes lines of ASCII into a partial file and gives it its name when all is written; gzip for a `.gz`.
+    """Writes lines of ASCII to a partial file and renames it at the end; gzip for names ending in `.gz`.
 
-    A context manager. When it is left by an error, the partial file is removed; when it is left by Ctrl-C, the lines
-    written so far, if there are any, are kept under the file's name, and a second one is ignored meanwhile. `OSError`
-    of the file itself (a full disk, a missing folder) passes through, and nothing is kept.
+    A context manager. An error in the block removes the partial file. Ctrl-C keeps the lines written so far, if any,
+    under the final name; a second Ctrl-C is ignored meanwhile. An `OSError` of the file itself (a full disk, a missing
+    folder) propagates, and nothing is kept.
 
     Args:
         path: where the file will be.
-        keep_finished: also keep them when something else than the file fails: for lines that took long to come by.
-        replace: a file that is there in the end is replaced. Otherwise it and the partial file, which the message
+        keep_finished: keep the lines after other errors too, if they took long to produce.
+        replace: replace a file that exists at the end. Otherwise that file and the partial file, which the message
             names, both stay, and `FileExistsError` is raised.
     """
 
@@ -178,23 +179,23 @@ class LineWriter:
         self._file = self._raw
         if self.path.suffix == ".gz":
             try:
-                # No name and no time in the gzip header: equal episodes, equal bytes.
+                # Without name and time in the gzip header, equal episodes give equal bytes.
                 zipped = gzip.GzipFile(filename="", mode="wb", fileobj=self._raw, mtime=0)
-            except OSError as error:  # it may write its header at once
+            except OSError as error:  # opening may write the header
                 self.__exit__(type(error), error, None)
                 raise
             self._file = cast("IO[bytes]", zipped)
         return self
 
     def write_lines(self, lines: Iterable[str]) -> None:
-        """Append `lines`, which belong together: all of them are kept or none."""
-        assert self._file is not None, "a writer is a context manager: use it in a with statement"
+        """Append lines that belong together: either all or none of them are kept."""
+        assert self._file is not None, "LineWriter is a context manager: use it in a with statement"
         text = "".join(f"{line}\n" for line in lines).encode("ascii")
         try:
             with naming(self.path):
                 self._file.write(text)
         except OSError:
-            self._failed = True  # perhaps in the middle of a line
+            self._failed = True  # the file may end in the middle of a line
             raise
         self._written += 1
 
@@ -205,24 +206,24 @@ class LineWriter:
         keep = not self._failed and (kind is None or cut_short)
         assert self._partial is not None  # __enter__ chose it
         taken = False
-        with signals_go_to(signal.SIG_IGN):  # a second one must not take what the first one left
+        with signals_go_to(signal.SIG_IGN):  # a second Ctrl-C must not lose what the first one keeps
             try:
                 with naming(self.path):
                     self._close(sync=keep)
                     taken = keep and not self._rename()
             finally:
                 if not taken:
-                    self._partial.unlink(missing_ok=True)  # the other name, or what could not get it
+                    self._partial.unlink(missing_ok=True)  # after a hard link, or if it could not be renamed
         if taken:
-            told = f"was written by another program meanwhile; what was to be in it is in {self._partial.name}"
-            raise FileExistsError(errno.EEXIST, told, str(self.path))
+            problem = f"was written by another program meanwhile; the new contents are in {self._partial.name}"
+            raise FileExistsError(errno.EEXIST, problem, str(self.path))
 
     def _rename(self) -> bool:
-        """Give the partial file its name; return whether it has got it."""
+        """Rename the partial file; return whether that worked."""
         assert self._partial is not None  # __enter__ chose it
         if not self._replace:
             try:
-                os.link(self._partial, self.path)  # in one step with the check, where the file system has links
+                os.link(self._partial, self.path)  # checks and renames in one step, if the file system has links
             except FileExistsError:
                 return False
             except OSError:

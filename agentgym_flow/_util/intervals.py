@@ -1,4 +1,4 @@
-"""95 % intervals of a mean over tasks: of shares, of any values, within strata, and of several runs."""
+"""95 % intervals of a mean over tasks: of success rates, of any values, within strata, and over several runs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Interval = tuple[float, float]
 def wilson(successes: float, count: float) -> Interval:
     """Return Wilson's 95 % score interval of a share (E. B. Wilson, JASA 22, 1927), within [0, 1].
 
-    `count` may be an effective sample size, which is not an integer; `successes` is the share of it then.
+    `count` may be an effective sample size, which need not be an integer; `successes` is then the share times it.
     """
     share = successes / count
     scale = 1 + _Z**2 / count
     centre = (share + _Z**2 / (2 * count)) / scale
     half = _Z / scale * math.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
-    # At the ends the bound is the end itself; rounding must not move it.
+    # A share of 0 or 1 is itself a bound; rounding must not move it.
     low = 0.0 if successes == 0 else centre - half
     high = 1.0 if successes == count else centre + half
     return low, high
@@ -39,12 +39,12 @@ def wilson(successes: float, count: float) -> Interval:
 def share_interval(successes: Sequence[bool], tasks: Sequence[Hashable]) -> Interval:
     """Return the 95 % interval of a success rate in which several episodes may belong to one task.
 
-    Episodes of one task are alike, so they say less than as many episodes of different tasks. The interval is Wilson's
-    with the effective sample size of a cluster sample in place of the number of episodes (E. Korn and B. Graubard,
-    Survey Methodology 24, 1998): the variance of one independent episode over the cluster-robust variance of the share,
-    and at most the number of episodes. Both variances are taken with two tasks more, one that always failed and one
-    that always succeeded (after A. Agresti and B. Coull, The American Statistician 52, 1998), because tasks that all
-    went alike, or all but one, would seem to have no variance between them. With one episode a task this is Wilson's
+    Episodes of one task are correlated, so they carry less information than as many episodes of different tasks. The
+    interval is Wilson's with the effective sample size of a cluster sample in place of the number of episodes (E. Korn
+    and B. Graubard, Survey Methodology 24, 1998): the variance of one independent episode divided by the cluster-robust
+    variance of the share, and at most the number of episodes. Both variances include two additional tasks, one that
+    always failed and one that always succeeded (after A. Agresti and B. Coull, The American Statistician 52, 1998);
+    without them, tasks with equal outcomes would appear to have no variance. With one episode per task this is Wilson's
     interval; if everything succeeded or failed, it is Wilson's for the number of tasks.
 
     Args:
@@ -64,13 +64,13 @@ def share_interval(successes: Sequence[bool], tasks: Sequence[Hashable]) -> Inte
 
 
 def bootstrap(values: Sequence[float], tasks: Sequence[Hashable] | None = None) -> Interval:
-    """Return the 95 % percentile bootstrap interval of the mean of `values` (Efron, 1979), equal for equal values.
+    """Return the 95 % percentile bootstrap interval of the mean of `values` (Efron, 1979). It is deterministic.
 
     A resample draws whole tasks, with all their values (A. Davison and D. Hinkley, Bootstrap Methods, 1997, 3.8).
 
     Args:
         values: (n,): at least one.
-        tasks: (n,): the task of each value; None: each is of another task.
+        tasks: (n,): the task of each value; None: every value has a task of its own.
     """
     sums, counts = _by_task(values, range(len(values)) if tasks is None else tasks)
     size = len(sums)
@@ -82,8 +82,8 @@ def bootstrap(values: Sequence[float], tasks: Sequence[Hashable] | None = None) 
 def mean_interval(values: Sequence[float], tasks: Sequence[Hashable]) -> Interval:
     """Return the 95 % interval of the mean of values, several of which may belong to one task.
 
-    It is `bootstrap`, or `share_interval` where every value is 0 or 1: a bootstrap of equal values has no width, which
-    would claim that nothing is uncertain.
+    This is `share_interval` if every value is 0 or 1, and `bootstrap` otherwise: the bootstrap interval of equal values
+    has width 0, which would claim certainty.
 
     Args:
         values: (n,): at least one.
@@ -97,9 +97,9 @@ def mean_interval(values: Sequence[float], tasks: Sequence[Hashable]) -> Interva
 def resampled_means(strata: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
     """Return the means of the columns of every stratum in each bootstrap resample: (`RESAMPLES`, strata, columns).
 
-    Every stratum is resampled by itself, so that its share of the tasks does not change. A resample draws whole rows,
-    and one fewer than the stratum has (J. Rao and C. Wu, JASA 83, 1988): as many would make small strata look too
-    certain. A stratum of one row has no variance here. Equal strata give equal resamples.
+    Every stratum is resampled separately, so its share of the tasks does not change. A resample draws whole rows, one
+    fewer than the stratum has (J. Rao and C. Wu, JASA 83, 1988): drawing as many would underestimate the variance of
+    small strata. A stratum of one row has no variance here. Equal strata give equal resamples.
 
     Args:
         strata: for each stratum (tasks, columns); at least one task in each and the same number of columns in all.
@@ -121,7 +121,7 @@ def percentiles(resampled: npt.NDArray[np.float64]) -> Interval:
 def _by_task(
     values: Sequence[float], tasks: Sequence[Hashable]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the sum and the number of the values of each task, in the order in which the tasks first come."""
+    """Return the sum and the number of the values of each task, in the order in which the tasks first occur."""
     places: dict[Hashable, int] = {}
     number = [places.setdefault(task, len(places)) for task in tasks]
     sums, counts = np.zeros(len(places)), np.zeros(len(places))
@@ -131,14 +131,14 @@ def _by_task(
 
 
 def bootstrap_of_runs(values: npt.ArrayLike) -> Interval:
-    """Return the 95 % interval of the mean of `values` (runs, tasks), for other runs and other tasks of the same kinds.
+    """Return the 95 % interval of the mean of `values` (runs, tasks) over the populations of runs and of tasks.
 
-    Every resample draws runs and tasks anew, independently of each other (A. Owen, Annals of Applied Statistics 1,
-    2007), because the same tasks are played in all runs. It draws one fewer of each than there are (J. Rao and C. Wu,
-    JASA 83, 1988): as many would make a handful of runs look more alike than they are. A single run stands for itself,
-    and the interval then says nothing of other runs.
+    Every resample draws runs and tasks independently of each other (A. Owen, Annals of Applied Statistics 1, 2007),
+    because the same tasks are played in all runs. It draws one fewer of each than there are (J. Rao and C. Wu, JASA 83,
+    1988): drawing as many would underestimate the variance between a handful of runs. With a single run, the interval
+    covers the choice of tasks only.
 
-    Raises `BadSetting` when `values` is empty or has not two dimensions.
+    Raises `BadSetting` if `values` is empty or does not have two dimensions.
     """
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or not table.size:
@@ -172,6 +172,6 @@ def _resampled_sums(
 
 
 def _draws(bits: np.random.Philox, shape: tuple[int, int], below: int) -> npt.NDArray[np.intp]:
-    # Raw words of a bit generator: unlike `Generator.integers`, their stream is promised across NumPy versions.
+    # NumPy guarantees the raw words of a bit generator across versions, unlike those of `Generator.integers`.
     words = bits.random_raw(shape[0] * shape[1]) >> np.uint64(32)
     return ((words * np.uint64(below)) >> np.uint64(32)).astype(np.intp).reshape(shape)

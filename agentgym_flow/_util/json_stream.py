@@ -1,4 +1,4 @@
-"""Reading a JSON file of any size one element at a time."""
+"""Read a JSON file of any size one element at a time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any, BinaryIO
 from agentgym_flow.errors import BadData
 
 BLOCK = 1 << 20
-"""So many bytes are read at a time, and more when an element does not end in them."""
+"""Bytes that are read at a time; more if an element is longer."""
 
 LONGEST = 1 << 26
-"""An element longer than this many characters is taken for damage: without a limit, one lost quote reads it all."""
+"""Longer elements, in characters, are errors: without a limit, one missing quote would load the whole file."""
 
 _NEAR = 16
-"""A word such as `-Infinity`, or an escape, may be cut in two so close to the end of what was read."""
+"""Characters before the end of what was read in which a word such as `-Infinity`, or an escape, may be cut off."""
 
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _HALF = re.compile("[\ud800-\udfff]")
@@ -30,24 +30,21 @@ def stream_objects(path: str | os.PathLike[str], start: int = 0) -> Iterator[tup
     """Yield each object of the array in the file `path`, and the offset of the first byte after it.
 
     Args:
-        path: a JSON file in UTF-8 whose top is an array of objects.
-        start: 0, or an offset that an earlier run yielded: reading goes on after that object.
+        path: a JSON file in UTF-8 with an array of objects.
+        start: 0, or an offset that an earlier call yielded, to continue after that object.
 
     Raises:
         BadData: the file cannot be read, is cut off, or holds something else; the message names the file and the byte.
     """
-    with _opened(path) as file:
+    with _open(path) as file:
         window = _Window(file, Path(path), start)
-        first = start == 0
-        if first:
+        if start == 0:
             window.expect("[", "an array must begin with '['")
-        while window.another("]", first):
-            offset = window.offset
+        for offset in window.elements("]", first=start == 0):
             value = window.value()
             if not isinstance(value, dict):
                 raise window.bad(f"every element of the array must be an object, got {value!r:.40}", offset)
             yield value, window.offset
-            first = False
 
 
 def stream_members(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
@@ -56,26 +53,23 @@ def stream_members(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
     Raises:
         BadData: the file cannot be read, is cut off, or holds something else; the message names the file and the byte.
     """
-    with _opened(path) as file:
+    with _open(path) as file:
         window = _Window(file, Path(path), 0)
         window.expect("{", "an object must begin with '{'")
-        first = True
-        while window.another("}", first):
-            offset = window.offset
+        for offset in window.elements("}"):
             name = window.value()
             if not isinstance(name, str):
                 raise window.bad(f"a name in quotes must stand here, got {name!r:.40}", offset)
             window.expect(":", "a ':' must follow the name")
             yield name, window.value()
-            first = False
 
 
 def writable(text: str) -> str:
-    """Return the text with a replacement sign for each lone surrogate: JSON can hold one, UTF-8 cannot."""
+    """Return the text with a replacement character for each lone surrogate, which JSON allows and UTF-8 does not."""
     return text if text.isascii() else _HALF.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def _opened(path: str | os.PathLike[str]) -> BinaryIO:
+def _open(path: str | os.PathLike[str]) -> BinaryIO:
     try:
         return Path(path).open("rb")
     except OSError as error:
@@ -83,7 +77,7 @@ def _opened(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 class _Window:
-    """The part of a file at which reading has arrived. Blanks before a value are skipped by `another` and `expect`."""
+    """The part of a file that is being read. `elements` and `expect` skip blanks before a value."""
 
     def __init__(self, file: BinaryIO, path: Path, start: int) -> None:
         self._file = file
@@ -91,40 +85,38 @@ class _Window:
         self._text = ""
         self._position = 0  # in the text
         self.offset = start  # of that position, in bytes of the file
-        self._begun = b""  # the first bytes of a character whose others are not read yet
-        self._read = start  # bytes of the file that are in the text or in `_begun`
+        self._begun = b""  # the first bytes of an incomplete character
+        self._read = start  # bytes of the file that were read, those in `_begun` included
         if not 0 <= start <= os.fstat(file.fileno()).st_size:
             raise self.bad("the file does not reach to this offset")
         file.seek(start)
 
     def bad(self, problem: str, offset: int | None = None) -> BadData:
-        """Return the error for a problem here, or at another offset."""
+        """Return an error for a problem at the present or the given offset."""
         return BadData(f"{self._path}: byte {self.offset if offset is None else offset}: {problem}.")
 
     def expect(self, character: str, problem: str) -> None:
-        """Step over `character`; raises `BadData` with this problem when another stands here."""
+        """Step over `character`. Raises `BadData` with this problem if another one follows."""
         if self._next() != character:
             raise self.bad(problem)
         self._advance(self._position + 1)
 
-    def another(self, closing: str, first: bool) -> bool:
-        """Return whether an element follows, and step over the comma before it; at the end, check what is left."""
-        character = self._next()
-        if character == closing:
-            self._advance(self._position + 1)
-            if self._next():
-                raise self.bad(f"something follows the last {closing!r}")
-            return False
-        if not first:
-            self.expect(
-                ",", f"a ',' or {closing!r} must stand here" if character else f"cut off; no {closing!r} ends it"
-            )
-        if not self._next():
-            raise self.bad(f"cut off; no {closing!r} ends it")
-        return True
+    def elements(self, closing: str, *, first: bool = True) -> Iterator[int]:
+        """Yield the offset of each element, which the caller reads; at the end, check that nothing else follows."""
+        cut_off = f"cut off; no {closing!r} ends it"
+        while (character := self._next()) != closing:
+            if not first:
+                self.expect(",", f"a ',' or {closing!r} must stand here" if character else cut_off)
+            if not self._next():
+                raise self.bad(cut_off)
+            yield self.offset
+            first = False
+        self._advance(self._position + 1)
+        if self._next():
+            raise self.bad(f"something follows the last {closing!r}")
 
     def value(self) -> Any:
-        """Return the value that begins here and step over it."""
+        """Return the next value and step over it."""
         self._next()
         while True:
             try:
@@ -139,7 +131,7 @@ class _Window:
             except ValueError as error:  # a number with thousands of digits
                 raise self.bad(f"the element that begins here cannot be read: {error}") from None
             else:
-                if end < len(self._text) or not self._grow():  # else it may be half a number
+                if end < len(self._text) or not self._grow():  # otherwise a number may continue
                     self._advance(end)
                     return value
 
@@ -147,7 +139,7 @@ class _Window:
         """Step over blanks and return the character that follows, `""` at the end of the file."""
         while True:
             blanks = _BLANKS.match(self._text, self._position)
-            assert blanks is not None  # no blank at all matches, too
+            assert blanks is not None  # the pattern also matches an empty text
             self._advance(blanks.end())
             if self._position < len(self._text):
                 return self._text[self._position]
@@ -159,7 +151,7 @@ class _Window:
         self._position = position
 
     def _grow(self) -> bool:
-        """Read on, as much again as is there, so that an element is tried few times; False at the end of the file."""
+        """Double what is read, so that a long element is parsed few times; return False at the end of the file."""
         left = len(self._text) - self._position
         if left > LONGEST:
             raise self.bad(f"the element that begins here does not end within {LONGEST} characters")

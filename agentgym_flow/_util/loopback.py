@@ -1,7 +1,7 @@
-"""Serving on the loopback interface: what the shop and the retriever have in common.
+"""Servers on the loopback interface.
 
-The interface is reached by this machine only, but also by every page in its browser, under a name of its own that
-points here (DNS rebinding). So both servers ask that the name in a request be one of this machine.
+Only this machine reaches the interface, but so do web pages in its browser, through a host name that resolves to it
+(DNS rebinding). Servers therefore accept only requests whose `Host` header names this machine.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from urllib.parse import urlsplit
 from agentgym_flow.errors import BadSetting, MissingExtra
 
 HOST = "127.0.0.1"
-"""The address that is listened on."""
+"""The address that servers listen on."""
 
 HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
-"""The names under which this machine calls itself. The port is free, so that a tunnel may change it."""
+"""The names of this machine in a `Host` header. The port is not checked, because a tunnel may change it."""
 
 
 @contextmanager
 def needing_extra() -> Iterator[None]:
-    """Around the imports of a server: raise `MissingExtra` when they lack a package of the extra `serve`."""
+    """Raise `MissingExtra` if the imports of a server, in this block, need a package of the extra `serve`."""
     try:
-        import uvicorn  # noqa: F401  `run` imports it when all is ready
+        import uvicorn  # noqa: F401  used by `run`
 
         yield
     except ModuleNotFoundError as error:
@@ -38,11 +38,11 @@ def needing_extra() -> Iterator[None]:
 
 
 def listen(port: int, host: str = HOST) -> socket.socket:
-    """Return a socket that listens on `port` (0: a free one). Raises `BadSetting` when it is taken or not allowed."""
+    """Return a socket that listens on `port` (0: a free one). Raises `BadSetting` if it is taken or not allowed."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named: asyncio sends small answers at once only where it is, and else 40 ms late.
+    # asyncio sets TCP_NODELAY only if the protocol is given; without it, small answers are 40 ms late.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port just left can be taken again
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restarted server gets its port again
     try:
         listening.bind((host, port))
         listening.listen(socket.SOMAXCONN)
@@ -57,12 +57,12 @@ def listen(port: int, host: str = HOST) -> socket.socket:
 
 
 def run(app: Any, listening: socket.socket, *, patience: int, connections: int, websockets: bool = False) -> None:
-    """Serve the ASGI application `app` until the process is asked to end, and end as that signal would have it.
+    """Serve the ASGI application `app` until a signal ends the process.
 
     Args:
         app: the application.
-        listening: where requests come in; it stays open.
-        patience: requests under way have so many seconds to end.
+        listening: the socket for requests; it stays open.
+        patience: seconds that requests under way have to finish at the end.
         connections: the most at a time; see `agentgym_flow._util.connections`.
         websockets: accept WebSockets as well.
 
@@ -74,17 +74,17 @@ def run(app: Any, listening: socket.socket, *, patience: int, connections: int, 
 
 
 def is_this_machine(names: list[str]) -> bool:
-    """Return whether the `Host` headers of a request are a single one, and a name of this machine."""
+    """Return whether a request has exactly one `Host` header and it names this machine."""
     return len(names) == 1 and _host(f"//{names[0]}") in HOSTS
 
 
 def _host(address: str) -> str | None:
     try:
         return urlsplit(address).hostname
-    except ValueError:  # a bracket without its partner
+    except ValueError:  # an unclosed bracket
         return None
 
 
 def same(given: str, expected: str) -> bool:
-    """Return whether two secrets are equal, in a time that does not tell how much of them is."""
+    """Return whether two secrets are equal, in constant time."""
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode("utf-8"))

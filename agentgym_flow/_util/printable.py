@@ -1,4 +1,4 @@
-"""Text from policies and environments, made safe to show."""
+"""Make text from policies and environments safe to display."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufd
 
 
 def printable(text: str) -> str:
-    """Return `text` with what neither HTML nor XML can hold (control characters, lone surrogates) shown as U+FFFD."""
+    """Return `text` with characters that HTML and XML cannot hold (controls, lone surrogates) replaced by U+FFFD."""
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n").replace("\r", "\n"))

@@ -1,4 +1,4 @@
-"""The records of a file, whatever its kind: JSON lines, one JSON document (both perhaps gzipped), a table, Parquet."""
+"""Read records from JSON lines, a JSON document (both may be gzipped), CSV, TSV or Parquet."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from typing import IO, Any, cast
 from agentgym_flow.errors import BadData, MissingExtra
 
 LISTS = ("Data", "data")
-"""A JSON document may be a list of records, or an object that has it under one of these names."""
-
+"""A JSON document is a list of records, or an object that has the list under one of these names."""
 
 _POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield for each record of a file what to call it (`line 7`, `record 7`; from 1), and its fields.
+    """Yield each record of a file: its place (`line 7`, `record 7`; from 1) and its fields.
 
     Raises:
-        BadData: the ending is none of `SUFFIXES` (`.gz` may follow those of JSON), or the file cannot be read; the
-            message names the file and the line.
+        BadData: the suffix is not one of `SUFFIXES` (those of JSON may be followed by `.gz`), or the file cannot be
+            read; the message names the file and the line.
         MissingExtra: a Parquet file needs pyarrow.
     """
     zipped = path.suffix.lower() == ".gz"
@@ -43,37 +42,37 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 raise BadData(f"{path} is a pointer of Git LFS, not the data; fetch them with: git lfs pull.")
         yield from reader(path)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise BadData(f"{path} cannot be read: it is no gzip file, or not whole.") from error
+        raise BadData(f"{path} cannot be read: it is not a gzip file, or is cut off.") from error
     except OSError as error:
         raise BadData(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    with _opened(path) as file:
+    with _open(path) as file:
         for number, line in enumerate(file, 1):
             where = f"{path}, line {number}"
-            text = _decoded(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line, where)
+            text = _decode(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line, where)
             if text.strip():
-                yield f"line {number}", _object(_parsed(text, where), where)
+                yield f"line {number}", _check_object(_parse(text, where), where)
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _open(path: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 def _json_document(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    with _opened(path) as file:
-        value = _parsed(_decoded(file.read().removeprefix(b"\xef\xbb\xbf"), str(path)), str(path))
+    with _open(path) as file:
+        value = _parse(_decode(file.read().removeprefix(b"\xef\xbb\xbf"), str(path)), str(path))
     if isinstance(value, dict):
         value = next((value[name] for name in LISTS if name in value), value)
     if not isinstance(value, list):
         raise BadData(f"{path}: must be a list of records, or an object with one under {' or '.join(LISTS)}.")
     for number, record in enumerate(value, 1):
-        yield f"record {number}", _object(record, f"{path}, record {number}")
+        yield f"record {number}", _check_object(record, f"{path}, record {number}")
 
 
 def _table(path: Path, separator: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    text = _decoded(path.read_bytes().removeprefix(b"\xef\xbb\xbf"), str(path))
+    text = _decode(path.read_bytes().removeprefix(b"\xef\xbb\xbf"), str(path))
     rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         for row in rows:
@@ -83,7 +82,7 @@ def _table(path: Path, separator: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 raise BadData(f"{path}, {where}: must have as many fields as the first line, which has {expected}.")
             yield where, dict(row)
     except csv.Error as error:
-        raise BadData(f"{path}, line {rows.reader.line_num}: is no table: {error}.") from error
+        raise BadData(f"{path}, line {rows.reader.line_num}: is not a table: {error}.") from error
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -100,27 +99,27 @@ def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                     number += 1
                     yield f"record {number}", record
     except arrow.ArrowException as error:
-        raise BadData(f"{path}: is no Parquet file, or is damaged after record {number}: {error}.") from error
+        raise BadData(f"{path}: is not a Parquet file, or is damaged after record {number}: {error}.") from error
 
 
-def _decoded(line: bytes, where: str) -> str:
+def _decode(line: bytes, where: str) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadData(f"{where}: must be UTF-8; byte {error.start + 1} is not.") from error
 
 
-def _parsed(text: str, where: str) -> Any:
+def _parse(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno} of it" if error.lineno > 1 else f"column {error.colno}"
-        raise BadData(f"{where}: is no JSON: {error.msg} at {place}.") from error
-    except (ValueError, RecursionError) as error:  # a number too long, or too many brackets
+        raise BadData(f"{where}: is not JSON: {error.msg} at {place}.") from error
+    except (ValueError, RecursionError) as error:  # too many digits or brackets
         raise BadData(f"{where}: cannot be read as JSON: {error}.") from error
 
 
-def _object(value: Any, where: str) -> dict[str, Any]:
+def _check_object(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadData(f"{where}: must be an object, got {value!r:.60}.")
     return value
@@ -134,4 +133,4 @@ _READERS = {
     ".parquet": _parquet,
 }
 SUFFIXES = tuple(_READERS)
-"""The endings of the files that can be read."""
+"""The suffixes of the files that can be read."""

@@ -1,4 +1,4 @@
-"""What all threads of a process share: locks that survive a fork, and things that are made once."""
+"""Share objects between threads: locks that survive a fork, and values that are computed once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class Lock:
-    """A lock that the same thread may take again, and that is free in a forked child.
+    """A reentrant lock that is released in a forked child.
 
-    A fork copies locks in their present state, but only the thread that forks: a lock that another one held would be
-    held for ever. What the lock guards must not mind: the other thread may have been in the middle of it.
+    A fork copies locks in their present state, but only the forking thread, so a lock held by another thread would
+    never be released. What the lock guards must tolerate that the other thread was interrupted in the middle.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Lock:
         self._lock.release()
 
     def renew(self) -> None:
-        """Be free, whoever holds it."""
+        """Release the lock, whichever thread holds it."""
         self._lock = threading.RLock()
 
 
@@ -43,17 +43,17 @@ def _renew_all() -> None:
         lock.renew()
 
 
-if hasattr(os, "register_at_fork"):  # there is no fork elsewhere
+if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_renew_all)
 
 
 def once(most: int = 1) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Return a decorator for functions that make something large: all who ask for the same get the same.
+    """Return a decorator that caches a function with large results.
 
-    Unlike with `lru_cache` alone, threads that ask at the same time wait for the one that makes it.
+    Unlike with `lru_cache` alone, concurrent calls compute the result once: the others wait for it.
 
     Args:
-        most: of so many different arguments, which must be hashable, the latest are kept.
+        most: how many results are kept, those used last. Arguments must be hashable.
     """
 
     def decorate(make: Callable[P, T]) -> Callable[P, T]:

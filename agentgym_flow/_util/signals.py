@@ -1,4 +1,4 @@
-"""SIGTERM as a second Ctrl-C: SLURM, Kubernetes and `kill` send it, and what Ctrl-C keeps is kept for them too."""
+"""Handle SIGTERM, which SLURM, Kubernetes and `kill` send, like Ctrl-C, so that finished work is kept as well."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM asked this process to end. Code that handles Ctrl-C handles it as well."""
+    """This process received SIGTERM. Code that handles Ctrl-C handles this too."""
 
 
 def exit_status(interrupt: KeyboardInterrupt) -> int:
-    """Return the exit status of a program that a signal ended: 143 after SIGTERM, 130 after Ctrl-C."""
+    """Return the exit status of a program ended by a signal: 143 for SIGTERM, 130 for Ctrl-C."""
     return 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
 
 
 @contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """Within, SIGTERM raises `Terminated` in the main thread.
+    """Raise `Terminated` in the main thread if SIGTERM arrives during the block.
 
-    Nothing changes in other threads, and where the program handles or ignores SIGTERM itself.
+    Does nothing in other threads, or if the program handles or ignores SIGTERM itself.
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not in_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -42,9 +42,10 @@ def _raise(*_: Any) -> None:
 
 @contextmanager
 def signals_go_to(handler: Callable[[int, FrameType | None], Any] | signal.Handlers) -> Iterator[None]:
-    """Within, `handler` gets Ctrl-C and SIGTERM instead of what handles them in Python; `signal.SIG_IGN` ignores them.
+    """Replace the Python handlers of Ctrl-C and SIGTERM during the block; `signal.SIG_IGN` ignores both.
 
-    What is ignored anyway, as Ctrl-C in the background of a shell, stays so. Nothing changes outside the main thread.
+    Signals that are ignored already, such as Ctrl-C in a background process, stay ignored. Does nothing outside the
+    main thread.
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGINT, signal.SIGTERM) if in_main_thread else ()

@@ -1,4 +1,4 @@
-"""SQLite files of our own: made if they are not there, and refused if they are something else."""
+"""Open SQLite files of this package: create them if missing, refuse files of another kind or version."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from agentgym_flow.errors import BadData
 def open_sqlite(
     path: Path, kind: str, tables: str, application: int, version: int, *, patience: float, exclusive: bool = False
 ) -> sqlite3.Connection:
-    """Return a connection without implicit transactions, in which a commit survives the end of the process.
+    """Return a connection without implicit transactions, whose commits survive the end of the process.
 
-    With `PRAGMA synchronous = FULL` a commit survives a loss of power as well.
+    With `PRAGMA synchronous = FULL` commits survive a loss of power as well.
 
     Args:
-        path: the file; its folder must be there.
+        path: the file; its folder must exist.
         kind: what the file is, for messages.
-        tables: SQL statements, separated by `;`, that make the tables of a new file.
-        application: the number in the file that says what it is.
-        version: the number in the file that says how it is laid out.
-        patience: seconds that one waits for another process to finish writing.
-        exclusive: let no other process open the file until the connection is closed.
+        tables: SQL statements, separated by `;`, that create the tables of a new file.
+        application: SQLite's application id, which identifies this kind of file.
+        version: SQLite's user version, which identifies the layout.
+        patience: seconds to wait until another process has finished writing.
+        exclusive: prevent other processes from opening the file until the connection is closed.
 
     Raises:
-        BadData: the file is something else, or of another version.
-        sqlite3.Error: it is damaged, held by another process, or cannot be written.
+        BadData: the file is of another kind or version.
+        sqlite3.Error: it is damaged, locked by another process, or cannot be written.
     """
     file = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
     try:
@@ -56,7 +56,7 @@ def _is_empty(file: sqlite3.Connection) -> bool:
 
 
 def _write_ahead(file: sqlite3.Connection, patience: float) -> None:
-    """Turn the write-ahead log on: here SQLite does not wait for a file that another process holds, so this does."""
+    """Switch on the write-ahead log. SQLite itself does not wait for another process here, so this function does."""
     deadline = time.monotonic() + patience
     while True:
         try:

@@ -1,4 +1,4 @@
-"""JSON from strangers: no name twice in an object, no NaN and no infinity, and nothing too deep to walk through."""
+"""Parse untrusted JSON: no duplicate names, no NaN or infinity, and limited depth."""
 
 from __future__ import annotations
 
@@ -8,19 +8,14 @@ from typing import Any
 from agentgym_flow.errors import AgentGymFlowError
 
 MAX_DEPTH = 64
-"""The deepest nesting of lists and objects that is read."""
+"""The deepest nesting of lists and objects that is accepted."""
 
 MOST_BYTES = 1 << 22
-"""The largest file that is read whole."""
-
-
-def decode(text: str) -> Any:
-    """Return the value of a JSON text. Raises `ValueError` or `RecursionError` for what is none."""
-    return _DECODER.decode(text)
+"""The largest file that is accepted."""
 
 
 def decode_file(raw: bytes, error: type[AgentGymFlowError], where: str) -> Any:
-    """Return the value of a JSON file. Raises `error`, its message starting with `where`, for what is none."""
+    """Return the value of a JSON file. Raises `error`, its message starting with `where`, if it is invalid."""
     if len(raw) > MOST_BYTES:
         raise error(f"{where}: more than {MOST_BYTES:,} bytes")
     try:
@@ -58,4 +53,5 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_no_repeats, parse_constant=_no_constant)
+decode = json.JSONDecoder(object_pairs_hook=_no_repeats, parse_constant=_no_constant).decode
+"""Returns the value of a JSON text. Raises `ValueError` or `RecursionError` if it is invalid."""

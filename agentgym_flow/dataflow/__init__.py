@@ -1,4 +1,4 @@
-"""Dataflow: rollout, bookkeeping and training as parts that can die, join and leave by themselves."""
+"""Dataflow: rollout, bookkeeping and training as independent components that can join, leave and fail."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The settings of a dataflow, as a YAML file gives them to `agentgym-flow train --dataflow FILE`."""
+"""The settings of a dataflow, read from a YAML file by `agentgym-flow train --dataflow FILE`."""
 
 from __future__ import annotations
 
@@ -8,54 +8,55 @@ from typing import Any, Literal, Self
 
 import yaml  # type: ignore[import-untyped]
 
+from agentgym_flow._util.numbers import is_number
 from agentgym_flow.core import check_integer, check_positive
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, Ledger
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.rewards.credit.comparison import check_word
 
 OrderName = Literal["arrival", "staleness"]
-"""The group that was complete first comes first; or the one of the oldest weights, before it becomes too old."""
+"""Which groups come first: those that were complete first, or those of the oldest weights, which become stale first."""
 
 LASTING = ("order", "staleness", "max_attempts", "turns", "lockstep", "tasks", "operators", "replay", "first", "check")
-"""Settings that a resumed run must share with the run it goes on with: they decide what is trained on or sent."""
+"""Settings that must stay the same when a run is resumed: they decide what is trained on or sent."""
 
 
 @dataclass(frozen=True)
 class FlowConfig:
-    """How the episodes of a run are played by workers.
+    """How workers play the episodes of a run.
 
     Attributes:
-        order: `fixed`: what a batch is made of depends on the settings alone, and nothing is dropped; `ready`: of what
-            is complete first.
+        order: `fixed`: batches depend on the settings alone, and no group is dropped; `ready`: a batch consists of the
+            groups that are complete first.
         staleness: by how many updates the weights that play may be older than those in training. With 0 every batch
             waits for the last update, as without a dataflow.
         workers: how many workers are started beside the trainer, or on Ray; 0 if all of them join by themselves. None:
-            as many as a Ray cluster has room for, also of machines that join later.
-        resources: what each worker on Ray takes, by Ray's names, such as {CPU: 1, GPU: 0.5}; other names are those of
-            resources that machines were started with. Elsewhere it says nothing.
+            as many as a Ray cluster has room for, including machines that join later.
+        resources: what each worker on Ray takes, by Ray's names, such as {CPU: 1, GPU: 0.5}; other names are custom
+            resources of the machines. Without Ray it has no effect.
         num_envs: episodes that a worker plays at a time.
-        versions: for how many versions of the weights a worker has room.
-        lease_seconds: a worker that was not heard of for so long has lost its leases.
-        episode_seconds: a lease is not renewed for longer: an episode that hangs is played by another worker.
-        max_attempts: an episode that has failed so often is lost, and left out of its group.
-        deadline: seconds without any worker, trainer or manager after which the others end with an error.
+        versions: how many versions of the weights a worker has room for.
+        lease_seconds: seconds after its last call in which a worker keeps its leases.
+        episode_seconds: seconds after which a lease is not renewed: another worker then plays an episode that hangs.
+        max_attempts: failed attempts after which an episode is lost, and left out of its group.
+        deadline: seconds without a sign of any worker, trainer or manager after which the others end with an error.
         trace: write `trace.jsonl` beside the manager's journal, for `agentgym-flow dataflow trace`.
-        turns: who acts where several policies share the episodes: in turn 1, 2, ..., and the last one in all further
-            turns. Each policy is trained by a run of its own. Empty: one policy takes all turns.
+        turns: if several policies share the episodes, the policy that acts in turn 1, 2, ...; the last one acts in all
+            further turns. Each policy is trained by a run of its own. Empty: one policy takes all turns.
         lockstep: no policy begins a batch before all have trained on the one before, which is AstraFlow's rule. Without
             it a policy can be up to `staleness` batches ahead.
-        tasks: what chooses the tasks, one of `task_selectors.SELECTORS` by name or as {name: settings}; by default all
-            tasks in turn.
-        operators: what is made of each group before it is trained on, see `ops.operators`. Groups that they leave out
-            are not trained on; with the trainer's `dynamic_sampling` others are played in their place.
-        replay: settings of `group_replay.GroupReplay`, which fills a share of each batch with groups from before; None
-            for none.
-        check: the share of the episodes that the trainer steps again, chosen at random when they have come; see
-            `agentgym_flow.dataflow.batches.inbox.Inbox`. Below 1 the others are believed.
+        tasks: the task selector, one of `task_selectors.SELECTORS` by name or as {name: settings}; by default all tasks
+            in turn.
+        operators: applied to each group before it is trained on, see `ops.operators`. Groups that they drop are not
+            trained on; with the trainer's `dynamic_sampling` others are played in their place.
+        replay: settings of `group_replay.GroupReplay`, which fills a share of each batch with earlier groups; None for
+            no replay.
+        check: the share of the episodes that the trainer replays, chosen at random after their arrival; see
+            `agentgym_flow.dataflow.batches.inbox.Inbox`. Below 1, it trusts the workers' reports on the others.
         first: in ready order, which groups come first: by `arrival`, or by `staleness`, the oldest weights first.
 
     Raises:
-        BadSetting: a number is out of its range.
+        BadSetting: a number is out of range.
         UnknownOption: there is no such order.
     """
 
@@ -87,36 +88,33 @@ class FlowConfig:
         check_positive("versions", self.versions)
         if not isinstance(self.turns, list) or not all(isinstance(name, str) and name for name in self.turns):
             raise BadSetting(f"turns must be a list of names of policies, got {self.turns!r}")
-        if not isinstance(self.lockstep, bool):
-            raise BadSetting(f"lockstep must be true or false, got {self.lockstep!r:.60}")
+        for name in ("lockstep", "trace"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise BadSetting(f"{name} must be true or false, got {value!r:.60}")
         if self.lockstep and len(set(self.turns)) < 2:
             raise BadSetting("lockstep is for several policies that share episodes: name them in turns, or leave it")
         check_word(self.first, OrderName)
-        if isinstance(self.check, bool) or not isinstance(self.check, int | float) or not 0 < self.check <= 1:
+        if not is_number(self.check) or not 0 < self.check <= 1:
             raise BadSetting(f"check is a share, above 0 and at most 1, got {self.check!r:.60}")
-        if not isinstance(self.trace, bool):
-            raise BadSetting(f"trace must be true or false, got {self.trace!r:.60}")
         for name in ("lease_seconds", "episode_seconds", "deadline"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+            if not is_number(value) or not 0 < value < 1e9:
                 raise BadSetting(f"{name} must be a positive number of seconds, got {value!r}")
 
     def _check_resources(self) -> None:
         amounts = self.resources if isinstance(self.resources, dict) else {}
         for name, amount in amounts.items():
-            number = isinstance(amount, int | float) and not isinstance(amount, bool)
-            if not (isinstance(name, str) and number and (0 < amount < 1 or amount in range(10_000))):
-                raise BadSetting(
-                    f"resources: {name!r:.60} must be a whole number, or between 0 and 1, got {amount!r:.60}"
-                )
+            fits = is_number(amount) and (0 < amount < 1 or amount in range(10_000))
+            if not fits or not isinstance(name, str):
+                raise BadSetting(f"resources: {name!r:.60} must be an integer, or between 0 and 1, got {amount!r:.60}")
         if not any(amounts.values()):
             raise BadSetting(f"resources must say what a worker takes, such as {{CPU: 1}}, got {self.resources!r:.60}")
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the settings of a YAML file; an empty one has the defaults.
+        """Return the settings in a YAML file; an empty one has the defaults.
 
-        Raises `BadSetting` if it cannot be read or a value cannot work, and `UnknownOption` for an unknown setting.
+        Raises `BadSetting` if it cannot be read or a value is invalid, and `UnknownOption` for an unknown setting.
         """
         try:
             settings = yaml.safe_load(path.read_text("utf-8")) or {}
@@ -138,5 +136,5 @@ class FlowConfig:
         return names
 
     def lasting(self) -> dict[str, Any]:
-        """Return the settings that a resumed run must share."""
+        """Return the settings that must stay the same when a run is resumed."""
         return {name: value for name, value in asdict(self).items() if name in LASTING}

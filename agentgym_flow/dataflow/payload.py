@@ -1,4 +1,4 @@
-"""The form of what a worker sends of an episode: what can be read at all, before anything is played."""
+"""Parse and check what a worker sends of an episode, before it is replayed."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ import json
 import math
 from typing import Any, NamedTuple
 
-from agentgym_flow.dataflow import told
+from agentgym_flow.dataflow import reports
 from agentgym_flow.episode_log import MAX_VALUES, LoggedEpisode, read_line
 from agentgym_flow.errors import BadLog, Forged, shown
 from agentgym_flow.generation import Sampling
 
 LONGEST = 1 << 24
-"""The longest payload that is read, in characters."""
+"""The longest payload that is accepted, in characters."""
 
 MOST, LEAST = 1e-3, -80.0
-"""Log-probabilities are between these: rounding may lift one above 0, and nobody samples what has 1e-35.
+"""The bounds of log-probabilities: rounding may lift one above 0, and tokens of probability 1e-35 are never sampled.
 
-Ratios to them are finite in float32, so no worker can make a loss infinite.
+Within them, probability ratios are finite in float32, so no worker can make a loss infinite.
 """
 
 
 class WireCopy(NamedTuple):
-    """A payload that is well-formed: one list of tokens and one of log-probabilities for each action of the line."""
+    """A well-formed payload: the line of the log, and a list of tokens and one of log-probabilities for each action."""
 
     logged: LoggedEpisode
     tokens: list[list[int]]
     logprobs: list[list[float]]
-    facts: str
+    report: str
 
-    def rows(self) -> list[told.Row]:
-        """Return what was reported of each turn. Raises `Forged` if its form is wrong."""
-        return told.parse(self.facts, len(self.tokens))
+    def rows(self) -> list[reports.Row]:
+        """Return the worker's report on each turn. Raises `Forged` if it is malformed."""
+        return reports.parse(self.report, len(self.tokens))
 
     @classmethod
     def parse(cls, payload: str) -> WireCopy:
-        """Return what a payload says. Raises `Forged` if it cannot be read, or is too large."""
+        """Return the parts of a payload. Raises `Forged` if it is malformed or too large."""
         if not isinstance(payload, str) or len(payload) > LONGEST or not payload.isascii():
             raise Forged(f"a payload is at most {LONGEST} ASCII characters, got {shown(payload)}")
         line, _, rest = payload.partition("\n")
-        columns, _, facts = rest.partition("\n")
+        columns, _, report = rest.partition("\n")
         logged = read_line(f"{line}\n".encode("ascii"), "the line")
         if isinstance(logged, BadLog):
             raise Forged(str(logged))
@@ -50,7 +50,7 @@ class WireCopy(NamedTuple):
         except (ValueError, TypeError, RecursionError) as error:
             raise Forged(f"the columns are not a JSON list of two: {error!s:.100}") from None
         read = _column("tokens", tokens, int, logged), _column("log-probabilities", logprobs, float, logged)
-        return cls(logged, *read, facts)
+        return cls(logged, *read, report)
 
 
 def _column(name: str, column: Any, kind: type, logged: LoggedEpisode) -> list[list[Any]]:
@@ -65,9 +65,9 @@ def _column(name: str, column: Any, kind: type, logged: LoggedEpisode) -> list[l
 def check_tokens(
     turn: int, tokens: tuple[int, ...], logprobs: tuple[float, ...], sampling: Sampling, words: int
 ) -> None:
-    """Raise `Forged` for tokens and log-probabilities that no generator gives for a vocabulary of so many words."""
+    """Raise `Forged` for tokens and log-probabilities that cannot come from a vocabulary of `words` tokens."""
     if len(tokens) == len(logprobs) == 1 and 0 <= tokens[0] < words and LEAST <= logprobs[0] <= MOST:
-        return  # what follows says the same, more slowly; `sampling` asks for one token at least
+        return  # a fast path for the checks below; `sampling` allows at least one token
     if len(tokens) > sampling.max_new_tokens:
         raise Forged(f"turn {turn}: {len(tokens)} tokens are more than max_new_tokens={sampling.max_new_tokens}")
     if min(tokens) < 0 or max(tokens) >= words:
@@ -81,10 +81,10 @@ def check_tokens(
             raise Forged(f"turn {turn}: {number} is not the log-probability of a sampled token")
 
 
-def differ(told: Any, ours: Any) -> bool:
-    """Return whether two values differ as JSON: 1, 1.0 and true are equal in Python only."""
-    if type(told) is type(ours) and isinstance(told, str | int | float | None):
-        return bool(told != ours)
-    if repr(told) == repr(ours):  # cheap, and true of nearly all; only lists and tuples are equal without it
+def differ(sent: Any, ours: Any) -> bool:
+    """Return whether two values differ as JSON, in which 1, 1.0 and true are different."""
+    if type(sent) is type(ours) and isinstance(sent, str | int | float | None):
+        return bool(sent != ours)
+    if repr(sent) == repr(ours):  # a fast path; tuples and lists differ here, but not as JSON
         return False
-    return json.dumps(told, sort_keys=True) != json.dumps(ours, sort_keys=True)
+    return json.dumps(sent, sort_keys=True) != json.dumps(ours, sort_keys=True)

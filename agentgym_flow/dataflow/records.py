@@ -1,9 +1,9 @@
-"""What moves between trainers, the manager and workers: plain data that has a JSON form.
+"""The records that trainers, the manager and workers exchange: plain data with a JSON form.
 
-A *stream* is an endless sequence of batches of episodes in one environment. One or more policies act in it, each of
-them with a trainer of its own. The weights that a policy has after training on batches 0 to u - 1 are its *update* u,
-so update 0 is what it begins with. Each time weights are published they get a new *version*: a trainer that goes on
-from a checkpoint publishes an update again, under a larger version.
+A *stream* is an endless sequence of batches of episodes in one environment. One or more policies act in it, each with a
+trainer of its own. The weights of a policy after training on batches 0 to u - 1 are its *update* u, so update 0 is the
+initial weights. Weights get a new *version* each time they are published: a trainer that resumes from a checkpoint
+publishes an update again, under a larger version.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ SlotId = tuple[int, int, int]
 
 
 class Slot(NamedTuple):
-    """One episode that is to be played.
+    """An episode to play.
 
     Attributes:
         batch: the batch that it is planned for.
         group: its group in the batch.
-        sample: its attempt at the task, see `Start.attempt`.
+        sample: its attempt at the task, see `EpisodeSpec.attempt`.
         task: the index of the task.
         seed: the seed of the reset, and of the policy's random draws.
     """
@@ -37,7 +37,7 @@ class Slot(NamedTuple):
 
     @property
     def id(self) -> SlotId:
-        """What names the slot in its stream."""
+        """The identity of the slot in its stream."""
         return self.batch, self.group, self.sample
 
 
@@ -47,10 +47,10 @@ class Lease(NamedTuple):
     Attributes:
         stream: the stream of the slot.
         slot: the slot.
-        attempt: 1 for the first lease of the slot, one more for each further lease. Only the last one may commit.
+        attempt: 1 for the first lease of the slot, and one more for each further lease. Only the last one may commit.
         weights: for each policy, the version of the weights to play with.
         digests: for each policy, the SHA-256 of these weights, see `weights.updates.digest`.
-        stage: the digest of what the stream is played with, see `stage_digest`.
+        stage: the digest of the stream's setup, see `stage_digest`.
         seconds: how long the lease is valid, unless it is renewed.
     """
 
@@ -64,7 +64,7 @@ class Lease(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """An episode as a trainer names it: a slot may be played several times, and the episodes differ.
+    """The identity of an episode: a slot may be played several times, with different episodes.
 
     Attributes:
         slot: the slot.
@@ -76,7 +76,7 @@ class Attempt(NamedTuple):
 
 
 class LeaseKey(NamedTuple):
-    """A lease as its holder names it: stream, slot and attempt."""
+    """The identity of a lease: stream, slot and attempt."""
 
     stream: str
     slot: SlotId
@@ -89,7 +89,7 @@ class Commit(NamedTuple):
     Attributes:
         held: the lease.
         payload: the episode, see `agentgym_flow.dataflow.wire`.
-        digests: for each policy, the SHA-256 of the weights that played it: those that the lease names.
+        digests: for each policy, the SHA-256 of the weights that played it, which must be those of the lease.
     """
 
     held: LeaseKey
@@ -98,22 +98,22 @@ class Commit(NamedTuple):
 
 
 class CommitVerdict(StrEnum):
-    """What became of a commit."""
+    """The manager's verdict on a commit."""
 
     ACCEPTED = "accepted"
     REPEATED = "repeated"
-    """It had been accepted before: the answer was lost."""
+    """It was accepted before, but the answer was lost."""
     LATE = "late"
     """The lease has ended, so the slot is, or will be, played by another worker."""
     OTHER_WEIGHTS = "other_weights"
-    """It was played with other weights than the lease names, so it will be played again."""
+    """It was played with other weights than those of the lease, so it will be played again."""
 
 
 class Arrival(NamedTuple):
     """A committed episode on its way to a trainer.
 
     Attributes:
-        number: counts the commits of a stream; what has a larger number was committed later.
+        number: of the commit, in the order of commits of the stream.
         slot: the slot.
         attempt: the lease under which it was played.
         steps: for each policy, the optimizer step of the weights that played it.
@@ -132,7 +132,7 @@ class Arrival(NamedTuple):
 
     @property
     def played(self) -> Attempt:
-        """What names the episode."""
+        """The identity of the episode."""
         return Attempt(self.slot.id, self.attempt)
 
 
@@ -142,7 +142,7 @@ class Claim(NamedTuple):
     Attributes:
         stream: the stream.
         policy: the policy.
-        epoch: 1 for its first trainer, one more for each further one. Only the last one may call.
+        epoch: 1 for its first trainer, and one more for each further one. Only the last one may call.
     """
 
     stream: str
@@ -151,34 +151,34 @@ class Claim(NamedTuple):
 
 
 def stage_digest(setup: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of what `Flow.describe` returns of a stream, as hex digits."""
+    """Return the SHA-256 of a stream's setup, as `Flow.describe` returns it, in hex digits."""
     return hashlib.sha256(json.dumps(setup, sort_keys=True).encode("ascii")).hexdigest()
 
 
 class Flow(Protocol):
-    """The manager as workers and trainers call it, in the same process, on Ray or over HTTP.
+    """The calls of a manager, in the same process, on Ray or over HTTP.
 
-    Every call can be repeated when its answer was lost. Calls that wait do so for at most `wait` seconds. What cannot
-    be reached raises `FlowDown`; `UnknownName` and `BadSetting` are raised as in the manager itself. Calls with a claim
-    raise `Superseded` if another trainer of the policy has begun since.
+    Every call can be repeated if its answer was lost. Calls that wait do so for at most `wait` seconds. If the manager
+    cannot be reached, calls raise `FlowDown`; `UnknownName` and `BadSetting` come from the manager itself. Calls with a
+    claim raise `Superseded` if another trainer of the policy has taken over.
     """
 
     # ---------------------------------------------------------------- workers
     def describe(self) -> dict[str, Any]:
-        """Return what a worker needs to set up: for each stream, its settings and files; see `setup`."""
+        """Return the setup of each stream: the settings and files that a worker needs; see `stage.stage_of`."""
 
     def lease(self, worker: str, count: int, wait: float = 0.0) -> list[Lease]:
         """Return up to `count` leases; none if there is nothing to play.
 
-        Raises `RunsFinished` if no trainer needs more episodes, and `PutAside` if nothing came of the last ones that
-        this worker has played.
+        Raises `RunsFinished` if no trainer needs more episodes, and `PutAside` if this worker's last episodes all
+        failed.
         """
 
     def renew(self, worker: str, held: list[LeaseKey]) -> list[LeaseKey]:
         """Renew leases, and return those that have ended; their episodes need not be played on."""
 
     def commit(self, worker: str, commits: list[Commit]) -> list[CommitVerdict]:
-        """Hand in episodes; return what became of each."""
+        """Commit episodes; return the verdict on each."""
 
     def fail(self, worker: str, held: LeaseKey, reason: str) -> None:
         """Give a lease back because its episode cannot be played here; another worker will try."""
@@ -189,62 +189,62 @@ class Flow(Protocol):
     def fetch(self, policy: str, version: int, have: int | None) -> bytes:
         """Return weights as a message of `dataflow.weights.updates`, relative to version `have` if possible.
 
-        Raises `BadData` if they are not kept any more.
+        Raises `BadData` if they were deleted.
         """
 
     # ---------------------------------------------------------------- trainers
     def open(self, stream: str, policy: str, batch: int, setup: dict[str, Any], trainer: str) -> Claim:
-        """Begin, or go on from a checkpoint taken before `batch`; what was done after it is undone.
+        """Begin, or continue from a checkpoint taken before `batch`; what was done after it is undone.
 
         Args:
             stream: the stream.
             policy: the policy to train.
-            batch: the batch to go on with.
-            setup: what workers need to know, and what all trainers of the stream agree on.
-            trainer: names this trainer, and no other one: a process that goes on from a checkpoint has another name.
+            batch: the batch to continue with.
+            setup: what workers need, and what all trainers of the stream agree on.
+            trainer: a unique name of this trainer; a process that resumes from a checkpoint has another name.
 
-        Returns what the trainer names in all its calls. Earlier trainers of the policy cannot call any more.
+        Returns the claim for all further calls. Earlier trainers of the policy cannot call any more.
 
         Raises:
-            BadSetting: another stream of this name, or none of this batch, is there.
+            BadSetting: the stream has another setup, or cannot continue with this batch.
             Superseded: another trainer has opened the stream since this one did.
         """
 
     def publish(self, claim: Claim, update: int, step: int, message: bytes) -> int:
         """Publish the weights of an update, at an optimizer step of the trainer; return their version.
 
-        The same weights again, for the newest version, have the same version. Raises `BadSetting` for other weights as
-        an update that this trainer has published.
+        Publishing the newest version again returns the same version. Raises `BadSetting` if this trainer has published
+        the update with other weights.
         """
 
     def admit(self, claim: Claim, slots: list[Slot]) -> None:
-        """Plan slots. Raises `BadSetting` if one is there with another task or seed."""
+        """Plan slots. Raises `BadSetting` if one is known with another task or seed."""
 
     def arrivals(self, claim: Claim, after: int, wait: float = 0.0) -> list[Arrival]:
-        """Return episodes that this policy has not trained on, committed after the one with the number `after`.
+        """Return episodes that this policy has not used, committed after the one with the number `after`.
 
-        Raises `NoWorkers` if no worker was heard of for longer than the deadline, and `FlowDown` if it waits for the
-        weights of another policy whose trainer was not.
+        Raises `NoWorkers` if no worker has called for longer than the deadline, and `FlowDown` if the next episodes
+        need weights of another policy whose trainer has not.
         """
 
     def reject(self, claim: Claim, attempt: Attempt, reason: str) -> None:
-        """Refuse a committed episode: it is not what its tokens come to. It will be played again."""
+        """Reject a committed episode that does not match its tokens. It will be played again."""
 
     def ack(self, claim: Claim, batch: int, trained: list[Attempt], dropped: list[Attempt]) -> list[Attempt]:
-        """Say that the policy makes its batch of the episodes `trained`, and does not want those in `dropped`.
+        """Tell the manager that the policy trains on the episodes `trained` for its batch, and drops `dropped`.
 
-        Returns those that are void, because the trainer of another policy has gone back to a checkpoint, or has refused
-        them: if there are any, nothing is noted, and their slots will arrive again, played anew.
+        Returns those that are void, because the trainer of another policy has gone back to a checkpoint, or has
+        rejected them. If there are any, nothing is noted, and their slots are played again.
         """
 
     def keep(self, claim: Claim, batch: int) -> None:
-        """Say that a checkpoint from before `batch` is on disk: what was acknowledged earlier can be forgotten."""
+        """Tell the manager that a checkpoint from before `batch` is on disk, so it can delete what came earlier."""
 
     def finish(self, claim: Claim) -> None:
-        """Say that the trainer needs no more episodes; it may open the stream again all the same."""
+        """Tell the manager that the trainer needs no more episodes; it may still open the stream again."""
 
     def beat(self, claim: Claim) -> None:
-        """Say that the trainer is alive."""
+        """Tell the manager that the trainer is alive."""
 
     # ---------------------------------------------------------------- anyone
     def status(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A training run whose episodes are played by the workers of a dataflow; `agentgym-flow train --dataflow` is this."""
+"""A training run whose episodes are played by the workers of a dataflow: `agentgym-flow train --dataflow`."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ from agentgym_flow.training.recipe import Recipe, opened
 from agentgym_flow.training.results import Results
 
 SETTINGS = "dataflow.yaml"
-"""The file of a run folder with the settings of its dataflow."""
+"""The file in a run's folder with the settings of its dataflow."""
 
 POLICY = "policy"
-"""The entry of that file which names the policy that the run trains."""
+"""The entry of that file with the name of the policy that the run trains."""
 
 FOLDER = "dataflow"
-"""The folder of a run with the manager's journal and the weights that it keeps."""
+"""The folder in a run's folder with the manager's journal and weights."""
 
 
 def train(configs: Configs, config: FlowConfig, engine: str, policy: str, console: Console) -> Results | None:
     """Run all steps of a recipe, with the rollouts of training done by workers; return the results.
 
-    One policy of several is not examined, because alone it would take the turns of all: there are no results then, and
-    `team.evaluate` examines all of them together.
+    If several policies share the episodes, this run's policy is not evaluated, because alone it would take all turns.
+    There are no results then; `team.Team.evaluate` evaluates all policies together.
 
     Args:
         configs: the settings of the run.
         config: those of its dataflow.
-        engine: `local`, `ray`, `ray://...` or the address of a manager; see `engines`.
+        engine: `local`, `ray`, `ray://...` or the address of a manager; see `engines.choice`.
         policy: the name of the policy that is trained.
         console: where progress is shown.
 
     Raises:
-        BadSetting: the settings do not go together, or those of a resumed run differ.
+        BadSetting: the settings contradict each other, or those of a resumed run differ.
         FlowDown: the manager cannot be reached.
-        NoWorkers: nobody played for longer than the deadline.
+        NoWorkers: no worker has called for longer than the deadline.
     """
     check(configs)
     with opened(configs, console) as recipe, _engine(recipe, config, engine, policy) as running:
-        _replace_rollout(recipe, config, policy, running)  # which checks the settings, before any work
+        _replace_rollout(recipe, config, policy, running)  # checks the settings before any work
         alone = len(config.policies(policy)) == 1
         recipe.clone_behaviour()
         if alone:
@@ -73,7 +73,7 @@ def train(configs: Configs, config: FlowConfig, engine: str, policy: str, consol
 
 
 def check(configs: Configs) -> None:
-    """Raise `BadSetting` if a run with these settings cannot have its episodes played by workers."""
+    """Raise `BadSetting` if workers cannot play the episodes of a run with these settings."""
     if configs[2].generator != TRANSFORMERS:
         raise BadSetting(
             "generator: workers run the model themselves, with Transformers, because they hold several versions of the "
@@ -83,7 +83,7 @@ def check(configs: Configs) -> None:
 
 @contextmanager
 def _engine(recipe: Recipe, config: FlowConfig, engine: str, policy: str) -> Iterator[Engine | None]:
-    """Give the engine of the main process, and None in the others."""
+    """Yield the engine in the main process, and None in the others."""
     folder = recipe.folder.path
     recipe.together.on_main_process(partial(_settle, folder / SETTINGS, {POLICY: policy, **config.lasting()}))
     with ExitStack() as stack:
@@ -108,7 +108,7 @@ def _settle(path: Path, settings: dict[str, Any]) -> None:
 
 def _replace_rollout(recipe: Recipe, config: FlowConfig, policy: str, running: Engine | None) -> None:
     trainer = recipe.trainer
-    assert isinstance(trainer.source, OwnRollout)  # a recipe makes no other
+    assert isinstance(trainer.source, OwnRollout)  # as in all recipes
     if len(config.policies(policy)) > 1:
         trainer.acts_as = policy
     dtype = torch.bfloat16 if recipe.agent.mixed_precision == "bf16" else None

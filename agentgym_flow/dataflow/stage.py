@@ -1,7 +1,6 @@
-"""What a worker needs to play a stream: how environments are made, who acts in them, and models for their weights.
+"""What a worker needs to play a stream: environments, the policies that act in them, and models for their weights.
 
-In the process of the trainer it is made of the trainer's own parts. For a worker elsewhere it is put into JSON: the
-settings of the run, and the files of tokenizer and model (their shape, no weights).
+Workers get it as JSON: the settings of the run, and the files of tokenizer and model (their shape, without weights).
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ _CONFIG = "run.yaml"
 
 @dataclass(frozen=True)
 class Actor:
-    """A policy as a worker plays it.
+    """What a worker needs for one policy.
 
     Attributes:
-        model: a model of its shape, with any weights; never used itself, only copied.
+        model: a model of its shape, with any weights; it is only copied.
         tokenizer: of the model.
-        profile: the prompt profile.
-        args: the settings of its training: how it samples.
+        profile: the prompt template.
+        args: the settings of its training, which include those of sampling.
     """
 
     model: PreTrainedModel
@@ -52,12 +51,12 @@ class Actor:
     args: AgentConfig
 
     def policy(self) -> AsyncModelPolicy:
-        """Return the policy on a copy of the model, which waits for its weights."""
-        # A build for CUDA names CUDA also where there is no GPU, or none is to be seen.
+        """Return the policy on a copy of the model, whose weights are still to be loaded."""
+        # Without the check, a build for CUDA returns CUDA even if there is no visible GPU.
         device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
         if self.model.device.type == "meta":  # for prompts and parsing only
             device = self.model.device
-        # Weights keep `requires_grad` as in training: PyTorch chooses other kernels without, which round differently.
+        # Weights keep `requires_grad` as in training: without it, PyTorch chooses kernels that round differently.
         model = copy.deepcopy(self.model).to(device).eval()
         return AsyncModelPolicy(
             model,
@@ -72,14 +71,14 @@ class Actor:
 
 @dataclass(frozen=True)
 class Stage:
-    """What a stream is played with.
+    """What a worker needs for a stream.
 
     Attributes:
-        make_env: makes one of its environments.
+        make_env: returns a new environment.
         actors: the policies that act in it, by name.
-        route: returns the name of the policy that acts in a view.
-        stop: true for a view in which an episode is cut short; None for whole episodes.
-        keep: workers tell what they have seen, with these keys of `info` (see `told`); None: they do not.
+        route: returns the name of the policy that acts on a policy input.
+        stop: returns whether an episode ends early at a policy input; None for whole episodes.
+        keep: the keys of `info` in workers' reports (see `reports`); None if workers send no reports.
     """
 
     make_env: Callable[[], TextEnv]
@@ -91,7 +90,7 @@ class Stage:
 
 # ---------------------------------------------------------------- weights
 def state_to_send(model: PreTrainedModel, dtype: torch.dtype | None = None) -> dict[str, torch.Tensor]:
-    """Return the weights of a model in main memory, those that share it once, floating-point ones as `dtype`."""
+    """Return the weights of a model on the CPU, tied ones once, floating-point ones as `dtype`."""
     state: dict[str, torch.Tensor] = {}
     seen: set[tuple[int, torch.Size, tuple[int, ...]]] = set()
     for name, weight in model.state_dict().items():
@@ -104,7 +103,7 @@ def state_to_send(model: PreTrainedModel, dtype: torch.dtype | None = None) -> d
 
 
 def load_state(model: PreTrainedModel, state: Mapping[str, torch.Tensor]) -> None:
-    """Load what `state_to_send` returned of a model of the same shape. Raises `BadData` if it is of another one."""
+    """Load what `state_to_send` returned for a model of the same shape. Raises `BadData` if the shape differs."""
     names = state_to_send(model).keys()
     if names != state.keys():
         odd = sorted(names ^ state.keys())[0]
@@ -122,7 +121,7 @@ def actor_setup(
     tokenizer: PreTrainedTokenizerBase,
     dtype: torch.dtype | None = None,
 ) -> dict[str, Any]:
-    """Return as plain data what a worker elsewhere makes an `Actor` and its environments of.
+    """Return plain data from which a worker makes an `Actor` and its environments.
 
     `dtype` is that of the weights that will be sent, see `state_to_send`.
     """
@@ -136,7 +135,7 @@ def actor_setup(
         tokenizer.save_pretrained(folder)
         files = {
             file.name: base64.b64encode(file.read_bytes()).decode("ascii")
-            for file in sorted(folder.iterdir())  # templates for other purposes are in folders
+            for file in sorted(folder.iterdir())  # folders have templates for other purposes
             if file.is_file()
         }
     sent = None if dtype is None else str(dtype).removeprefix("torch.")
@@ -144,30 +143,30 @@ def actor_setup(
 
 
 _HERE = ("ddp_backend", "deepspeed", "output_dir", "report_to", "run_name", "threads", "use_cpu")
-"""Settings that say how the trainer's own machine is used."""
+"""Settings for the trainer's own machine."""
 
 
 def stage_of(setup: Mapping[str, Any], *, weights: bool = True) -> Stage:
-    """Return the stage of a stream as `Flow.describe` tells of it; without `weights`, for prompts and parsing only.
+    """Return the stage for a setup from `Flow.describe`; without `weights`, for prompts and parsing only.
 
-    Raises `BadSetting` or `BadData` if settings, files or the data they name do not work on this machine.
+    Raises `BadSetting` or `BadData` if settings or files, or data that they name, do not work on this machine.
     """
     actors, make_env, stop = {}, None, None
     for policy in setup["policies"]:
         of_policy = setup["actors"][policy]
-        with _written(of_policy) as folder:
+        with _setup_folder(of_policy) as folder:
             configs = parse_configs(["--config", str(folder / _CONFIG)])
             actors[policy] = _actor(configs, folder, of_policy["dtype"], weights)
         make_env, stop = configs[0].make_env, stop_on(configs[2].stop_when)
     if make_env is None:
         raise BadData("a stream without policies cannot be played")
     keep = setup.get("keep")
-    route = acting(setup["turns"] or setup["policies"])
+    route = turn_router(setup["turns"] or setup["policies"])
     return Stage(make_env, actors, route, stop, None if keep is None else tuple(keep))
 
 
-def acting(turns: Sequence[str]) -> Callable[[PolicyInput], str]:
-    """Return a function that names who acts: `turns` in turn, and the last of them in all further turns."""
+def turn_router(turns: Sequence[str]) -> Callable[[PolicyInput], str]:
+    """Return a function that names the acting policy: `turns` one by one, and the last one in all further turns."""
     return lambda view: turns[min(len(view.episode.turns), len(turns) - 1)]
 
 
@@ -183,15 +182,15 @@ def _actor(configs: Configs, folder: Path, dtype: str | None, weights: bool) -> 
         from peft import PeftConfig, get_peft_model
 
         model = get_peft_model(model, PeftConfig.from_pretrained(folder), adapter_name=POLICY)
-    if dtype is not None:  # what comes must be what is here, bit by bit, for the next delta to fit
+    if dtype is not None:  # deltas need exactly the weights that were sent
         model.to(getattr(torch, dtype))
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
     return Actor(model, tokenizer, run.make_profile(), agent)
 
 
 @contextmanager
-def _written(setup: Mapping[str, Any]) -> Iterator[Path]:
-    """Within, the files and the settings of a setup are in a folder."""
+def _setup_folder(setup: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield a temporary folder with the files and the settings of a setup."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         for file, content in setup["files"].items():

@@ -1,4 +1,4 @@
-"""Evaluate policies that share episodes, each trained by a run of its own: every one acts in its own turns."""
+"""Evaluate policies that share episodes, each trained by a run of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow import evaluation
 from agentgym_flow.dataflow.run import POLICY, SETTINGS
-from agentgym_flow.dataflow.stage import acting
+from agentgym_flow.dataflow.stage import turn_router
 from agentgym_flow.episode import Episode
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.evaluation import Evaluation
@@ -24,7 +24,7 @@ from agentgym_flow.training.run import CONFIG, VOCABULARY, load_model
 from agentgym_flow.training.vocabulary import profile_of
 
 BEFORE, AFTER = MOMENTS = ("before", "after")
-"""With the weights that training began with, and with those that it came to."""
+"""With the weights before and after training."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class TeamMember:
     Attributes:
         path: its folder.
         policy: the name of the policy.
-        turns: who acts when.
+        turns: the policy that acts in each turn.
         configs: its settings.
     """
 
@@ -45,17 +45,17 @@ class TeamMember:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the run in a folder. Raises `BadSetting` if it trained no policy of a team."""
+        """Return the run in a folder. Raises `BadSetting` if it did not train a policy of a team."""
         try:
             flow: Any = yaml.safe_load((path / SETTINGS).read_text("utf-8"))
         except (OSError, ValueError, yaml.YAMLError) as error:
-            raise BadSetting(f"{path} is no run with a dataflow ({error})") from error
+            raise BadSetting(f"{path} is not a run with a dataflow ({error})") from error
         if not isinstance(flow, dict) or len(set(flow.get("turns") or ())) < 2 or POLICY not in flow:
-            raise BadSetting(f"{path} trained a policy that shares its episodes with no other: see its report")
+            raise BadSetting(f"{path} trained a policy that does not share its episodes: see its report")
         return cls(path, flow[POLICY], tuple(flow["turns"]), parse_configs(["--config", str(path / CONFIG)]))
 
     def model_at(self, moment: str) -> str:
-        """Return where the weights of a moment are. Raises `BadSetting` if they are not there yet."""
+        """Return the path of the weights at one of `MOMENTS`. Raises `BadSetting` if they do not exist yet."""
         if moment == BEFORE:
             cloned = self.path / "warm_start"
             return str(cloned) if cloned.is_dir() else self.configs[0].model
@@ -68,10 +68,10 @@ class Team:
     """Policies that share episodes.
 
     Args:
-        runs: the folder of one run for each policy.
+        runs: the folders of the runs, one for each policy.
 
     Raises:
-        BadSetting: a policy is missing or there twice, or the runs have other turns or another environment.
+        BadSetting: a policy is missing or occurs twice, or the runs differ in turns or environment.
     """
 
     def __init__(self, runs: Sequence[Path]) -> None:
@@ -100,13 +100,13 @@ class Team:
         log: Path | None = None,
         on_episode: Callable[[Episode], None] | None = None,
     ) -> tuple[Evaluation, list[Episode]]:
-        """Play test tasks, and sum up.
+        """Play the test tasks, and return the evaluation and the episodes.
 
         Args:
             moment: one of `MOMENTS`.
-            greedy: take the most likely answer instead of drawing.
-            num_episodes: only the first so many tasks; None for all.
-            log: where to write the episode log; one that is there is replaced.
+            greedy: take the most likely token instead of sampling.
+            num_episodes: how many tasks to play, from the first on; None for all.
+            log: where to write the episode log; an existing one is replaced.
             on_episode: called with every finished episode.
 
         Raises:
@@ -132,11 +132,11 @@ def _environment(member: TeamMember) -> tuple[str, Mapping[str, Any]]:
 
 
 class _TeamPolicy:
-    """The policies of a team as one; each names itself in its moves."""
+    """The policies of a team as one policy. Outputs carry the name of the policy that acted."""
 
     def __init__(self, name: str, members: Sequence[TeamMember], moment: str, *, greedy: bool) -> None:
         self.name = name
-        self._route = acting(members[0].turns)
+        self._route = turn_router(members[0].turns)
         self._policies = {member.policy: _policy(member, moment, greedy=greedy) for member in members}
 
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:

@@ -1,11 +1,11 @@
-"""An episode on its way from a worker to a trainer, and how the trainer checks it.
+"""The encoding of episodes that workers send to trainers, and how trainers check them.
 
-What is sent is the line of the episode log, and the tokens that the worker sampled with their log-probabilities; no
-observation, no prompt, no `info`. The receiver plays the episode again in an environment of its own: it makes every
-prompt itself, reads the action from the tokens, steps, and compares what it finds with the line. So a worker can say
-something untrue only of what it has sampled, and, in environments that ask the outside world, of what came from there.
+A worker sends the line of the episode log, and the tokens that it sampled with their log-probabilities; no observation,
+no prompt, no `info`. The receiver replays the episode in an environment of its own: it builds every prompt, parses the
+action from the tokens, steps, and compares the result with the line. So a worker can lie only about what it sampled,
+and, in environments that use external services, about their responses.
 
-Where a trainer steps only a share of the episodes again, the others are what their workers tell of them, see `told`.
+If a trainer replays only a share of the episodes, it trusts the workers' reports on the others, see `reports`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from agentgym_flow.core import COMPAT_KEY
-from agentgym_flow.dataflow import told
+from agentgym_flow.dataflow import reports
 from agentgym_flow.dataflow.payload import WireCopy, check_tokens, differ
 from agentgym_flow.dataflow.records import Slot
 from agentgym_flow.episode import Episode, EpisodeRecorder
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from agentgym_flow.training.policy import PromptedPolicy
 
 
-def encode(episode: Episode, *, tell: bool = False) -> str:
+def encode(episode: Episode, *, report: bool = False) -> str:
     """Return an episode as the text that `Receiver.replay` reads: two lines of JSON, in ASCII.
 
-    With `tell` there is a third one, with what `Receiver.believe` needs.
+    With `report` a third line has the report that `Receiver.trust` needs.
 
-    Raises `BadSetting` for one that is lost (its lease is to be given back) or has turns without tokens.
+    Raises `BadSetting` for an episode that is lost (its lease must be given back) or has turns without tokens.
     """
     if ERROR in episode.meta:
         raise BadSetting("an episode that was lost cannot be sent: give its lease back")
@@ -47,45 +47,45 @@ def encode(episode: Episode, *, tell: bool = False) -> str:
     logprobs = [[float(number) for number in turn.logprobs or ()] for turn in episode.turns]
     columns = json.dumps([tokens, logprobs], allow_nan=False, separators=(",", ":"))
     lines = [LoggedEpisode.of(episode).line(), columns]
-    if tell:
-        lines.append(json.dumps(told.rows_of(episode), allow_nan=False, separators=(",", ":")))
+    if report:
+        lines.append(json.dumps(reports.rows_of(episode), allow_nan=False, separators=(",", ":")))
     return "\n".join(lines)
 
 
 class Receiver:
-    """Makes the episodes that workers have sent, from what they sampled. For one thread at a time.
+    """Reconstructs episodes that workers have sent. Not thread-safe.
 
     Args:
-        envs: environments to play in, with the settings of the stream; they keep what training needs of `info`.
-        acting: names the policy that acts at a view, as the workers do.
-        policies: each policy by its name: its prompts, and how its answers are read. Nothing is generated. With
-            several of them each turn names its own (`Turn.policy`).
-        stop: ends an episode early, as in the workers' rollouts.
+        envs: environments with the settings of the stream, which keep the parts of `info` that training needs.
+        route: returns the name of the policy that acts on a policy input, as for the workers.
+        policies: the policies by name, to build prompts and parse completions. They generate nothing. If there are
+            several, each turn names its own (`Turn.policy`).
+        stop: ends an episode early, as for the workers.
     """
 
     def __init__(
         self,
         envs: EnvPool,
-        acting: Callable[[PolicyInput], str],
+        route: Callable[[PolicyInput], str],
         policies: Mapping[str, PromptedPolicy],
         stop: Callable[[PolicyInput], bool] | None = None,
     ) -> None:
         self.envs = envs
         self.policies = dict(policies)
-        self._acting = acting
+        self._route = route
         self._stop = stop
         self._words = {name: one.model.config.get_text_config().vocab_size for name, one in self.policies.items()}
 
     def replay(self, slot: Slot, payload: str, steps: Mapping[str, int]) -> Episode:
-        """Return the episode of a slot, equal to the one that an honest worker has recorded.
+        """Replay the episode of a slot, and return it, equal to the one that an honest worker recorded.
 
         Args:
-            slot: what was to be played.
-            payload: what was sent, as `encode` makes it.
-            steps: for each policy, the optimizer step of the weights that were to play; `Turn.version`.
+            slot: the slot.
+            payload: what was sent, as `encode` returns it.
+            steps: for each policy, the optimizer step of the weights that played; `Turn.version`.
 
         Raises:
-            Forged: the payload is anything but what its tokens come to; the message names the first difference.
+            Forged: the payload does not match its tokens; the message names the first difference.
             BadSetting: a policy has no step.
         """
         for name in self.policies:
@@ -97,7 +97,7 @@ class Receiver:
 
     @contextmanager
     def _playing(self) -> Iterator[EpisodeRecorder]:
-        """Lend an environment. What is raised is this machine's fault, or makes an episode `Forged`."""
+        """Yield an environment of the pool. Errors other than those of this machine become `Forged`."""
         recorder = self.envs.take()
         try:
             yield recorder
@@ -112,13 +112,13 @@ class Receiver:
             raise Forged(f"the episode cannot be played: {type(error).__name__}: {error!s:.300}") from error
         self.envs.give_back(recorder)
 
-    def believe(self, slot: Slot, payload: str, steps: Mapping[str, int]) -> Episode:
-        """Return the episode of a slot as its worker tells of it, without a step.
+    def trust(self, slot: Slot, payload: str, steps: Mapping[str, int]) -> Episode:
+        """Return the episode of a slot as its worker reported it, without stepping.
 
-        The episode is of the slot and begins as it must. Everything later is believed: observations, states, rewards,
-        prompts, and which actions the tokens are.
+        Checks the slot and the start of the episode. Trusts everything later: observations, states, rewards, prompts,
+        and which actions the tokens stand for.
 
-        Raises as `replay`, where the form is not that of an episode.
+        Raises as `replay` if the payload is malformed.
         """
         sent = WireCopy.parse(payload)
         with self._playing() as recorder:
@@ -127,22 +127,22 @@ class Receiver:
             episode = recorder.reset(seed=slot.seed, task=slot.task, attempt=slot.sample)
             rng = Stream("policy", slot.seed, slot.sample, episode.task)
             view = PolicyInput(recorder.env, recorder.observation, recorder.info, episode, rng)
-            self._believe(view, sent, steps)
+            self._add_reported_turns(view, sent, steps)
             return episode
 
-    def _believe(self, view: PolicyInput, sent: WireCopy, steps: Mapping[str, int]) -> None:
+    def _add_reported_turns(self, view: PolicyInput, sent: WireCopy, steps: Mapping[str, int]) -> None:
         logged, kept = sent.logged, set(self.envs.keep)
         compat, spoken = view.info.get(COMPAT_KEY), logged.completions or logged.actions
         tape = logged.tape or [None] * (len(logged.actions) + 1)
         before: tuple[int, ...] = ()
         for number, row in enumerate(sent.rows()):
-            name = self._acting(view)
+            name = self._route(view)
             policy, words = self.policies[name], self._words[name]
             tokens, logprobs = tuple(sent.tokens[number]), tuple(sent.logprobs[number])
             check_tokens(number + 1, tokens, logprobs, policy.sampling, words)
-            told.check_prompt(number + 1, policy, row, before, words)
+            reports.check_prompt(number + 1, policy, row, before, words)
             action, text = logged.actions[number], spoken[number]
-            turn = told.turn_of(
+            turn = reports.turn_of(
                 row,
                 observation=view.observation,
                 state_key=view.info["state_key"],
@@ -181,7 +181,7 @@ class Receiver:
     def _play(self, recorder: EpisodeRecorder, slot: Slot, sent: WireCopy, steps: Mapping[str, int]) -> Episode:
         env, turns = recorder.env, len(sent.tokens)
         _check_start(sent.logged, recorder, slot)
-        # With an empty tape nothing is asked of the outside world, either.
+        # With an empty recording, no external service is called, either.
         env.use_tape(sent.logged.tape or [None] * (turns + 1))
         episode = recorder.reset(seed=slot.seed, task=slot.task, attempt=slot.sample)
         rng = Stream("policy", slot.seed, slot.sample, episode.task)
@@ -195,14 +195,14 @@ class Receiver:
         if not over:
             raise Forged(f"the episode stops after {turns} turns without having ended")
         _check_line(sent.logged, LoggedEpisode.of(episode))
-        if sent.facts and differ(sent.rows(), told.rows_of(episode)):
+        if sent.report and differ(sent.rows(), reports.rows_of(episode)):
             raise Forged("the report on the turns is not what replay has")
         return episode
 
     def _turn(
         self, view: PolicyInput, recorder: EpisodeRecorder, number: int, sent: WireCopy, steps: Mapping[str, int]
     ) -> None:
-        name = self._acting(view)
+        name = self._route(view)
         policy = self.policies[name]
         tokens, logprobs = tuple(sent.tokens[number]), tuple(sent.logprobs[number])
         check_tokens(number + 1, tokens, logprobs, policy.sampling, self._words[name])
@@ -211,8 +211,8 @@ class Receiver:
         if move.completion_ids != tokens:
             raise Forged(f"turn {number + 1}: tokens follow the text that ends an answer")
         if move.action != sent.logged.actions[number]:
-            told = shown(sent.logged.actions[number])
-            raise Forged(f"turn {number + 1}: the tokens say {shown(move.action)}, the log has {told}")
+            logged = shown(sent.logged.actions[number])
+            raise Forged(f"turn {number + 1}: the tokens say {shown(move.action)}, the log has {logged}")
         recorder.step(
             move.action,
             completion=move.completion,
@@ -226,7 +226,7 @@ class Receiver:
 
 
 def _check_start(logged: LoggedEpisode, recorder: EpisodeRecorder, slot: Slot) -> None:
-    """Raise `Forged` if a line is not of this slot, or is longer than an episode can be."""
+    """Raise `Forged` if a line is not of this slot, or has too many turns."""
     env = recorder.env
     asked = {
         "env_id": env.env_id,
@@ -246,17 +246,17 @@ def _check_start(logged: LoggedEpisode, recorder: EpisodeRecorder, slot: Slot) -
 
 
 def _check_line(logged: LoggedEpisode, found: LoggedEpisode) -> None:
-    """Raise `Forged` naming the first field of a line that is not as it was found to be."""
+    """Raise `Forged` naming the first field of a line that differs from its replay."""
     for name in (field.name for field in fields(LoggedEpisode)):
-        told, ours = getattr(logged, name), getattr(found, name)
-        if not differ(told, ours):
+        sent, ours = getattr(logged, name), getattr(found, name)
+        if not differ(sent, ours):
             continue
         where = ""
-        if isinstance(told, list) and isinstance(ours, list):
-            pairs = enumerate(zip(told, ours, strict=False))
+        if isinstance(sent, list) and isinstance(ours, list):
+            pairs = enumerate(zip(sent, ours, strict=False))
             at = next((at for at, (one, other) in pairs if differ(one, other)), len(ours))
-            told, ours, where = told[at : at + 1], ours[at : at + 1], f" number {at}"
-        raise Forged(f"{name}{where}: the log has {shown(told)}, replay has {shown(ours)}")
+            sent, ours, where = sent[at : at + 1], ours[at : at + 1], f" number {at}"
+        raise Forged(f"{name}{where}: the log has {shown(sent)}, replay has {shown(ours)}")
 
 
 def _close(recorder: EpisodeRecorder) -> None:

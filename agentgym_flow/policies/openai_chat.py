@@ -14,7 +14,6 @@ from agentgym_flow._util.openai_access import (
     PROBE,
     CompletionLimit,
     RequestTiming,
-    check_count,
     check_patience,
     check_seconds,
     check_temperature,
@@ -22,7 +21,7 @@ from agentgym_flow._util.openai_access import (
     key_in,
     openai_package,
 )
-from agentgym_flow.core import check_positive
+from agentgym_flow.core import check_integer, check_positive
 from agentgym_flow.errors import BadSetting, ServerDown, shown
 from agentgym_flow.policies.base import NO_ANSWER, PolicyInput, PolicyOutput
 from agentgym_flow.prompts import Message, profile_for
@@ -99,7 +98,7 @@ class OpenAIPolicy:
     ) -> None:
         check_temperature(temperature)
         check_seconds("timeout", timeout)
-        check_count("max_retries", max_retries)
+        check_integer("max_retries", max_retries, 0)
         self.profile = profile_for(env_id, profile)
         self.name = f"openai:{model}" + (f" ({self.profile.name})" if ":" in profile else "")
         self.model = model

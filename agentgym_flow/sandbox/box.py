@@ -1,13 +1,14 @@
-"""`run` and `check`: what the rest of the package uses to execute untrusted code."""
+"""The sandbox: starts programs behind the walls that the machine offers."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
+from contextlib import closing
 
 from agentgym_flow.errors import BadSetting, SandboxUnavailable, UnknownOption
 from agentgym_flow.sandbox.files import check_names
-from agentgym_flow.sandbox.job import Job, see_through
+from agentgym_flow.sandbox.job import Job, wait_for
 from agentgym_flow.sandbox.keeper.order import Walls
 from agentgym_flow.sandbox.link import Link
 from agentgym_flow.sandbox.probing import WALLS, order, probe
@@ -16,17 +17,17 @@ from agentgym_flow.sandbox.verdict import LEVELS, Level, Limits, Machine, Progra
 PROGRAM = "program.py"
 
 LEAST = "AGENTGYM_FLOW_SANDBOX"
-"""The environment variable with the level below which nothing is run where a call names none; `strong` if unset."""
+"""The environment variable with the default of `least`; `strong` if unset."""
 
 
 class Sandbox:
-    """Runs programs apart from this process. Thread-safe; one for the whole process is enough, see `default`.
+    """Runs programs isolated from this process. Thread-safe; one per process is enough, see `default`.
 
     Args:
-        without: walls not to use, of `namespaces`, `landlock`, `seccomp`, `stranger`: to see what the others hold.
+        without: walls not to use, of `namespaces`, `landlock`, `seccomp`, `stranger`, to test the others.
 
     Raises:
-        UnknownOption: a name in `without` is no wall.
+        UnknownOption: a name in `without` is not that of a wall.
     """
 
     def __init__(self, without: Collection[str] = ()) -> None:
@@ -38,7 +39,7 @@ class Sandbox:
         self._found: tuple[Machine, Walls] | None = None
 
     def probe(self) -> Machine:
-        """Return what this machine can hold a program with; found out once, which takes about a tenth of a second."""
+        """Return how well this machine can isolate programs; computed once, in about a tenth of a second."""
         return self._probed()[0]
 
     def run(
@@ -53,27 +54,24 @@ class Sandbox:
         """Run `program` as a script of this Python, with the standard library only, and return how it ended.
 
         Args:
-            program: the source text; any text, a syntax error is a verdict.
+            program: the source text; a syntax error is a verdict.
             stdin: what it can read from stdin.
             files: more files in its folder, by relative path; modules among them can be imported.
             limits: `Limits()` if `None`.
-            least: the level below which nothing is run; `limited` opts in to machines without the kernel's walls.
-                None: that of the variable `LEAST`, which opts in for everything that this process runs.
+            least: the lowest level at which programs are run; `limited` opts in to machines without the kernel's walls.
+                None: the value of the variable `LEAST`, which opts in for everything that this process runs.
 
         Raises:
             SandboxUnavailable: the machine does not reach `least`.
-            SandboxFailed: the sandbox itself broke, which says nothing about the program.
+            SandboxFailed: the sandbox itself failed; the program is not to blame.
             BadSetting: a file name leads out of the folder, or the files do not fit `limits.disk_mb`.
         """
         limits = limits or Limits()
         if PROGRAM in (files or {}):
             raise BadSetting(f"{PROGRAM!r} is the program's own file; name the other one differently.")
-        job = self.start({**(files or {}), PROGRAM: program}, [PROGRAM], stdin, limits, least)
-        try:
-            see_through([job])
+        with closing(self.start({**(files or {}), PROGRAM: program}, [PROGRAM], stdin, limits, least)) as job:
+            wait_for([job])
             return job.verdict()
-        finally:
-            job.close()
 
     def start(
         self,
@@ -84,7 +82,7 @@ class Sandbox:
         least: Level | None,
         descriptors: Collection[int] = (),
     ) -> Job:
-        """Start the interpreter with `arguments` on `programs`, and `descriptors` as 3, 4, ...; raises as `run`."""
+        """Start the interpreter with `arguments` on `programs`, and `descriptors` as 3, 4, ... Raises as `run`."""
         machine, walls = self._probed()
         self._require(machine, walls, limits, least)
         check_names(programs, limits.disk_mb)
@@ -92,11 +90,11 @@ class Sandbox:
         return Job(self.link, made, limits.output_bytes, machine.level, list(descriptors))
 
     def close(self) -> None:
-        """End the keeper process; programs that run go on until their calls return. The next call starts another."""
+        """End the keeper process; running programs continue until their calls return. The next call starts another."""
         self.link.close()
 
     def _probed(self) -> tuple[Machine, Walls]:
-        if self._found is None:  # no lock: two threads find out the same, and a forked process has nothing to wait for
+        if self._found is None:  # no lock: two threads get equal results, and a forked process cannot block
             self._found = probe(self.link, self._without)
         return self._found
 
@@ -123,5 +121,5 @@ _default = Sandbox()  # starts nothing until it is used
 
 
 def default() -> Sandbox:
-    """Return the sandbox that the functions of this room share in this process."""
+    """Return the sandbox that the functions of this package share in this process."""
     return _default

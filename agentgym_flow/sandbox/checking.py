@@ -1,4 +1,4 @@
-"""Test a program, or call one of its functions, with the judge in another sandbox than the program."""
+"""Test a program, or call one of its functions; the tests run in another sandbox than the program."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ import json
 import os
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.sandbox import harness
-from agentgym_flow.sandbox.box import PROGRAM, Sandbox
+from agentgym_flow.sandbox.box import PROGRAM, Sandbox, default
 from agentgym_flow.sandbox.harness.test_side import MOST_REPORT_BYTES, TASK, TESTS
 from agentgym_flow.sandbox.harness.values import NotPlain, decode, encode
-from agentgym_flow.sandbox.job import see_through
+from agentgym_flow.sandbox.job import wait_for
 from agentgym_flow.sandbox.keeper import wire
 from agentgym_flow.sandbox.verdict import CallVerdict, Level, Limits, Outcome, ProgramVerdict, Status, TestVerdict
 
 _FOLDER = "harness"
 _MAIN = f"{_FOLDER}/main.py"
 _START = "from agentgym_flow.sandbox.harness.{side} import main\nmain()\n"
-_HARNESS_ROOM_MB = 1  # what the harness needs of a program's folder
+_HARNESS_ROOM_MB = 1  # the harness in a program's folder
 
-# How a process can be ended by something else than itself.
+# How a process can be terminated.
 _ENDED: dict[Status, Outcome] = {"timeout": "timeout", "memory": "memory", "output": "output", "killed": "killed"}
 
 
@@ -38,36 +39,73 @@ class _Report(NamedTuple):
 
 
 def check(
-    sandbox: Sandbox,
     program: str,
     tests: str,
-    entry_point: str | None,
-    names: Sequence[str] | None,
-    limits: Limits,
-    least: Level | None,
+    entry_point: str | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    limits: Limits | None = None,
+    least: Level | None = None,
+    sandbox: Sandbox | None = None,
 ) -> TestVerdict:
-    """Return whether `program` passes `tests`; see `agentgym_flow.sandbox.check`."""
+    """Return whether `program` passes `tests`, which run in a sandbox of their own.
+
+    Names that `tests` read without setting them are taken from the program: its functions as stand-ins that send and
+    receive plain data, its values as copies, modules of the standard library unchanged. Tests can be bare assertions,
+    a function `check(candidate)` (as in HumanEval), or `unittest` classes.
+
+    A program that is scored must not choose the code that scores it. `names` lists what the tests take from it;
+    everything else they read must be their own. The tests judge the results of the first name. Results of the others,
+    such as objects of a class, can only be passed back to the program.
+
+    Functions that return objects, functions or classes of their own cannot be judged; the outcome is `unsupported`, not
+    passed. Identity and attributes are lost between the processes, and a value of a derived class arrives as its base
+    class.
+
+    Args:
+        program: the source text. It is loaded under the name `program`, so `if __name__ == "__main__"` does not run.
+        tests: the source text of the tests.
+        entry_point: the function that `check(candidate)` gets; the tests can also use it as `candidate`.
+        names: the names that the tests take from the program, the function under test first; None: all that they read.
+        limits: for each of the two processes; `Limits()` if `None`.
+        least: as for `run`.
+        sandbox: by default that of the process.
+
+    Raises:
+        SandboxUnavailable: the machine does not reach `least`.
+        SandboxFailed: the sandbox itself failed; the program is not to blame.
+    """
     task = {"tests": tests, "entry_point": entry_point, "names": None if names is None else list(names)}
-    report = _judged(sandbox, program, task, {TESTS: tests}, limits, least)
+    report = _judge(program, task, limits, least, sandbox)
     return TestVerdict(report.outcome, report.message, report.calls, report.program, report.tests)
 
 
 def call(
-    sandbox: Sandbox, program: str, function: str, arguments: tuple[Any, ...], limits: Limits, least: Level | None
+    program: str,
+    function: str,
+    *arguments: Any,
+    limits: Limits | None = None,
+    least: Level | None = None,
+    sandbox: Sandbox | None = None,
 ) -> CallVerdict:
-    """Return what `function` of `program` returns for `arguments`; see `agentgym_flow.sandbox.call`."""
+    """Return what `function` of `program` returns for `arguments`: plain data, as for `check`.
+
+    Raises as `check` does, and `BadSetting` if an argument is not plain data.
+    """
     try:
         sent = encode((arguments, {}))
     except NotPlain as error:
         raise BadSetting(f"An argument for {function} is not plain data: {error}.") from None
-    report = _judged(sandbox, program, {"call": function, "arguments": sent}, {}, limits, least)
+    report = _judge(program, {"call": function, "arguments": sent}, limits, least, sandbox)
     return CallVerdict(report.outcome, report.value, report.message, report.program)
 
 
-def _judged(
-    sandbox: Sandbox, program: str, task: dict[str, Any], more: dict[str, str], limits: Limits, least: Level | None
+def _judge(
+    program: str, task: dict[str, Any], limits: Limits | None, least: Level | None, box: Sandbox | None
 ) -> _Report:
-    room = Limits(**{**vars(limits), "disk_mb": limits.disk_mb + _HARNESS_ROOM_MB})
+    box, limits = box or default(), limits or Limits()
+    test_files = {TASK: json.dumps(task), **({TESTS: task["tests"]} if "tests" in task else {})}
+    room = replace(limits, disk_mb=limits.disk_mb + _HARNESS_ROOM_MB)
     ours, theirs = socket.socketpair()
     report, report_end = os.pipe()
     jobs = []
@@ -76,24 +114,24 @@ def _judged(
             try:
                 for side, files, descriptors in (
                     ("program_side", {PROGRAM: program}, [ours.fileno()]),
-                    ("test_side", {TASK: json.dumps(task), **more}, [theirs.fileno(), report_end]),
+                    ("test_side", test_files, [theirs.fileno(), report_end]),
                 ):
                     content = {**files, **_harness(side)}
-                    jobs.append(sandbox.start(content, [_MAIN], "", room, least, descriptors))
+                    jobs.append(box.start(content, [_MAIN], "", room, least, descriptors))
             finally:
                 os.close(report_end)
-        see_through(jobs)
+        wait_for(jobs)
         program_verdict, tests_verdict = (job.verdict() for job in jobs)
         found = _read(report)
     finally:
         os.close(report)
         for job in jobs:
             job.close()
-    return _concluded(found, program_verdict, tests_verdict)
+    return _conclude(found, program_verdict, tests_verdict)
 
 
-def _concluded(found: dict[str, Any] | None, program: ProgramVerdict, tests: ProgramVerdict) -> _Report:
-    """Return the report of the judge, or why there is none."""
+def _conclude(found: dict[str, Any] | None, program: ProgramVerdict, tests: ProgramVerdict) -> _Report:
+    """Return the report of the tests, or why there is none."""
     if found is not None and found["outcome"] != "gone":
         value = decode(found["value"])
         return _Report(found["outcome"], found["message"], found["calls"], value, program, tests)
@@ -109,16 +147,14 @@ def _concluded(found: dict[str, Any] | None, program: ProgramVerdict, tests: Pro
 
 
 def _read(report: int) -> dict[str, Any] | None:
-    text = os.read(report, MOST_REPORT_BYTES)  # it was written in one piece, by a process that has ended
-    if not text:
-        return None
-    found: dict[str, Any] = json.loads(text)
+    text = os.read(report, MOST_REPORT_BYTES)  # written in one piece, by a process that has ended
+    found: dict[str, Any] | None = json.loads(text) if text else None
     return found
 
 
 @cache
 def _harness(side: str) -> dict[str, str]:
-    """Return the files of the harness, the one to start among them."""
+    """Return the files of the harness, including the main one."""
     package = Path(harness.__file__).parent
     parts = [*(package / f"{name}.py" for name in ("values", "names", "trace", "cases", side)), Path(wire.__file__)]
     root = package.parents[1].parent

@@ -1,8 +1,8 @@
-"""Walls around a process of our own: for trusted code that works on data from strangers.
+"""Confine this process itself: for trusted code that works on untrusted data.
 
-Unlike a program in the sandbox, the process goes on with all that is in its memory. What it loses for good, and with it
-all that it starts: the network, and writing anywhere but in one folder. Reading stays, because Python reads its modules
-when they are needed.
+Unlike a program in the sandbox, the process keeps its memory. It and the processes it starts lose, for good, the
+network and write access to all folders but one. They can still read files, because Python reads its modules when they
+are needed.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ from agentgym_flow.errors import SandboxFailed
 from agentgym_flow.sandbox.box import default
 
 CONFINEMENTS = ("network", "landlock", "seccomp")
-"""The walls: no network of its own kind (a network namespace), no writing elsewhere and no TCP (Landlock), and no
-sockets, tracing or mounting (a filter for system calls)."""
+"""The walls: no network devices (a network namespace); no writing elsewhere and no TCP (Landlock); no sockets, tracing
+or mounting (a filter for system calls)."""
 
 
 def confine(folder: str) -> tuple[str, ...]:
-    """Confine this process to writing in `folder` and to no network; return which walls stand, of `CONFINEMENTS`.
+    """Confine this process to writing in `folder` and to no network; return the walls in force, of `CONFINEMENTS`.
 
-    Where the kernel lacks a wall, the others are raised. The process ends with its parent. Programs can be run in
-    `default()` afterwards: its keeper is started before, outside the walls. Nothing is done on other systems than
-    Linux.
+    If the kernel lacks a wall, the others are built. The process ends with its parent. Programs can be run in
+    `default()` afterwards: its keeper is started first, outside the walls. Does nothing on systems other than Linux.
     """
     if sys.platform != "linux":
         return ()
     from agentgym_flow.sandbox.keeper import kernel, landlock, namespaces, seccomp
 
-    with suppress(SandboxFailed):  # then no program is run, and whoever asks for one gets an error
+    with suppress(SandboxFailed):  # running a program will raise it
         default().link.start()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     devices = [(path, landlock.READ_FILE | landlock.WRITE_FILE) for path in namespaces.DEVICES]

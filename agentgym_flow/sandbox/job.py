@@ -1,4 +1,4 @@
-"""One program under way: what it writes is collected, what its guard reports becomes a verdict."""
+"""A running program: collect its output, and turn the report of its guard into a verdict."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 from agentgym_flow.errors import SandboxFailed
@@ -17,12 +18,13 @@ from agentgym_flow.sandbox.link import Link
 from agentgym_flow.sandbox.verdict import Level, ProgramVerdict, Status
 
 _CHUNK = 1 << 16
-_PATIENCE_S = 30.0  # beyond a program's own time, before the sandbox counts as broken
+_PATIENCE_S = 30.0  # after a program's time, until the sandbox counts as failed
+_GRACE_S = 3.0  # for the other programs, once one has ended
 _STOPPED: dict[str, Status] = {"cpu": "timeout", "wall": "timeout", "caller": "killed"}
 
 
 class _Stream:
-    """What comes out of one pipe, up to a limit."""
+    """The output of one pipe, up to a limit."""
 
     def __init__(self, descriptor: int, limit: int) -> None:
         self.descriptor = descriptor
@@ -31,7 +33,7 @@ class _Stream:
         self.overflowed = False
 
     def read(self) -> bool:
-        """Take what is there; return whether more can come."""
+        """Read what has arrived; return whether more may follow."""
         part = os.read(self.descriptor, _CHUNK)
         self.data += part[: self.limit - len(self.data) + 1]
         if len(self.data) > self.limit:
@@ -41,17 +43,17 @@ class _Stream:
 
 
 class Job:
-    """A program that was handed to the keeper. `see_through` waits for it, `close` belongs at the end in any case.
+    """A program that the keeper runs. Wait for it with `wait_for`, and `close` it in any case.
 
     Args:
         link: the keeper.
         order: what to run.
         output_bytes: the limit for each of stdout and stderr.
-        level: what the verdict says.
-        descriptors: descriptors 3, 4, ... of the program. They are handed over, and stay the caller's to close.
+        level: the level in the verdict.
+        descriptors: descriptors 3, 4, ... of the program. The caller must close its own copies.
 
     Raises:
-        SandboxFailed: the keeper could not take it.
+        SandboxFailed: the keeper could not start it.
     """
 
     def __init__(
@@ -73,34 +75,34 @@ class Job:
                 theirs.close()
                 os.close(out_end)
                 os.close(err_end)
-            wire.send(self._control.fileno(), order.to_json())
+            wire.send(self._control.fileno(), asdict(order))
         except (OSError, SandboxFailed) as error:
             self.close()
             raise SandboxFailed(f"The program could not be handed to the sandbox: {error}") from None
 
     @property
     def ended(self) -> bool:
-        """Whether the program has ended and all it wrote has been read."""
+        """Whether the program has ended and all its output was read."""
         return not self._open
 
     def cancel(self) -> None:
-        """Have the program ended."""
-        with suppress(OSError):  # it has just ended by itself
+        """Terminate the program."""
+        with suppress(OSError):  # it has just ended
             self._control.shutdown(socket.SHUT_WR)
 
     def register(self, selector: selectors.BaseSelector) -> None:
-        """Have `selector` watch what is still open; its keys carry this job and a name for `take`."""
+        """Let `selector` watch what is still open; the data of its keys are this job and a name for `take`."""
         for name in self._open:
             selector.register(self._files[name], selectors.EVENT_READ, (self, name))
 
     def take(self, name: str) -> bool:
-        """Read what is there under `name`; return whether more can come."""
+        """Read what has arrived under `name`; return whether more may follow."""
         if name == "control":
             message = wire.receive(self._control.fileno())
             if message is not None:
                 self._result = message
                 self._give_up_at = min(self._give_up_at, time.monotonic() + _PATIENCE_S)
-                return True  # it closes when the last process of the sandbox has ended
+                return True  # the socket closes when the last process of the sandbox has ended
             self._open.discard(name)
             return False
         stream = self._streams[name]
@@ -112,17 +114,15 @@ class Job:
         return goes_on
 
     def check_patience(self) -> None:
-        """Raise `SandboxFailed` when the program should have ended long ago."""
+        """Raise `SandboxFailed` if the program should have ended long ago."""
         if time.monotonic() > self._give_up_at:
-            raise SandboxFailed("A sandbox does not answer, long after its program's time was over; it was given up.")
+            raise SandboxFailed("A sandbox did not answer, long after the time limit of its program.")
 
     def verdict(self) -> ProgramVerdict:
-        """Return how the program ended. Raises `SandboxFailed` when it was never started, or it is unknown."""
+        """Return how the program ended. Raises `SandboxFailed` if it was never started, or that is unknown."""
         assert self.ended, "the program has not ended"
         if self._result is None:
-            raise SandboxFailed(
-                "A sandbox was killed from outside, perhaps for want of memory, and its program with it."
-            )
+            raise SandboxFailed("A sandbox and its program were killed from outside, perhaps for lack of memory.")
         if "failure" in self._result:
             raise SandboxFailed(f"The sandbox could not be built, and nothing was run: {self._result['failure']}.")
         stdout, stderr = (bytes(stream.data).decode("utf-8", "replace") for stream in self._streams.values())
@@ -151,7 +151,7 @@ class Job:
         return "error" if code else "ok"
 
     def close(self) -> None:
-        """Have the program ended, if it still runs, and free what the job holds."""
+        """Terminate the program, if it still runs, and free the job's resources."""
         self._control.close()
         for stream in self._streams.values():
             if stream.descriptor >= 0:
@@ -160,10 +160,10 @@ class Job:
         self._open.clear()
 
 
-def see_through(jobs: Sequence[Job], grace_s: float = 3.0) -> None:
-    """Wait until all `jobs` have ended; once one has, the others get `grace_s` seconds more.
+def wait_for(jobs: Sequence[Job]) -> None:
+    """Wait until all `jobs` have ended; `_GRACE_S` seconds after the first one, the others are terminated.
 
-    Raises `SandboxFailed` when one does not end.
+    Raises `SandboxFailed` if one does not end.
     """
     cancel_at: float | None = None
     with selectors.DefaultSelector() as selector:
@@ -178,7 +178,7 @@ def see_through(jobs: Sequence[Job], grace_s: float = 3.0) -> None:
                 if not job.ended:
                     job.check_patience()
             if cancel_at is None and any(job.ended for job in jobs):
-                cancel_at = time.monotonic() + grace_s
+                cancel_at = time.monotonic() + _GRACE_S
             if cancel_at is not None and time.monotonic() > cancel_at:
                 for job in jobs:
                     job.cancel()

@@ -1,4 +1,4 @@
-"""The caller's end of the keeper: started on first use, one per process, ended with it."""
+"""The connection to the keeper process, which starts on first use and ends with this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from agentgym_flow.errors import SandboxFailed
 
-# The keeper gets its own modules and nothing else of this package, which would bring NumPy and Gymnasium along.
+# The keeper imports only its own modules of this package; the others would import NumPy and Gymnasium.
 _BOOT = """
 import sys, types
 folder, descriptor = sys.argv[1], int(sys.argv[2])
@@ -29,19 +29,19 @@ _links: weakref.WeakSet[Link] = weakref.WeakSet()
 
 
 def interpreter() -> str:
-    """Return the file of the interpreter itself, not of a virtual environment or a script that leads to it."""
+    """Return the file of the interpreter itself, not of a virtual environment or a script that starts it."""
     try:
         running = os.readlink("/proc/self/exe")
     except OSError:
         running = ""
-    # Another program may have Python built in; then what Python says about itself is the best there is.
+    # If another program embeds Python, only Python's own settings can name an interpreter.
     if os.path.basename(running).startswith("python"):
         return running
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 
 class Link:
-    """A connection to a keeper. Any thread may use it; a process forked from this one starts a keeper of its own."""
+    """A connection to a keeper. Thread-safe; a forked process starts a keeper of its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -50,30 +50,30 @@ class Link:
         _links.add(self)
 
     def request(self, kind: bytes, descriptors: Sequence[int]) -> None:
-        """Ask for `kind`, and hand over `descriptors`, the first of which carries the rest of the talk.
+        """Send a request of a `kind` with `descriptors`; the first one is a socket for the rest of the exchange.
 
-        Raises `SandboxFailed` when no keeper can be started.
+        Raises `SandboxFailed` if no keeper can be started.
         """
         with self._lock:
             if self._process is not None and self._process.poll() is not None:
-                self._end()  # it was killed (memory ran out, say); a new one owes nothing to the old
+                self._end()  # it was killed, perhaps because memory ran out
             if self._requests is None:
                 self._start()
             try:
                 self._send(kind, descriptors)
-            except OSError:  # it was killed this very moment
+            except OSError:  # it was killed just now
                 self._end()
                 self._start()
                 self._send(kind, descriptors)
 
     def start(self) -> None:
-        """Start the keeper now if there is none: for a process that soon may not. Raises `SandboxFailed`."""
+        """Start the keeper now, for a process that will not be allowed to later. Raises `SandboxFailed`."""
         with self._lock:
             if self._requests is None:
                 self._start()
 
     def close(self) -> None:
-        """End the keeper, not the programs that it has started; the next request starts another."""
+        """End the keeper, but not the programs that it has started; the next request starts another."""
         with self._lock:
             self._end()
 
@@ -110,11 +110,11 @@ class Link:
 
     def _forget(self) -> None:
         """In a forked process: drop the parent's keeper without ending it."""
-        self._lock = threading.Lock()  # another thread of the parent may hold the old one for ever
+        self._lock = threading.Lock()  # another thread of the parent may have held the old one
         if self._requests is not None:
             self._requests.close()
         if self._process is not None:
-            self._process.returncode = 0  # it is not this process's child: there is nothing to wait for
+            self._process.returncode = 0  # not a child of this process, so `Popen` must not wait for it
         self._requests = self._process = None
 
 
@@ -128,6 +128,6 @@ def _close_all() -> None:
         link.close()
 
 
-if hasattr(os, "register_at_fork"):  # elsewhere nothing is ever run, but the module can be imported
+if hasattr(os, "register_at_fork"):  # not on Windows, where this module can be imported, but nothing is run
     os.register_at_fork(after_in_child=_forget_all)
 atexit.register(_close_all)

@@ -1,4 +1,4 @@
-"""What this machine can hold a program with: every wall is tried, and then a program that tries to get out."""
+"""How well this machine can isolate programs: try every wall, then run a program that tries to get out."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import socket
 import sys
 import tempfile
 from collections.abc import Collection
+from contextlib import closing
 from pathlib import Path
 
 from agentgym_flow.errors import SandboxFailed
 from agentgym_flow.sandbox import files
-from agentgym_flow.sandbox.job import Job, see_through
+from agentgym_flow.sandbox.job import Job, wait_for
 from agentgym_flow.sandbox.keeper import wire
 from agentgym_flow.sandbox.keeper.order import TRY, Order, Walls
 from agentgym_flow.sandbox.link import Link, interpreter
 from agentgym_flow.sandbox.verdict import Limits, Machine
 
 WALLS = ("namespaces", "landlock", "seccomp", "stranger")
-# No site packages, no bytecode left behind, and the same encoding everywhere.
+# No site packages, no bytecode files, and the same encoding everywhere.
 INTERPRETER_OPTIONS = ("-s", "-S", "-B", "-X", "utf8")
 
 _TRIAL = """
@@ -44,20 +45,20 @@ print(*[name for name, action in {
 
 
 def probe(link: Link, without: Collection[str]) -> tuple[Machine, Walls]:
-    """Return what the machine can do, and the walls to build for every program; `without` names those not to use."""
+    """Return the machine's level, and the walls to build for every program; `without` names walls not to use."""
     if sys.platform != "linux":
         why = f"programs are run safely on Linux only, not on {sys.platform}; a container or virtual machine helps"
         return Machine("none", (), dict.fromkeys(WALLS, why)), Walls(False, False, False, False)
     missing = {wall: "switched off by the caller" for wall in WALLS if wall in without}
     for wall in WALLS:
-        if wall not in missing and (why := _tried(link, wall)) is not None:
+        if wall not in missing and (why := _try(link, wall)) is not None:
             missing[wall] = why
     while True:
         walls = Walls(**{wall: wall not in missing for wall in WALLS})
         trouble = _trial(link, walls)
         if trouble is None:
             break
-        # Walls that stand one by one may still shut the interpreter itself out, when it lies in a private folder.
+        # Walls that can be built one by one may still lock out the interpreter, if it lies in a private folder.
         present = [wall for wall in ("stranger", "namespaces", "landlock", "seccomp") if wall not in missing]
         if not present:
             return Machine("none", (), {**missing, "limits": trouble}), walls
@@ -67,7 +68,7 @@ def probe(link: Link, without: Collection[str]) -> tuple[Machine, Walls]:
 
 def _machine(link: Link, walls: Walls, missing: dict[str, str]) -> tuple[Machine, Walls]:
     standing = (*(wall for wall in WALLS if wall not in missing), "limits")
-    reached = _reached(link, walls)
+    reached = _escapes(link, walls)
     if "new processes" in reached and not (walls.namespaces or walls.stranger):
         return Machine("none", (), {**missing, "limits": "nothing here bounds the number of processes"}), walls
     if reached:
@@ -76,8 +77,8 @@ def _machine(link: Link, walls: Walls, missing: dict[str, str]) -> tuple[Machine
     return Machine("strong" if strong else "limited", standing, missing), walls
 
 
-def _tried(link: Link, wall: str) -> str | None:
-    """Return why `wall` does not stand on this machine, or `None` when it does."""
+def _try(link: Link, wall: str) -> str | None:
+    """Return why `wall` cannot be built on this machine, or `None` if it can."""
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
@@ -91,7 +92,7 @@ def _tried(link: Link, wall: str) -> str | None:
 
 
 def _trial(link: Link, walls: Walls) -> str | None:
-    """Return why no program runs behind `walls`, or `None` when one does."""
+    """Return why no program runs behind `walls`, or `None` if one does."""
     try:
         said = _run(link, walls, "print('here')", [])
     except SandboxFailed as error:
@@ -99,10 +100,10 @@ def _trial(link: Link, walls: Walls) -> str | None:
     return None if said == "here\n" else said
 
 
-def _reached(link: Link, walls: Walls) -> str:
-    """Return what a program behind `walls` can reach that it should not, in words; empty if nothing."""
+def _escapes(link: Link, walls: Walls) -> str:
+    """Return what a program behind `walls` can reach although it should not, in words; empty if nothing."""
     with tempfile.TemporaryDirectory(prefix="agentgym_flow-") as folder:
-        os.chmod(folder, 0o777)  # what follows is held back by the walls alone
+        os.chmod(folder, 0o777)  # so that only the walls can deny access
         outside = Path(folder, "outside.txt")
         outside.write_text("outside", "utf-8")
         return _run(link, walls, _TRIAL, [str(os.getpid()), str(outside)]).strip()
@@ -110,17 +111,15 @@ def _reached(link: Link, walls: Walls) -> str:
 
 def _run(link: Link, walls: Walls, program: str, arguments: list[str]) -> str:
     limits = Limits(cpu_seconds=5, wall_seconds=60)
-    job = Job(link, order(walls, {"program.py": program}, ["program.py", *arguments], "", limits), 4096, "none")
-    try:
-        see_through([job])
+    made = order(walls, {"program.py": program}, ["program.py", *arguments], "", limits)
+    with closing(Job(link, made, 4096, "none")) as job:
+        wait_for([job])
         verdict = job.verdict()
-    finally:
-        job.close()
     return verdict.stdout if verdict.ok else f"the trial failed: {verdict.status}, {verdict.stderr}"
 
 
 def order(walls: Walls, programs: dict[str, str], arguments: list[str], stdin: str, limits: Limits) -> Order:
-    """Return the order to run the interpreter with `arguments` in a folder that holds `programs`."""
+    """Return the order to run the interpreter with `arguments` in a folder with the files `programs`."""
     return Order(
         walls=walls,
         interpreter=interpreter(),

@@ -485,7 +485,7 @@ def test_checkpoints_are_of_what_was_acknowledged() -> None:
         ledger.keep("a", 1)
     ledger.ack("a", 0, play(ledger))
     assert ledger.keep("a", 1) == [slot.id for slot in planned(0)]
-    with pytest.raises(BadSetting, match="cannot go on from before batch 0"):
+    with pytest.raises(BadSetting, match="cannot continue from before batch 0"):
         ledger.rewind("a", 0)
     ledger.admit(planned(0))
     assert ledger.entries == {}, "a plan that comes late brings nothing back"

@@ -399,7 +399,7 @@ def test_no_trainers(clock: Clock) -> None:
     clock.now += 10
     assert manager.lease("w", 1) == []
     clock.now += 1
-    with pytest.raises(FlowDown, match="no trainer was heard of for 11 seconds"):
+    with pytest.raises(FlowDown, match="no trainer has called for 11 seconds"):
         manager.lease("w", 1)
 
 
@@ -411,7 +411,7 @@ def test_a_trainer_does_not_wait_for_ever_for_another_ones_weights(clock: Clock)
     clock.now += 11
     manager.beat(a)
     manager.lease("w", 1)
-    with pytest.raises(FlowDown, match="new weights of b, whose trainer was not heard of for 11 seconds"):
+    with pytest.raises(FlowDown, match="new weights of b, whose trainer has not called for 11 seconds"):
         manager.arrivals(a, 0)
 
 
@@ -450,7 +450,7 @@ def test_a_trainer_cannot_go_on_from_what_is_not_there(clock: Clock) -> None:
     with pytest.raises(BadSetting, match="last acknowledged batch here is 0"):
         opened(manager, "s", "a", 2, SETUP)
     manager.keep(a, 1)
-    with pytest.raises(BadSetting, match="cannot go on from before batch 0"):
+    with pytest.raises(BadSetting, match="cannot continue from before batch 0"):
         opened(manager, "s", "a", 0, SETUP)
     with pytest.raises(BadSetting, match="needs the weights of 2 updates earlier"):
         opened(make_manager(clock), "s", "a", 3, {**SETUP, "staleness": 2})
@@ -687,7 +687,7 @@ def test_workers_that_all_hang_are_missed_although_they_renew(clock: Clock) -> N
         assert manager.arrivals(a, 0) == []
     clock.now += 3
     manager.renew("w", [held(lease)])
-    with pytest.raises(NoWorkers, match="no rollout worker was heard of"):
+    with pytest.raises(NoWorkers, match="no rollout worker has called"):
         manager.arrivals(a, 0)
 
 

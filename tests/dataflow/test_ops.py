@@ -19,7 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.dataflow.batches.group_replay import GroupReplay
-from agentgym_flow.dataflow.batches.ops import Ready, drop_alike, in_order, keep_signal, operators, put_through, relabel
+from agentgym_flow.dataflow.batches.ops import (
+    ReadyGroup,
+    apply_operators,
+    drop_alike,
+    in_order,
+    keep_signal,
+    operators,
+    relabel,
+)
 from agentgym_flow.dataflow.batches.task_selectors import SELECTORS, FilterSolved, Greso, TaskSelector, task_selector
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, Group, Turn
@@ -89,18 +97,18 @@ def of_sokoban() -> list[Group]:
 # ---------------------------------------------------------------- operators
 def test_the_empty_list_is_the_identity() -> None:
     for group in (*of_sokoban(), MIXED):
-        assert put_through(operators([]), group) is group
-        assert put_through(operators(None), group) is group
+        assert apply_operators(operators([]), group) is group
+        assert apply_operators(operators(None), group) is group
 
 
 def test_groups_without_variance_are_left_out() -> None:
-    kept = [put_through(operators(["drop_alike"]), group) for group in (MIXED, ALIKE, ALL_WON)]
+    kept = [apply_operators(operators(["drop_alike"]), group) for group in (MIXED, ALIKE, ALL_WON)]
     assert kept == [MIXED, None, None]
     paid = Group([walked("saX", reward=1.0), walked("sbX")])
     assert drop_alike(paid) is None
-    assert put_through(operators([{"drop_alike": {"outcome": "return"}}]), paid) is paid
-    assert put_through(operators(["drop_alike"], outcome="return", unknown=3), paid) is paid  # from the trainer
-    assert put_through(operators([{"drop_alike": {"outcome": "success"}}], outcome="return"), paid) is None
+    assert apply_operators(operators([{"drop_alike": {"outcome": "return"}}]), paid) is paid
+    assert apply_operators(operators(["drop_alike"], outcome="return", unknown=3), paid) is paid  # from the trainer
+    assert apply_operators(operators([{"drop_alike": {"outcome": "success"}}], outcome="return"), paid) is None
     lost = replace(walked("sX"), meta={"error": {}})
     assert drop_alike(Group([*ALL_WON, lost])) is None
 
@@ -108,7 +116,7 @@ def test_groups_without_variance_are_left_out() -> None:
 def test_a_group_with_signal_in_its_steps_is_kept() -> None:
     """All succeed, so no outcome varies; but from state a one goes straight to W, the other by b."""
     chain = operators(["relabel", "keep_signal"])
-    kept = put_through(chain, ALL_WON)
+    kept = apply_operators(chain, ALL_WON)
     assert kept is not None
     assert [turn.phi_next for turn in kept.turns] == [0.9, 1.0, 0.9, 0.9, 1.0]
     assert {round(a, 6) for [episodes] in [rewardflow([ALL_WON])] for row in episodes for a in row} == {
@@ -116,17 +124,17 @@ def test_a_group_with_signal_in_its_steps_is_kept() -> None:
         0.05,
         -0.05,
     }
-    assert put_through(chain, SAME) is None
-    assert put_through(chain, ALIKE) is None
-    assert put_through(chain, MIXED) is not None
-    assert put_through(operators(["drop_alike", "relabel", "keep_signal"]), ALL_WON) is None
+    assert apply_operators(chain, SAME) is None
+    assert apply_operators(chain, ALIKE) is None
+    assert apply_operators(chain, MIXED) is not None
+    assert apply_operators(operators(["drop_alike", "relabel", "keep_signal"]), ALL_WON) is None
 
 
 def test_signal_is_that_of_one_policy() -> None:
     """Where only the other one has decided differently, there is nothing to learn."""
     group = Group([walked("saW", success=True, policy="one"), walked("sabW", success=True, policy="one")])
-    assert put_through(operators(["relabel", "keep_signal"], policy="one"), group) is not None
-    assert put_through(operators(["relabel", "keep_signal"], policy="other"), group) is None
+    assert apply_operators(operators(["relabel", "keep_signal"], policy="one"), group) is not None
+    assert apply_operators(operators(["relabel", "keep_signal"], policy="other"), group) is None
 
 
 @pytest.mark.parametrize("bridge", [False, True])
@@ -168,8 +176,8 @@ def test_operators_on_an_environment(config: list[Any]) -> None:
     kept = []
     for group in of_sokoban():
         before = copy.deepcopy(group)
-        found = put_through(chain, group)
-        assert found == put_through(chain, group)
+        found = apply_operators(chain, group)
+        assert found == apply_operators(chain, group)
         assert group == before
         if found is not None:
             assert [episode.digests() for episode in found] == [episode.digests() for episode in group]
@@ -211,7 +219,7 @@ def test_what_a_configuration_cannot_say(config: Any, error: type[Exception], ma
 
 # ---------------------------------------------------------------- order
 def test_groups_come_by_arrival_or_by_staleness() -> None:
-    ready = [Ready(MIXED, update, number) for update, number in ((3, 9), (1, 12), (3, 4), (2, 1), (1, 10))]
+    ready = [ReadyGroup(MIXED, update, number) for update, number in ((3, 9), (1, 12), (3, 4), (2, 1), (1, 10))]
     assert [one.number for one in in_order(ready, "arrival")] == [1, 4, 9, 10, 12]
     assert [one.number for one in in_order(ready)] == [10, 12, 1, 4, 9]
     assert in_order(reversed(ready)) == in_order(ready)
@@ -351,8 +359,8 @@ def test_what_a_selector_cannot_be(config: Any, error: type[Exception], match: s
 
 
 # ---------------------------------------------------------------- groups from before
-def ready(number: int, update: int | None = None) -> Ready:
-    return Ready(came(number, True, False), number if update is None else update, number)
+def ready(number: int, update: int | None = None) -> ReadyGroup:
+    return ReadyGroup(came(number, True, False), number if update is None else update, number)
 
 
 def tasks(groups: list[Group]) -> list[int]:
@@ -395,7 +403,7 @@ def test_a_replay_goes_on_as_if_nothing_had_happened(choose: Any) -> None:
 def test_real_groups_survive_a_checkpoint() -> None:
     replay, other = GroupReplay(0.5), GroupReplay(0.5)
     groups = [group for group in map(relabel, of_sokoban()) if group]
-    replay.fill(0, [Ready(group, 0, number) for number, group in enumerate(groups)], 24)
+    replay.fill(0, [ReadyGroup(group, 0, number) for number, group in enumerate(groups)], 24)
     other.load_state_dict(json.loads(json.dumps(replay.state_dict())))
     assert other.fill(1, [], 24) == replay.fill(1, [], 24) == groups[::-1]
 

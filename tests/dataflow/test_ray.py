@@ -128,7 +128,7 @@ def test_workers_that_are_all_gone_end_in_an_error_within_the_deadline(cluster: 
         while len(there.flow.status()["workers"]) < 2:
             assert not there.crew.given_up
         there.crew.close(patience=0.0)
-        with pytest.raises(NoWorkers, match="no rollout worker was heard of for"):
+        with pytest.raises(NoWorkers, match="no rollout worker has called for"):
             collect_all(there.flow, claim)
 
 

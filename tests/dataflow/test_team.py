@@ -82,8 +82,8 @@ def test_runs_that_are_no_team_are_refused(runs: list[Path], tmp_path: Path) -> 
         ([runs[0], runs[0]], "give one run for each"),
         ([runs[0], trained(tmp_path / "other", "b", 1, ["a", "b"])], "another order of turns"),
         ([runs[0], trained(tmp_path / "wide", "b", 1, kwargs='{"size": 7}')], "another environment"),
-        ([tmp_path / "nothing"], "no run with a dataflow"),
-        ([trained(tmp_path / "alone", "a", 1, [])], "shares its episodes with no other"),
+        ([tmp_path / "nothing"], "not a run with a dataflow"),
+        ([trained(tmp_path / "alone", "a", 1, [])], "does not share its episodes"),
     ):
         with pytest.raises(BadSetting, match=message):
             Team(chosen)

@@ -203,8 +203,8 @@ def test_a_run_with_other_settings_is_not_played_with_those_of_an_earlier_one(mo
 
     def sizes(leased_with: Any) -> Any:
         lease = Lease("s", Slot(0, 0, 0, 0, 0), 1, {}, {}, stage_digest(leased_with), 60.0)
-        theatre = asyncio.run(service._theatre(lease))
-        return theatre and theatre.stage.make_env()
+        player = asyncio.run(service._player(lease))
+        return player and player.stage.make_env()
 
     assert [sizes({"size": 6}), sizes({"size": 6})] == [6, 6]
     assert made == [{"size": 6}]

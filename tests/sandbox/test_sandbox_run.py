@@ -96,7 +96,7 @@ def test_nothing_is_left_on_the_machine(every_box: Sandbox) -> None:
     "name", ["/etc/x", "../x", "a/../../x", "", "a/", "a\0b", ".", "./a", "a//b", "x" * 256, "ok", "program.py"]
 )
 def test_files_stay_in_the_folder(box: Sandbox, name: str) -> None:
-    with pytest.raises(BadSetting, match=r"no file name for the program's folder|the program's own file"):
+    with pytest.raises(BadSetting, match=r"not a valid name in the program's folder|the program's own file"):
         box.run("1", files={name: "", "ok/inside": ""})
 
 

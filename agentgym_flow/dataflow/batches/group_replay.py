@@ -1,4 +1,4 @@
-"""Fill batches up with groups that were trained on before: fewer rollouts for the same number of updates."""
+"""Replay groups that were trained on before, to need fewer rollouts for the same number of updates."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Literal
 
+from agentgym_flow._util.numbers import is_number
 from agentgym_flow.core import check_integer, check_positive
-from agentgym_flow.dataflow.batches.ops import Ready
+from agentgym_flow.dataflow.batches.ops import ReadyGroup
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.comparison import check_word
@@ -17,27 +18,27 @@ Choice = Literal["newest", "uniform"]
 
 
 class GroupReplay:
-    """Remembers groups that were trained on. A function of its arguments and of these.
+    """A buffer of groups that were trained on. It is deterministic.
 
     Args:
-        share: of a batch, in [0, 1), that may be groups from before.
-        choose: `newest` first, or drawn uniformly.
+        share: the share of a batch, in [0, 1), that may be replayed.
+        choose: `newest` groups first, or drawn uniformly.
         staleness: by how many updates the weights that played a group may be older than those that it trains.
-        keep: how many groups are remembered, the newest.
+        keep: how many groups are kept, the newest.
         seed: of the draws.
 
     Attributes:
-        replayed: how many groups of the last batch were from before.
+        replayed: how many groups of the last batch were replayed.
 
     Raises:
-        BadSetting: a number is out of its range.
+        BadSetting: a number is out of range.
         UnknownOption: there is no such choice.
     """
 
     def __init__(
         self, share: float, *, choose: Choice = "newest", staleness: int = 8, keep: int = 64, seed: int = 0
     ) -> None:
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
+        if not is_number(share) or not 0 <= share < 1:
             raise BadSetting(f"share must be at least 0 and below 1, so that new groups come, got {share!r:.60}")
         check_word(choose, Choice)
         self.share = share
@@ -46,20 +47,20 @@ class GroupReplay:
         self._staleness = check_integer("staleness", staleness, 0)
         self._keep = check_positive("keep", keep)
         self._seed = seed
-        self._groups: list[Ready] = []  # the oldest first
+        self._groups: list[ReadyGroup] = []  # the oldest first
 
     def __len__(self) -> int:
-        """Return how many groups are remembered."""
+        """Return how many groups are kept."""
         return len(self._groups)
 
     def fresh(self, count: int) -> int:
-        """Return how many of the groups of a batch are to be played."""
+        """Return how many of the `count` groups of a batch must be played."""
         return count - int(self.share * count)
 
-    def fill(self, batch: int, fresh: Iterable[Ready], count: int) -> list[Group]:
-        """Return the groups of a batch, new ones first, and remember these.
+    def fill(self, batch: int, fresh: Iterable[ReadyGroup], count: int) -> list[Group]:
+        """Return the groups of a batch, `fresh` ones first, and keep these for later.
 
-        Places that they leave of `count` go to groups from before, up to their share; there may be fewer of them.
+        Kept groups fill the batch up to `count`, as far as their share allows and enough are fresh enough.
         """
         fresh = list(fresh)
         allowed = [one for one in self._groups if batch - one.update <= self._staleness]
@@ -73,14 +74,15 @@ class GroupReplay:
         return [one.group for one in (*fresh, *again)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the groups as plain data."""
+        """Return plain data for `load_state_dict`."""
         groups = [[[asdict(episode) for episode in one.group], one.update, one.number] for one in self._groups]
         return {"groups": groups}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Continue from what `state_dict` returned."""
         self._groups = [
-            Ready(Group([_episode(row) for row in rows]), update, number) for rows, update, number in state["groups"]
+            ReadyGroup(Group([_episode(row) for row in rows]), update, number)
+            for rows, update, number in state["groups"]
         ]
 
 
@@ -91,5 +93,5 @@ def _episode(row: Mapping[str, Any]) -> Episode:
 def _turn(**fields: Any) -> Turn:
     for name in ("prompt_ids", "completion_ids", "logprobs"):
         if fields[name] is not None:
-            fields[name] = tuple(fields[name])  # JSON makes lists of them
+            fields[name] = tuple(fields[name])  # JSON has only lists
     return Turn(**fields)

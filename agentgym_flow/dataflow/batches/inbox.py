@@ -1,15 +1,16 @@
-"""Episodes on their way from workers to a trainer: fetched, stepped again, then refused or kept for their group.
+"""Episodes that arrive from workers: the trainer fetches them, replays them, and rejects them or keeps them by group.
 
-A trainer may step only a random share p of them again, and believe what workers tell of the others. Which ones is drawn
-when they have come, so no worker can know. One that forges a share f of N episodes is caught with probability
-1 - (1 - p)^(f N). A worker's name proves nothing, so it is not a worker that loses the trust: after the first lie all
-that was believed and not used yet is stepped again, and from then on every episode is.
+A trainer may replay only a random share p of the episodes and trust the workers' reports on the others. It draws these
+after their arrival, so workers cannot know them. A worker that forges a share f of N episodes is caught with
+probability 1 - (1 - p)^(f N). Workers can choose their names, so trust is not withdrawn by worker: after the first
+forgery, the trainer replays all trusted episodes that it has not used yet, and every later episode.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Flow, Slot, SlotId
@@ -20,13 +21,13 @@ from agentgym_flow.rollout import ERROR
 
 
 class CompleteGroup(NamedTuple):
-    """A group of which all episodes are there.
+    """A group whose episodes have all arrived.
 
     Attributes:
         group: the episodes.
-        played: what names them.
-        update: the earliest update of the policy in training with which one of them was played.
-        number: of the commit that made it complete.
+        played: their attempts.
+        update: the earliest update, of the policy in training, that played one of them.
+        number: of the commit that completed it.
     """
 
     group: Group
@@ -36,34 +37,33 @@ class CompleteGroup(NamedTuple):
 
 
 class Inbox:
-    """What has arrived for one policy in one stream, and was not used yet.
+    """The episodes of one policy in one stream that have arrived and were not used yet.
 
     Args:
         flow: the manager.
         claim: of the trainer.
-        receiver: makes what steps episodes again; called with the first arrival.
-        check: the share of them that are.
+        receiver: returns the receiver, which replays episodes; called at the first arrival.
+        check: the share of episodes that are replayed.
 
     Attributes:
-        rejected: how many episodes were refused.
-        check: as given; 1 after the first that was forged.
+        rejected: how many episodes were rejected.
+        check: as given; 1 after the first forgery.
     """
 
     def __init__(self, flow: Flow, claim: Claim, receiver: Callable[[], Receiver], check: float = 1.0) -> None:
         self.rejected = 0
         self.check = check
         self._chance = random.SystemRandom()
-        self._believed: set[Attempt] = set()
+        self._trusted: set[Attempt] = set()
         self._flow, self._claim = flow, claim
-        self._make_receiver = receiver
-        self._made: Receiver | None = None
+        self._receiver = cache(receiver)
         self._last = 0
         self._arrived: dict[SlotId, tuple[Arrival, Episode]] = {}
 
     def fetch(self, wait: float) -> None:
-        """Take in what has arrived; if that is nothing yet, wait for up to so many seconds.
+        """Fetch the episodes that have arrived; if there are none, wait for up to `wait` seconds.
 
-        Raises what `Flow.arrivals` raises.
+        Raises whatever `Flow.arrivals` raises.
         """
         for arrival in self._flow.arrivals(self._claim, self._last, wait):
             self._last = max(self._last, arrival.number)
@@ -75,37 +75,32 @@ class Inbox:
         except Forged as error:
             self.rejected += 1
             self._flow.reject(self._claim, arrival.played, str(error))
-            self._doubt()
+            self._stop_trusting()
 
-    def _doubt(self) -> None:
-        """Believe nothing any more, nor what was believed and is not used yet."""
+    def _stop_trusting(self) -> None:
+        """Replay all later episodes, and the trusted ones that are not used yet."""
         self.check = 1.0
-        doubted = [arrival for arrival, _ in self._arrived.values() if arrival.played in self._believed]
-        self._believed.clear()
-        for arrival in doubted:
+        trusted = [arrival for arrival, _ in self._arrived.values() if arrival.played in self._trusted]
+        self._trusted.clear()
+        for arrival in trusted:
             del self._arrived[arrival.slot.id]
             self._take(arrival)
 
-    @property
-    def _receiver(self) -> Receiver:
-        if self._made is None:
-            self._made = self._make_receiver()
-        return self._made
-
     def _episode(self, arrival: Arrival) -> Episode:
+        receiver = self._receiver()
         if arrival.payload:
-            believed = self.check < 1 and self._chance.random() >= self.check
-            make = self._receiver.believe if believed else self._receiver.replay
-            episode = make(arrival.slot, arrival.payload, arrival.steps)
-            if believed:
-                self._believed.add(arrival.played)
+            trusted = self.check < 1 and self._chance.random() >= self.check
+            receive = receiver.trust if trusted else receiver.replay
+            episode = receive(arrival.slot, arrival.payload, arrival.steps)
+            if trusted:
+                self._trusted.add(arrival.played)
             return episode
-        episode = self._receiver.begin(arrival.slot)
+        episode = receiver.begin(arrival.slot)
         episode.meta[ERROR] = {"class": "LostEpisode", "message": arrival.reason}
         return episode
 
     def group(self, slots: Sequence[Slot]) -> CompleteGroup | None:
-        """Return the group of these slots; None as long as one of them is missing."""
+        """Return the group of these slots; None if one of them is missing."""
         if any(slot.id not in self._arrived for slot in slots):
             return None
         arrivals, episodes = zip(*(self._arrived[slot.id] for slot in slots), strict=True)
@@ -117,8 +112,8 @@ class Inbox:
         )
 
     def forget(self, played: Iterable[Attempt]) -> None:
-        """Let go of these episodes. Another one of the same slot, which has arrived since, stays."""
+        """Drop these episodes. Later attempts at the same slots stay."""
         for attempt in played:
             if attempt.slot in self._arrived and self._arrived[attempt.slot][0].played == attempt:
                 del self._arrived[attempt.slot]
-                self._believed.discard(attempt)
+                self._trusted.discard(attempt)

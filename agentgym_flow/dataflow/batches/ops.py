@@ -1,8 +1,8 @@
-"""Data algorithms as a list of operators on groups, between the arrival of a group and its training.
+"""Data algorithms as a list of operators, which are applied to each group before it is trained on.
 
-An operator is a function from a group to a group, or to None to leave it out. It changes nothing that it was given, so
-a group can be put through the list again, after a restart or for another policy, with the same result. In a
-configuration it is a name, or a name with its keyword arguments:
+An operator is a function from a group to a group, or to None to drop it. It does not change its argument, so the list
+can be applied to a group again, after a restart or for another policy, with the same result. In a configuration it is a
+name, or a name with keyword arguments:
 
     operators: [relabel, keep_signal, {drop_alike: {outcome: return}}, "my_module:my_operator"]
 """
@@ -37,21 +37,21 @@ def relabel(group: Group, *, gamma: float = 0.9, edges: EdgeMode = "directed", b
 
 
 def drop_alike(group: Group, *, outcome: Outcome = "success", policy: str | None = None) -> Group | None:
-    """Leave out a group without variance: all its episodes are worth the same to `policy`; see `ended_alike`."""
+    """Drop a group without variance: all its episodes have the same outcome for `policy`; see `ended_alike`."""
     check_word(outcome, Outcome)
     return None if ended_alike(group, outcome, policy) else group
 
 
 def keep_signal(group: Group, *, outcome: Outcome = "success", policy: str | None = None) -> Group | None:
-    """Leave out a group that has variance neither in its outcomes nor in its steps. Comes after `relabel`.
+    """Drop a group that has variance neither in its outcomes nor in its steps. Must come after `relabel`.
 
-    Steps vary where decisions of `policy` in one state lead to states of different potential, which is what RewardFlow
-    compares. Raises `BadSetting` if the group has no potentials.
+    Steps vary if decisions of `policy` in one state lead to states of different potential, which RewardFlow compares.
+    Raises `BadSetting` if the group has no potentials.
     """
     reached: dict[str | None, set[float]] = {}
     for turn in group.turns:
         if turn.phi_next is None:
-            raise BadSetting("keep_signal looks at potentials: put relabel before it")
+            raise BadSetting("keep_signal needs potentials: put relabel before it")
         if turn.is_by(policy):
             reached.setdefault(turn.anchor, set()).add(turn.phi_next)
     if any(len(potentials) > 1 for potentials in reached.values()):
@@ -64,7 +64,7 @@ OPERATORS: Mapping[str, Callable[..., Group | None]] = {
     "drop_alike": drop_alike,
     "keep_signal": keep_signal,
 }
-"""Those that a configuration can name without their module."""
+"""The operators that a configuration can name without a module."""
 
 
 def operators(config: object, **known: Any) -> list[Operator]:
@@ -72,12 +72,12 @@ def operators(config: object, **known: Any) -> list[Operator]:
 
     Args:
         config: a list of names and of {name: keyword arguments}; None for an empty list.
-        known: settings of the trainer (`outcome`, `policy`, `gamma`); an operator that has an argument of this name
-            gets it, unless the configuration says otherwise.
+        known: settings of the trainer (`outcome`, `policy`, `gamma`), passed to operators that have arguments of these
+            names, unless the configuration sets them.
 
     Raises:
         UnknownOption: there is no such operator, or it has no such argument.
-        BadSetting: the list is none, an argument has a value that cannot be, or `keep_signal` has no `relabel` before.
+        BadSetting: this is not a list, an argument has an invalid value, or `keep_signal` comes without `relabel`.
     """
     if config is None:
         return []
@@ -86,22 +86,21 @@ def operators(config: object, **known: Any) -> list[Operator]:
     made: list[Operator] = []
     probe = _probe()
     for entry in config:
-        name, settings = named(entry, "an operator")
-        operator = bound(found(name, OPERATORS, "operator"), name, settings, known, given=1)
-        if name in OPERATORS:  # let it find now what is wrong with its settings
+        name, settings = parse_entry(entry, "an operator")
+        operator = bind_settings(resolve(name, OPERATORS, "operator"), name, settings, known)
+        if name in OPERATORS:  # it checks its settings
             probe = operator(probe) or probe
         made.append(operator)
     return made
 
 
-def put_through(chain: Iterable[Operator], group: Group) -> Group | None:
-    """Return what a list of operators makes of a group; None if one of them leaves it out."""
+def apply_operators(chain: Iterable[Operator], group: Group) -> Group | None:
+    """Apply operators to a group one after the other; return None if one of them drops it."""
+    result: Group | None = group
     for operator in chain:
-        following = operator(group)
-        if following is None:
-            return None
-        group = following
-    return group
+        if result is not None:
+            result = operator(result)
+    return result
 
 
 def _probe() -> Group:
@@ -109,14 +108,14 @@ def _probe() -> Group:
     return Group([Episode("probe", {}, {}, "train", 0, "probe:0", "", 0, 0, 1, "", "start", turns=[turn])])
 
 
-# ---------------------------------------------------------------- which of those that are ready come first
-class Ready(NamedTuple):
+# ---------------------------------------------------------------- order
+class ReadyGroup(NamedTuple):
     """A group that can be trained on.
 
     Attributes:
         group: the group.
-        update: the oldest update of weights that played it.
-        number: of the last commit that made it complete, see `Arrival.number`.
+        update: the earliest update that played one of its episodes.
+        number: of the commit that completed it, see `Arrival.number`.
     """
 
     group: Group
@@ -124,17 +123,17 @@ class Ready(NamedTuple):
     number: int
 
 
-def in_order(groups: Iterable[Ready], order: OrderName = "staleness") -> list[Ready]:
-    """Return groups in the order in which they are to be trained on. Raises `UnknownOption` for another order."""
+def in_order(groups: Iterable[ReadyGroup], order: OrderName = "staleness") -> list[ReadyGroup]:
+    """Return groups in the order in which they are trained on. Raises `UnknownOption` if there is no such order."""
     check_word(order, OrderName)
     if order == "arrival":
         return sorted(groups, key=lambda one: one.number)
     return sorted(groups, key=lambda one: (one.update, one.number))
 
 
-# ---------------------------------------------------------------- what a configuration says
-def named(entry: object, kind: str) -> tuple[str, dict[str, Any]]:
-    """Return the name and the settings of `name`, or of `{name: settings}`. Raises `BadSetting` for anything else."""
+# ---------------------------------------------------------------- configuration
+def parse_entry(entry: object, kind: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and the settings of `name` or `{name: settings}`. Raises `BadSetting` for anything else."""
     if isinstance(entry, str):
         return entry, {}
     if isinstance(entry, Mapping) and len(entry) == 1:
@@ -144,8 +143,8 @@ def named(entry: object, kind: str) -> tuple[str, dict[str, Any]]:
     raise BadSetting(f"{kind} is a name, or {{name: settings}}, got {shown(entry)}")
 
 
-def found(name: str, known: Mapping[str, Callable[..., Any]], kind: str) -> Callable[..., Any]:
-    """Return what has this name among the known ones, or what `module:name` names. Raises `UnknownOption`."""
+def resolve(name: str, known: Mapping[str, Callable[..., Any]], kind: str) -> Callable[..., Any]:
+    """Return the known function of this name, or import `module:name`. Raises `UnknownOption`."""
     if ":" not in name:
         if name not in known:
             raise UnknownOption.among(name, known, f"Your own {kind} is named as module:name.")
@@ -157,23 +156,22 @@ def found(name: str, known: Mapping[str, Callable[..., Any]], kind: str) -> Call
     return function
 
 
-def bound(
-    function: Callable[..., Any], name: str, settings: Mapping[str, Any], known: Mapping[str, Any], given: int
+def bind_settings(
+    function: Callable[..., Any], name: str, settings: Mapping[str, Any], known: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    """Return a function with its keyword arguments: its `settings`, and those of `known` that it has.
+    """Bind keyword arguments to a function: its `settings`, and those of `known` that it has.
 
     Args:
-        function: takes `given` positional arguments first.
+        function: its first argument is not a setting.
         name: its name, for errors.
-        settings: those of the configuration.
-        known: those that are known from elsewhere.
-        given: how many of its arguments are no settings.
+        settings: from the configuration.
+        known: from elsewhere.
 
     Raises:
         UnknownOption: it has no such argument.
-        BadSetting: it needs another one.
+        BadSetting: a required argument is missing.
     """
-    parameters: Sequence[inspect.Parameter] = list(inspect.signature(function).parameters.values())[given:]
+    parameters: Sequence[inspect.Parameter] = list(inspect.signature(function).parameters.values())[1:]
     names = [one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
     for setting in settings:
         if setting not in names and not any(one.kind is one.VAR_KEYWORD for one in parameters):

@@ -1,4 +1,4 @@
-"""Groups that workers have played: what a trainer trains on when others do its rollouts."""
+"""The group source of a trainer whose rollouts are done by workers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentgym_flow.dataflow.batches.data_algorithms import DataAlgorithms
+from agentgym_flow.dataflow.batches.heartbeat import Heartbeat
 from agentgym_flow.dataflow.batches.inbox import CompleteGroup, Inbox
-from agentgym_flow.dataflow.batches.ops import Ready
-from agentgym_flow.dataflow.batches.signs_of_life import SignsOfLife
+from agentgym_flow.dataflow.batches.ops import ReadyGroup
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED
-from agentgym_flow.dataflow.bookkeeping.silence import check_trainer
+from agentgym_flow.dataflow.bookkeeping.liveness import check_trainer
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.records import Flow, Slot
-from agentgym_flow.dataflow.stage import acting, stage_of, state_to_send
+from agentgym_flow.dataflow.stage import stage_of, state_to_send, turn_router
 from agentgym_flow.dataflow.weights.updates import full
 from agentgym_flow.dataflow.wire import Receiver
 from agentgym_flow.episode import Group
@@ -38,32 +38,32 @@ WAIT = 1.0
 """Seconds that one call waits for episodes."""
 
 LOOK = 0.1
-"""In lock step, seconds between two looks at how far the other policies are."""
+"""In lock step, seconds between two checks of the other policies' progress."""
 
 Key = tuple[int, int]
 """Batch and number of a group."""
 
 
 class LeasedGroups:
-    """Has the episodes that a trainer would play itself played by the workers of a dataflow.
+    """Groups that the workers of a dataflow play in place of the trainer.
 
-    For batch n the present weights are published as update n, the batches up to n + S (or the last one of the run) are
-    planned, and batch n is waited for. With `order: fixed` it is what was planned as batch n, so it does not depend on
-    who played it or when; with S = 0 it is what `OwnRollout` would have played. With `order: ready` it is what was
-    complete first, and groups that were played with weights of more than S updates ago are dropped.
+    For batch n, it publishes the present weights as update n, plans the batches up to n + S (or the last one of the
+    run), and waits for batch n. With `order: fixed` this consists of the groups planned for it, so it does not depend
+    on who played them or when; with S = 0 it equals the batch of `OwnRollout`. With `order: ready` it consists of the
+    groups that are complete first, and groups played with weights more than S updates old are dropped.
 
-    Episodes are stepped again here (see `wire`); one that is not what its tokens come to is played again.
+    Episodes are replayed here (see `wire`); those that do not match their tokens are rejected and played again.
 
     Args:
         own: the trainer's own rollout, which is replaced.
         flow: the manager; only the main process needs one.
-        actor: returns what workers need to know of the policy, see `stage.actor_setup`.
+        actor: returns what workers need for the policy, see `stage.actor_setup`.
         config: the settings of the dataflow.
-        policy: the name of the policy in training. The stream has the names of all its policies.
+        policy: the name of the policy in training. The name of the stream consists of those of all its policies.
         dtype: of the weights that are sent; None for that of the model.
 
     Raises:
-        BadSetting: the policy takes no turn.
+        BadSetting: the policy has no turn.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class LeasedGroups:
         self._next = 0  # the first batch that is not planned
         self._open: dict[Key, list[Slot]] = {}  # groups that are planned and not used, in order
         self._taken = 0  # batches
-        self._checkpoint = 0  # the last one was written after so many
+        self._checkpoint = 0  # batches before the last checkpoint
         self._inbox: Inbox | None = None
 
     @property
@@ -100,17 +100,17 @@ class LeasedGroups:
 
     @property
     def _flow(self) -> Flow:
-        assert self._manager is not None  # the main process has one
+        assert self._manager is not None  # only called in the main process
         return self._manager
 
     # ---------------------------------------------------------------- a batch
     def take(self, batch: int, version: int) -> GroupBatch:
-        """Publish the weights, plan ahead, and return the groups of a batch when all of them have been played.
+        """Publish the weights, plan ahead, and return the groups of a batch once all of them are played.
 
         Raises:
-            NoWorkers: there was nobody to play for longer than the deadline.
-            FlowDown: there was no manager for longer than the deadline.
-            Superseded: another trainer of the policy has begun since.
+            NoWorkers: no worker has called for longer than the deadline.
+            FlowDown: the manager has not answered for longer than the deadline.
+            Superseded: another trainer of the policy has taken over.
         """
         with self._own.frozen_model() as model:
             self._own.together.on_main_process(partial(self._publish, model, batch, version))
@@ -123,7 +123,7 @@ class LeasedGroups:
             self._claim = self._flow.open(self._stream, self._policy, batch, self._setup(), trainer)
             self._flow.admit(self._claim, [slot for slots in self._open.values() for slot in slots])
             self._inbox = Inbox(self._flow, self._claim, self._receiver, self._config.check)
-            self._alive = SignsOfLife(self._flow, self._claim)
+            self._heartbeat = Heartbeat(self._flow, self._claim)
         self._flow.publish(self._claim, batch, version, full(state_to_send(model, self._dtype)))
 
     def _setup(self) -> dict[str, Any]:
@@ -140,13 +140,13 @@ class LeasedGroups:
         }
 
     def _receiver(self) -> Receiver:
-        """Return what steps episodes again; once all policies of the stream are there."""
+        """Return the receiver, which replays episodes; all policies of the stream must have opened it."""
         policies: dict[str, PromptedPolicy] = {}
         if len(self._policies) > 1:
             stage = stage_of(self._flow.describe()[self._stream], weights=False)
             policies = {name: actor.policy() for name, actor in stage.actors.items()}
         policies[self._policy] = self._own.policy
-        route = acting(self._config.turns or self._policies)
+        route = turn_router(self._config.turns or self._policies)
         return Receiver(self._own.envs, route, policies, stop_on(self._own.args.stop_when))
 
     def _take(self, batch: int) -> GroupBatch:
@@ -167,20 +167,20 @@ class LeasedGroups:
         while self._next <= min(batch + self._staleness, max(batch, self._batches - 1)):
             self._plan_next()
         while True:
-            collected, complete, made = self._collected(batch, inbox)
-            # A batch of which the operators leave nothing is trained on whole: it may still feel entropy and KL terms.
+            collected, complete, made = self._collect(batch, inbox)
+            # If the operators drop the whole batch, train on it anyway: entropy and KL terms may still have gradients.
             kept = [group for group in collected.batch if made[id(group)] is not None] or collected.batch
             trained = [complete[id(group)] for group in kept]
-            fresh = [Ready(made[id(one.group)] or one.group, one.update, one.number) for one in trained]
+            fresh = [ReadyGroup(made[id(one.group)] or one.group, one.update, one.number) for one in trained]
             if self._use(batch, inbox, trained, [one for one in complete.values() if one not in trained]):
                 break
-        groups, metrics = self._data.filled(batch, fresh, self._own.args.groups_per_batch)
+        groups, metrics = self._data.fill(batch, fresh, self._own.args.groups_per_batch)
         if self._own.args.dynamic_sampling:
             metrics |= {"sampling_rounds": collected.rounds, "groups_kept": collected.kept}
         return GroupBatch(groups, collected.played, metrics)
 
     def _wait_for_others(self, batch: int) -> None:
-        """Return when all policies of the stream have trained on the batches before this one."""
+        """Wait until all policies of the stream have trained on the batches before this one."""
         while True:
             policies = self._flow.status()["streams"][self._stream]["policies"]
             updates = {name: (figures["newest"] or {"update": -1})["update"] for name, figures in policies.items()}
@@ -190,10 +190,10 @@ class LeasedGroups:
             check_trainer(behind, policies[behind]["silent"], policies[behind]["finished"], self._config.deadline)
             time.sleep(LOOK)
 
-    def _collected(
+    def _collect(
         self, batch: int, inbox: Inbox
     ) -> tuple[SampledBatch, dict[int, CompleteGroup], dict[int, Group | None]]:
-        """Return what was played for a batch; by `id` of these groups how it came, and what operators make of them."""
+        """Return the groups played for a batch; by their `id`, how they arrived, and the results of the operators."""
         args = self._own.args
         complete: dict[int, CompleteGroup] = {}
         made: dict[int, Group | None] = {}
@@ -205,7 +205,7 @@ class LeasedGroups:
             for key in planned:
                 one = self._wait_for(key, inbox)
                 found.append(one.group)
-                complete[id(one.group)], made[id(one.group)] = one, self._data.made_of(one.group)
+                complete[id(one.group)], made[id(one.group)] = one, self._data.transform(one.group)
             return found
 
         def alike(group: Group) -> bool:
@@ -223,7 +223,7 @@ class LeasedGroups:
     def _take_ready(self, batch: int, inbox: Inbox) -> GroupBatch:
         count = self._own.args.groups_per_batch
         wanted = self._data.fresh(count)
-        ready: dict[Key, tuple[CompleteGroup, Ready]] = {}
+        ready: dict[Key, tuple[CompleteGroup, ReadyGroup]] = {}
         played: list[Group] = []
         stale = 0
         ahead = min(max(wanted, self._staleness * wanted + 1), max(1, self._batches - batch) * wanted)
@@ -235,24 +235,24 @@ class LeasedGroups:
                 complete = inbox.group(slots) if key not in ready else None
                 if complete is None:
                     continue
-                made = self._data.made_of(complete.group)
+                made = self._data.transform(complete.group)
                 is_stale = batch - complete.update > self._staleness
                 if is_stale or made is None:
                     dropped.append(complete)
                     stale += is_stale
                     played.append(complete.group)
                 else:
-                    ready[key] = complete, Ready(made, complete.update, complete.number)
+                    ready[key] = complete, ReadyGroup(made, complete.update, complete.number)
             if dropped:
                 self._use(batch, inbox, [], dropped)
             if len(ready) >= wanted:
-                first = self._data.first([one for _, one in ready.values()])[:wanted]
+                first = self._data.ordered([one for _, one in ready.values()])[:wanted]
                 chosen = [complete for one in first for complete, other in ready.values() if other is one]
                 if self._use(batch, inbox, chosen, []):
                     break
                 ready.clear()
             inbox.fetch(WAIT)
-        groups, metrics = self._data.filled(batch, first, count)
+        groups, metrics = self._data.fill(batch, first, count)
         played += [one.group for one in first]
         return GroupBatch(groups, played, {**metrics, "dataflow/stale_groups": stale})
 
@@ -265,7 +265,7 @@ class LeasedGroups:
         """Plan the groups of one round of a batch, and return their keys."""
         starts = starts_of_batch(self._data.tasks, self._own.args, batch, number, groups)
         size = self._own.args.num_generations
-        first = sum(key[0] == batch for key in self._open)  # all of the batch is open while it is waited for
+        first = sum(key[0] == batch for key in self._open)  # none of the batch was used yet
         slots = []
         for index, start in enumerate(starts):
             assert start.task is not None  # `starts_of_batch` chose one
@@ -279,7 +279,7 @@ class LeasedGroups:
     def _use(
         self, batch: int, inbox: Inbox, trained: Sequence[CompleteGroup], dropped: Sequence[CompleteGroup]
     ) -> bool:
-        """Acknowledge groups; return False if some of their episodes turn out to be void and will arrive again."""
+        """Acknowledge groups; return False if some of their episodes are void and will be played again."""
         used = [[attempt for one in groups for attempt in one.played] for groups in (trained, dropped)]
         void = self._flow.ack(self._claim, batch, *used)
         inbox.forget(void or used[0] + used[1])
@@ -290,15 +290,15 @@ class LeasedGroups:
 
     # ---------------------------------------------------------------- the trainer around it
     def state_dict(self) -> dict[str, Any]:
-        """Return which tasks come next, and what is planned. What only an earlier checkpoint needs is forgotten."""
-        if self._inbox is not None:  # the checkpoint before this one may still be gone back to
+        """Return plain data for `load_state_dict`. Lets the manager delete what only earlier checkpoints need."""
+        if self._inbox is not None:  # a run may still go back to the checkpoint before this one
             self._flow.keep(self._claim, self._checkpoint)
         self._checkpoint = self._taken
         slots = [list(slot) for group in self._open.values() for slot in group]
         return {**self._data.state_dict(), "taken": self._taken, "next": self._next, "slots": slots}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Continue from what `state_dict` returned."""
         self._data.load_state_dict(state)
         self._next, self._taken, self._checkpoint = state["next"], state["taken"], state["taken"]
         self._open = {}
@@ -306,11 +306,11 @@ class LeasedGroups:
             self._open.setdefault(slot[:2], []).append(slot)
 
     def close(self) -> None:
-        """Stop giving signs of life, and close the environments. After the last batch workers may leave."""
+        """End the heartbeat, and close the environments. After the last batch workers may leave."""
         if self._inbox is not None:
-            self._alive.end()
+            self._heartbeat.end()
             if self._taken >= self._batches:
-                with suppress(AgentGymFlowError):  # training is done, whoever hears of it
+                with suppress(AgentGymFlowError):  # training is done in any case
                     self._flow.finish(self._claim)
         self._inbox = None
         self._own.close()

@@ -1,7 +1,7 @@
-"""Which tasks to play next, chosen by what came of earlier groups: a curriculum.
+"""Curricula: choose the next tasks by the outcomes of earlier groups.
 
-A selector is a function of its settings and of the groups that it was shown, and of nothing else, so a run that goes
-on from a checkpoint plays the same tasks. `TaskReplay` is one, and its order of tasks is that of the others.
+A selector depends only on its settings and on the groups that it observed, so a run that resumes from a checkpoint
+plays the same tasks. `TaskReplay` is one; the others go through the tasks in the same order.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from agentgym_flow.dataflow.batches.ops import bound, found, named
+from agentgym_flow._util.numbers import is_number
+from agentgym_flow.dataflow.batches.ops import bind_settings, parse_entry, resolve
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.comparison import Outcome, check_word
@@ -19,18 +20,18 @@ from agentgym_flow.training.outcomes import ended_alike, is_lost
 from agentgym_flow.training.task_replay import TaskReplay, TaskSelector
 
 MOST_SKIPPED = 256
-"""After so many tasks in a row that were left out, the next one is played in any case."""
+"""Tasks that may be skipped in a row; the next one is played in any case."""
 
 
 class Curriculum(ABC):
-    """Goes through all tasks in shuffled order, pass after pass, and leaves some out by chance.
+    """Goes through all tasks in shuffled order, pass after pass, and skips some at random.
 
     Args:
-        tasks: the tasks to go through, or how many there are, from 0 on.
-        seed: of the order and of the chances.
+        tasks: the tasks, or their number for tasks from 0 on.
+        seed: of the order and of the random skips.
 
     Attributes:
-        skipped: how many tasks were left out in the last draw.
+        skipped: how many tasks were skipped in the last draw.
 
     Raises:
         BadSetting: there are no tasks.
@@ -50,10 +51,10 @@ class Curriculum(ABC):
 
     @abstractmethod
     def observe(self, groups: Iterable[Group]) -> None:
-        """Take in what came of a batch."""
+        """Update the selector by the groups of a batch."""
 
     def draw(self, count: int) -> list[int]:
-        """Return the next `count` tasks that are not left out."""
+        """Return the next `count` tasks that are not skipped."""
         drawn: list[int] = []
         self.skipped = in_a_row = 0
         while len(drawn) < count:
@@ -78,29 +79,29 @@ class Curriculum(ABC):
         return Stream("curriculum", self._seed, self._position).uniform()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return as plain data what decides the coming draws."""
+        """Return plain data for `load_state_dict`."""
         return {"position": self._position}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Continue from what `state_dict` returned."""
         self._position = state["position"]
 
 
 class Greso(Curriculum):
-    """GRESO (Zheng et al., 2025): the longer a task's groups have had no variance, the more rarely it is played.
+    """GRESO (Zheng et al., 2025): the more groups of a task in a row had no variance, the more rarely it is played.
 
-    After z such groups in a row it is played with the probability p^z. There are two p, for tasks that always succeed
-    and for those that never do; each goes down when more groups of its kind are played than are wanted, and else up.
+    After z such groups in a row it is played with probability p^z. There is one p for tasks that always succeed and one
+    for tasks that never do; each decreases if more groups of its kind are played than wanted, and increases otherwise.
 
     Args:
         tasks: see `Curriculum`.
         seed: see `Curriculum`.
-        outcome: what has variance or not, see `ended_alike`.
+        outcome: the outcome whose variance counts, see `ended_alike`.
         p: both probabilities at the beginning.
-        step: by how much one changes after a batch, once every task had its turn.
-        easy: the share of groups without variance and with success that is wanted.
-        hard: the share of groups without variance and without success that is wanted.
-        floor: the least probability of a task, and of p.
+        step: the change of p after a batch, from the second pass on.
+        easy: the wanted share of groups without variance that succeed.
+        hard: the wanted share of groups without variance that fail.
+        floor: the lowest probability of a task, and the lowest p.
 
     Raises:
         BadSetting: a number is not in [0, 1], or `p` is below `floor`.
@@ -129,10 +130,12 @@ class Greso(Curriculum):
         self._step, self._floor = step, floor
         self._wanted = {True: easy, False: hard}
         self.p = {True: float(p), False: float(p)}  # of tasks that succeed, and of those that do not
-        self._streaks: dict[int, tuple[int, bool]] = {}  # task -> groups without variance in a row; with success?
+        self._streaks: dict[
+            int, tuple[int, bool]
+        ] = {}  # task -> groups without variance in a row, and whether they succeed
 
     def __len__(self) -> int:
-        """Return for how many tasks the last group had no variance."""
+        """Return the number of tasks whose last group had no variance."""
         return len(self._streaks)
 
     def chance(self, task: int) -> float:
@@ -156,30 +159,30 @@ class Greso(Curriculum):
                 self.p[kind] = min(1.0, max(self._floor, self.p[kind] + change))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return as plain data what decides the coming draws."""
+        """Return plain data for `load_state_dict`."""
         streaks = [[task, *streak] for task, streak in self._streaks.items()]
         return {**super().state_dict(), "p": [self.p[True], self.p[False]], "streaks": streaks}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Continue from what `state_dict` returned."""
         super().load_state_dict(state)
         self.p = dict(zip((True, False), state["p"], strict=True))
         self._streaks = {task: (length, succeeds) for task, length, succeeds in state["streaks"]}
 
 
 class FilterSolved(Curriculum):
-    """Plays tasks that are solved only now and then, to see whether they still are.
+    """Plays solved tasks rarely, to check that they still are.
 
-    A task is solved where the moving average of its success rate is at least a threshold.
+    A task is solved if the moving average of its success rate is at least a threshold.
 
     Args:
         tasks: see `Curriculum`.
         seed: see `Curriculum`.
         threshold: above 0 and at most 1.
-        decay: what of the average stays when a new group comes; 0: the last group alone counts.
+        decay: the weight of the old average when a new group arrives; 0: only the last group counts.
         floor: the probability with which a solved task is played when its turn comes.
 
-    Raises `BadSetting` if a number is out of its range.
+    Raises `BadSetting` if a number is out of range.
     """
 
     def __init__(
@@ -208,7 +211,7 @@ class FilterSolved(Curriculum):
         return self._floor if self._rates.get(task, 0.0) >= self._threshold else 1.0
 
     def observe(self, groups: Iterable[Group]) -> None:
-        """Take success rates into the averages; lost episodes do not count."""
+        """Update the averages by the success rates of groups; lost episodes do not count."""
         for group in groups:
             ends = [episode.success for episode in group if not is_lost(episode)]
             if ends:
@@ -216,18 +219,18 @@ class FilterSolved(Curriculum):
                 self._rates[task] = self._decay * self._rates.get(task, rate) + (1 - self._decay) * rate
 
     def state_dict(self) -> dict[str, Any]:
-        """Return as plain data what decides the coming draws."""
+        """Return plain data for `load_state_dict`."""
         return {**super().state_dict(), "rates": [[task, rate] for task, rate in self._rates.items()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Continue from what `state_dict` returned."""
         super().load_state_dict(state)
         self._rates = dict(state["rates"])
 
 
 def check_share(name: str, value: object) -> None:
     """Raise `BadSetting` if `value` is not a number in [0, 1]."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+    if not is_number(value) or not 0 <= value <= 1:
         raise BadSetting(f"{name} must be between 0 and 1, got {value!r:.60}")
 
 
@@ -240,7 +243,7 @@ SELECTORS: Mapping[str, Callable[..., TaskSelector]] = {
     "greso": Greso,
     "filter_solved": FilterSolved,
 }
-"""Those that a configuration can name without their module; a further one takes the tasks as its first argument."""
+"""The selectors that a configuration can name without a module. All take the tasks as their first argument."""
 
 
 def task_selector(
@@ -248,11 +251,11 @@ def task_selector(
 ) -> TaskSelector:
     """Return the selector that a configuration names, as `name` or `{name: settings}`; None: all tasks in turn.
 
-    Raises `UnknownOption` if there is no such selector or setting, and `BadSetting` for a value that cannot be.
+    Raises `UnknownOption` if there is no such selector or setting, and `BadSetting` for an invalid value.
     """
     if config is None:
         return _replay(tasks, seed, outcome)
-    name, settings = named(config, "a task selector")
-    make = found(name, SELECTORS, "task selector")
-    selector: TaskSelector = bound(make, name, settings, {"seed": seed, "outcome": outcome}, given=1)(tasks)
+    name, settings = parse_entry(config, "a task selector")
+    make = resolve(name, SELECTORS, "task selector")
+    selector: TaskSelector = bind_settings(make, name, settings, {"seed": seed, "outcome": outcome})(tasks)
     return selector

@@ -1,1 +1,1 @@
-"""What became of every slot: the ledger, its journal, and the manager that keeps both."""
+"""The state of every slot: the ledger, its journal, and the manager."""

@@ -1,4 +1,4 @@
-"""The ledgers of all streams with the journal behind them: one call at a time, and written before it is answered."""
+"""The ledgers of all streams and their journal: one call at a time, written before it is answered."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from agentgym_flow.dataflow.records import Arrival, Claim, SlotId, stage_digest
 from agentgym_flow.errors import BadSetting, FlowDown, UnknownName, shown
 
 TICK = 1.0
-"""Seconds after which a call that waits looks again, also if nothing has changed."""
+"""Seconds after which a waiting call checks again even if nothing has changed."""
 
 
 class Book:
-    """The streams of a manager. Everything is done within `call`, or by a thread that holds `changed`.
+    """The streams of a manager. Use it within `call`, or while holding `changed`.
 
     Args:
-        journal: what survives this process; None if nothing shall.
+        journal: where calls are recorded; None to keep nothing beyond this process.
 
     Attributes:
-        changed: the lock; notified when there may be something for those who wait.
-        setups: for each stream, what its trainers gave.
-        stages: for each stream, the digest of that.
+        changed: the lock; it is notified when waiting calls should check again.
+        setups: for each stream, the setup that its trainers gave.
+        stages: for each stream, the digest of its setup.
         ledgers: for each stream, its ledger.
 
     Raises:
@@ -41,21 +41,21 @@ class Book:
         self.stages: dict[str, str] = {}
         self.ledgers: dict[str, Ledger] = {}
         self._journal = ManagerJournal(IN_MEMORY) if journal is None else journal
-        self._down = ""  # why nothing can be answered any more
+        self._down = ""  # why calls cannot be answered any more
         self._events: defaultdict[str, list[Event]] = defaultdict(list)  # of this call, by stream
         self._payloads: list[tuple[str, SlotId, bytes]] = []
         self._forgotten: list[tuple[str, SlotId]] = []
         for stream, (setup, ledger) in self._journal.load().items():
-            self.setups[stream], self.stages[stream], self.ledgers[stream] = setup, stage_digest(setup), ledger
+            self._add(stream, setup, ledger)
 
     @contextmanager
     def call(self, *, durable: bool = False) -> Iterator[None]:
-        """Hold the lock, and write what was noted when the block ends, by an error or not.
+        """Hold the lock, and write what was noted when the block ends, also after an error.
 
         Args:
-            durable: let it survive a loss of power too.
+            durable: survive a loss of power too.
 
-        Raises `FlowDown` if the journal cannot be written: memory is then ahead of it, so nothing is answered any more.
+        Raises `FlowDown` if the journal cannot be written. Memory is then ahead of it, so all later calls fail as well.
         """
         with self.changed:
             if self._down:
@@ -71,7 +71,7 @@ class Book:
                 raise FlowDown(self._down) from error
 
     def waited(self, end: float) -> bool:
-        """Wait until something has changed, or for a `TICK`; return whether `end` (of `time.monotonic`) is to come."""
+        """Wait for a change, for at most a `TICK`; return False if it is past `end` (of `time.monotonic`)."""
         left = end - time.monotonic()
         if left > 0:
             self.changed.wait(min(left, TICK))
@@ -88,55 +88,58 @@ class Book:
     def begin(self, stream: str, setup: dict[str, Any], ledger: Ledger) -> None:
         """Add a stream."""
         self._journal.begin(stream, setup, ledger)
+        self._add(stream, setup, ledger)
+
+    def _add(self, stream: str, setup: dict[str, Any], ledger: Ledger) -> None:
         self.setups[stream], self.stages[stream], self.ledgers[stream] = setup, stage_digest(setup), ledger
 
     def note(self, stream: str, name: str, *args: Any) -> None:
-        """Note what a ledger has done: a method and its arguments, as plain data."""
+        """Note a call of a ledger: the method and its arguments, as plain data."""
         self._events[stream].append((name, *args))
 
     def put_payload(self, stream: str, slot: SlotId, payload: bytes) -> None:
-        """Keep an episode."""
+        """Store an episode."""
         self._payloads.append((stream, slot, payload))
 
     def drop_payloads(self, stream: str, slots: list[SlotId]) -> None:
-        """Forget episodes."""
+        """Delete episodes."""
         self._forgotten += [(stream, slot) for slot in slots]
 
     def replace_setup(self, stream: str, setup: dict[str, Any]) -> None:
-        """Give a stream another setup."""
-        self.setups[stream], self.stages[stream] = setup, stage_digest(setup)
+        """Replace the setup of a stream."""
+        self._add(stream, setup, self.ledgers[stream])
         self._write(durable=True)
         self._compact()
 
     def ledger(self, stream: str) -> Ledger:
-        """Return the ledger of a stream. Raises `UnknownName` if there is none."""
+        """Return the ledger of a stream. Raises `UnknownName` if it does not exist."""
         if stream not in self.ledgers:
             raise UnknownName.among(stream, self.ledgers)
         return self.ledgers[stream]
 
     def claimed(self, claim: Claim) -> Ledger:
-        """Return the ledger of a trainer's stream. Raises `Superseded` if another trainer has begun since."""
+        """Return the ledger of a trainer's stream. Raises `Superseded` if another trainer has taken over."""
         ledger = self.ledger(claim.stream)
         ledger.progress.check_epoch(claim.policy, claim.epoch)
         return ledger
 
     def arrivals(self, stream: str, policy: str, after: int) -> list[Arrival]:
-        """Return what is committed and not used by a policy, with numbers above `after`, in that order."""
+        """Return the committed episodes that a policy has not used, with numbers above `after`, in that order."""
         ledger, found = self.ledger(stream), []
-        figures: dict[tuple[int, ...], tuple[dict[str, int], dict[str, int]]] = {}  # many have the same weights
+        figures: dict[tuple[int, ...], tuple[dict[str, int], dict[str, int]]] = {}  # many episodes share weights
         for entry in ledger.arrived(policy, after):
             versions = tuple(entry.weights.values())
             if versions not in figures:
                 there = ledger.played_with(entry)
                 figures[versions] = {p: it.step for p, it in there.items()}, {p: it.update for p, it in there.items()}
             content = self._journal.payload(stream, entry.slot.id) if entry.digest else b""
-            assert content is not None, "the journal has what was committed"
+            assert content is not None, "the journal has all committed episodes"
             payload = content.decode("utf-8", "surrogatepass")
             found.append(Arrival(entry.number, entry.slot, entry.attempt, *figures[versions], payload, entry.reason))
         return found
 
     def check_setup(self, stream: str, policy: str, setup: dict[str, Any], besides: Iterable[str]) -> None:
-        """Raise `BadSetting` unless a trainer may open a stream: its setup is that of the others, `besides` aside."""
+        """Raise `BadSetting` unless a trainer's setup, apart from `besides`, is that of the stream's other trainers."""
         policies = setup.get("policies")
         if not isinstance(policies, list) or policy not in policies or len({*policies}) < len(policies):
             raise BadSetting(f"setup['policies'] must list the stream's policies, {policy} too, got {shown(policies)}")

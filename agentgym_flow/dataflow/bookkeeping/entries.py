@@ -1,4 +1,4 @@
-"""The slots of a stream by their state: each is where its state says, and what comes next is found without a search."""
+"""The slots of a stream, indexed by state, so that the next one is found without a search."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import heapq
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from math import inf
 from typing import Any, Self
@@ -15,7 +15,7 @@ from agentgym_flow.dataflow.records import Attempt, Slot, SlotId
 
 
 class SlotState(StrEnum):
-    """Where a slot is."""
+    """The state of a slot."""
 
     QUEUED = "queued"
     LEASED = "leased"
@@ -25,21 +25,21 @@ class SlotState(StrEnum):
 
 @dataclass(slots=True)
 class LedgerEntry:
-    """A slot and what became of it so far.
+    """A slot and its history.
 
     Attributes:
         slot: the slot.
-        state: where it is.
+        state: its state.
         attempt: how often it was leased.
-        worker: who holds or held it.
-        weights: for each policy, the version that the last lease plays with.
-        digest: of the committed episode; empty if it is lost.
+        worker: the worker of the last lease.
+        weights: for each policy, the version of the weights in the last lease.
+        digest: of the committed episode; empty if the slot is lost.
         number: of the commit.
-        used: for each policy that has used it, the batch; negative (-1 - batch) where it was dropped.
-        reason: why it was given back last.
-        failures: how often an attempt came to nothing, for any reason but that its worker has left.
-        deadline: when the present lease ends, unless it is renewed.
-        limit: when it ends even if it is renewed.
+        used: for each policy that has used it, the batch; negative (-1 - batch) if the policy dropped it.
+        reason: why the last failed attempt failed.
+        failures: how many attempts failed; leases that a leaving worker gave back do not count.
+        deadline: when the lease ends, unless it is renewed.
+        limit: when the lease ends even if it is renewed.
     """
 
     slot: Slot
@@ -57,49 +57,38 @@ class LedgerEntry:
 
     @property
     def played(self) -> Attempt:
-        """What names the last attempt."""
+        """The last attempt."""
         return Attempt(self.slot.id, self.attempt)
 
     def row(self) -> list[Any]:
-        """Return it as plain data, without deadlines: these are of a clock that the next process does not have."""
-        return [
-            [*self.slot],
-            self.state,
-            self.attempt,
-            self.worker,
-            self.weights,
-            self.digest,
-            self.number,
-            self.used,
-            self.reason,
-            self.failures,
-        ]
+        """Return plain data for `of_row`, without deadlines, which refer to the clock of this process."""
+        return [[*self.slot], *(getattr(self, one.name) for one in fields(self)[1:-2])]
 
     @classmethod
     def of_row(cls, row: list[Any]) -> Self:
-        """Return the entry of a row."""
+        """Return the entry with this row."""
         slot, state, *rest = row
         return cls(Slot(*slot), SlotState(state), *rest)
 
 
 class Entries:
-    """All slots of a stream that are not forgotten.
+    """All slots of a stream, except those that were deleted.
 
     Attributes:
         by_id: the entries.
-        counts: how many slots were `admitted`, and how many are gone as `trained`, `dropped` and `withdrawn`.
+        counts: how many slots were `admitted`, and how many were deleted as `trained`, `dropped` and `withdrawn`.
     """
 
     def __init__(self) -> None:
         self.by_id: dict[SlotId, LedgerEntry] = {}
         self.counts: Counter[str] = Counter()
         self._inside: Counter[SlotState] = Counter()
-        # These three also hold slots that have gone on since; who reads them looks at the entry.
+        # These three may hold slots that have changed their state since, so readers must check the entry.
         self._queue: list[SlotId] = []  # a heap
         self._leases: list[tuple[float, SlotId, int]] = []  # a heap: deadline, slot and attempt
         self._commits: list[tuple[int, SlotId]] = []  # sorted: number and slot
         self._last_commit = 0
-        self._withdrawn: dict[SlotId, int] = {}  # the last attempt: it must not commit if the slot is planned again
+        self._withdrawn: dict[SlotId, int] = {}  # the last attempt, which must not commit if the slot is planned again
 
     # ---------------------------------------------------------------- moves
     def add(self, slot_id: SlotId, slot: Slot) -> None:
@@ -110,20 +99,20 @@ class Entries:
         heapq.heappush(self._queue, slot_id)
 
     def queue(self, entry: LedgerEntry) -> None:
-        """Queue a slot again, and forget its episode."""
+        """Queue a slot again, and drop its episode."""
         entry.number, entry.digest = 0, ""
         self._move(entry, SlotState.QUEUED)
         heapq.heappush(self._queue, entry.slot.id)
 
     def lease(self, entry: LedgerEntry, deadline: float, limit: float) -> None:
-        """Begin the next attempt, until `deadline`, and if it is renewed until `limit`."""
+        """Begin the next attempt; it ends at `deadline`, or at `limit` if it is renewed."""
         self._move(entry, SlotState.LEASED)
         entry.attempt += 1
         entry.deadline, entry.limit = deadline, limit
         heapq.heappush(self._leases, (deadline, entry.slot.id, entry.attempt))
 
     def commit(self, entry: LedgerEntry, digest: str) -> None:
-        """Take an episode in; an empty digest says that there is none."""
+        """Note an episode by its digest; an empty one means that the slot is lost."""
         self._move(entry, SlotState.COMMITTED)
         self._last_commit += 1
         entry.digest, entry.number = digest, self._last_commit
@@ -134,11 +123,11 @@ class Entries:
         self._move(entry, SlotState.USED)
 
     def unuse(self, entry: LedgerEntry) -> None:
-        """Note that a policy has not used a slot after all; it keeps its place among those that have arrived."""
+        """Note that a policy has undone its use of a slot; it keeps its place among those that have arrived."""
         self._move(entry, SlotState.COMMITTED)
 
     def remove(self, entry: LedgerEntry, why: str) -> None:
-        """Forget a slot, counted as `why`."""
+        """Delete a slot, counted as `why`."""
         del self.by_id[entry.slot.id]
         self._inside[entry.state] -= 1
         self.counts[why] += 1
@@ -146,7 +135,7 @@ class Entries:
             self._withdrawn[entry.slot.id] = entry.attempt
 
     def forget_before(self, batch: int) -> None:
-        """Forget that slots of batches before `batch` were withdrawn, and what else nobody will ask for."""
+        """Drop records of withdrawn slots from before `batch`, and other outdated records."""
         self._withdrawn = {slot: attempt for slot, attempt in self._withdrawn.items() if slot[0] >= batch}
         self._commits = [(number, slot) for number, slot in self._commits if self._committed(number, slot)]
 
@@ -155,9 +144,9 @@ class Entries:
         self._inside[state] += 1
         entry.state = state
 
-    # ---------------------------------------------------------------- what is there
+    # ---------------------------------------------------------------- queries
     def first_queued(self) -> LedgerEntry | None:
-        """Return the queued slot that comes first by its id; None if there is none."""
+        """Return the queued slot with the lowest id; None if there is none."""
         while self._queue:
             entry = self.by_id.get(self._queue[0])
             if entry is not None and entry.state is SlotState.QUEUED:
@@ -166,21 +155,21 @@ class Entries:
         return None
 
     def pass_over(self) -> SlotId:
-        """Take the slot that `first_queued` has returned out of the queue, until `put_back`."""
+        """Take the slot that `first_queued` returned out of the queue, until `put_back`."""
         return heapq.heappop(self._queue)
 
     def put_back(self, slots: Iterable[SlotId]) -> None:
-        """Put slots back that were passed over."""
+        """Return slots that were passed over to the queue."""
         for slot in slots:
             heapq.heappush(self._queue, slot)
 
     def leased(self, slot: SlotId, attempt: int) -> LedgerEntry | None:
-        """Return the slot of a lease; None if that has ended."""
+        """Return the entry of a lease; None if the lease has ended."""
         entry = self.by_id.get(slot)
         return entry if entry is not None and entry.state is SlotState.LEASED and entry.attempt == attempt else None
 
     def overdue(self, now: float) -> list[LedgerEntry]:
-        """Return the leases whose deadline has passed. Each is returned once, so they are to be ended."""
+        """Return the leases whose deadline has passed. Each is returned only once, so the caller must end them."""
         found = []
         while self._leases and self._leases[0][0] < now:
             _, slot, attempt = heapq.heappop(self._leases)
@@ -192,21 +181,21 @@ class Entries:
         return found
 
     def renew(self, entry: LedgerEntry, deadline: float) -> None:
-        """Let a lease end at `deadline`, which may also be earlier than before, or at its limit."""
+        """Move the end of a lease to `deadline`, which may be earlier than before, but not beyond its limit."""
         deadline = min(deadline, entry.limit)
         if deadline < entry.deadline:
             heapq.heappush(self._leases, (deadline, entry.slot.id, entry.attempt))
         entry.deadline = deadline
 
     def renew_all(self, deadline: float, limit: float) -> None:
-        """Let all leases end at `deadline`, and if they are renewed at `limit`."""
+        """Move the end of all leases to `deadline`, and their limit to `limit`."""
         leased = [entry for entry in self.by_id.values() if entry.state is SlotState.LEASED]
         for entry in leased:
             entry.deadline, entry.limit = deadline, limit
         self._leases = sorted((deadline, entry.slot.id, entry.attempt) for entry in leased)
 
     def arrived(self, after: int) -> Iterator[LedgerEntry]:
-        """Give the committed slots that not all policies have used, with numbers above `after`, in that order."""
+        """Yield the committed slots that not all policies have used, with numbers above `after`, in that order."""
         begin = bisect_right(self._commits, after, key=lambda one: one[0])
         for number, slot in self._commits[begin:]:
             entry = self._committed(number, slot)
@@ -218,13 +207,13 @@ class Entries:
         return slot in self._withdrawn
 
     def states(self) -> dict[str, int]:
-        """Return how many slots are in each state, and how many are gone; that adds up to those admitted."""
+        """Return how many slots are in each state, and how many were deleted; the sum is those admitted."""
         gone = {name: self.counts[name] for name in ("trained", "dropped", "withdrawn")}
         return {**{state.value: self._inside[state] for state in SlotState}, **gone}
 
     @property
     def share(self) -> float:
-        """The part of what is to be played that is leased or committed."""
+        """The share of the unused slots that is leased or committed."""
         there = self._inside[SlotState.LEASED] + self._inside[SlotState.COMMITTED]
         return there / max(1, there + self._inside[SlotState.QUEUED])
 
@@ -234,7 +223,7 @@ class Entries:
 
     # ---------------------------------------------------------------- as plain data
     def snapshot(self) -> dict[str, Any]:
-        """Return all of it as plain data, for JSON."""
+        """Return plain data for `restore`."""
         return {
             "entries": [entry.row() for _, entry in sorted(self.by_id.items())],
             "counts": dict(self.counts),
@@ -244,7 +233,7 @@ class Entries:
 
     @classmethod
     def restore(cls, state: dict[str, Any]) -> Self:
-        """Return the entries of a snapshot; leases have no deadline."""
+        """Return the entries of a snapshot; their leases have no deadline."""
         entries = cls()
         found = [LedgerEntry.of_row(row) for row in state["entries"]]
         entries.by_id = {entry.slot.id: entry for entry in found}

@@ -1,8 +1,8 @@
-"""What a manager knows, on disk: the calls that changed its ledgers. A restart makes them again, in the same order.
+"""The manager's state on disk: the calls that changed its ledgers. A restart replays them in the same order.
 
-The file is SQLite's, with a write-ahead log, and one transaction a call. What was answered survives the end of the
-process, and what is written with `durable` also survives a loss of power, together with all before it. Each row has a
-sum that covers the rows before it, so that a damaged file is noticed instead of followed.
+The file is an SQLite database with a write-ahead log and one transaction per call. Calls that were answered survive the
+end of the process; calls written with `durable`, and all before them, also survive a loss of power. Each row has a
+checksum over it and the rows before it, so that damage is detected.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Event = Sequence[Any]
 """The name of a method of `Ledger` and its arguments, as plain data."""
 
 MOST_ROWS = 5000
-"""After so many calls they are replaced by what came of them."""
+"""Calls after which the journal is compacted."""
 
 IN_MEMORY = ":memory:"
-"""SQLite's name for a file that is nowhere."""
+"""SQLite's name for a database without a file."""
 
 PATIENCE = 10.0
-"""Seconds that one waits for a manager that is about to end."""
+"""Seconds to wait for a manager that is about to end."""
 
 _APPLICATION = 0x41474646
 _VERSION = 2
@@ -49,15 +49,15 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class ManagerJournal:
-    """The journal of one manager. Not safe in threads.
+    """The journal of one manager. Not thread-safe.
 
     Args:
-        path: the file; made, with its folder, if it is not there. `IN_MEMORY`: none, and nothing survives the process.
+        path: the file; it and its folder are created if missing. `IN_MEMORY`: nothing survives the process.
 
     Raises:
-        BadData: the file is damaged, something else, or of another version. It is not changed.
+        BadData: the file is damaged, of another kind, or of another version. It is not changed.
         BadSetting: another manager has it open.
-        OSError: the folder cannot be made.
+        OSError: the folder cannot be created.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -68,8 +68,8 @@ class ManagerJournal:
             self._file = open_sqlite(
                 self.path, "journal of a dataflow", _TABLES, _APPLICATION, _VERSION, patience=PATIENCE, exclusive=True
             )
-            self._file.execute("PRAGMA secure_delete = OFF")  # episodes are no secrets, and each would be overwritten
-            self._file.execute("PRAGMA wal_autocheckpoint = 8000")  # pages, so 32 MB: large steps, fewer waits for disk
+            self._file.execute("PRAGMA secure_delete = OFF")  # overwriting deleted episodes would take time
+            self._file.execute("PRAGMA wal_autocheckpoint = 8000")  # pages, so 32 MB: fewer waits for the disk
         except sqlite3.OperationalError as error:
             if "locked" not in str(error):
                 raise self._damaged(error) from None
@@ -80,7 +80,7 @@ class ManagerJournal:
         self._rows = 0
 
     def load(self) -> dict[str, tuple[dict[str, Any], Ledger]]:
-        """Return the setup and the ledger of each stream as of the last call. Raises `BadData` for a damaged file."""
+        """Return the setup and the ledger of each stream after the last call. Raises `BadData` for a damaged file."""
         try:
             if self._file.execute("PRAGMA quick_check").fetchone() != ("ok",):
                 raise self._damaged("its pages are")
@@ -103,7 +103,7 @@ class ManagerJournal:
         return found
 
     def begin(self, stream: str, setup: Mapping[str, Any], ledger: Ledger) -> None:
-        """Note a new stream."""
+        """Record a new stream."""
         self._transact([("INSERT INTO streams VALUES (?, ?, ?, ?)", [_stream_row(stream, setup, ledger)])])
 
     def write(
@@ -114,25 +114,23 @@ class ManagerJournal:
         *,
         durable: bool = False,
     ) -> None:
-        """Note what a call did.
+        """Record a call.
 
         Args:
-            events: for each stream, what its ledger did.
+            events: for each stream, the calls of its ledger.
             payloads: stream, slot and content of new episodes.
-            forgotten: stream and slot of episodes that are not needed any more.
-            durable: let it survive a loss of power.
+            forgotten: stream and slot of episodes to delete.
+            durable: survive a loss of power.
         """
         calls = []
         for stream, some in events.items():
             text = _encode(some)
             self._sum, self._rows = _sum_of(self._sum, stream, text), self._rows + 1
             calls.append((stream, text, self._sum))
+        added = [(name, *slot, payload) for name, slot, payload in payloads]
         rows: list[tuple[str, Iterable[Sequence[Any]]]] = [
             ("INSERT INTO calls (stream, events, sum) VALUES (?, ?, ?)", calls),
-            (
-                "INSERT OR REPLACE INTO payloads VALUES (?, ?, ?, ?, ?)",
-                [(name, *slot, p) for name, slot, p in payloads],
-            ),
+            ("INSERT OR REPLACE INTO payloads VALUES (?, ?, ?, ?, ?)", added),
             (f"DELETE FROM payloads WHERE {_WHERE}", [(name, *slot) for name, slot in forgotten]),
         ]
         if durable:
@@ -142,7 +140,7 @@ class ManagerJournal:
             self._file.execute("PRAGMA synchronous = NORMAL")
 
     def payload(self, stream: str, slot: SlotId) -> bytes | None:
-        """Return the last content of an episode that was written; None if it is forgotten."""
+        """Return the content of an episode as written last; None if it was deleted."""
         row = self._file.execute(f"SELECT payload FROM payloads WHERE {_WHERE}", (stream, *slot)).fetchone()
         return None if row is None else bytes(row[0])
 
@@ -152,7 +150,7 @@ class ManagerJournal:
         return self._rows >= MOST_ROWS
 
     def compact(self, streams: Mapping[str, tuple[Mapping[str, Any], Ledger]]) -> None:
-        """Replace all calls by what came of them: the setup and the ledger of each stream."""
+        """Replace all calls by their result: the setup and the ledger of each stream."""
         rows = [_stream_row(name, setup, ledger) for name, (setup, ledger) in streams.items()]
         self._transact([("DELETE FROM calls", [()]), ("INSERT OR REPLACE INTO streams VALUES (?, ?, ?, ?)", rows)])
         self._sum = self._rows = 0
@@ -196,7 +194,7 @@ def _stream_row(name: str, setup: Mapping[str, Any], ledger: Ledger) -> tuple[st
 
 
 def _replay(ledger: Ledger, name: str, *args: Any) -> None:
-    """Make a call again. Raises what the call raises, and `ValueError` if there is no such call."""
+    """Repeat a call. Raises what the call raises, and `ValueError` if there is no such call."""
     match name, *args:
         case "admit", slots:
             ledger.admit(Slot(*row) for row in slots)

@@ -1,4 +1,4 @@
-"""The leases of a stream: who plays which slot with which weights, and which attempts count."""
+"""The leases of a stream: which worker plays which slot with which weights, and which attempts count."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from agentgym_flow.dataflow.bookkeeping.versions import Weights
 from agentgym_flow.dataflow.records import CommitVerdict, SlotId
 
 OVERLONG = "overlong"
-"""A lease that was renewed until its limit."""
+"""The count of leases that were renewed until their limit."""
 
 
 class Leases:
-    """What workers do with the slots of a stream; `Ledger` has the rest.
+    """The part of a ledger that workers use; `Ledger` has the rest.
 
     Args:
-        weights: what the policies have published.
+        weights: the weights that the policies have published.
         max_attempts: see `Ledger`.
 
     Attributes:
-        slots: all that are not forgotten, by their state.
+        slots: the slots, by their state.
         entries: the same by their ids.
-        counts: how often what happened: `admitted`, `withdrawn`, `trained`, `dropped`, `expired`, `late`, ...
+        counts: numbers of events: `admitted`, `withdrawn`, `trained`, `dropped`, `expired`, `late`, ...
         weights: as given.
         max_attempts: as given.
     """
@@ -43,8 +43,8 @@ class Leases:
         """Lease up to `count` slots, those of the earliest batches first.
 
         Args:
-            worker: who plays them.
-            count: how many.
+            worker: the worker that plays them.
+            count: the most slots.
             deadline: when the leases end unless they are renewed.
             limit: when they end even if they are renewed.
             avoid: slots that this worker does not get.
@@ -66,14 +66,14 @@ class Leases:
         return leased
 
     def renew(self, slot: SlotId, attempt: int, deadline: float) -> bool:
-        """Let a lease end at `deadline`, or at its limit; return False if it has ended."""
+        """Renew a lease until `deadline`, or until its limit; return False if it has ended."""
         entry = self.slots.leased(slot, attempt)
         if entry is not None:
             self.slots.renew(entry, deadline)
         return entry is not None
 
     def commit(self, slot: SlotId, attempt: int, digest: str) -> CommitVerdict:
-        """Take in the episode of a lease, given by its digest."""
+        """Accept the episode of a lease, given by its digest, unless the lease has ended."""
         entry = self.slots.leased(slot, attempt)
         if entry is not None:
             self.slots.commit(entry, digest)
@@ -86,21 +86,21 @@ class Leases:
         return CommitVerdict.LATE
 
     def fail(self, slot: SlotId, attempt: int, reason: str, why: str = "failed") -> bool:
-        """End a lease because its episode was not played, counted as `why`; return whether it was there."""
+        """End a lease because its episode failed, counted as `why`; return False if it had ended already."""
         entry = self.slots.leased(slot, attempt)
         if entry is not None:
             self._fail(entry, why, reason)
         return entry is not None
 
     def give_back(self, slot: SlotId, attempt: int) -> bool:
-        """End a lease because its worker leaves; return whether it was there."""
+        """End a lease because its worker leaves; return False if it had ended already."""
         entry = self.slots.leased(slot, attempt)
         if entry is not None:
             self._queue_again(entry, "given_back")
         return entry is not None
 
     def expire(self, now: float) -> list[tuple[LedgerEntry, str]]:
-        """End all leases whose deadline has passed; return their entries, each with what it is counted as."""
+        """End all leases whose deadline has passed; return their entries, each with the name of its count."""
         ended = []
         for entry in self.slots.overdue(now):
             why, what = "expired", "was not heard of in time"
@@ -110,9 +110,9 @@ class Leases:
             ended.append((entry, why))
         return ended
 
-    # ---------------------------------------------------------------- what comes of an attempt
-    def _play_again_what_is_void(self) -> list[SlotId]:
-        """Queue what was played with void weights, unless a policy has learnt from it; return these slots."""
+    # ---------------------------------------------------------------- further attempts
+    def _requeue_void(self) -> list[SlotId]:
+        """Queue slots that were played with void weights, unless a policy has used them; return these slots."""
         void = []
         for slot, entry in self.entries.items():
             there = entry.state in (SlotState.LEASED, SlotState.COMMITTED) and not entry.used

@@ -1,15 +1,15 @@
-"""Who plays which episode of a stream, and what became of it: a state machine without clock, threads or files.
+"""The state of every slot of a stream: a state machine without clock, threads or files.
 
-Every slot is in one state, and all of them add up to those admitted, always:
+Every slot is in one state, and the numbers of slots in all states always add up to those admitted:
 
-    queued -> leased -> committed -> used -> trained or dropped (and forgotten)
+    queued -> leased -> committed -> used -> trained or dropped (and deleted)
 
-A lease that ends, a worker that gives up and an episode that is refused send the slot back to `queued`. Each lease has
-a number, and only the last one may commit, so an episode that two workers have played counts once. `used` is
-provisional: a trainer that goes on from a checkpoint gets the slots again that it had used since. What workers and
-trainers do is at-least-once, and the effect on the weights of the surviving run exactly once.
+A lease that expires, a worker that gives up and an episode that is rejected send the slot back to `queued`. Leases are
+numbered, and only the last one may commit, so an episode that two workers have played counts once. `used` is
+provisional: a trainer that resumes from a checkpoint gets the slots again that it had used since. Workers and trainers
+may repeat their work, but its effect on the weights of the surviving run is exactly once.
 
-A call that raises has changed nothing, and one that is repeated changes nothing more.
+A call that raises has changed nothing, and repeating a call changes nothing more.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class Ledger(Leases):
     """The slots of one stream.
 
     Args:
-        policies: those that act in it.
+        policies: the policies that act in it.
         order: one of `ORDERS`.
         staleness: by how many updates the weights that play a batch may be older than those that it trains.
-        max_attempts: a slot is lost after this many failed attempts: it counts as committed, with no episode. An
-            attempt that a worker gives back because it leaves has not failed.
+        max_attempts: failed attempts after which a slot is lost: it counts as committed, without an episode. Leases
+            that a leaving worker gives back do not count as failed.
         first: the batch that the stream begins with.
 
     Attributes:
-        progress: how far the trainers are; for the others see `Leases`.
+        progress: the progress of the trainers; for the others see `Leases`.
 
     Raises:
-        BadSetting: there is no policy, or a number is out of its range.
+        BadSetting: there is no policy, or a number is out of range.
         UnknownOption: there is no such order.
     """
 
@@ -66,9 +66,9 @@ class Ledger(Leases):
 
     # ---------------------------------------------------------------- trainers
     def admit(self, slots: Iterable[Slot]) -> None:
-        """Take slots in. Those that are known or were forgotten are not changed.
+        """Admit slots. Those that are known or were deleted are not changed.
 
-        Raises `BadSetting` if one is there with another task or seed: two trainers do not plan alike.
+        Raises `BadSetting` if one is known with another task or seed: the trainers have different settings.
         """
         new: dict[SlotId, Slot] = {}
         for slot in slots:
@@ -85,14 +85,15 @@ class Ledger(Leases):
                 self.slots.add(slot_id, slot)
 
     def publish(self, policy: str, published: PublishedWeights) -> list[SlotId]:
-        """Let an update of `policy` be played with from now on, and no more those that no batch needs.
+        """Make an update of `policy` available for leases, and retire those that no batch needs.
 
-        Returns the slots whose episodes are void, because an earlier trainer has published this update otherwise.
+        Returns the slots whose episodes are void, because an earlier trainer has published this update with other
+        weights.
 
-        Raises `BadSetting` if the same trainer has published it otherwise.
+        Raises `BadSetting` if the same trainer has published it with other weights.
         """
         self._of(policy).publish(published)
-        void = self._play_again_what_is_void()
+        void = self._requeue_void()
         waiting = (slot[0] for slot, entry in self.entries.items() if entry.state is not SlotState.USED)
         self.weights.retire(policy, min([*waiting, *self.progress.done.values()]))
         return void
@@ -100,12 +101,13 @@ class Ledger(Leases):
     def ack(
         self, policy: str, batch: int, trained: Iterable[Attempt], dropped: Iterable[Attempt] = ()
     ) -> list[Attempt]:
-        """Note that `policy` has used episodes for a batch: trains on them, or dropped them.
+        """Note that `policy` has used episodes for a batch: it trains on them, or has dropped them.
 
-        Returns those that are void, because a trainer of the stream has gone back, or has refused them; if there are
+        Returns those that are void, because a trainer of the stream has gone back, or has rejected them; if there are
         any, nothing is noted.
 
-        Raises `BadSetting` if one was never there, was used otherwise or is too old, or if batches are left out.
+        Raises `BadSetting` if an episode is unknown, was used for another batch or is too old, or if batches are
+        skipped.
         """
         self.progress.check_done(policy, batch)
         marks = dict.fromkeys(trained, batch)
@@ -123,7 +125,7 @@ class Ledger(Leases):
         return []
 
     def keep(self, policy: str, batch: int) -> list[SlotId]:
-        """Note that `policy` can go on from before `batch`; return the slots that are forgotten now.
+        """Note that `policy` can resume from before `batch`; return the slots that are deleted now.
 
         Raises `BadSetting` if batches before it are not acknowledged.
         """
@@ -140,7 +142,7 @@ class Ledger(Leases):
         return [entry.slot.id for entry in forgotten]
 
     def finish(self, policy: str) -> None:
-        """Note that the trainer of a policy needs no more episodes, until one opens it again."""
+        """Note that the trainer of a policy needs no more episodes, unless one opens the stream again."""
         self._of(policy)
         self.progress.finished.add(policy)
 
@@ -150,9 +152,9 @@ class Ledger(Leases):
         return len(self.progress.finished) == len(self.policies)
 
     def open(self, policy: str, batch: int, trainer: str) -> list[SlotId]:
-        """Let `trainer` go on from before `batch`, and no other trainer of the policy; returns and raises as `rewind`.
+        """Let only `trainer` continue the policy, from before `batch`; returns and raises as `rewind`.
 
-        Changes nothing if it has done so before. Raises `Superseded` if another one has done so since.
+        Changes nothing if it has done so before. Raises `Superseded` if another trainer has done so since.
         """
         self._of(policy)
         if self.progress.was_opened(policy, trainer):
@@ -162,12 +164,12 @@ class Ledger(Leases):
         return void
 
     def rewind(self, policy: str, batch: int) -> list[SlotId]:
-        """Go back to where `policy` had trained on batches before `batch`; return the slots whose episodes are void.
+        """Go back to the state before `policy` trained on `batch`; return the slots whose episodes are void.
 
-        What was played with later weights is played again: these weights may never come to be. Slots that were planned
-        from what happened later are withdrawn.
+        Episodes played with later weights are played again, because these weights may differ this time. Slots that were
+        planned since are withdrawn.
 
-        Raises `BadSetting` if batches that would be needed were forgotten, or batches before it are not acknowledged.
+        Raises `BadSetting` if batches that would be needed were deleted, or batches before it are not acknowledged.
         """
         self.progress.check_kept(policy, batch)
         self.weights.of[policy].go_back(batch)
@@ -177,13 +179,13 @@ class Ledger(Leases):
             if self.progress.used_since(policy, entry, batch):
                 self.progress.undo(policy, entry)
                 self.slots.unuse(entry)
-            if slot[0] > batch + self.staleness and not entry.used:  # what another policy has learnt from stays
+            if slot[0] > batch + self.staleness and not entry.used:  # episodes that another policy has used stay
                 withdrawn.append(slot)
                 self.slots.remove(entry, "withdrawn")
-        return withdrawn + self._play_again_what_is_void()
+        return withdrawn + self._requeue_void()
 
     def reject(self, slot: SlotId, attempt: int, reason: str) -> bool:
-        """Refuse a committed episode; return whether it was there, and no policy had used it."""
+        """Reject a committed episode; return False if it is not there, or a policy has used it."""
         entry = self.entries.get(slot)
         if entry is None or entry.state is not SlotState.COMMITTED or entry.attempt != attempt:
             return False
@@ -192,33 +194,33 @@ class Ledger(Leases):
         self._fail(entry, "rejected", reason)
         return True
 
-    # ---------------------------------------------------------------- what is there
+    # ---------------------------------------------------------------- queries
     def arrived(self, policy: str, after: int) -> list[LedgerEntry]:
-        """Return the committed slots that `policy` has not used, with a number above `after`, in that order."""
+        """Return the committed slots that `policy` has not used, with numbers above `after`, in that order."""
         self._of(policy)
         return [entry for entry in self.slots.arrived(after) if policy not in entry.used]
 
     def played_with(self, entry: LedgerEntry) -> dict[str, PublishedWeights]:
-        """Return for each policy the weights of the last lease of a slot; without those that are forgotten."""
+        """Return for each policy the weights of the last lease of a slot, except those that were deleted."""
         found = {policy: self.weights.of[policy].of_version(version) for policy, version in entry.weights.items()}
         return {policy: published for policy, published in found.items() if published is not None}
 
     def newest(self, policy: str) -> PublishedWeights | None:
-        """Return the last update of a policy; None before the first."""
+        """Return the latest update of a policy; None before the first."""
         return self._of(policy).newest()
 
     def needed(self, policy: str) -> set[int]:
-        """Return the versions of a policy that slots are played with, or may be: these must be kept."""
+        """Return the versions of a policy that are in use or may be used, and must be kept."""
         leased = {entry.weights[policy] for entry in self.entries.values() if entry.state is SlotState.LEASED}
         return leased | self._of(policy).current()
 
     def waits_for(self) -> str | None:
-        """Return a policy without whose next update no queued slot can be played; None if there is none."""
+        """Return a policy whose next update is needed before any queued slot can be played; None if there is none."""
         entry = self.slots.first_queued()
         return None if entry is None else self.weights.missing(entry.slot.batch)
 
-    def needs_what_is_gone(self) -> str | None:
-        """Return what the next queued slot needs and nobody will publish again; None if there is no such thing."""
+    def lost_weights(self) -> str | None:
+        """Return a text that names the weights which the next queued slot needs and no trainer will publish again."""
         entry = self.slots.first_queued()
         policy = None if entry is None else self.weights.missing(entry.slot.batch)
         newest = None if policy is None else self.newest(policy)
@@ -233,10 +235,10 @@ class Ledger(Leases):
         return self.weights.of[policy]
 
     def _to_use(self, policy: str, attempt: Attempt, mark: int) -> LedgerEntry | None:
-        """Return the entry that a policy uses; None if the attempt is not the one that counts."""
+        """Return the entry of an attempt that a policy uses; None if another attempt counts."""
         entry = self.entries.get(attempt.slot)
         if entry is None and not self.slots.was_withdrawn(attempt.slot):
-            raise BadSetting(f"{policy} uses slot {attempt.slot}, which was never planned, or is forgotten")
+            raise BadSetting(f"{policy} uses slot {attempt.slot}, which was never planned, or was deleted")
         if entry is None or entry.state not in (SlotState.COMMITTED, SlotState.USED) or entry.attempt != attempt.number:
             return None
         self.progress.check_use(policy, entry, mark)
@@ -244,7 +246,7 @@ class Ledger(Leases):
 
     # ---------------------------------------------------------------- as plain data
     def snapshot(self) -> dict[str, Any]:
-        """Return all of it as plain data, for JSON."""
+        """Return plain data for `restore`."""
         return {
             "policies": list(self.policies),
             "order": self.order,
@@ -257,7 +259,7 @@ class Ledger(Leases):
 
     @classmethod
     def restore(cls, state: dict[str, Any]) -> Self:
-        """Return the ledger of a snapshot."""
+        """Return the ledger with this snapshot."""
         names = ("order", "staleness", "max_attempts")
         ledger = cls(state["policies"], **{name: state[name] for name in names})
         ledger._keep_slots(Entries.restore(state["slots"]))

@@ -1,4 +1,4 @@
-"""The manager: what trainers and workers call. It knows every slot of every stream, and who was heard of when."""
+"""The manager that trainers and workers call: the slots of all streams, and the liveness of trainers and workers."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from typing import Any
 from agentgym_flow.dataflow.bookkeeping.book import Book
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
-from agentgym_flow.dataflow.bookkeeping.silence import figures_of
+from agentgym_flow.dataflow.bookkeeping.liveness import figures_of
 from agentgym_flow.dataflow.bookkeeping.versions import PublishedWeights
-from agentgym_flow.dataflow.bookkeeping.worker_calls import ACTOR, ACTORS, WeightStorage, WorkerCalls
+from agentgym_flow.dataflow.bookkeeping.worker_calls import ACTOR, ACTORS, WorkerCalls
 from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Slot
 from agentgym_flow.dataflow.weights.store import WeightStore
 from agentgym_flow.errors import BadSetting, shown
 
 
 class Manager(WorkerCalls):
-    """Implements `agentgym_flow.dataflow.records.Flow`. Safe in threads.
+    """Implements `agentgym_flow.dataflow.records.Flow`. Thread-safe.
 
-    With a journal, nothing that was answered is lost when the process ends: make a manager with the same journal, and
-    a store that finds its weights again, and it goes on. Leases are then valid for `lease_seconds` from that moment.
+    With a journal, no answered call is lost when the process ends: a manager with the same journal, and a store that
+    still has the weights, continues. Leases are then valid for `lease_seconds` from its start.
 
     Args:
         lease_seconds: how long a lease is valid, unless it is renewed.
-        episode_seconds: for so long a lease can be renewed, so that an episode that hangs is played by another worker.
-        deadline: seconds of silence after which a trainer, or all workers together, are taken for dead.
-        journal: what survives this process; by default nothing.
-        store: where published weights are; by default in memory.
-        clock: the seconds of a clock that never goes back.
+        episode_seconds: how long a lease can be renewed; another worker then plays an episode that hangs.
+        deadline: seconds without a call after which a trainer, or all workers together, count as dead.
+        journal: where calls are recorded; by default nothing survives this process.
+        store: where published weights are kept; by default in memory.
+        clock: a monotonic clock, in seconds.
 
     Raises:
-        BadSetting: a number is out of its range.
+        BadSetting: a number is out of range.
         BadData: the journal is damaged.
     """
 
@@ -46,31 +46,31 @@ class Manager(WorkerCalls):
         episode_seconds: float = 3600.0,
         deadline: float = 600.0,
         journal: ManagerJournal | None = None,
-        store: WeightStorage | None = None,
+        store: WeightStore | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.settings = {"lease_seconds": lease_seconds, "episode_seconds": episode_seconds, "deadline": deadline}
-        for name, seconds in self.settings.items():
+        settings = {"lease_seconds": lease_seconds, "episode_seconds": episode_seconds, "deadline": deadline}
+        for name, seconds in settings.items():
             if not seconds > 0:
                 raise BadSetting(f"{name} must be above 0 seconds, got {shown(seconds)}")
-        super().__init__(Book(journal), WeightStore() if store is None else store, clock=clock, **self.settings)
-        self._publishing = threading.Lock()  # storing weights can take long: other calls go on
+        super().__init__(Book(journal), WeightStore() if store is None else store, settings, clock)
+        self._publishing = threading.Lock()  # storing weights can take long and must not block other calls
         for stream, ledger in self._book.ledgers.items():
             ledger.slots.renew_all(clock() + lease_seconds, clock() + episode_seconds)
-            self._silence.begin(stream, {*ledger.policies} - ledger.progress.finished)
+            self._liveness.begin(stream, {*ledger.policies} - ledger.progress.finished)
             self._pace.begin(stream, ledger.policies)
-            for policy in ledger.policies:  # also what was stored last, and its version never answered
+            for policy in ledger.policies:  # the last version may have been stored, but not published
                 self._store.prune(policy, ledger.needed(policy))
 
     # ---------------------------------------------------------------- trainers
     def open(self, stream: str, policy: str, batch: int, setup: dict[str, Any], trainer: str) -> Claim:
-        """Begin, or go on from before `batch`; return what names this trainer in all its calls.
+        """Begin, or continue from before `batch`; return the claim for all further calls of this trainer.
 
-        `setup` has the stream's `policies`, `order`, `staleness` and `max_attempts`, and what else workers need to know
-        of it; all trainers of a stream give the same. What only workers need to know of this policy is its `actor`.
+        `setup` has the stream's `policies`, `order`, `staleness` and `max_attempts`, and what else workers need for it;
+        all trainers of a stream give the same. Its `actor` is what workers need for this policy only.
 
-        Raises `BadSetting` if the stream has another setup, or what the batch needs is not there any more, and
-        `Superseded` if another trainer has done this after the same one.
+        Raises `BadSetting` if the stream has another setup, or what the batch needs was deleted, and `Superseded` if
+        another trainer has opened the stream since this one did.
         """
         setup = json.loads(json.dumps(setup))
         actor = setup.pop(ACTOR, {})
@@ -79,7 +79,7 @@ class Manager(WorkerCalls):
             if stream not in self._book.ledgers:
                 settings = {name: setup[name] for name in ("order", "staleness", "max_attempts") if name in setup}
                 self._book.begin(stream, {**setup, ACTORS: {}}, Ledger(setup["policies"], **settings, first=batch))
-                self._silence.begin(stream, setup["policies"])
+                self._liveness.begin(stream, setup["policies"])
                 self._pace.begin(stream, setup["policies"])
             ledger = self._book.ledger(stream)
             self._book.drop_payloads(stream, ledger.open(policy, batch, trainer))
@@ -91,7 +91,7 @@ class Manager(WorkerCalls):
             return claim
 
     def publish(self, claim: Claim, update: int, step: int, message: bytes) -> int:
-        """Publish the weights of an update; return their version. Raises as `Ledger.publish`, and as the store."""
+        """Publish the weights of an update; return their version. Raises as `Ledger.publish` and the store do."""
         digest = self._store.digest(message)
         with self._publishing:
             with self._book.call():
@@ -115,16 +115,16 @@ class Manager(WorkerCalls):
             return version
 
     def admit(self, claim: Claim, slots: list[Slot]) -> None:
-        """Plan slots. Raises `BadSetting` if one is there with another task or seed."""
+        """Plan slots. Raises `BadSetting` if one is known with another task or seed."""
         with self._book.call():
             self._book.claimed(claim).admit(slots)
             self._note(claim, "admit", slots)
 
     def arrivals(self, claim: Claim, after: int, wait: float = 0.0) -> list[Arrival]:
-        """Return episodes that this policy has not trained on, committed after the one with the number `after`.
+        """Return episodes that this policy has not used, committed after the one with the number `after`.
 
-        Raises `NoWorkers` if no worker was heard of for longer than the deadline, and `FlowDown` if it waits for the
-        weights of another policy whose trainer was not.
+        Raises `NoWorkers` if no worker has called for longer than the deadline, and `FlowDown` if the next episodes
+        need weights of another policy whose trainer has not.
         """
         stream, policy, _ = claim
         began, end = self._clock(), time.monotonic() + wait
@@ -134,15 +134,15 @@ class Manager(WorkerCalls):
                     ledger = self._book.claimed(claim)
                     self._expire()
                     found = self._book.arrivals(stream, policy, after)
-                    self._silence.heard_of_trainer(policy=policy)
+                    self._liveness.heard_of_trainer(policy=policy)
                     if not found:
-                        self._silence.check_progress(stream, ledger)
+                        self._liveness.check_progress(stream, ledger)
                 if found or not self._book.waited(end):
                     self._pace.wait(policy, self._clock() - began)
                     return found
 
     def reject(self, claim: Claim, attempt: Attempt, reason: str) -> None:
-        """Refuse a committed episode; it will be played again."""
+        """Reject a committed episode; it will be played again."""
         with self._book.call():
             ledger = self._book.claimed(claim)
             if ledger.reject(*attempt, reason):
@@ -150,9 +150,9 @@ class Manager(WorkerCalls):
                 self._note(claim, "reject", *attempt, reason)
 
     def ack(self, claim: Claim, batch: int, trained: list[Attempt], dropped: list[Attempt]) -> list[Attempt]:
-        """Note that the policy makes its batch of the episodes `trained`, and does not want those in `dropped`.
+        """Note that the policy trains on the episodes `trained` for its batch, and drops those in `dropped`.
 
-        Returns those that are void: then nothing is noted. Raises as `Ledger.ack`.
+        Returns those that are void; if there are any, nothing is noted. Raises as `Ledger.ack`.
         """
         with self._book.call(durable=True):
             ledger = self._book.claimed(claim)
@@ -165,7 +165,7 @@ class Manager(WorkerCalls):
             return void
 
     def keep(self, claim: Claim, batch: int) -> None:
-        """Forget what was acknowledged before `batch`. Raises `BadSetting` if something before it was not."""
+        """Delete what was acknowledged before `batch`. Raises `BadSetting` if an earlier batch is not acknowledged."""
         with self._book.call():
             self._book.drop_payloads(claim.stream, self._book.claimed(claim).keep(claim.policy, batch))
             self._note(claim, "keep", claim.policy, batch)
@@ -175,25 +175,27 @@ class Manager(WorkerCalls):
         with self._book.call(durable=True):
             self._book.claimed(claim).finish(claim.policy)
             self._note(claim, "finish", claim.policy)
-            self._silence.finish(claim.policy)
+            self._liveness.finish(claim.policy)
 
     def beat(self, claim: Claim) -> None:
         """Note that the trainer is alive."""
         with self._book.call():
             self._book.claimed(claim)
-            self._silence.heard_of_trainer(policy=claim.policy)
+            self._liveness.heard_of_trainer(policy=claim.policy)
 
     # ---------------------------------------------------------------- anyone
     def status(self) -> dict[str, Any]:
         """Return figures of streams, policies and workers, as plain data.
 
-        `settings` has those of the manager, `streams` the `figures_of` each stream, `workers` `WorkerRegistry.figures`,
-        and `pace` has `Pace.of` each policy.
+        These are the manager's `settings`, `figures_of` each stream in `streams`, `WorkerRegistry.figures` in
+        `workers`, and `Pace.of` each policy in `pace`.
         """
         with self._book.call():
             return {
                 "settings": dict(self.settings),
-                "streams": {stream: figures_of(ledger, self._silence) for stream, ledger in self._book.ledgers.items()},
+                "streams": {
+                    stream: figures_of(ledger, self._liveness) for stream, ledger in self._book.ledgers.items()
+                },
                 "workers": self._workers.figures(),
                 "pace": {name: self._pace.of(name) for one in self._book.ledgers.values() for name in one.policies},
             }
@@ -204,7 +206,7 @@ class Manager(WorkerCalls):
 
     # ---------------------------------------------------------------- inside
     def _note(self, claim: Claim, name: str, *args: Any) -> None:
-        """Note what a trainer did."""
+        """Note a call of a trainer."""
         self._book.note(claim.stream, name, *args)
-        self._silence.heard_of_trainer(claim.stream, claim.policy)
+        self._liveness.heard_of_trainer(claim.stream, claim.policy)
         self._book.changed.notify_all()

@@ -1,29 +1,19 @@
-"""How much of their time trainers wait for episodes, and how many come and go meanwhile."""
+"""How long trainers wait for episodes, and how many episodes are committed and used meanwhile."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 BATCHES = 8
-"""Figures are over so many of a policy's last batches."""
-
-
-class _Mark(NamedTuple):
-    """A moment, and what had happened until then."""
-
-    time: float
-    waited: float
-    used: int
-    entered: int
+"""The number of a policy's last batches that the figures cover."""
 
 
 class Pace:
-    """Counts, for each policy, over its last `BATCHES` batches until now.
+    """Figures of each policy over its last `BATCHES` batches until now.
 
     Args:
-        clock: the seconds of a clock that never goes back.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -32,13 +22,13 @@ class Pace:
         self._used: Counter[str] = Counter()  # by policy
         self._entered: Counter[str] = Counter()  # by stream
         self._stream: dict[str, str] = {}
-        self._marks: dict[str, deque[_Mark]] = {}
+        self._totals: dict[str, deque[dict[str, float]]] = {}  # at the last batches
 
     def begin(self, stream: str, policies: Iterable[str]) -> None:
         """Count for the policies of a stream from now on."""
         for policy in policies:
             self._stream[policy] = stream
-            self._marks[policy] = deque([self._now(policy)], BATCHES + 1)
+            self._totals[policy] = deque([self._now(policy)], BATCHES + 1)
 
     def enter(self, stream: str) -> None:
         """Note that an episode was committed."""
@@ -49,23 +39,22 @@ class Pace:
         self._waited[policy] += seconds
 
     def use(self, policy: str, count: int) -> None:
-        """Note that a trainer has used so many episodes for a batch, trained on them or left them out."""
+        """Note that a trainer has used `count` episodes for a batch: trained on them or dropped them."""
         self._used[policy] += count
-        self._marks[policy].append(self._now(policy))
+        self._totals[policy].append(self._now(policy))
 
     def of(self, policy: str) -> dict[str, float]:
-        """Return over how many `seconds` a trainer has `waited` for how many of them and `used` how many episodes.
+        """Return the `seconds` covered, those that the trainer has `waited`, and numbers of episodes.
 
-        Meanwhile so many `entered`: were committed in its stream.
+        These are the episodes that the trainer has `used`, and those that `entered`: were committed in its stream.
         """
-        then, now = self._marks[policy][0], self._now(policy)
-        return {
-            "seconds": now.time - then.time,
-            "waited": now.waited - then.waited,
-            "used": now.used - then.used,
-            "entered": now.entered - then.entered,
-        }
+        then, now = self._totals[policy][0], self._now(policy)
+        return {name: now[name] - then[name] for name in now}
 
-    def _now(self, policy: str) -> _Mark:
-        entered = self._entered[self._stream[policy]]
-        return _Mark(self._clock(), self._waited[policy], self._used[policy], entered)
+    def _now(self, policy: str) -> dict[str, float]:
+        return {
+            "seconds": self._clock(),
+            "waited": self._waited[policy],
+            "used": self._used[policy],
+            "entered": self._entered[self._stream[policy]],
+        }

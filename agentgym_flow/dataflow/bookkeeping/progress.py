@@ -1,4 +1,4 @@
-"""How far the trainers of a stream are: what they have used and kept, and which one speaks for a policy now."""
+"""The progress of a stream's trainers: what they have used and kept, and which trainer of a policy is current."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class StreamProgress:
         weights: what they have published.
 
     Attributes:
-        done: for each policy, how many batches it has acknowledged, those before `first` included.
+        done: for each policy, how many batches it has acknowledged, including those before `first`.
         kept: for each policy, the batch before which its last checkpoint was taken.
-        ages: for each policy, how many of the episodes in its batches were played with weights of which age in updates.
+        ages: for each policy, a histogram of the age, in updates, of the weights that played its episodes.
         finished: the policies whose trainers need no more episodes.
     """
 
@@ -31,28 +31,28 @@ class StreamProgress:
         self.kept = dict.fromkeys(policies, first)
         self.ages: dict[str, Counter[int]] = {policy: Counter() for policy in policies}
         self.finished: set[str] = set()
-        self._opened: dict[str, list[str]] = {policy: [] for policy in policies}  # by whom, the present one last
+        self._opened: dict[str, list[str]] = {policy: [] for policy in policies}  # the trainers, the current one last
         self._weights = weights
 
-    # ---------------------------------------------------------------- who speaks for a policy
+    # ---------------------------------------------------------------- the trainer of a policy
     def epoch(self, policy: str) -> int:
-        """Return how many trainers of a policy there were; the last one is the present one."""
+        """Return how many trainers a policy has had, including the current one."""
         return len(self._opened[policy])
 
     def was_opened(self, policy: str, trainer: str) -> bool:
-        """Return whether a trainer is the present one. Raises `Superseded` if it was so before another one."""
+        """Return whether a trainer is the current one. Raises `Superseded` if it is an earlier one."""
         before = self._opened[policy]
         if trainer in before[:-1]:
             raise self._superseded(policy)
         return trainer in before
 
     def open(self, policy: str, trainer: str) -> None:
-        """Let `trainer` speak for a policy from now on, and no other trainer."""
+        """Make `trainer` the current one of a policy."""
         self._opened[policy].append(trainer)
         self.finished.discard(policy)
 
     def check_epoch(self, policy: str, epoch: int) -> None:
-        """Raise `Superseded` unless this is the epoch of the present trainer of a policy."""
+        """Raise `Superseded` unless this is the epoch of the current trainer of a policy."""
         if policy not in self._opened:
             raise UnknownName.among(policy, self._opened)
         if epoch != self.epoch(policy):
@@ -63,10 +63,10 @@ class StreamProgress:
             f"another trainer of {policy} has begun since (the manager is at epoch {self.epoch(policy)}): end this one"
         )
 
-    # ---------------------------------------------------------------- how far they are
+    # ---------------------------------------------------------------- batches
     @property
     def oldest(self) -> int:
-        """The earliest batch that a trainer may still go back to."""
+        """The earliest batch that a trainer may go back to."""
         return min(self.kept.values())
 
     def check_done(self, policy: str, batch: int) -> None:
@@ -75,22 +75,22 @@ class StreamProgress:
             raise UnknownName.among(policy, self.done)
         if not 0 <= batch <= self.done[policy]:
             raise BadSetting(
-                f"{policy} is at batch {batch}, and its last acknowledged batch here is {self.done[policy] - 1}: go on "
-                "from a checkpoint that is not later, or with the journal of the run"
+                f"{policy} is at batch {batch}, and its last acknowledged batch here is {self.done[policy] - 1}: "
+                "resume from a checkpoint that is not later, or with the journal of the run"
             )
 
     def check_kept(self, policy: str, batch: int) -> None:
-        """Raise `BadSetting` unless a trainer can go on from before `batch`."""
+        """Raise `BadSetting` unless a trainer can continue from before `batch`."""
         self.check_done(policy, batch)
         if batch < self.kept[policy]:
             raise BadSetting(
-                f"{policy} cannot go on from before batch {batch}: episodes before batch {self.kept[policy]} were "
-                "forgotten when a later checkpoint was written; go on from that one, or give a new run a new journal"
+                f"{policy} cannot continue from before batch {batch}: episodes before batch {self.kept[policy]} were "
+                "deleted when a later checkpoint was written; resume from that one, or give a new run a new journal"
             )
 
-    # ---------------------------------------------------------------- what they have used
+    # ---------------------------------------------------------------- used episodes
     def check_use(self, policy: str, entry: LedgerEntry, mark: int) -> None:
-        """Raise `BadSetting` if a policy must not use an episode for what `mark` says (see `LedgerEntry.used`)."""
+        """Raise `BadSetting` if a policy must not use an episode as `mark` says (see `LedgerEntry.used`)."""
         slot = entry.slot.id
         if entry.used.get(policy, mark) != mark:
             raise BadSetting(f"{policy} has used slot {slot} before, and would use it twice")
@@ -105,7 +105,7 @@ class StreamProgress:
         self._count(policy, entry, 1)
 
     def undo(self, policy: str, entry: LedgerEntry) -> None:
-        """Note that a policy has not used an episode after all."""
+        """Undo the use of an episode by a policy."""
         self._count(policy, entry, -1)
         del entry.used[policy]
 
@@ -114,9 +114,9 @@ class StreamProgress:
         return policy in entry.used and _batch(entry.used[policy]) >= batch
 
     def is_settled(self, entry: LedgerEntry) -> bool:
-        """Return whether no trainer can come back to a slot.
+        """Return whether no trainer can go back to a slot.
 
-        One that was planned for later than it was used would be planned again, so it is kept until then.
+        Slots that were used earlier than planned would be planned again, so they are kept until their own batch.
         """
         if entry.state is not SlotState.USED or entry.slot.batch >= self.oldest:
             return False
@@ -129,7 +129,7 @@ class StreamProgress:
 
     # ---------------------------------------------------------------- as plain data
     def snapshot(self) -> dict[str, Any]:
-        """Return all of it as plain data, for JSON."""
+        """Return plain data for `restore`."""
         return {
             "done": dict(self.done),
             "kept": dict(self.kept),
@@ -139,7 +139,7 @@ class StreamProgress:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Become what a snapshot says."""
+        """Load a snapshot."""
         self.done, self.kept = dict(state["done"]), dict(state["kept"])
         self.ages = {policy: Counter(dict(ages)) for policy, ages in state["ages"].items()}
         self.finished = set(state["finished"])

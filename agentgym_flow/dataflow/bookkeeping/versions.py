@@ -1,4 +1,4 @@
-"""What policies have published: which update is played under which version, and which one a batch is played with."""
+"""The published weights of policies: the version of each update, and the version that a batch is played with."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from agentgym_flow.errors import BadSetting
 
 FIXED, READY = "fixed", "ready"
 ORDERS = (FIXED, READY)
-"""How batches are put together.
+"""How batches are composed.
 
-`fixed`: batch n is what was planned as batch n, played with the weights after update max(0, n - staleness).
-`ready`: a batch is what is complete first, played with the newest weights there were.
+`fixed`: batch n consists of the groups planned for it, played with the weights after update max(0, n - staleness).
+`ready`: a batch consists of the groups that are complete first, played with the newest weights at the time.
 """
 
 
@@ -22,7 +22,7 @@ class PublishedWeights:
     """One version of a policy's weights.
 
     Attributes:
-        version: its number, larger than those of all that were published before it.
+        version: its number, larger than those published before it.
         update: how many batches these weights were trained on.
         step: the optimizer step of the trainer.
         digest: of the weights.
@@ -40,27 +40,24 @@ class Versions:
     """The versions of a policy.
 
     Attributes:
-        last: the largest version there ever was.
-        void: versions that a trainer has gone back behind, or published again otherwise; nothing is played with them.
+        last: the largest version so far.
+        void: versions that a trainer has gone back behind, or replaced by other weights; they are not played with.
     """
 
     def __init__(self) -> None:
         self.last = 0
         self.void: set[int] = set()
         self._by_version: dict[int, PublishedWeights] = {}
-        self._by_update: dict[int, int] = {}  # the version that is played with
+        self._by_update: dict[int, int] = {}  # the version to play with
 
     def publish(self, published: PublishedWeights) -> None:
-        """Let an update be played with, under this version from now on.
+        """Add a version, to play its update with from now on.
 
-        Raises `BadSetting` if the same trainer has published it with other weights. What another trainer has published
-        as this update is void: it is not what this one goes on from.
+        Raises `BadSetting` if the same trainer has published the update with other weights. Other weights that another
+        trainer has published as this update become void, because this trainer does not continue from them.
         """
-        others = [
-            one
-            for one in self._by_version.values()
-            if one.update == published.update and one.digest != published.digest
-        ]
+        same = [one for one in self._by_version.values() if one.update == published.update]
+        others = [one for one in same if one.digest != published.digest]
         if any(one.epoch == published.epoch for one in others):
             raise BadSetting(
                 f"update {published.update} was published before, with other weights: a trainer publishes it once"
@@ -71,16 +68,16 @@ class Versions:
         self._by_update[published.update] = published.version
 
     def go_back(self, update: int) -> None:
-        """Void what is later than `update`."""
+        """Make updates later than `update` void."""
         self.void |= {one.version for one in self._by_version.values() if one.update > update}
         self._by_update = {old: version for old, version in self._by_update.items() if old <= update}
 
     def of_version(self, version: int) -> PublishedWeights | None:
-        """Return what was published under a version; None if that is forgotten."""
+        """Return the weights of a version; None if they were deleted."""
         return self._by_version.get(version)
 
     def of_update(self, update: int) -> PublishedWeights | None:
-        """Return what an update is played with; None if it is not published."""
+        """Return the weights to play an update with; None if it is not published."""
         version = self._by_update.get(update)
         return None if version is None else self._by_version[version]
 
@@ -93,11 +90,11 @@ class Versions:
         return {*self._by_update.values()}
 
     def retire(self, update: int) -> None:
-        """Play no more with what is before `update`. A trainer that goes back behind that publishes it again."""
+        """Do not play with updates before `update` any more. A trainer that goes back further publishes them again."""
         self._by_update = {old: version for old, version in self._by_update.items() if old >= update}
 
     def forget(self, update: int, used: Iterable[int]) -> None:
-        """Forget all before `update`, except for the versions in `used` and the newest update."""
+        """Delete updates before `update`, except for the versions in `used` and the newest update."""
         least = min(update, max(self._by_update, default=0))
         self._by_update = {old: version for old, version in self._by_update.items() if old >= least}
         kept = {*self._by_update.values(), *used}
@@ -106,13 +103,13 @@ class Versions:
 
     # ---------------------------------------------------------------- as plain data
     def snapshot(self) -> dict[str, Any]:
-        """Return all of it as plain data, for JSON."""
+        """Return plain data for `restore`."""
         rows = [[one.version, one.update, one.step, one.digest, one.epoch] for one in self._by_version.values()]
         return {"last": self.last, "void": sorted(self.void), "all": rows, "current": sorted(self._by_update.values())}
 
     @classmethod
     def restore(cls, state: dict[str, Any]) -> Self:
-        """Return the versions of a snapshot."""
+        """Return the versions with this snapshot."""
         versions = cls()
         versions.last, versions.void = state["last"], set(state["void"])
         versions._by_version = {row[0]: PublishedWeights(*row) for row in state["all"]}
@@ -137,7 +134,7 @@ class Weights:
         self._order, self._staleness = order, staleness
 
     def to_play(self, batch: int) -> dict[str, int] | None:
-        """Return for each policy the version to play a slot of a batch with; None if one is not published yet."""
+        """Return for each policy the version to play a slot of a batch with; None if some are not published yet."""
         weights = {}
         for policy in self.of:
             published = self._to_play(policy, batch)
@@ -157,17 +154,17 @@ class Weights:
     def age(self, policy: str, version: int, batch: int) -> int:
         """Return by how many updates a version is older than the weights that a batch trains."""
         published = self.of[policy].of_version(version)
-        assert published is not None, "versions are kept as long as slots name them"
+        assert published is not None, "versions are kept as long as slots refer to them"
         return batch - published.update
 
     def are_void(self, weights: Mapping[str, int]) -> bool:
-        """Return whether one of these versions is not of a present trainer: nothing that played with it counts."""
+        """Return whether one of these versions is void, so that episodes played with it do not count."""
         return any(version in self.of[policy].void for policy, version in weights.items())
 
     def retire(self, policy: str, earliest: int) -> None:
-        """Play no more with updates of a policy that batches from `earliest` on do not need.
+        """Do not play with updates of a policy any more that batches from `earliest` on do not need.
 
-        In fixed order those are needed from the update for the earliest batch on; in ready order, the newest
+        In fixed order, they need the updates from that of the earliest batch on; in ready order, the newest
         `staleness + 1`.
         """
         newest = self.of[policy].newest()

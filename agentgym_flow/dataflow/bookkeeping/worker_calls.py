@@ -1,40 +1,25 @@
-"""What workers call of the manager."""
+"""The manager's calls for workers."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.bookkeeping.book import Book
 from agentgym_flow.dataflow.bookkeeping.entries import LedgerEntry
 from agentgym_flow.dataflow.bookkeeping.journal import digest_of
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
+from agentgym_flow.dataflow.bookkeeping.liveness import Liveness
 from agentgym_flow.dataflow.bookkeeping.pace import Pace
-from agentgym_flow.dataflow.bookkeeping.silence import Silence
 from agentgym_flow.dataflow.bookkeeping.workers import WorkerRegistry
 from agentgym_flow.dataflow.records import Commit, CommitVerdict, Lease, LeaseKey
+from agentgym_flow.dataflow.weights.store import WeightStore
 from agentgym_flow.errors import RunsFinished
 
 ACTOR, ACTORS = "actor", "actors"
-"""What a trainer tells workers of its policy, and where workers find it."""
-
-
-class WeightStorage(Protocol):
-    """Where published weights are kept, as `agentgym_flow.dataflow.weights.store.WeightStore` does."""
-
-    def digest(self, message: bytes) -> str:
-        """Return the digest of the weights of a message. Raises `BadData` if it is damaged."""
-
-    def put(self, policy: str, version: int, message: bytes) -> None:
-        """Take a version in. Raises `BadData` if the message is damaged."""
-
-    def get(self, policy: str, version: int, have: int | None) -> bytes:
-        """Return a version as a message, relative to version `have` if possible. Raises `BadData` if it is not kept."""
-
-    def prune(self, policy: str, versions: Collection[int]) -> None:
-        """Keep only these versions."""
+"""The keys of a setup with what workers need for one policy: as a trainer gives it, and as workers get it by policy."""
 
 
 class WorkerCalls:
@@ -42,40 +27,30 @@ class WorkerCalls:
 
     Args:
         book: the streams.
-        store: where published weights are.
-        lease_seconds: how long a lease is valid, unless it is renewed.
-        episode_seconds: for so long it can be renewed.
-        deadline: seconds of silence after which a trainer, or all workers together, are taken for dead.
-        clock: the seconds of a clock that never goes back.
+        store: where published weights are kept.
+        settings: `lease_seconds`, `episode_seconds` and `deadline`, see `Manager`.
+        clock: see `Manager`.
     """
 
-    def __init__(
-        self,
-        book: Book,
-        store: WeightStorage,
-        *,
-        lease_seconds: float,
-        episode_seconds: float,
-        deadline: float,
-        clock: Callable[[], float],
-    ) -> None:
-        self.lease_seconds, self.episode_seconds = lease_seconds, episode_seconds
+    def __init__(self, book: Book, store: WeightStore, settings: dict[str, float], clock: Callable[[], float]) -> None:
+        self.settings = settings
         self._book, self._store, self._clock = book, store, clock
-        self._workers, self._pace = WorkerRegistry(lease_seconds, clock), Pace(clock)
-        self._silence = Silence(deadline, clock, self._workers)
+        self._lease_seconds = settings["lease_seconds"]
+        self._workers, self._pace = WorkerRegistry(self._lease_seconds, clock), Pace(clock)
+        self._liveness = Liveness(settings["deadline"], clock, self._workers)
 
     def describe(self) -> dict[str, Any]:
-        """Return for each stream what its trainers gave, and under `actors` for each policy what its own did."""
+        """Return the setup of each stream, with what workers need for each policy under `actors`."""
         with self._book.call():
             return {name: {**setup, ACTORS: {**setup[ACTORS]}} for name, setup in self._book.setups.items()}
 
     def lease(self, worker: str, count: int, wait: float = 0.0) -> list[Lease]:
         """Return up to `count` leases; none if there is nothing to play for `wait` seconds.
 
-        Among streams, the one comes first of whose slots the smallest share is leased or committed.
+        Streams with the smallest share of leased or committed slots come first.
 
-        Raises `FlowDown` if no trainer was heard of for longer than the deadline, `RunsFinished` if none needs more
-        episodes, and `PutAside` if nothing came of the last ones that this worker played.
+        Raises `FlowDown` if no trainer has called for longer than the deadline, `RunsFinished` if none needs more
+        episodes, and `PutAside` if this worker's last episodes all failed.
         """
         check_positive("count", count)
         end = time.monotonic() + wait
@@ -85,19 +60,20 @@ class WorkerCalls:
                     self._workers.hear(worker)
                     self._workers.check(worker)
                     self._check_unfinished()
-                    self._silence.check_trainers()
+                    self._liveness.check_trainers()
                     self._expire()
                     leases = self._lease(worker, count)
                 if leases or not self._book.waited(end):
                     return leases
 
     def renew(self, worker: str, held: list[LeaseKey]) -> list[LeaseKey]:
-        """Renew leases, and return those that have ended. A worker that has none left is not heard of by this.
+        """Renew leases, and return those that have ended.
 
-        One that hangs renews its leases from a thread, until their limit, and must not be taken for alive after that.
+        If all have ended, the call does not show that the worker is alive: one that hangs keeps renewing its leases
+        from a thread.
         """
         with self._book.call():
-            deadline = self._clock() + self.lease_seconds
+            deadline = self._clock() + self._lease_seconds
             ledgers = [self._book.ledgers.get(one.stream) for one in held]
             both = zip(held, ledgers, strict=True)
             self._expire()
@@ -107,7 +83,7 @@ class WorkerCalls:
             return ended
 
     def commit(self, worker: str, commits: list[Commit]) -> list[CommitVerdict]:
-        """Hand in episodes; return what became of each."""
+        """Commit episodes; return the verdict on each."""
         contents = [commit.payload.encode("utf-8", "surrogatepass") for commit in commits]
         digests = [digest_of(content) for content in contents]
         with self._book.call():
@@ -142,7 +118,7 @@ class WorkerCalls:
             self._book.changed.notify_all()
 
     def fetch(self, policy: str, version: int, have: int | None) -> bytes:
-        """Return weights as a message. Raises `BadData` if they are not kept any more."""
+        """Return weights as a message. Raises `BadData` if they were deleted."""
         return self._store.get(policy, version, have)
 
     # ---------------------------------------------------------------- inside
@@ -159,20 +135,16 @@ class WorkerCalls:
 
     def _lease(self, worker: str, count: int) -> list[Lease]:
         now = self._clock()
+        deadline, limit = now + self._lease_seconds, now + self.settings["episode_seconds"]
         leases: list[Lease] = []
         waiting = {stream: ledger for stream, ledger in self._book.ledgers.items() if not ledger.is_finished}
         failed = self._workers.avoid(worker)
         while waiting and len(leases) < count:
             stream = min(waiting, key=lambda one: waiting[one].slots.share)
             avoid = sorted(slot for other, slot in failed if other == stream)
-            entries = waiting[stream].lease(
-                worker,
-                1 if len(waiting) > 1 else count - len(leases),
-                now + self.lease_seconds,
-                now + self.episode_seconds,
-                avoid,
-            )
-            leases += [self._named(stream, entry) for entry in entries]
+            wanted = 1 if len(waiting) > 1 else count - len(leases)
+            entries = waiting[stream].lease(worker, wanted, deadline, limit, avoid)
+            leases += [self._lease_of(stream, entry) for entry in entries]
             if entries:
                 self._book.note(stream, "lease", worker, len(entries), avoid)
             else:
@@ -196,10 +168,10 @@ class WorkerCalls:
             self._pace.enter(stream)
         return verdict
 
-    def _named(self, stream: str, entry: LedgerEntry) -> Lease:
+    def _lease_of(self, stream: str, entry: LedgerEntry) -> Lease:
         digests = _digests(self._book.ledger(stream), entry)
         weights, stage = dict(entry.weights), self._book.stages[stream]
-        return Lease(stream, entry.slot, entry.attempt, weights, digests, stage, self.lease_seconds)
+        return Lease(stream, entry.slot, entry.attempt, weights, digests, stage, self._lease_seconds)
 
 
 def _digests(ledger: Ledger, entry: LedgerEntry) -> dict[str, str]:

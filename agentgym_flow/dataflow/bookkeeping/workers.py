@@ -1,8 +1,8 @@
-"""What became of each worker's episodes, and which workers are put aside because nothing comes of what they play.
+"""Statistics of each worker's episodes, and which workers get no more slots because their episodes fail.
 
-A slot is lost after so many failed attempts, and a machine on which no episode can be played fails quickly. So a worker
-does not get a slot again at once that it has failed, as long as others are there, and one that fails `MOST_FAILED`
-slots without a success gets no slots at all.
+A slot is lost after several failed attempts, and a machine that cannot play any episode fails quickly. So a worker does
+not get a slot that it has just failed while others can play it, and a worker that fails `MOST_FAILED` slots without a
+success gets no more slots.
 """
 
 from __future__ import annotations
@@ -16,36 +16,38 @@ from agentgym_flow.dataflow.records import SlotId
 from agentgym_flow.errors import PutAside
 
 MOST_FAILED = 20
-"""After failing so many different slots in a row a worker is put aside: more than it usually plays at a time, so that
-one outage of something that all its episodes use is not enough."""
+"""Different slots that a worker fails in a row until it is put aside: more than it usually plays at a time, so that one
+outage of something that all its episodes use is not enough."""
 
 Place = tuple[str, SlotId]
 """A slot with its stream."""
 
 
 class WorkerRegistry:
-    """The workers of a manager, since its process began.
+    """The workers of a manager since its process began.
 
     Args:
-        patience: for so many seconds a worker does not get a slot again that it has failed.
-        clock: the seconds of a clock that never goes back.
+        patience: seconds for which a worker does not get a slot again that it has failed.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(self, patience: float, clock: Callable[[], float]) -> None:
         self._patience, self._clock = patience, clock
         self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._heard: dict[str, float] = {}
-        self._failed: defaultdict[str, dict[Place, float]] = defaultdict(dict)  # when, since the last success
-        self._refused: defaultdict[str, set[Place]] = defaultdict(set)  # since the last one that was trained on
-        self._aside: dict[str, str] = {}  # why
+        self._failed: defaultdict[str, dict[Place, float]] = defaultdict(
+            dict
+        )  # time of failure, since the last success
+        self._refused: defaultdict[str, set[Place]] = defaultdict(set)  # since an episode was last trained on
+        self._aside: dict[str, str] = {}  # the reason
 
-    # ---------------------------------------------------------------- what happens
+    # ---------------------------------------------------------------- events
     def hear(self, worker: str) -> None:
         """Note that a worker has called."""
         self._heard[worker] = self._clock()
 
     def count(self, worker: str, verdict: str) -> None:
-        """Note what became of an episode that a worker has handed in."""
+        """Note the verdict on an episode that a worker has committed."""
         self._counts[worker][verdict] += 1
 
     def succeed(self, worker: str) -> None:
@@ -57,13 +59,13 @@ class WorkerRegistry:
         self._refused.pop(worker, None)
 
     def fail(self, worker: str, stream: str, slot: SlotId, reason: str) -> None:
-        """Note that a worker could not play a slot."""
+        """Note that a worker failed to play a slot."""
         self._counts[worker]["failed"] += 1
         self._failed[worker][stream, slot] = self._clock()
         self._put_aside(worker, len(self._failed[worker]), "failed", reason)
 
     def refuse(self, worker: str, stream: str, slot: SlotId, reason: str) -> None:
-        """Note that an episode of a worker is not what its tokens come to."""
+        """Note that an episode of a worker was rejected."""
         self._counts[worker]["rejected"] += 1
         self._failed[worker][stream, slot] = self._clock()
         self._refused[worker].add((stream, slot))
@@ -73,14 +75,14 @@ class WorkerRegistry:
         if count >= MOST_FAILED:
             self._aside[worker] = f"its last {count} episodes {how}, the last one because: {reason}"
 
-    # ---------------------------------------------------------------- what follows from it
+    # ---------------------------------------------------------------- queries
     def check(self, worker: str) -> None:
         """Raise `PutAside` if a worker gets no more slots."""
         if worker in self._aside:
             raise PutAside(f"worker {worker} is put aside: {self._aside[worker]:.500}; mend that and start it again")
 
     def avoid(self, worker: str) -> set[Place]:
-        """Return the slots that a worker does not get now, because it has failed them and others may do better."""
+        """Return the slots that a worker does not get now, because it has failed them and other workers can try."""
         since = self._clock() - self._patience
         if worker not in self._failed or not self._others(worker, since):
             return set()
@@ -91,17 +93,17 @@ class WorkerRegistry:
         return any(one != worker and one not in self._aside for one in there)
 
     def last_heard(self) -> float:
-        """Return when a worker was heard of last that is not put aside; minus infinity if none was."""
+        """Return the time of the last call of a worker that is not put aside; minus infinity if there was none."""
         return max((heard for name, heard in self._heard.items() if name not in self._aside), default=-inf)
 
     def last_words(self) -> str:
-        """Return how many workers were put aside, and why the last one was; empty if none was."""
+        """Return how many workers were put aside, and the reason for the last one; empty if none was."""
         if not self._aside:
             return ""
         return f"{len(self._aside)} put aside; of the last one {[*self._aside.values()][-1]}"
 
     def figures(self) -> dict[str, dict[str, Any]]:
-        """Return for each worker for how long it has been `silent`, and how often what happened to its episodes."""
+        """Return for each worker the seconds since its last call (`silent`), and counts of its episodes by outcome."""
         now = self._clock()
         return {
             name: {"silent": now - heard, **self._counts[name], **self._reason(name)}

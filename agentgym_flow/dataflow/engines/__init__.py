@@ -1,1 +1,1 @@
-"""Where manager and workers run: this machine, a Ray cluster, or an address."""
+"""Run manager and workers: on this machine, on a Ray cluster, or behind an address."""

@@ -1,15 +1,15 @@
-"""Where the manager and the workers of a run are: beside the trainer, on Ray, or anywhere behind an address.
+"""Engines run the manager and the workers: beside the trainer, on Ray, or behind an address.
 
 `local`           the manager in the trainer's process, workers as processes on this machine; the default
 `ray`, `ray:...`  both as actors of a Ray cluster: a new one on this machine, or the one at an address
-`http://...`      a manager that runs already (`agentgym-flow dataflow serve`); workers join by themselves
+`http://...`      a running manager (`agentgym-flow dataflow serve`); workers join by themselves
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,22 +28,22 @@ LOCAL, RAY, ADDRESSES = "local", "ray", ("http://", "https://")
 
 
 class Engine(Protocol):
-    """Something that has a manager and may have workers."""
+    """A manager, and workers if it starts any."""
 
     @property
     def flow(self) -> Flow:
         """The manager."""
 
     def start(self, workers: int | None) -> None:
-        """Start so many workers; None: as many as there is room for."""
+        """Start `workers` workers; None: as many as there is room for."""
 
     def close(self) -> None:
-        """End the workers, and what else was started."""
+        """End the workers, and everything else that was started."""
 
 
 @contextmanager
 def engine_of(name: str, config: FlowConfig, folder: Path) -> Iterator[Engine]:
-    """Within, the engine of this name is there; its workers are to be started.
+    """Yield the engine of this name; the caller starts its workers.
 
     Args:
         name: see above.
@@ -53,19 +53,19 @@ def engine_of(name: str, config: FlowConfig, folder: Path) -> Iterator[Engine]:
     Raises:
         UnknownOption: there is no such engine.
         BadSetting: another manager has the folder open, or there is no token for an address.
-        FlowDown: nobody answers at the address.
+        FlowDown: no manager answers at the address.
         MissingExtra: Ray is not installed.
     """
     if name == LOCAL:
         if config.workers is None:
-            raise BadSetting("only a Ray cluster knows how many workers it has room for: set workers to a number")
+            raise BadSetting("only a Ray cluster can choose the number of workers: set workers to a number")
         options = ["--num-envs", config.num_envs, "--versions", config.versions, "--deadline", config.deadline]
         options.append("--stay")  # the engine ends them
         with hosted(folder, config) as manager, LocalEngine(manager, options=[*map(str, options)]) as local:
             yield local
     elif name.startswith(ADDRESSES):
-        with RemoteEngine(name, config) as elsewhere:
-            yield elsewhere
+        with closing(RemoteEngine(name, config)) as remote:
+            yield remote
     elif name == RAY or name.startswith(f"{RAY}:"):
         with _on_ray(name, config, folder) as cluster:
             yield cluster
@@ -80,7 +80,8 @@ def _on_ray(name: str, config: FlowConfig, folder: Path) -> RayEngine:
     if address is not None and address.startswith("//"):
         address = f"{RAY}:{address}"
     run = hashlib.sha256(str(folder.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:12]
-    return RayEngine(folder, config, address=address, namespace=f"agentgym_flow-{run}")  # found again when it resumes
+    # A resumed run finds its manager by the namespace.
+    return RayEngine(folder, config, address=address, namespace=f"agentgym_flow-{run}")
 
 
 class RemoteEngine:
@@ -91,8 +92,8 @@ class RemoteEngine:
         config: the settings of the dataflow.
 
     Raises:
-        BadSetting: workers are to be started, which nobody here can, or there is no token.
-        FlowDown: nobody answers.
+        BadSetting: the settings ask for workers, which this engine cannot start, or there is no token.
+        FlowDown: the manager does not answer.
     """
 
     def __init__(self, url: str, config: FlowConfig) -> None:
@@ -105,14 +106,8 @@ class RemoteEngine:
         self.flow.status()
         self.flow.deadline = config.deadline
 
-    def __enter__(self) -> RemoteEngine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def start(self, workers: int | None) -> None:
-        """Start none: they join by themselves."""
+        """Do nothing: workers join by themselves."""
 
     def close(self) -> None:
         """Close the connections."""

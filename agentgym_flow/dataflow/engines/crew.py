@@ -1,4 +1,4 @@
-"""Workers that somebody looks after: who dies is replaced, and who dies again and again is given up."""
+"""Supervision of workers: dead ones are replaced, and those that die again and again are given up."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from typing import Protocol
 from agentgym_flow.errors import AgentGymFlowError, NoWorkers
 
 QUICK = 30.0
-"""A worker that dies within so many seconds counts as one that cannot start."""
+"""Seconds after its start within which the death of a worker is quick: it probably cannot start."""
 
 MOST_FAILURES = 5
-"""After so many deaths in a row, each of them quick, a worker is given up."""
+"""Quick deaths in a row after which a worker is given up."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-"""Seconds before a dead worker is replaced: twice as many after each quick death."""
+"""Seconds before a dead worker is replaced; they double after each quick death."""
 
 LOOK = 0.1
-"""Seconds between two looks at the workers."""
+"""Seconds between two checks of the workers."""
 
 _logger = logging.getLogger(__name__)
 
 
 class CrewWorker(Protocol):
-    """One worker at work."""
+    """A running worker."""
 
     def ended(self) -> str | None:
-        """Return None while it works, and then why it does not any more."""
+        """Return None while it runs, and then why it has ended."""
 
     def leave(self) -> None:
-        """Ask it to give its leases back and to end; returns at once."""
+        """Ask it to give its leases back and end; returns at once."""
 
     def end(self) -> None:
-        """End it, whatever it does."""
+        """Kill it."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class _Seat:
 
 
 class Crew:
-    """Keeps workers at work.
+    """Keeps workers running.
 
     Args:
         hire: starts the worker with a number.
@@ -59,7 +59,7 @@ class Crew:
         most_failures: see `MOST_FAILURES`.
 
     Attributes:
-        deaths: how many workers have ended that were not asked to.
+        deaths: how many workers have ended without being asked to.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class Crew:
         self._thread: threading.Thread | None = None
 
     def start(self, count: int) -> None:
-        """Let `count` more workers work."""
+        """Start `count` more workers."""
         self._seats += [_Seat(len(self._seats) + number) for number in range(count)]
         if self._thread is None and self._seats:
             self._thread = threading.Thread(target=self._watch, name="flow-crew", daemon=True)
             self._thread.start()
 
     def __len__(self) -> int:
-        """Return how many workers are at work, or about to be replaced."""
+        """Return how many workers run, or are about to be replaced."""
         return sum(not seat.given_up for seat in self._seats)
 
     @property
@@ -89,7 +89,7 @@ class Crew:
         return len(self._seats) - len(self)
 
     def check(self) -> None:
-        """Raise `NoWorkers`, with what the last one said, if all were given up."""
+        """Raise `NoWorkers`, with the last one's error, if all were given up."""
         if self._seats and not len(self):
             raise NoWorkers(
                 f"all {len(self._seats)} workers were given up: each ended {self._most} times in a row within "
@@ -104,7 +104,7 @@ class Crew:
         left = [seat.member for seat in self._seats if seat.member is not None]
         self._seats = []
         for member in left:
-            with contextlib.suppress(Exception):  # one that cannot be asked is ended below
+            with contextlib.suppress(Exception):  # it is killed below in any case
                 member.leave()
         end = time.monotonic() + patience
         while any(member.ended() is None for member in left) and time.monotonic() < end:

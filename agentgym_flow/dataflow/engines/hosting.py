@@ -1,4 +1,4 @@
-"""A manager in a folder, and a relay for the workers of a region."""
+"""Open a manager in a folder, and a relay for the workers of a region."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.dataflow.weights.store import Files, Relay, WeightStore
 
 JOURNAL, WEIGHTS = "journal.sqlite", "weights"
-"""What is in the folder of a manager."""
+"""The contents of a manager's folder."""
 
 
 def open_manager(folder: Path, config: FlowConfig) -> Manager:
-    """Return the manager whose journal and weights are in `folder`, or a new one.
+    """Return a manager that continues from the journal and weights in `folder`, if there are any.
 
-    Raises `BadSetting` if another manager has it open, `BadData` if it is damaged.
+    Raises `BadSetting` if another manager has the folder open, `BadData` if the journal is damaged.
     """
     return Manager(
         lease_seconds=config.lease_seconds,
@@ -34,29 +34,31 @@ def open_manager(folder: Path, config: FlowConfig) -> Manager:
 
 
 def traced(manager: Manager, folder: Path, config: FlowConfig) -> Flow:
-    """Return the manager of a folder as it is to be called: with a trace if the settings ask for one."""
+    """Return the manager, wrapped to write a trace in `folder` if the settings ask for one."""
     return TracedFlow(manager, TraceWriter(folder / NAME)) if config.trace else manager
 
 
 @contextmanager
 def hosted(folder: Path, config: FlowConfig) -> Iterator[Flow]:
-    """Within, the manager of a folder is open; see `open_manager`."""
+    """Yield the manager of a folder, see `open_manager`, and close it after the block."""
     with closing(open_manager(folder, config)) as manager:
         yield traced(manager, folder, config)
 
 
 class RelayFlow(RemoteFlow):
-    """A manager as the workers of a region reach it: each version of weights comes over the long way once.
+    """A manager for the workers of a region, which fetches each version of the weights from far away only once.
 
     Args:
         upstream: the manager, or another relay.
+
+    Attributes:
         relay: keeps the weights.
     """
 
-    def __init__(self, upstream: Flow, relay: Relay | None = None) -> None:
+    def __init__(self, upstream: Flow) -> None:
         super().__init__("the manager behind this relay")
         self._upstream = upstream
-        self.relay = relay or Relay(upstream.fetch)
+        self.relay = Relay(upstream.fetch)
 
     def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
         if name == "fetch":

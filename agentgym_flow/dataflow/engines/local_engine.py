@@ -1,4 +1,4 @@
-"""Workers on the trainer's machine: processes that join over the loopback interface."""
+"""Workers on the trainer's machine: processes that connect over the loopback interface."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from agentgym_flow.dataflow.network.remote import RemoteFlow
 from agentgym_flow.dataflow.records import Flow
 
 LAST_LINES = 15
-"""So many lines of what a dead process has written are shown."""
+"""Lines of a dead process's output that are shown."""
 
 _LAST_BYTES = 8192
 
 
 class WatchedFlow(RemoteFlow):
-    """A manager whose trainer hears at once when its engine has no workers any more.
+    """A manager that raises an error in the trainer as soon as its engine has no workers any more.
 
     Args:
         flow: the manager.
-        check: raises `NoWorkers` in that case.
+        check: raises `NoWorkers` in this case.
     """
 
     def __init__(self, flow: Flow, check: Callable[[], None]) -> None:
@@ -45,13 +45,13 @@ class LocalEngine:
 
     Args:
         manager: the manager, in this process.
-        options: of `agentgym-flow worker`, for processes.
-        program: what is run in place of `agentgym-flow worker`, with the same options.
+        options: of `agentgym-flow worker`.
+        program: a command to run in place of `agentgym-flow worker`, with the same options.
         crew: see `agentgym_flow.dataflow.engines.crew.Crew`.
 
     Attributes:
-        flow: the manager as the trainer calls it. Raises `NoWorkers` with the last words of a worker when all have died
-            again and again.
+        flow: the manager for the trainer. It raises `NoWorkers`, with a worker's last output, if all workers were given
+            up.
         crew: the workers.
     """
 
@@ -76,20 +76,20 @@ class LocalEngine:
         self.close()
 
     def start(self, workers: int | None) -> None:
-        """Start so many workers; they need some seconds to join.
+        """Start `workers` workers; they need some seconds to connect.
 
         Raises `MissingExtra` without the extra `serve`.
         """
-        assert workers is not None  # `engine_of` has said that only Ray knows
+        assert workers is not None  # `engine_of` has checked it
         if not self._url:
             from agentgym_flow.dataflow.network.http_server import serving
 
-            # Nobody gets the first token: the trainer is in this process.
+            # No one gets the first token: the trainer is in this process.
             self._url = self._stack.enter_context(serving(self._manager, tokens.new_token(), self._token))
         self.crew.start(workers)
 
     def close(self) -> None:
-        """End the workers, which give their leases back."""
+        """End the workers, after they have given their leases back."""
         self.crew.close()
         self._stack.close()
         self._url = ""
@@ -102,7 +102,7 @@ class LocalEngine:
 class _Process:
     def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed by `end`
-        # A session of its own: Ctrl-C at a terminal reaches the trainer alone, which ends its workers in time.
+        # In a session of its own, so that Ctrl-C in a terminal reaches only the trainer, which then ends its workers.
         self._process = subprocess.Popen(
             command,
             env=environment,

@@ -1,6 +1,6 @@
-"""A Ray cluster as a run uses it: joined or started, and what of it is free.
+"""Join or start a Ray cluster, and find its free resources.
 
-Ray is imported here alone, so that what it reads from the environment is set before.
+Only this module imports Ray, after it has set the environment variables that Ray reads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from agentgym_flow.errors import BadSetting, MissingExtra
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # before Ray is imported: nothing is sent anywhere
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
 try:
     import ray
     from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
@@ -38,10 +38,10 @@ __all__ = [
 ]
 
 CONNECT = 10.0
-"""Seconds within which the head of a cluster takes a connection."""
+"""Seconds in which the head of a cluster must accept a connection."""
 
 CPU, GPU = "CPU", "GPU"
-"""Ray's names of the resources that it finds by itself; machines may have others, which `ray start` names."""
+"""Ray's names of the resources that it detects; machines may have others, given to `ray start`."""
 
 
 def join(address: str | None) -> bool:
@@ -61,12 +61,12 @@ def join(address: str | None) -> bool:
         raise BadSetting(f"Ray cannot be joined at {address or os.environ['RAY_ADDRESS']}: {error}") from error
     finally:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)  # Ray's own would end a trainer before its checkpoint
+            signal.signal(signal.SIGTERM, handler)  # Ray's handler would end a trainer before its checkpoint
     return own
 
 
 def check_reachable(address: str) -> None:
-    """Raise `BadSetting` if nobody listens at an address with a port; Ray itself would try for long."""
+    """Raise `BadSetting` if nothing listens at an address with a port; Ray itself would retry for long."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not host or not port.isdecimal():
         return  # a word such as `auto`
@@ -77,12 +77,12 @@ def check_reachable(address: str) -> None:
 
 
 def options_of(resources: Mapping[str, float]) -> dict[str, Any]:
-    """Return the options of an actor that takes these amounts of resources."""
+    """Return Ray's options of an actor that takes these amounts of resources."""
     others = {name: amount for name, amount in resources.items() if name not in (CPU, GPU)}
     return {"num_cpus": resources.get(CPU, 0), "num_gpus": resources.get(GPU, 0), "resources": others}
 
 
 def room_for(resources: Mapping[str, float]) -> int:
-    """Return how many actors fit into what is free now, if each takes these amounts. Raises `RayError`."""
+    """Return how many actors that take these amounts fit into the free resources. Raises `RayError`."""
     free = ray.available_resources()  # type: ignore[no-untyped-call]
     return min((int(free.get(name, 0) // amount) for name, amount in resources.items() if amount), default=0)

@@ -1,7 +1,7 @@
-"""Manager and workers on Ray, which places them on a cluster's machines and starts dead ones again.
+"""Manager and workers on Ray, which places them on a cluster's machines and restarts dead ones.
 
-The manager outlives the trainer, see `ray_manager`; workers belong to the trainer that started them. All machines of a
-Ray cluster trust each other: they exchange Python objects.
+The manager outlives the trainer, see `ray_manager`; workers end with the trainer that started them. All machines of a
+Ray cluster trust each other, because they exchange Python objects.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from agentgym_flow.dataflow.engines.ray_manager import RayFlow, manager_of
 from agentgym_flow.dataflow.records import Flow
 
 GROW = 5.0
-"""Seconds between two looks for room for another worker, where there are as many as fit."""
+"""Seconds between two checks for room for more workers."""
 
 
 class Service(Protocol):
@@ -39,11 +39,11 @@ class Service(Protocol):
         """Play until `stop` is called."""
 
     def stop(self) -> None:
-        """Let `run` end soon."""
+        """Make `run` end soon."""
 
 
 Services = Callable[[Flow, str, Mapping[str, Any]], Service]
-"""Makes a worker from the manager, a name and its options. Must be a function of an importable module."""
+"""Returns a worker for a manager, a name and options. Must be a function in an importable module."""
 
 
 class WorkerActor:
@@ -60,11 +60,11 @@ class WorkerActor:
             self._work.run()
 
     def leave(self) -> None:
-        """Let `run` end soon."""
+        """Make `run` end soon."""
         self._work.stop()
 
     def pid(self) -> int:
-        """Return the number of the process."""
+        """Return the id of the process."""
         return os.getpid()
 
 
@@ -81,17 +81,17 @@ class RayEngine:
     Args:
         folder: where the manager keeps its journal and weights, on this machine.
         config: the settings of the dataflow.
-        address: of the cluster, as `ray.init` takes it; None: the one this process is in, or a new one here.
-        namespace: of the run; a trainer that comes back must give the same.
-        service: makes a worker.
-        options: what `service` gets.
+        address: of the cluster, as for `ray.init`; None: the cluster of this process, or a new one here.
+        namespace: of the run; a resumed run must give the same.
+        service: returns a worker.
+        options: arguments of `service`.
 
     Attributes:
-        flow: the manager as the trainer calls it.
+        flow: the manager for the trainer.
         crew: the workers.
 
     Raises:
-        BadSetting: there is no cluster at the address, or the run's manager is there with other settings.
+        BadSetting: there is no cluster at the address, or the run's manager has other settings.
         FlowDown: the manager does not start.
     """
 
@@ -123,7 +123,7 @@ class RayEngine:
         self.close(end_manager=kind is None)
 
     def start(self, workers: int | None) -> None:
-        """Start so many workers, or as many as fit, now and whenever machines join. Those without room wait for it."""
+        """Start `workers` workers, which wait for room; None: as many as fit, also on machines that join later."""
         if workers is not None:
             self.crew.start(workers)
             return
@@ -131,9 +131,9 @@ class RayEngine:
         self._growing.start()
 
     def close(self, *, end_manager: bool = True) -> None:
-        """End the workers, and the manager too unless a trainer is to come back to it. A cluster of ours ends as well.
+        """End the workers, the manager if `end_manager`, and the cluster if this engine started it.
 
-        Its journal stays: with it another manager can go on.
+        The manager's journal stays, so another manager can continue.
         """
         if self._closing.is_set():
             return
@@ -156,14 +156,14 @@ class RayEngine:
         return _Actor(handle)
 
     def _grow(self) -> None:
-        while not self._closing.is_set() and not self.crew.given_up:  # more of what cannot start would help nobody
+        while not self._closing.is_set() and not self.crew.given_up:  # if workers cannot start, do not add more
             with contextlib.suppress(RayError):
                 self.crew.start(room_for(self._config.resources))
             self._closing.wait(GROW)
 
 
 class _Actor:
-    """A worker's actor. It has not ended when its process is killed: Ray starts it again."""
+    """A worker's actor. It survives the end of its process, because Ray restarts it."""
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
@@ -177,7 +177,7 @@ class _Actor:
             ray.get(self._run)
         except RayTaskError as error:
             return f"{type(error.cause).__name__}: {error.cause}"
-        except ActorUnavailableError:  # its process died, and Ray starts it again; `run` fails until it is there
+        except ActorUnavailableError:  # Ray restarts its process; until then `run` fails
             self._run = self.handle.run.remote()
             return None
         except RayError as error:

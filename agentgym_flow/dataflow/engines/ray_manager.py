@@ -1,8 +1,8 @@
-"""The manager as a named actor on Ray, and how it is called.
+"""The manager as a named actor on Ray, and its client.
 
-It outlives the trainer: a trainer that was killed finds it again, and a manager that was killed goes on from its
-journal, on the machine where its folder is. Ray repeats no call by itself; `RayFlow` does, because every call of a
-manager can be repeated.
+The actor outlives the trainer: a resumed trainer finds it again, and a manager that was killed continues from its
+journal, on the machine with its folder. Ray does not retry calls; `RayFlow` does, because every call of a manager can
+be repeated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.engines.hosting import open_manager, traced
 from agentgym_flow.dataflow.engines.ray_cluster import NodeAffinitySchedulingStrategy, RayError, RayTaskError, ray
-from agentgym_flow.dataflow.network.remote import Again, RemoteFlow
+from agentgym_flow.dataflow.network.remote import NoAnswer, RemoteFlow
 from agentgym_flow.dataflow.network.serving import Switchboard
 from agentgym_flow.errors import AgentGymFlowError, BadSetting
 
@@ -23,17 +23,17 @@ MANAGER = "manager"
 """The name of the manager's actor, in the namespace of the run."""
 
 ANSWER = 60.0
-"""Seconds without an answer after which an attempt is given up, beside those that the call waits."""
+"""Seconds without an answer after which an attempt fails, in addition to those that the call waits."""
 
 CALLS = 10_000
-"""Calls that the manager has under way at most; one that waits needs no thread, see `serving`."""
+"""The most calls that the manager has under way; waiting ones need no thread, see `serving`."""
 
 SETTINGS = ("lease_seconds", "episode_seconds", "deadline", "trace")
-"""Settings of a dataflow that the manager has for as long as its actor lives."""
+"""Settings of a dataflow that are fixed while the manager's actor lives."""
 
 
 class ManagerActor:
-    """The manager in its actor; see `Switchboard` for how calls that wait go along with the others."""
+    """The manager in its actor; `Switchboard` keeps waiting calls from blocking the others."""
 
     def __init__(self, folder: str, config: dict[str, Any]) -> None:
         self._switchboard: Switchboard | None = None
@@ -42,27 +42,27 @@ class ManagerActor:
         self._manager = traced(open_manager(Path(folder), settings), Path(folder), settings)
 
     async def call(self, name: str, arguments: dict[str, Any]) -> Any:
-        """Return the answer of a call, or the error that the manager has raised."""
+        """Return the answer of a call, or the error that the manager raised."""
         if name == "settings":
             return self._settings
-        if self._switchboard is None:  # it belongs to the event loop, which runs by now
+        if self._switchboard is None:  # it needs the running event loop
             self._switchboard = Switchboard(self._manager)
         try:
             return await self._switchboard.call(name, arguments)
         except AgentGymFlowError as error:
-            return error  # as it is: Ray wraps what is raised
+            return error  # Ray would wrap a raised error
 
     async def pid(self) -> int:
-        """Return the number of the process."""
+        """Return the id of the process."""
         return os.getpid()
 
 
 class RayFlow(RemoteFlow):
-    """Implements `agentgym_flow.dataflow.records.Flow` by calls of the manager's actor. Safe in threads.
+    """Implements `agentgym_flow.dataflow.records.Flow` by calls of the manager's actor. Thread-safe.
 
     Args:
         manager: the handle of the actor.
-        deadline: for so many seconds a call is tried again.
+        deadline: seconds for which a call is retried.
     """
 
     def __init__(self, manager: Any, *, deadline: float = 600.0) -> None:
@@ -70,8 +70,8 @@ class RayFlow(RemoteFlow):
         self._manager = manager
 
     def settings(self) -> dict[str, Any]:
-        """Return the folder and the settings that the manager was started with."""
-        answer: dict[str, Any] = self._call("settings")
+        """Return the folder and the settings of the manager."""
+        answer: dict[str, Any] = self._call("settings", {})
         return answer
 
     def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
@@ -79,16 +79,16 @@ class RayFlow(RemoteFlow):
         try:
             answer = ray.get(call, timeout=ANSWER + arguments.get("wait", 0.0))
         except RayTaskError as error:  # a defect of the manager
-            raise Again(f"{type(error.cause).__name__}: {error.cause}") from None
-        except RayError as error:  # dead, about to be started again, or silent
-            raise Again(f"{type(error).__name__}: {str(error).strip().splitlines()[0]:.200}") from None
+            raise NoAnswer(f"{type(error.cause).__name__}: {error.cause}") from None
+        except RayError as error:  # it is dead, restarting, or does not answer
+            raise NoAnswer(f"{type(error).__name__}: {str(error).strip().splitlines()[0]:.200}") from None
         if isinstance(answer, AgentGymFlowError):
             raise answer
         return answer
 
 
 def manager_of(folder: Path, config: FlowConfig, namespace: str) -> Any:
-    """Return the actor of the manager of a run: the one that is there, or a new one on this machine.
+    """Return the actor of a run's manager: the existing one, or a new one on this machine.
 
     Args:
         folder: of the journal and the weights, absolute.
@@ -96,7 +96,7 @@ def manager_of(folder: Path, config: FlowConfig, namespace: str) -> Any:
         namespace: of the run.
 
     Raises:
-        BadSetting: one is there with another folder or other settings.
+        BadSetting: the existing one has another folder or other settings.
         FlowDown: it does not start.
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)

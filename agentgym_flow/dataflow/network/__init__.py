@@ -1,1 +1,1 @@
-"""The calls between machines: JSON and safetensors over HTTP."""
+"""Calls between machines: JSON and safetensors over HTTP."""

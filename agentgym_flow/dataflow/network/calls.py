@@ -1,8 +1,8 @@
-"""The calls of `Flow` as JSON: what HTTP carries, checked against the types that the protocol declares.
+"""The calls of `Flow` as JSON over HTTP, checked against the types that the protocol declares.
 
-Arguments are one JSON object, an answer is one JSON value; records are lists. Weights, which are bytes, are the whole
-body instead. Nothing is read but JSON, and an error is raised again only if its class is in a fixed table: what comes
-over a network can name no code.
+Arguments are one JSON object, an answer is one JSON value, records are lists. Weights, which are bytes, are the whole
+body instead. Only JSON is parsed, and errors are re-raised only if their class is in a fixed table, so messages cannot
+name code.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from agentgym_flow import errors
 from agentgym_flow.dataflow.records import Flow
 
 LARGEST_INTEGER = 2**63 - 1
-"""Integers are in the range of SQLite's."""
+"""The largest integer, as in SQLite."""
 
 JSON_BODY = 1 << 20
-"""The most bytes of a request of most calls."""
+"""The most bytes of a request, for most calls."""
 
 LARGE_BODY = 64 << 20
 """The most bytes of a request with episodes, slots or a setup."""
@@ -52,11 +52,11 @@ ERRORS: Mapping[str, type[errors.AgentGymFlowError]] = {
         errors.UnknownOption,
     )
 }
-"""The errors that pass from the manager to those who call it."""
+"""The errors that the manager sends to its clients."""
 
 
 class Malformed(Exception):
-    """A message is not what the call asks for; the text says why."""
+    """A message does not fit the call; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class RemoteCall:
 
     @property
     def raw(self) -> str | None:
-        """The parameter that is the body itself, if there is one."""
+        """The parameter that is sent as the body itself, if there is one."""
         return next((name for name, hint in self.parameters.items() if hint is bytes), None)
 
 
@@ -97,13 +97,12 @@ CALLS: Mapping[str, RemoteCall] = {
 }
 """All calls of the protocol, by name."""
 
-
 WORKER_CALLS = frozenset({"describe", "lease", "renew", "commit", "fail", "give_back", "fetch", "status"})
-"""The calls that the token of workers is good for."""
+"""The calls that the token of workers allows."""
 
 
 def digest_of(body: bytes) -> str:
-    """Return the value of the header that goes with a body."""
+    """Return the value of the digest header for a body."""
     return f"sha-256=:{base64.b64encode(hashlib.sha256(body).digest()).decode('ascii')}:"
 
 
@@ -130,7 +129,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def arguments_of(call: RemoteCall, given: Any) -> dict[str, Any]:
-    """Return the arguments of a call from a JSON object, without the raw one. Raises `Malformed`."""
+    """Return the arguments of a call, except the raw one, from a JSON object. Raises `Malformed`."""
     if not isinstance(given, dict):
         raise Malformed("the arguments are not a JSON object")
     known = {name: hint for name, hint in call.parameters.items() if name != call.raw}
@@ -182,7 +181,7 @@ def _read_container(hint: Any, origin: Any, value: Any, place: str) -> Any:
 
 @cache
 def _fields(hint: Any) -> dict[Any, Any]:
-    """Return the types of a tuple's or a record's parts."""
+    """Return the types of the parts of a tuple or record."""
     return dict(enumerate(get_args(hint))) if get_origin(hint) is tuple else get_type_hints(hint)
 
 
@@ -192,7 +191,7 @@ def _check(fits: bool, place: str, value: Any, hint: Any) -> None:
 
 
 def _plain(value: Any, place: str) -> Any:
-    """Return plain data unchanged. Raises `Malformed` for what a data base or UTF-8 cannot hold."""
+    """Return plain data unchanged. Raises `Malformed` for values that SQLite or UTF-8 cannot hold."""
     if isinstance(value, int) and not -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
         raise Malformed(f"{place} is an integer of more than 64 bits")
     if isinstance(value, str):
@@ -211,13 +210,13 @@ def _plain(value: Any, place: str) -> Any:
 
 
 def error_of(error: errors.AgentGymFlowError) -> dict[str, str]:
-    """Return an error as plain data; one that is not in the table goes as the nearest class that is."""
+    """Return an error as plain data, with the nearest base class in the table."""
     name = next((one.__name__ for one in type(error).__mro__ if one.__name__ in ERRORS), "BadSetting")
     return {"error": name, "message": str(error)}
 
 
 def raise_error(given: Any) -> NoReturn:
-    """Raise the error that a manager has sent. Raises `Malformed` if it is not one of the table."""
+    """Raise the error that a manager has sent. Raises `Malformed` if it is not in the table."""
     if isinstance(given, dict) and isinstance(message := given.get("message"), str):
         kind = ERRORS.get(str(given.get("error")))
         if kind is not None:

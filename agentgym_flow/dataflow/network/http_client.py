@@ -1,4 +1,4 @@
-"""A manager that is reached over HTTP, as a `Flow`."""
+"""The HTTP client of a manager."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from agentgym_flow.dataflow.network import calls
-from agentgym_flow.dataflow.network.remote import Again, RemoteFlow
+from agentgym_flow.dataflow.network.remote import NoAnswer, RemoteFlow
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.retrieval.protocol import check_token
 
 ANSWER = 60.0
-"""Seconds without a byte after which an attempt is given up, beside those that the call waits."""
+"""Seconds without a byte after which an attempt fails, in addition to those that the call waits."""
 
 KEPT = 4.0
-"""Seconds after which a connection that was not used is not trusted: the server closes it after 5."""
+"""Seconds for which an idle connection is reused; the server closes it after 5."""
 
 _UNREADABLE = (OSError, http.client.HTTPException)
 
 
 class HttpFlow(RemoteFlow):
-    """Implements `agentgym_flow.dataflow.records.Flow` over HTTP. Safe in threads; connections are kept open.
+    """Implements `agentgym_flow.dataflow.records.Flow` over HTTP. Thread-safe; connections are kept open.
 
     Args:
         url: the address of the manager or of a relay, such as `http://127.0.0.1:8300`.
         token: its token.
-        deadline: for so many seconds a call is tried again.
+        deadline: seconds for which a call is retried.
 
     Raises:
-        BadSetting: the address or the token cannot be used.
+        BadSetting: the address or the token is invalid.
     """
 
     def __init__(self, url: str, token: str, *, deadline: float = 600.0) -> None:
@@ -42,11 +42,11 @@ class HttpFlow(RemoteFlow):
         self.url = url.rstrip("/")
         super().__init__(f"the manager at {self.url}", deadline=deadline)
         self._token = check_token(token)
-        self._idle: list[tuple[float, http.client.HTTPConnection]] = []  # since when, the latest last
+        self._idle: list[tuple[float, http.client.HTTPConnection]] = []  # with the time of last use, in order
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Close the connections; calls that are between two attempts raise `FlowDown`."""
+        """Close the connections; calls between two attempts raise `FlowDown`."""
         super().close()
         with self._lock:
             idle, self._idle = self._idle, []
@@ -66,7 +66,7 @@ class HttpFlow(RemoteFlow):
         return self._answer(call, path, body, ANSWER + arguments.get("wait", 0.0))
 
     def _answer(self, call: calls.RemoteCall, path: str, body: bytes, patience: float) -> Any:
-        status, answer = self._sent(path, body, patience)
+        status, answer = self._post(path, body, patience)
         if status == 200 and call.result is bytes:
             return answer
         try:
@@ -76,27 +76,27 @@ class HttpFlow(RemoteFlow):
             if status == 422:
                 calls.raise_error(value)
         except calls.Malformed as error:
-            raise Again(f"HTTP {status}, {error}") from None
+            raise NoAnswer(f"HTTP {status}, {error}") from None
         if status >= 500 or not isinstance(value, dict) or value.get("error") == "Corrupted":
-            raise Again(f"HTTP {status}")
+            raise NoAnswer(f"HTTP {status}")
         advice = "; take the token of this manager" if status == 401 else ""
         raise BadSetting(f"{self.url} refused {call.name} with HTTP {status}: {value.get('message')!s:.300}{advice}")
 
-    def _sent(self, path: str, body: bytes, patience: float) -> tuple[int, bytes]:
-        """Make one attempt; return status and body of the answer, whose digest is right."""
+    def _post(self, path: str, body: bytes, patience: float) -> tuple[int, bytes]:
+        """Make one attempt; return status and body of the answer, after checking its digest."""
         headers = {"Authorization": f"Bearer {self._token}", calls.DIGEST: calls.digest_of(body)}
         with self._connection(patience) as connection:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may have refused before the end
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the server may answer before the end
                 connection.request("POST", path, body, headers)
             response = connection.getresponse()
             answer = response.read()
             if response.headers.get(calls.DIGEST, "") != calls.digest_of(answer):
-                raise Again(f"HTTP {response.status}, and the answer is not what its digest says")
+                raise NoAnswer(f"HTTP {response.status}, and the answer is not what its digest says")
             return response.status, answer
 
     @contextmanager
     def _connection(self, patience: float) -> Iterator[http.client.HTTPConnection]:
-        connection = self._kept()
+        connection = self._take_idle()
         if connection is None:
             kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
             connection = kind(self._host, self._port)
@@ -108,7 +108,7 @@ class HttpFlow(RemoteFlow):
             yield connection
             kept = not self._closed.is_set()
         except _UNREADABLE as error:
-            raise Again(f"{type(error).__name__}: {error}") from None
+            raise NoAnswer(f"{type(error).__name__}: {error}") from None
         finally:
             if kept:
                 with self._lock:
@@ -116,7 +116,7 @@ class HttpFlow(RemoteFlow):
             else:
                 connection.close()
 
-    def _kept(self) -> http.client.HTTPConnection | None:
+    def _take_idle(self) -> http.client.HTTPConnection | None:
         oldest = time.monotonic() - KEPT
         with self._lock:
             while self._idle and self._idle[0][0] < oldest:

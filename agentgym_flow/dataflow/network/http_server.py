@@ -1,8 +1,7 @@
-"""A manager over HTTP: `POST /v1/CALL` for each call of `Flow`, with a bearer token: one of trainers, one of workers.
+"""The HTTP server of a manager: `POST /v1/CALL` for each call of `Flow`, with the bearer token of trainers or workers.
 
-Mistakes of clients are answered with a status of 400 or above and one sentence; errors of the package travel under
-their names, with status 422. Bodies have a digest each way. There is no encryption here: between machines, use a
-tunnel (SSH, WireGuard) or a proxy that speaks TLS.
+Invalid requests get a status of 400 or above and one sentence; errors of the package are sent by name, with status 422.
+All bodies have a digest. There is no encryption: between machines, use a tunnel (SSH, WireGuard) or a TLS proxy.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ if TYPE_CHECKING:
     import uvicorn
 
 CONNECTIONS = 4096
-"""The most connections at a time, fewer where the process may not open as many files. A worker uses about three. Those
-beyond are answered with status 503 while all others are busy, and ask again."""
+"""The most connections at a time; fewer if the process may not open that many files. A worker uses about three. Further
+ones get status 503 while all others are busy, and retry."""
 
 PATIENCE = 5
-"""Requests under way have so many seconds to be answered when the server stops."""
+"""Seconds that requests under way have to finish when the server stops."""
 
 UPLOAD = 3600.0
-"""Seconds that a body may take; who has no token is refused before the body is read."""
+"""Seconds that a body may take; requests without a token are refused before their body is read."""
 
 CHUNK = 1 << 20
-"""So many bytes of an answer are written at a time, so that a slow reader has a deadline for each of them alone."""
+"""Bytes of an answer that are written at a time; slow readers have a deadline for each chunk."""
 
 _logger = logging.getLogger(__name__)
 
@@ -67,13 +66,13 @@ def create_app(
 
     Args:
         flow: the manager.
-        token: what a client has to send as `Authorization: Bearer TOKEN`.
-        worker_token: the same for those who may only make the calls in `calls.WORKER_CALLS`; None: there are none.
+        token: what clients must send as `Authorization: Bearer TOKEN`.
+        worker_token: a token that allows only the calls in `calls.WORKER_CALLS`; None for no such token.
         largest: the most bytes of a message with weights.
-        is_ending: whether the server is stopping: calls that wait then end.
+        is_ending: whether the server is stopping, which ends waiting calls.
 
     Raises:
-        BadSetting: a token is empty or none that a client can send.
+        BadSetting: a token is empty, or cannot be sent in a header.
     """
     good_for = {check_token(token): frozenset(calls.CALLS)}
     if worker_token is not None:
@@ -98,7 +97,7 @@ class _Endpoint:
         self._good_for, self._largest = good_for, largest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, as ASGI asks for it."""
+        """Answer a request (ASGI)."""
         request = Request(scope, receive)
         status, kind, headers = 200, "application/json", {}
         try:
@@ -110,14 +109,14 @@ class _Endpoint:
             status, answer = 422, calls.dumped(calls.error_of(error))
         except ClientDisconnect:
             raise
-        except Exception as error:  # a defect, or a full disk: clients ask again until their deadline
+        except Exception as error:  # a defect, or a full disk: clients retry until their deadline
             _logger.exception("a call failed")
             status, answer = 500, calls.dumped({"error": "Failed", "message": type(error).__name__})
         await _send(send, status, answer, {"Content-Type": kind, **headers})
 
     async def _answer(self, request: Request) -> tuple[bytes, str]:
         kind, _, given = request.headers.get("authorization", "").partition(" ")
-        # All of them are compared, so that the time tells nothing.
+        # Compare all of them, so that the time does not depend on which one matches.
         allowed = [names for token, names in self._good_for.items() if loopback.same(given.strip(), token)]
         if kind.lower() != "bearer" or not allowed:
             raise _RequestRefused(401, "the token is missing or wrong")
@@ -166,27 +165,17 @@ class _Endpoint:
 
 
 @contextmanager
-def serving(
-    flow: Flow, token: str, worker_token: str | None = None, *, port: int = 0, host: str = loopback.HOST
-) -> Iterator[str]:
-    """Within, a thread serves `flow`; gives the address, such as `http://127.0.0.1:40123`.
+def serving(flow: Flow, token: str, worker_token: str | None = None, *, port: int = 0) -> Iterator[str]:
+    """Serve `flow` in a thread during the block; yield the address, such as `http://127.0.0.1:40123`.
 
-    Args:
-        flow: the manager.
-        token: what clients have to send.
-        worker_token: what workers may send instead, see `create_app`.
-        port: the port; 0: a free one.
-        host: the address to listen on; another one than the loopback interface can be reached by other machines.
-
-    Raises:
-        BadSetting: the port is taken or may not be used, or the token cannot be sent.
+    Arguments and errors are those of `serve`.
     """
     running = _server(flow, token, worker_token)
-    with loopback.listen(port, host) as listening:
+    with loopback.listen(port) as listening:
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]}, name="flow-http", daemon=True)
         thread.start()
         try:
-            yield _address(listening, host)
+            yield _address(listening, loopback.HOST)
         finally:
             running.should_exit = True
             thread.join()
@@ -201,9 +190,19 @@ def serve(
     host: str = loopback.HOST,
     on_ready: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Serve `flow` until the process is asked to end; `on_ready` gets the address. See `serving`.
+    """Serve `flow` until a signal ends the process.
 
-    Raises `KeyboardInterrupt` after Ctrl-C.
+    Args:
+        flow: the manager.
+        token: see `create_app`.
+        worker_token: see `create_app`.
+        port: the port; 0 for a free one.
+        host: the address to listen on; other machines can reach any but the loopback interface.
+        on_ready: called with the server's address.
+
+    Raises:
+        BadSetting: the port is taken or not allowed, or a token cannot be sent.
+        KeyboardInterrupt: after Ctrl-C.
     """
     running = _server(flow, token, worker_token)
     with loopback.listen(port, host) as listening:

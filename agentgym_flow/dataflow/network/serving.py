@@ -1,9 +1,9 @@
-"""Calls of many clients on one manager: those that wait do not hold up the others.
+"""Calls of many clients on one manager: waiting calls do not block the others.
 
-A thread is needed for each call that waits in the manager, and 1,000 idle workers would hold 1,000. So a call first
-asks without waiting. If there is nothing, at most `WAITING` of a kind wait inside the manager, for a short while each,
-and the others stand in line without a thread until it is their turn or their time is up. When something is there,
-those inside return at once and the line moves, so nobody waits longer than the line takes to be served.
+Each call that waits inside the manager needs a thread, so 1,000 idle workers would need 1,000. Calls are therefore made
+without waiting at first. If there is no result, at most `WAITING` calls of a kind wait inside the manager, for a short
+while each. The others queue, without a thread, until it is their turn or their time is up. When results arrive, the
+calls inside return at once and the queue moves on.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 from agentgym_flow.dataflow.records import Flow, LeaseKey
 
 AT_ONCE = 16
-"""Calls that do not wait, at the same time."""
+"""The most calls at a time that do not wait."""
 
 WAITING = 8
-"""Calls of one kind that wait inside the manager at the same time."""
+"""The most calls of one kind at a time that wait inside the manager."""
 
 TURN = 1.0
-"""Seconds after which a call that waits lets the next one in line wait."""
+"""Seconds after which a waiting call makes room for the next one in the queue."""
 
 LONGEST = 60.0
-"""Seconds that a call may wait at most; who wants to wait for longer asks again."""
+"""The most seconds that a call may wait; clients that wait longer repeat it."""
 
 KINDS = ("lease", "arrivals")
 """The calls that wait."""
@@ -40,8 +40,8 @@ class Switchboard:
     """Makes calls on a flow for the coroutines of one event loop.
 
     Args:
-        flow: the manager; safe in threads.
-        is_ending: tells whether the server stops; who waits then gets what there is, which may be nothing.
+        flow: the manager; thread-safe.
+        is_ending: whether the server is stopping; waiting calls then return at once, perhaps without a result.
     """
 
     def __init__(self, flow: Flow, is_ending: Callable[[], bool] = lambda: False) -> None:
@@ -56,9 +56,9 @@ class Switchboard:
         Args:
             name: of the method.
             arguments: its arguments.
-            gone: tells whether nobody waits for the answer any more; leases are then given back at once.
+            gone: whether the client has disconnected; its leases are then given back at once.
 
-        Raises what the manager raises.
+        Raises whatever the manager raises.
         """
         wait = arguments.get("wait", 0.0)
         answer = await self._now(name, {**arguments, "wait": 0.0} if name in KINDS else arguments)
@@ -89,7 +89,9 @@ class Switchboard:
         try:
             await asyncio.wait_for(line.acquire(), left)
         except TimeoutError:
-            return await self._now(name, {**arguments, "wait": 0.0})  # the manager hears of the caller
+            return await self._now(
+                name, {**arguments, "wait": 0.0}
+            )  # so that the manager sees that the caller is alive
         try:
             wait = 0.0 if self._is_ending() else min(TURN, max(0.0, end - loop.time()))
             work = partial(getattr(self._flow, name), **{**arguments, "wait": wait})

@@ -1,7 +1,7 @@
-"""The secrets that a manager shares with those who call it over HTTP: one with trainers, another one with workers.
+"""The tokens of a manager's HTTP clients: one for trainers, one for workers.
 
-The token of workers lets play episodes and hand them in; it does not let train. Each is in a file that only its owner
-can read, or in the environment; never among the arguments of a command, which all users of a machine can see.
+The token of workers allows playing and committing episodes, but not training. Each token is in a file that only its
+owner can read, or in the environment; never in the arguments of a command, which all users of a machine can see.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from agentgym_flow.retrieval.protocol import check_token
 VARIABLE = "AGENTGYM_FLOW_TOKEN"
 """The environment variable with the token."""
 
-
 WORKERS = ".worker"
-"""The token of workers is in a file beside that of trainers, whose name ends so."""
+"""The suffix of the file with the token of workers, beside that of trainers."""
 
 
 def new_token() -> str:
@@ -27,9 +26,9 @@ def new_token() -> str:
 
 
 def token_in(file: Path) -> str:
-    """Return the token in a file; a file that is missing is made, with a new token, for its owner alone.
+    """Return the token in a file; if it is missing, create it with a new token, readable only by its owner.
 
-    Raises `BadSetting` if others may read the file, or there is no token in it.
+    Raises `BadSetting` if others may read the file, or it has no token.
     """
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -47,12 +46,12 @@ def tokens_in(file: Path) -> tuple[str, str]:
 
 
 def workers_file(file: Path) -> Path:
-    """Return where the token of workers is, if that of trainers is in `file`."""
+    """Return the file with the token of workers, if that of trainers is in `file`."""
     return file.with_name(file.name + WORKERS)
 
 
 def read_token(file: Path | None = None) -> str:
-    """Return the token in a file, or in the environment if no file is named.
+    """Return the token in a file, or in the environment if `file` is None.
 
     Raises `BadSetting` if there is none, or others may read the file.
     """

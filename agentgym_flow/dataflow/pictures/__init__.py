@@ -1,1 +1,1 @@
-"""What a run did: metrics, traces and their pictures."""
+"""Metrics, traces and pictures of runs."""

@@ -1,4 +1,4 @@
-"""From the events of a trace to spans (who did what from when to when), Chrome's trace format, and pictures."""
+"""Convert the events of a trace to spans (who did what from when to when), Chrome's trace format, and pictures."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from agentgym_flow.report.timeline import bars_svg, lanes_svg, layers_svg, timel
 
 PLAY, LOST, TRAIN, WAIT, QUEUE, FETCH = "play", "lost", "train", "wait for episodes", "wait for the device", "fetch"
 KINDS = {PLAY: "k0", LOST: "k1", TRAIN: "k2", WAIT: "k3", QUEUE: "k4", FETCH: "k5"}
-"""What can be done, and its colour: play an episode that counts, or one that does not; train; wait for a batch, or for
-a device that another policy trains on; receive weights."""
+"""Activities with their colours: play an episode that counts, or one that does not; train; wait for a batch, or for a
+device that another policy trains on; receive weights."""
 
 STATES = {"used": "k2", "committed": "k0", "leased": "k4", "queued": "k3"}
 
 
 class TimelineSpan(NamedTuple):
-    """Somebody did something for a while; seconds, from the first event on."""
+    """An activity of an actor; times are seconds since the first event."""
 
     who: str
     what: str
@@ -34,7 +34,7 @@ class TimelineSpan(NamedTuple):
 
 
 def spans_of(events: Sequence[Event]) -> list[TimelineSpan]:
-    """Return who did what, in the order of beginning. What has not ended ends with the last event."""
+    """Return the spans by their start. Unfinished ones end with the last event."""
     found = _Spans(events[0]["at"])
     for event in events:
         found.take(event)
@@ -42,7 +42,7 @@ def spans_of(events: Sequence[Event]) -> list[TimelineSpan]:
 
 
 class _Spans:
-    """Collects spans from events in the order of time."""
+    """Collects spans from events in order of time."""
 
     def __init__(self, zero: float) -> None:
         self._zero = zero
@@ -55,7 +55,7 @@ class _Spans:
         if what == "lease":
             for *slot, attempt in event["slots"]:
                 key = (event["stream"], *slot)
-                self._end(key, at, LOST, "expired")  # if it is leased again, the lease before has ended
+                self._end(key, at, LOST, "expired")  # a new lease means that the last one has ended
                 self._playing[key] = (attempt, event["worker"], at)
         elif what == "commit":
             for (*slot, attempt), verdict in zip(event["slots"], event["verdicts"], strict=True):
@@ -75,7 +75,7 @@ class _Spans:
             self._trainer(event, at)
 
     def _end(self, key: tuple[Any, ...], at: float, what: str, verdict: str, attempt: int | None = None) -> None:
-        """End an episode, if it is still played, and is the one of this attempt."""
+        """End an episode, if it is still under way and is this attempt."""
         if key not in self._playing or attempt not in (None, self._playing[key][0]):
             return
         number, worker, since = self._playing.pop(key)
@@ -96,7 +96,7 @@ class _Spans:
                 self._done.append(TimelineSpan(f"trainer of {policy}", what, since, at, {"batch": batch}))
 
     def close(self, at: float) -> list[TimelineSpan]:
-        """Return all spans; those that have not ended do so now."""
+        """End all spans, and return them."""
         for policy in list(self._trainers):
             self._trainer_ends(policy, at - self._zero, "")
         for key in list(self._playing):
@@ -105,9 +105,9 @@ class _Spans:
 
 
 def lanes(spans: Sequence[TimelineSpan]) -> dict[str, list[list[TimelineSpan]]]:
-    """Return for each actor, in the order of names, its spans in as few rows as keep those of a row from overlapping.
+    """Return for each actor its spans in rows: as few as possible, without overlaps in a row.
 
-    Trainers come first, then weights and relays, then workers.
+    Trainers come first, then weights and relays, then workers, each by name.
     """
     found: dict[str, list[list[TimelineSpan]]] = {}
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
@@ -122,7 +122,7 @@ def lanes(spans: Sequence[TimelineSpan]) -> dict[str, list[list[TimelineSpan]]]:
 
 def _rank(who: str) -> tuple[Any, ...]:
     kind = 0 if who.startswith("trainer of ") else 1 if who == "weights" or who.startswith("relay of ") else 2
-    # Workers 2 and 10 in this order.
+    # Sort worker 2 before worker 10.
     return kind, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", who)]
 
 
@@ -146,7 +146,7 @@ def chrome_trace(spans: Sequence[TimelineSpan]) -> dict[str, Any]:
 
 
 def staleness_of(events: Iterable[Event]) -> dict[int, int]:
-    """Return by how many updates the weights of trained episodes were older -> number of episodes."""
+    """Return a histogram of how many updates older the weights were that played the trained episodes."""
     found: Counter[int] = Counter()
     for event in events:
         if event["what"] == "ack":
@@ -155,7 +155,7 @@ def staleness_of(events: Iterable[Event]) -> dict[int, int]:
 
 
 def states_of(events: Sequence[Event]) -> list[tuple[float, dict[str, int]]]:
-    """Return how many slots were in each state, and when; streams add up."""
+    """Return times with the number of slots in each state, summed over streams."""
     now: dict[str, dict[str, int]] = {}
     found = []
     for event in events:
@@ -167,7 +167,7 @@ def states_of(events: Sequence[Event]) -> list[tuple[float, dict[str, int]]]:
 
 
 def write_pictures(folder: str | os.PathLike[str], events: Sequence[Event], title: str = "Dataflow") -> list[Path]:
-    """Write `trace.json`, three pictures and a page with all of them into a folder; return their paths.
+    """Write `trace.json`, three pictures and a page with all of them to a folder; return their paths.
 
     Raises `OSError` if they cannot be written.
     """
@@ -189,7 +189,7 @@ def write_pictures(folder: str | os.PathLike[str], events: Sequence[Event], titl
     }
     files = dict(zip(("trace.svg", "staleness.svg", "states.svg"), pictures.values(), strict=True))
     files["trace.json"] = json.dumps(chrome_trace(spans), separators=(",", ":"))
-    files["trace.html"] = timeline_page(title, _told(events, spans, staleness), pictures)
+    files["trace.html"] = timeline_page(title, _summary(events, spans, staleness), pictures)
     written = []
     for name, text in files.items():
         path = Path(folder) / name
@@ -199,7 +199,7 @@ def write_pictures(folder: str | os.PathLike[str], events: Sequence[Event], titl
     return written
 
 
-def _told(events: Sequence[Event], spans: Sequence[TimelineSpan], staleness: dict[int, int]) -> dict[str, str]:
+def _summary(events: Sequence[Event], spans: Sequence[TimelineSpan], staleness: dict[int, int]) -> dict[str, str]:
     """Return figures for the top of the page."""
     summary = staleness_summary(staleness)
     batches = sum(event["what"] == "ack" for event in events)

@@ -1,23 +1,22 @@
-"""The trace of a run: a file of JSON lines, one an event, that is only ever appended to.
+"""The trace of a run: an append-only file of JSON lines, one per event.
 
-Every line has `at` (seconds of the clock) and `what`; `slots` are lists [batch, group, sample, attempt]:
+Every line has `at` (a time in seconds) and `what`; `slots` are lists [batch, group, sample, attempt]:
 
-    open     stream, policy, batch                      a trainer begins, or goes on from a checkpoint
+    open     stream, policy, batch                      a trainer begins, or resumes from a checkpoint
     publish  policy, update, version, step, bytes       a trainer has new weights, and waits for batch `update`
-    admit    stream, slots                              the trainer has planned so many more (a number)
+    admit    stream, slots                              a trainer has planned further slots (their number)
     lease    worker, stream, slots                      a worker begins to play
-    fetch    [worker,] policy, version, bytes, seconds    weights are sent to it, from now on for so long
-    commit   worker, stream, slots, verdicts            a worker has handed in episodes
-    ended    stream, why, slots                         leases ended, or episodes were refused
+    fetch    [worker,] policy, version, bytes, seconds    a worker begins to receive weights, which takes `seconds`
+    commit   worker, stream, slots, verdicts            a worker has committed episodes
+    ended    stream, why, slots                         leases ended, or episodes were rejected
     ack      stream, policy, batch, trained, dropped, staleness     a trainer has its batch, and trains on it
     keep     stream, policy, batch                      a checkpoint from before `batch` is on disk
-    states   stream, states                             how many slots are in each state
+    states   stream, states                             the number of slots in each state
     train    policy, batch                              only simulated: the device was busy, training begins now
-    done     policy                                     only simulated: a trainer has made its updates
+    done     policy                                     only simulated: a trainer has finished its updates
     killed   worker                                     only simulated: a worker dies
 
-`TracedFlow` writes them for any manager, and `simulate` makes them in virtual time. The module `timeline` makes
-pictures of them.
+`TracedFlow` writes traces for any manager, and `simulate` in virtual time. The module `timeline` draws them.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ Event = dict[str, Any]
 
 
 class TraceWriter:
-    """Appends events to a trace. Safe in threads; several processes may append to one file.
+    """Appends events to a trace. Thread-safe; several processes may append to one file.
 
-    Each event is one write of one line, so a process that is killed leaves whole lines, at worst with a torn last one.
+    Each event is one write of one line, so a process that is killed leaves at most the last line incomplete.
 
     Args:
-        path: the file; what is in it stays.
-        clock: the seconds of each event.
+        path: the file; existing contents stay.
+        clock: returns the time of an event, in seconds.
 
     Raises `OSError` if the file cannot be written.
     """
@@ -63,11 +62,11 @@ class TraceWriter:
             self._file.write(b"\n" if _is_torn(self.path) else b"")
 
     def now(self) -> float:
-        """Return the time of an event that happens now."""
+        """Return the present time."""
         return self._clock()
 
     def write(self, what: str, at: float | None = None, **fields: Any) -> None:
-        """Append an event, by default of now."""
+        """Append an event; its time is now by default."""
         event = {"at": round(self._clock() if at is None else at, 4), "what": what, **fields}
         line = json.dumps(event, separators=(",", ":")).encode("ascii") + b"\n"
         with self._lock, naming(self.path):
@@ -84,9 +83,9 @@ def _is_torn(path: Path) -> bool:
 
 
 def read_trace(path: str | os.PathLike[str]) -> list[Event]:
-    """Return the events of a trace in the order of time. Lines that were torn by a kill are left out.
+    """Return the events of a trace in order of time, without incomplete lines.
 
-    Raises `OSError` if there is no such file, and `BadData` if it has no event.
+    Raises `OSError` if the file does not exist, and `BadData` if it has no event.
     """
     events = []
     with naming(Path(path)), open(path, encoding="utf-8", errors="replace") as file:
@@ -103,18 +102,18 @@ def read_trace(path: str | os.PathLike[str]) -> list[Event]:
 
 
 class TracedFlow(RemoteFlow):
-    """A manager that writes down what it is asked and answers; otherwise it is as the one that it wraps.
+    """A manager that writes a trace of its calls.
 
     Args:
-        flow: the manager, or what passes calls on to it.
-        writer: where the events go.
-        every: seconds between two looks at the states of all slots, at least.
+        flow: the manager, or a client of it.
+        writer: writes the events.
+        every: the least seconds between two events with the states of all slots.
     """
 
     def __init__(self, flow: Flow, writer: TraceWriter, every: float = 1.0) -> None:
         super().__init__("the manager")
         self._flow, self._writer, self._every = flow, writer, every
-        self._updates: dict[tuple[str, Attempt], int] = {}  # which update played what a policy has not used yet
+        self._updates: dict[tuple[str, Attempt], int] = {}  # the update that played an episode not used yet, by policy
         self._looked = -every
 
     def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
@@ -167,8 +166,8 @@ class TracedFlow(RemoteFlow):
         self._writer.write("open", stream=stream, policy=policy, batch=batch)
 
     def _note_publish(self, version: int, began: float, claim: Claim, update: int, step: int, message: bytes) -> None:
-        told: dict[str, Any] = {"policy": claim.policy, "update": update, "version": version, "step": step}
-        self._writer.write("publish", **told, bytes=len(message))
+        fields: dict[str, Any] = {"policy": claim.policy, "update": update, "version": version, "step": step}
+        self._writer.write("publish", **fields, bytes=len(message))
 
     def _note_admit(self, answer: None, began: float, claim: Claim, slots: list[Slot]) -> None:
         self._writer.write("admit", stream=claim.stream, slots=len(slots))
@@ -196,9 +195,9 @@ class TracedFlow(RemoteFlow):
         for attempt in dropped:
             self._updates.pop((claim.policy, attempt), None)
         ages = Counter(batch - update for update in updates if update is not None)
-        told: dict[str, Any] = {"trained": len(trained), "dropped": len(dropped)}
-        told["staleness"] = {str(age): ages[age] for age in sorted(ages)}
-        self._writer.write("ack", stream=claim.stream, policy=claim.policy, batch=batch, **told)
+        fields: dict[str, Any] = {"trained": len(trained), "dropped": len(dropped)}
+        fields["staleness"] = {str(age): ages[age] for age in sorted(ages)}
+        self._writer.write("ack", stream=claim.stream, policy=claim.policy, batch=batch, **fields)
 
     def _note_keep(self, answer: None, began: float, claim: Claim, batch: int) -> None:
         self._writer.write("keep", stream=claim.stream, policy=claim.policy, batch=batch)

@@ -1,1 +1,1 @@
-"""Workers: lease episodes, play them with the weights that they name, commit them."""
+"""Workers lease episodes, play them with the weights of their leases, and commit them."""

@@ -1,4 +1,4 @@
-"""The versions of a policy's weights that a worker holds, each in a model of its own."""
+"""The versions of a policy's weights that a worker has loaded, each in a model of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentgym_flow.training.policy import AsyncModelPolicy
 
 @dataclass
 class _Resident:
-    """A model, version and digest of its weights (None: on their way, or of no use), and how many episodes use it."""
+    """A model, version and digest of its weights (None: loading, or invalid), and how many episodes use it."""
 
     policy: AsyncModelPolicy
     version: int | None = None
@@ -24,7 +24,7 @@ class _Resident:
 
 @dataclass
 class _Load:
-    """Weights on their way, and how many wait for them."""
+    """Weights that are loading, and how many episodes wait for them."""
 
     room: _Resident
     task: asyncio.Task[None]
@@ -33,14 +33,14 @@ class _Load:
 
 
 class Residents:
-    """Models with the weights of several versions. A version stays until its room is needed and nobody uses it.
+    """Models with the weights of several versions. A version stays until its model is needed and no episode uses it.
 
-    Weights are known by their digest: another run may have others under the same version.
+    Weights are identified by their digest, because another run may have other weights under the same version.
 
     Args:
-        flow: where weights come from.
+        flow: where to fetch weights.
         policy: the name of the policy.
-        actor: what models are made of.
+        actor: creates the models.
         room: the most models.
     """
 
@@ -54,9 +54,9 @@ class Residents:
         self._changed = asyncio.Event()
 
     async def take(self, version: int, digest: str) -> AsyncModelPolicy:
-        """Return the policy with the weights of a version, when there is room for them; `give_back` ends its use.
+        """Return the policy with the weights of a version, once there is room for them; `give_back` ends its use.
 
-        Raises `BadData` if the weights with this digest cannot be had, and what `Flow.fetch` raises.
+        Raises `BadData` if the weights with this digest are not available, and whatever `Flow.fetch` raises.
         """
         while True:
             found = next((one for one in self._there if one.digest == digest), None)
@@ -67,11 +67,11 @@ class Residents:
                 room.version, room.digest, room.users = None, None, 1
                 self._loading[digest] = _Load(room, asyncio.create_task(self._load(room, version, digest)))
             if digest in self._loading:
-                return await self._loaded(self._loading[digest])
+                return await self._wait_for(self._loading[digest])
             await self._changed.wait()
 
-    async def _loaded(self, load: _Load) -> AsyncModelPolicy:
-        """Wait for weights. Who waits has its use of them as soon as they are there, before anybody else can."""
+    async def _wait_for(self, load: _Load) -> AsyncModelPolicy:
+        """Wait for weights. All waiting episodes count as users as soon as the weights are loaded."""
         load.takers += 1
         try:
             await asyncio.shield(load.task)
@@ -84,7 +84,7 @@ class Residents:
         return load.room.policy
 
     def _empty(self) -> _Resident | None:
-        """Return a model whose weights nobody uses, the oldest ones; None if there is no room."""
+        """Return a new model, or the one with the oldest weights that are not in use; None if there is no room."""
         if len(self._there) < self._room:
             self._there.append(_Resident(self._actor.policy()))
             return self._there[-1]
@@ -92,7 +92,7 @@ class Residents:
         return min(unused, key=lambda one: -1 if one.version is None else one.version, default=None)
 
     async def _load(self, room: _Resident, version: int, digest: str) -> None:
-        # The newest weights here are the nearest. They stay while new ones are made of them.
+        # The delta to the newest loaded weights is the smallest. They must stay until it is applied.
         base = max(
             (one for one in self._there if one.version is not None), key=lambda one: one.version or 0, default=None
         )
@@ -118,7 +118,7 @@ class Residents:
             try:
                 state = await asyncio.to_thread(apply, state_to_send(base.policy.model), message)
                 self._check(version, digest, message)
-            except BadData:  # what is here is not what the manager takes it for
+            except BadData:  # the base differs from the manager's version
                 base = None
         if base is None:
             message = await asyncio.to_thread(self._flow.fetch, self._policy, version, None)
@@ -128,7 +128,7 @@ class Residents:
         room.policy.generator.update(room.policy.model, version)
 
     def _check(self, version: int, digest: str, message: bytes) -> None:
-        if header(message).digest != digest:  # that of the weights themselves, as `apply` has found
+        if header(message).digest != digest:  # `apply` has checked that the weights have the digest of the message
             raise BadData(
                 f"version {version} of {self._policy} has other weights here than the lease names: those of an earlier "
                 "run may be in a relay; start it again"

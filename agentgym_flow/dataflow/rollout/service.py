@@ -1,7 +1,7 @@
-"""The rollout worker: takes leases, gets the weights they name, plays, and hands the episodes in.
+"""The rollout worker: takes leases, fetches their weights, plays, and commits the episodes.
 
-A worker has no address and no state that anybody needs. To join is to ask for a lease, to leave is to stop asking; a
-worker that dies is one whose leases end. A quick one asks more often, and so gets more to do.
+A worker has no address, and no state that others need. It joins by asking for a lease, and leaves by not asking any
+more; if it dies, its leases expire. Fast workers ask more often, and so get more work.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.records import Commit, Flow, Lease, LeaseKey, stage_digest
@@ -23,7 +23,7 @@ from agentgym_flow.policies import AsyncPolicy, PolicyInput, PolicyOutput
 from agentgym_flow.slots import ERROR, EnvPool, EpisodeSpec, PoolSlot
 
 MOST_AT_ONCE = 1 << 23
-"""Characters of episodes after which no more of them go into one call."""
+"""Characters of episodes after which a commit takes no further ones."""
 
 WAIT = 0.5
 """Seconds that one call waits for leases."""
@@ -49,7 +49,7 @@ class _Playing:
 
 @dataclass
 class _EpisodePlayer:
-    """What a stream is played with, the models of its policies, and how many episodes are under way."""
+    """What plays a stream: its stage, environments and models, and how many episodes are under way."""
 
     digest: str
     stage: Stage
@@ -60,11 +60,11 @@ class _EpisodePlayer:
 
 @dataclass
 class _EpisodePolicies:
-    """Who plays one episode: a policy for each name, at the versions of its lease."""
+    """The policies of one episode, by name, at the versions of its lease."""
 
     stage: Stage
     policies: Mapping[str, AsyncPolicy]
-    name: str = field(default="leased policies")
+    name: str = "leased policies"
 
     async def respond(self, view: PolicyInput) -> PolicyOutput:
         name = self.stage.route(view)
@@ -80,9 +80,9 @@ class RolloutService:
     Args:
         flow: the manager.
         name: of this worker.
-        num_envs: episodes under way at most.
-        versions: for how many versions of a policy's weights there is room at a time. With one, episodes with new
-            weights wait for the last one with the old ones.
+        num_envs: the most episodes under way.
+        versions: how many versions of a policy's weights there is room for. With one, episodes with new weights wait
+            for the last one with the old weights.
         stay: when no trainer needs more episodes, wait for the next run instead of ending.
 
     Raises:
@@ -95,26 +95,26 @@ class RolloutService:
         self._flow = flow
         self._num_envs = check_positive("num_envs", num_envs)
         self._versions = check_positive("versions", versions)
-        self._theatres: dict[str, _EpisodePlayer] = {}  # by stream
+        self._players: dict[str, _EpisodePlayer] = {}  # by stream
         self._playing: dict[int, _Playing] = {}
         self._stopping = False
 
     def run(self) -> None:
-        """Play until `stop` is called or all runs are finished; leases that are not done are given back.
+        """Play until `stop` is called or all runs are finished; then give back unfinished leases.
 
-        Raises `FlowDown` if the manager, or every trainer, was not heard of for longer than its deadline, and
-        `PutAside` if nothing comes of what this worker plays.
+        Raises `FlowDown` if the manager has not answered, or no trainer has called it, for longer than the deadline,
+        and `PutAside` if this worker's episodes all fail.
         """
         self._stopping = False
         try:
             run(self._run())
         finally:
-            for theatre in self._theatres.values():
-                theatre.pool.close()
-            self._theatres.clear()
+            for player in self._players.values():
+                player.pool.close()
+            self._players.clear()
 
     def stop(self) -> None:
-        """Let `run` end soon; may be called from any thread or signal handler."""
+        """Make `run` end soon; may be called from any thread or signal handler."""
         self._stopping = True
 
     # ---------------------------------------------------------------- leases
@@ -124,12 +124,12 @@ class RolloutService:
         self._staging = asyncio.Lock()
         self._requests = SharedRequests()
         left = threading.Event()
-        # In a thread: a long forward pass holds the event loop up, and must not cost the leases.
+        # In a thread, because a long forward pass blocks the event loop and leases must not expire meanwhile.
         threading.Thread(target=self._renew, args=[left], name="renewals", daemon=True).start()
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._play_all(tasks)
-        except ExceptionGroup as errors:  # one error says why a worker ends
+        except ExceptionGroup as errors:  # a single error to show
             raise _first(errors) from None
         finally:
             left.set()
@@ -159,7 +159,7 @@ class RolloutService:
         free = self._num_envs - len(self._playing)
         if free < 1 or self._stopping:
             return []
-        try:  # short waits while episodes run: more room may come to be
+        try:  # with a short wait, because episodes may end and make room for more
             return await asyncio.to_thread(self._flow.lease, self.name, free, WAIT)
         except RunsFinished:
             if self.stay:
@@ -171,7 +171,7 @@ class RolloutService:
     def _renew(self, left: threading.Event) -> None:
         while not left.wait(min((one.lease.seconds for one in list(self._playing.values())), default=3.0) / 3):
             held = {playing.held: playing for playing in list(self._playing.values())}
-            with suppress(AgentGymFlowError):  # the next lease or commit raises it
+            with suppress(AgentGymFlowError):  # the next lease or commit will raise it
                 for ended in self._flow.renew(self.name, list(held)):
                     held[ended].ended = True
 
@@ -192,61 +192,61 @@ class RolloutService:
 
     # ---------------------------------------------------------------- episodes
     async def _play(self, playing: _Playing) -> None:
-        theatre = await self._theatre(playing.lease)
-        if theatre is None:  # the settings have changed since: a new lease names them
+        player = await self._player(playing.lease)
+        if player is None:  # the settings have changed since the lease was given
             await asyncio.to_thread(self._flow.give_back, self.name, [playing.held])
             self._forget(playing)
             return
-        reason = await self._try(playing, theatre)
+        reason = await self._try(playing, player)
         if reason is None:
             return
         if not playing.ended:
             await asyncio.to_thread(self._flow.fail, self.name, playing.held, reason)
         self._forget(playing)
 
-    async def _try(self, playing: _Playing, theatre: _EpisodePlayer) -> str | None:
-        """Play an episode and hand it on; return None, or why there is none."""
-        theatre.playing += 1
-        slot = PoolSlot(theatre.pool)
+    async def _try(self, playing: _Playing, player: _EpisodePlayer) -> str | None:
+        """Play an episode and pass it on; return None, or why it failed."""
+        player.playing += 1
+        slot = PoolSlot(player.pool)
         try:
-            reason = await self._played(playing, theatre, slot)
+            reason = await self._play_episode(playing, player, slot)
         finally:
             slot.leave()
-            theatre.playing -= 1
-            if not theatre.playing and self._theatres.get(playing.lease.stream) is not theatre:
-                theatre.pool.close()
+            player.playing -= 1
+            if not player.playing and self._players.get(playing.lease.stream) is not player:
+                player.pool.close()
         if reason is None:
-            await self._done.put((playing, encode(slot.view.episode, tell=theatre.stage.keep is not None)))
+            await self._done.put((playing, encode(slot.view.episode, report=player.stage.keep is not None)))
         return reason
 
-    async def _played(self, playing: _Playing, theatre: _EpisodePlayer, slot: PoolSlot) -> str | None:
-        """Play an episode; return None, or why there is none."""
-        planned, lease, stage = playing.lease.slot, playing.lease, theatre.stage
+    async def _play_episode(self, playing: _Playing, player: _EpisodePlayer, slot: PoolSlot) -> str | None:
+        """Play an episode; return None, or why it failed."""
+        planned, lease, stage = playing.lease.slot, playing.lease, player.stage
         policies: dict[str, AsyncPolicy] = {}
         try:
             try:
                 for name, version in lease.weights.items():
-                    policies[name] = await theatre.residents[name].take(version, lease.digests[name])
-            except BadData as error:  # the weights are not kept any more, or came damaged
+                    policies[name] = await player.residents[name].take(version, lease.digests[name])
+            except BadData as error:  # the weights were deleted, or arrived damaged
                 return str(error)
             try:
                 slot.begin(iter([(0, EpisodeSpec(planned.seed, planned.task, planned.sample))]))
-            except Exception as error:  # of one task: the others can be played
+            except Exception as error:  # of this task only
                 return f"{type(error).__name__}: {error}"
-            cast = _EpisodePolicies(stage, policies)
-            while not await take_turn(cast, slot, self._requests, stage.stop):
+            policy = _EpisodePolicies(stage, policies)
+            while not await take_turn(policy, slot, self._requests, stage.stop):
                 if playing.ended:
                     return "the lease has ended"
         finally:
             for name in policies:
-                theatre.residents[name].give_back(lease.digests[name])
+                player.residents[name].give_back(lease.digests[name])
         lost = slot.view.episode.meta.get(ERROR)
         return None if lost is None else f"{lost['class']}: {lost['message']}"
 
-    async def _theatre(self, lease: Lease) -> _EpisodePlayer | None:
-        """Return what the stream of a lease is played with; None if that has changed since the lease was given."""
+    async def _player(self, lease: Lease) -> _EpisodePlayer | None:
+        """Return what plays the stream of a lease; None if its setup has changed since the lease was given."""
         async with self._staging:
-            known = self._theatres.get(lease.stream)
+            known = self._players.get(lease.stream)
             if known is not None and known.digest == lease.stage:
                 return known
             setup = (await asyncio.to_thread(self._flow.describe)).get(lease.stream)
@@ -257,5 +257,5 @@ class RolloutService:
             if known is not None and not known.playing:
                 known.pool.close()
             pool = EnvPool(stage.make_env, stage.keep or ())
-            made = self._theatres[lease.stream] = _EpisodePlayer(lease.stage, stage, pool, residents)
-            return made
+            player = self._players[lease.stream] = _EpisodePlayer(lease.stage, stage, pool, residents)
+            return player

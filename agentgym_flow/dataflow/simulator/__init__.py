@@ -1,1 +1,1 @@
-"""How long a dataflow takes, in virtual time, with the real ledger."""
+"""Simulate dataflows in virtual time, with the real ledger."""

@@ -1,4 +1,4 @@
-"""What `simulate` takes and returns: workers and regions, times, batches and how they are put together; figures."""
+"""Arguments and results of `simulate`: workers, regions, times, the composition of batches, and figures."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from agentgym_flow.seeding import Stream
 
 SYNCHRONOUS, OVERLAP = "synchronous", "overlap"
 MODES = (SYNCHRONOUS, OVERLAP, "fixed", "ready")
-"""How rollout and training take turns.
+"""How rollout and training alternate.
 
-`synchronous`: batch n is played when training on batch n - 1 is done.
+`synchronous`: batch n is played after training on batch n - 1.
 `overlap`: batch n + 1 is played while batch n is trained on, and begins when batch n is complete.
-`fixed`, `ready`: the orders of `agentgym_flow.dataflow.bookkeeping.ledger`, at a staleness.
+`fixed`, `ready`: the orders of `agentgym_flow.dataflow.bookkeeping.ledger`, with a staleness.
 """
 
 CHANGES = ("join", "leave", "kill")
 GIGABYTES = {"full": 28.0, "delta": 1.5, "lora": 0.05}
-"""An update of a model of 14 billion parameters, as AstraFlow measured it; of an adapter."""
+"""The size of an update of a model of 14 billion parameters, as measured by AstraFlow, and of an adapter."""
 
 _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Rollout workers at one place.
+    """Rollout workers in one place.
 
     Attributes:
         name: its name.
         workers: how many there are at the start.
         slots: how many episodes a worker plays at the same time.
-        speed: an episode takes its time divided by this.
+        speed: durations of episodes are divided by this.
         gbit: gigabits per second of the link to the trainer, shared by all workers of the region; None: the trainer is
             in the same place, and weights arrive at once.
         delay: seconds of a round trip over the link.
-        relay: weights cross the link once for all workers; otherwise each worker fetches its own.
+        relay: weights cross the link once for all workers; otherwise each worker fetches its own copy.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Region:
 
 
 class WorkerChange(NamedTuple):
-    """After `at` seconds, some workers of a region `join`, `leave` when they have finished, or die (`kill`)."""
+    """After `at` seconds, workers of a region `join`, `leave` when they have finished, or die (`kill`)."""
 
     at: float
     kind: str
@@ -80,24 +80,24 @@ class Scenario:
         size: episodes of a task.
         median: seconds of an episode at speed 1.
         sigma: of the lognormal distribution of these seconds; 0: all take the same time.
-        train_seconds: how long each policy trains on a batch (median); one policy for each number.
+        train_seconds: the median seconds of training on a batch, for each policy.
         train_sigma: of the lognormal distribution of training times.
         one_device: the policies train one after the other, on one device.
         lockstep: no policy trains on batch n + 1 before all have trained on batch n.
-        regions: where the workers are.
+        regions: the regions with the workers.
         versions: how many versions of each policy's weights a worker can hold at once. With one, it finishes all its
-            episodes before it takes newer weights.
-        weights: what moves at an update: `full`, `delta` or `lora`.
+            episodes before it fetches newer weights.
+        weights: what is sent at an update: `full`, `delta` or `lora`.
         gigabytes: of an update; None: see `GIGABYTES`.
-        full_gigabytes: of all weights. A worker or a relay that has none fetches them, but not for `lora`.
-        lease_seconds: how long a lease is valid. Workers renew it three times as often.
+        full_gigabytes: of all weights, which a worker or relay without any fetches first, except for `lora`.
+        lease_seconds: how long a lease is valid. Workers renew it three times in this time.
         changes: workers that join, leave or die.
-        hours_to_death: mean hours in which a worker dies by itself; infinite: never.
+        hours_to_death: mean hours until a worker dies by itself; infinite: never.
         restart: seconds until such a worker is back.
 
     Raises:
-        UnknownOption, UnknownName: a mode, kind of weights, change or region is not known.
-        BadSetting: a number is out of its range.
+        UnknownOption, UnknownName: there is no such mode, kind of weights, change or region.
+        BadSetting: a number is out of range.
     """
 
     mode: str = "fixed"
@@ -166,15 +166,13 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """The mode in a table, such as `fixed S=4`."""
+        """The mode as shown in tables, such as `fixed S=4`."""
         return self.mode if self.mode in (SYNCHRONOUS, OVERLAP) else f"{self.mode} S={self.staleness}"
 
     def transfer(self, have: int | None, version: int) -> float:
-        """Return the bytes in which `version` of the weights comes to one that has version `have`, or none."""
-        full, update = (
-            self.full_gigabytes * 1e9,
-            1e9 * (GIGABYTES[self.weights] if self.gigabytes is None else self.gigabytes),
-        )
+        """Return the bytes that bring `version` of the weights to a receiver that has version `have`, or none."""
+        full = 1e9 * self.full_gigabytes
+        update = 1e9 * (GIGABYTES[self.weights] if self.gigabytes is None else self.gigabytes)
         if self.weights == "lora":
             return update  # a whole adapter
         if self.weights == "full" or have is None:
@@ -184,27 +182,27 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What came of a simulation.
+    """The result of a simulation.
 
     Attributes:
-        hours: virtual hours until every policy has made its updates.
+        hours: virtual hours until every policy has finished its updates.
         played: episodes that were committed.
         trained: episodes in the batches, for each policy.
-        dropped: episodes that a policy did not want because they were too stale, over all policies.
+        dropped: episodes that were too stale for a policy, summed over policies.
         repeated: leases that expired because their worker died; the episodes were played again.
-        unused: episodes that were committed, but not yet used, at the end.
-        staleness: by how many updates the weights that played a trained episode were older -> number of episodes.
-        worker_use: share of the workers' places in which an episode was played.
-        trainer_use: share of the time in which a trainer worked, mean over policies.
-        wait: share of the time in which a trainer waited for episodes, mean over policies.
-        length: mean seconds of the trained episodes over those of all that were planned for these updates. Below 1,
-            long episodes are missing.
+        unused: episodes that were committed, but not used, at the end.
+        staleness: a histogram of how many updates older the weights were that played the trained episodes.
+        worker_use: the share of the workers' capacity that was used.
+        trainer_use: the share of the time in which a trainer worked, mean over policies.
+        wait: the share of the time in which a trainer waited for episodes, mean over policies.
+        length: the mean seconds of the trained episodes divided by those of all episodes planned for these updates.
+            Below 1, long episodes are underrepresented.
         crossed: for each region, bytes of weights that crossed its link.
         kills: how often a worker died.
         calls: calls of workers and trainers to the manager.
         calls_per_second: their mean over the run.
-        busiest_second: the most calls in one second, renewals of leases aside.
-        composition: SHA-256 of which slots each batch had, and which updates played them.
+        busiest_second: the most calls in one second, without renewals of leases.
+        composition: SHA-256 of the slots of each batch and the updates that played them.
     """
 
     hours: float
@@ -227,7 +225,7 @@ class SimulationResult:
 
 
 class RunningLease(NamedTuple):
-    """A lease in the hands of a worker, and when it began."""
+    """A lease that a worker holds, and when it began."""
 
     slot: Slot
     attempt: int
@@ -236,22 +234,22 @@ class RunningLease(NamedTuple):
 
 
 class Times:
-    """How long each episode and each training takes: functions of the seed alone, alike in all modes."""
+    """The durations of episodes and training, which depend only on the seed, so they are equal in all modes."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self._scenario, self._seed = scenario, seed
         self._episodes: dict[int, list[float]] = {}
 
     def of(self, slot: Slot) -> float:
-        """Return the seconds of an episode at speed 1, at every attempt."""
+        """Return the seconds of an episode at speed 1, the same for every attempt."""
         return self._batch(slot.batch)[slot.group * self._scenario.size + slot.sample]
 
     def mean(self, batches: int) -> float:
-        """Return the mean seconds of the episodes that are planned for the first batches."""
+        """Return the mean seconds of the episodes that are planned for the first `batches` batches."""
         return sum(sum(self._batch(batch)) for batch in range(batches)) / batches / len(self._batch(0))
 
     def training(self, policy: str, batch: int) -> float:
-        """Return the seconds of training on a batch, over their median."""
+        """Return the seconds of training on a batch, divided by their median."""
         sigma = self._scenario.train_sigma
         return math.exp(sigma * _normal(Stream("simulate", self._seed, "train", policy, batch)))
 

@@ -1,8 +1,8 @@
-"""A dataflow in virtual time: how long N updates take, what is played twice or dropped, and what the manager bears.
+"""Simulate a dataflow in virtual time: the duration of N updates, wasted episodes, and the load of the manager.
 
-The bookkeeping is that of a real run: the same `Ledger` plans, leases, takes episodes in and lets leases expire. Only
-the episodes and the training are numbers here. Nothing is learnt, so the results say how fast a dataflow is, not how
-good its policies become.
+The bookkeeping is that of a real run: the same `Ledger` plans, leases, accepts episodes and expires leases. Episodes
+and training are only durations. Nothing is learnt, so the results show the speed of a dataflow, not the quality of its
+policies.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from agentgym_flow.dataflow.simulator.virtual import Clock, Pool
 from agentgym_flow.seeding import stable_hash
 
 Record = Callable[[dict[str, Any]], None]
-"""Takes an event of a run, as `agentgym_flow.dataflow.pictures.trace` describes them."""
+"""Is called with each event of a run; `agentgym_flow.dataflow.pictures.trace` describes events."""
 
-_TICK = 1.0  # seconds between two looks of the manager for leases that have expired
-_SAMPLES = 400  # states of the ledger are recorded after this part of the time that has passed
+_TICK = 1.0  # seconds between two checks for expired leases
+_SAMPLES = 400  # the states of the ledger are recorded whenever the time has grown by this fraction of itself
 
 
 def simulate(scenario: Scenario, seed: int = 0, record: Record | None = None) -> SimulationResult:
-    """Simulate a dataflow; equal arguments give equal outcomes. An episode takes the same time in every mode.
+    """Simulate a dataflow; equal arguments give equal results. An episode takes the same time in every mode.
 
     Args:
-        scenario: what is simulated.
-        seed: of the times and the deaths.
-        record: takes the events of the run.
+        scenario: what to simulate.
+        seed: of the durations and the deaths.
+        record: called with each event of the run.
 
-    Raises `NoWorkers` if all workers have left or died for good.
+    Raises `NoWorkers` if all workers have left, or died without a restart.
     """
-    return _Simulation(scenario, seed, record).run()
+    return Simulation(scenario, seed, record).run()
 
 
 @dataclass(slots=True)
 class _Trainer:
     """The trainer of a policy.
 
-    It works on `batch`, or waits for it since `waits`. `complete` groups are there for it; it has dropped `stale` ones.
+    It trains on `batch`, or waits for it since `waits`. `complete` groups are ready for it; it has dropped `stale`.
     """
 
     policy: str
@@ -57,7 +57,7 @@ class _Trainer:
     dropped: int = 0
 
 
-class _Simulation:
+class Simulation:
     """The manager and the trainers of one simulation."""
 
     def __init__(self, scenario: Scenario, seed: int, record: Record | None) -> None:
@@ -81,6 +81,7 @@ class _Simulation:
         self._sampled = 0.0
 
     def run(self) -> SimulationResult:
+        """Run until every policy has finished its updates."""
         for policy in self._trainers:
             self._take(policy)
         self._pool.start()
@@ -89,7 +90,7 @@ class _Simulation:
 
     # ---------------------------------------------------------------- trainers
     def _take(self, policy: str) -> None:
-        """Publish the weights, plan batches and wait for the next batch, as `LeasedGroups.take` does."""
+        """Publish the weights, plan batches and wait for the next one, as `LeasedGroups.take` does."""
         trainer, batch = self._trainers[policy], self._trainers[policy].batch
         if batch == self.scenario.updates:
             return self.note("done", policy=policy)
@@ -104,7 +105,7 @@ class _Simulation:
         self._pool.wake()
 
     def _plan(self) -> None:
-        """Admit the groups that may be played by now, counted from where the slowest policy is."""
+        """Admit the groups that may be played now, counted from the batch of the slowest policy."""
         groups, trainers, bound = self.scenario.groups, self._trainers.values(), self.scenario.bound
         if self.scenario.mode == OVERLAP:  # the next batch, as soon as training on one begins
             target = min(t.batch + (t.waits is None) + 1 for t in trainers) * groups
@@ -122,7 +123,7 @@ class _Simulation:
             self._sample(now=True)
 
     def _train(self, trainer: _Trainer) -> None:
-        """Begin to train if the batch is there."""
+        """Begin to train if the batch is complete."""
         if trainer.waits is None:
             return
         if not (chosen := self._choose_ready(trainer) if self._ready else self._choose_fixed(trainer)):
@@ -159,7 +160,7 @@ class _Simulation:
         return [entry for entry in arrived if entry.slot.batch == trainer.batch]
 
     def _choose_ready(self, trainer: _Trainer) -> list[LedgerEntry]:
-        """Return the groups that were complete first and are not too stale; drop those that are."""
+        """Return the groups that were complete first and are fresh enough; drop stale ones."""
         if trainer.complete < self.scenario.groups:
             return []
         by_group: dict[tuple[int, int], list[LedgerEntry]] = {}
@@ -182,7 +183,7 @@ class _Simulation:
         return [entry for g in fresh for entry in g]
 
     def _account(self, trainer: _Trainer, chosen: list[LedgerEntry]) -> None:
-        """Acknowledge a batch, and count what it is made of."""
+        """Acknowledge a batch, and count its episodes."""
         lost, trained = [one.played for one in chosen if not one.digest], [one for one in chosen if one.digest]
         ids = sorted(entry.slot.id for entry in trained)
         ages = Counter(_age(trainer, entry) for entry in trained)
@@ -204,9 +205,10 @@ class _Simulation:
 
     # ---------------------------------------------------------------- workers
     def lease(self, worker: str, count: int) -> list[RunningLease]:
+        """Return up to `count` leases."""
         now = self._clock.now
         self._calls[int(now)] += 1
-        # Renewals happen only on paper: a lease of a living worker never ends, see `lose`.
+        # Renewals are not simulated: a lease of a living worker never ends, see `lose`.
         entries = self._ledger.lease(worker, count, math.inf)
         plays = [RunningLease(entry.slot, entry.attempt, entry.weights, now) for entry in entries]
         if plays:
@@ -215,6 +217,7 @@ class _Simulation:
         return plays
 
     def commit(self, worker: str, play: RunningLease) -> None:
+        """Commit an episode."""
         self._calls[int(self._clock.now)] += 1
         verdict = self._ledger.commit(play.slot.id, play.attempt, "played")
         slots = [[*play.slot.id, play.attempt]]
@@ -223,7 +226,7 @@ class _Simulation:
             self._commits([play.slot])
 
     def lose(self, plays: Sequence[RunningLease]) -> None:
-        """Let the leases of a worker that died run out, counted from when it has renewed them last."""
+        """Let the leases of a worker that died expire, counted from their last renewal."""
         valid = self.scenario.lease_seconds
         for play in plays:
             renewed = play.since + (self._clock.now - play.since) // (valid / 3) * (valid / 3)
@@ -242,7 +245,7 @@ class _Simulation:
             self._pool.wake()
 
     def _commits(self, slots: Sequence[Slot]) -> None:
-        """Count slots that are committed, and let trainers begin whose batch is complete."""
+        """Count committed slots, and start trainers whose batch is complete."""
         for slot in slots:
             self._committed[slot.id[:2]] += 1
             self._batches[slot.batch] += 1
@@ -255,15 +258,17 @@ class _Simulation:
                 self._train(trainer)
 
     def seconds(self, slot: Slot) -> float:
+        """Return how long an episode takes at speed 1."""
         return self._times.of(slot)
 
-    # ---------------------------------------------------------------- what came of it
+    # ---------------------------------------------------------------- results
     def note(self, what: str, **fields: Any) -> None:
+        """Record an event."""
         if self._record is not None:
             self._record({"at": self._clock.now, "what": what, **fields})
 
     def _sample(self, *, now: bool = False) -> None:
-        """Record the states of the ledger, but not at every call: it looks at all slots."""
+        """Record the states of the ledger, but not at every call, because this takes time."""
         if self._record is not None and (now or self._clock.now >= self._sampled + max(1.0, self._sampled / _SAMPLES)):
             self._sampled = self._clock.now
             self.note("states", stream="main", states=self._ledger.slots.states())
@@ -295,5 +300,5 @@ class _Simulation:
 
 
 def _age(trainer: _Trainer, entry: LedgerEntry) -> int:
-    """Return how many updates before the trainer's next one the weights are that played an episode."""
+    """Return by how many updates the weights that played an episode are older than the trainer's."""
     return trainer.batch - (entry.weights[trainer.policy] - 1)

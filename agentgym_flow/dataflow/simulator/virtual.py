@@ -1,43 +1,27 @@
-"""Rollout workers in virtual time: what `simulate` plays its episodes on."""
+"""Rollout workers in virtual time, for `simulate`."""
 
 from __future__ import annotations
 
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from agentgym_flow.dataflow.records import Slot, SlotId
+from agentgym_flow.dataflow.records import SlotId
 from agentgym_flow.dataflow.simulator.scenario import Region, RunningLease, Scenario, WorkerChange
 from agentgym_flow.errors import NoWorkers
 from agentgym_flow.seeding import Stream
 
+if TYPE_CHECKING:
+    from agentgym_flow.dataflow.simulator.simulate import Simulation
+
 _BITS = 8e-9  # gigabits of a byte
 
 
-class SimulatedFlow(Protocol):
-    """What workers call."""
-
-    def lease(self, worker: str, count: int) -> list[RunningLease]:
-        """Return up to `count` leases."""
-
-    def commit(self, worker: str, play: RunningLease) -> None:
-        """Hand in an episode."""
-
-    def lose(self, plays: Sequence[RunningLease]) -> None:
-        """Take note that nobody renews these leases any more."""
-
-    def seconds(self, slot: Slot) -> float:
-        """Return how long an episode takes at speed 1."""
-
-    def note(self, what: str, **fields: Any) -> None:
-        """Record an event."""
-
-
 class Clock:
-    """Virtual time: runs what is planned, in the order of time, and of planning where times are equal."""
+    """Virtual time: runs planned calls in order of time, and of planning if times are equal."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -45,12 +29,12 @@ class Clock:
         self._planned = 0
 
     def after(self, seconds: float, do: Callable[..., None], *args: Any) -> None:
-        """Plan the call of `do` with `args`."""
+        """Plan a call of `do` with `args`."""
         self._planned += 1
         heapq.heappush(self._events, (self.now + seconds, self._planned, do, args))
 
     def run(self, done: Callable[[], bool]) -> None:
-        """Run until `done`. Raises `NoWorkers` if nothing is planned any more."""
+        """Run until `done()`. Raises `NoWorkers` if no calls are left."""
         while not done():
             if not self._events:
                 raise NoWorkers(f"after {self.now / 3600:.2f} virtual hours no worker is left: let more of them join")
@@ -60,7 +44,7 @@ class Clock:
 
 @dataclass(slots=True)
 class _Link:
-    """A region with the state of its link and its relay; `ready` has when the relay has which version."""
+    """A region with the state of its link and its relay; `ready` has the time at which the relay gets a version."""
 
     region: Region
     free_at: float = 0.0
@@ -71,7 +55,7 @@ class _Link:
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A worker. `held` has for each policy the versions there, with the number of episodes that play with them."""
+    """A worker. `held` has for each policy its versions, with the number of episodes that play with them."""
 
     name: str
     link: _Link
@@ -93,17 +77,17 @@ class Pool:
     Args:
         clock: the virtual time.
         flow: the manager.
-        scenario: what is simulated.
+        scenario: what to simulate.
         seed: of the deaths.
 
     Attributes:
-        busy: seconds in which an episode was played, over all places for one.
-        available: seconds of these places while their workers lived.
+        busy: seconds of playing, summed over episodes.
+        available: seconds for which workers could have played, summed over the episodes they can play at a time.
         lived: seconds that workers lived.
         kills: how often a worker died.
     """
 
-    def __init__(self, clock: Clock, flow: SimulatedFlow, scenario: Scenario, seed: int) -> None:
+    def __init__(self, clock: Clock, flow: Simulation, scenario: Scenario, seed: int) -> None:
         self._clock, self._flow, self._scenario, self._seed = clock, flow, scenario, seed
         self.busy, self.available, self.lived, self.kills = 0.0, 0.0, 0.0, 0
         self._links = {region.name: _Link(region) for region in scenario.regions}
@@ -158,7 +142,7 @@ class Pool:
 
     def _kill(self, worker: _Worker) -> None:
         self._stop(worker)
-        worker.life += 1  # what is planned for its old life does not happen
+        worker.life += 1  # calls planned for its old life have no effect
         self.kills += 1
         self._count_cut(worker)
         self._flow.note("killed", worker=worker.name)
@@ -177,11 +161,11 @@ class Pool:
 
     def _count(self, worker: _Worker, seconds: float) -> None:
         self.busy += seconds
-        if not worker.taking:  # it has left, and its places count only while it plays
+        if not worker.taking:  # it has left, so its capacity counts only while it plays
             self.available += min(seconds, self._clock.now - worker.since)
 
     def close(self) -> None:
-        """Account for what is still played."""
+        """Account for unfinished episodes."""
         for worker in self._workers:
             self._count_cut(worker)
             if worker.taking:
@@ -189,13 +173,13 @@ class Pool:
 
     # ---------------------------------------------------------------- lease, play, commit
     def wake(self) -> None:
-        """Let workers that wait for leases have what there is now, the longest waiting first."""
+        """Give leases to waiting workers, the longest waiting first."""
         while self._idle:
             worker = self._idle[0]
             if worker.taking and worker.free:
                 self._take(worker, worker.link.region.delay / 2)
                 if worker.free:
-                    return  # nothing is left
+                    return  # no slots are left
             self._idle.popleft()
             worker.idle = False
 
@@ -221,7 +205,7 @@ class Pool:
             self._advance(worker)
 
     def _advance(self, worker: _Worker) -> None:
-        """Start the episodes whose weights are there, and fetch weights for others where there is room for them."""
+        """Start the episodes whose weights are loaded, and fetch weights for others if there is room for them."""
         wanted = {policy: {v for v, count in held.items() if count} for policy, held in worker.held.items()}
         waiting, worker.waiting = worker.waiting, []
         for play in waiting:
@@ -252,7 +236,7 @@ class Pool:
         self._clock.after(max(0.0, ready - self._clock.now), self._loaded, worker, worker.life, policy, version)
 
     def _transfer(self, link: _Link, worker: _Worker, policy: str, version: int, have: int | None) -> float:
-        """Send weights over the link after all that is on it; return when they are there."""
+        """Queue weights on the link; return the time of their arrival."""
         region = link.region
         assert region.gbit is not None
         size = self._scenario.transfer(link.have.get(policy) if region.relay else have, version)

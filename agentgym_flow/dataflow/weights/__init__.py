@@ -1,1 +1,1 @@
-"""Versions of the weights: whole, as deltas or adapters, and where they are kept."""
+"""Versions of weights: full, as deltas or adapters, and their storage."""

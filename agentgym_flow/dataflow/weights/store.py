@@ -1,4 +1,4 @@
-"""Where published weights are kept: by the manager, and by a relay near the workers of another region."""
+"""Storage of published weights: at the manager, and at a relay near the workers of another region."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ _ENDING = ".safetensors"
 
 
 class Files(MutableMapping[str, bytes]):
-    """The files of a folder, by their names without the ending. A file is there whole or not at all.
-
-    What was set survives a loss of power.
-    """
+    """The files of a folder, by their names without the suffix. Writes are atomic and survive a loss of power."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -60,7 +57,7 @@ class Files(MutableMapping[str, bytes]):
 
 
 def _to_disk(path: Path) -> None:
-    """Wait until a file's content, or the names in a folder, are on the disk."""
+    """Wait until a file's content, or the names in a folder, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -69,31 +66,31 @@ def _to_disk(path: Path) -> None:
 
 
 class WeightStore:
-    """Keeps versions of weights, and gives each as the smallest message that its receiver can use. Safe in threads.
+    """Stores versions of weights, and returns each as the smallest message that its receiver can use. Thread-safe.
 
     Args:
-        kept: where full messages are kept, by name: a dictionary, or `Files`, which are there again after a restart.
+        kept: where full messages are kept, by name: a dictionary, or `Files`, which survive a restart.
 
     Attributes:
-        sent: for each of `weights.KINDS`, the bytes of the messages that were given out.
+        sent: for each of `updates.KINDS`, the bytes of the messages that were returned.
     """
 
     def __init__(self, kept: MutableMapping[str, bytes] | None = None) -> None:
         self._kept = {} if kept is None else kept
-        self._deltas: dict[tuple[str, int, int], bytes] = {}  # empty where the full message is smaller
+        self._deltas: dict[tuple[str, int, int], bytes] = {}  # empty if the full message is smaller
         self._locks: dict[str, Lock] = {}
         self._counting = Lock()
         self.sent: Counter[str] = Counter()
 
     def digest(self, message: bytes) -> str:
-        """Return the digest of the weights that a message leads to, as it says. Raises `BadData` if it is none."""
+        """Return the digest of the weights in a message, according to its header. Raises `BadData` if it is invalid."""
         return header(message).digest
 
     def put(self, policy: str, version: int, message: bytes) -> None:
-        """Take a version in: all of it, or what has changed since another one that is kept. Again is no harm.
+        """Store a version: a full message, or a delta to weights that are kept. Repeating it has no effect.
 
-        Raises `BadData` if the message is damaged, was made against weights that are not kept, or other weights have
-        this version.
+        Raises `BadData` if the message is damaged, is a delta to weights that are not kept, or other weights have this
+        version.
         """
         about = header(message)
         with self._lock(policy):
@@ -105,7 +102,7 @@ class WeightStore:
                 self._kept[_name(policy, version)] = full(state) if about.base else message
 
     def get(self, policy: str, version: int, have: int | None = None) -> bytes:
-        """Return the smallest message that leads to a version, for a receiver that has version `have` or none.
+        """Return the smallest message with a version, for a receiver that has version `have` or none.
 
         Raises `BadData` if the version is not kept.
         """
@@ -151,7 +148,7 @@ class WeightStore:
         return None
 
     def _delta(self, policy: str, have: int, version: int) -> bytes:
-        """Return a delta, or nothing where that is not smaller, or the version that the receiver has is damaged."""
+        """Return a delta; empty if it is not smaller than the full message, or the receiver's version is damaged."""
         message = self._message(policy, version)
         try:
             change = delta(apply(None, self._message(policy, have)), apply(None, message))
@@ -165,15 +162,15 @@ def _name(policy: str, version: int) -> str:
 
 
 class Relay:
-    """A store near workers that gets what it has not from one far away, each version once. Safe in threads.
+    """A store near workers that fetches missing versions from a remote store, each once. Thread-safe.
 
     Args:
-        fetch: asks the other store: its `get`, or that of another relay.
+        fetch: `get` of the remote store, or of another relay.
         store: where versions are kept; by default in memory.
         keep: how many versions of a policy are kept, the newest.
 
     Attributes:
-        fetched: for each of `weights.KINDS`, the bytes that came from the other store.
+        fetched: for each of `updates.KINDS`, the bytes that came from the remote store.
     """
 
     def __init__(
@@ -187,11 +184,11 @@ class Relay:
         self.fetched: Counter[str] = Counter()
 
     def get(self, policy: str, version: int, have: int | None = None) -> bytes:
-        """Return a version as `WeightStore.get` does, fetching it first where it is not here.
+        """Return a version as `WeightStore.get` does; fetch it first if it is missing.
 
-        Raises `BadData` if the other store does not keep it or sends something else, and what fetching raises.
+        Raises `BadData` if the remote store does not have it or sends other weights, and whatever fetching raises.
         """
-        with self._locks.setdefault(policy, Lock()):  # who comes meanwhile waits, and finds it here
+        with self._locks.setdefault(policy, Lock()):  # concurrent calls wait, and then find it here
             versions = self.store.versions(policy)
             if version not in versions:
                 self._get(policy, version, versions[-1] if versions else None)
@@ -205,7 +202,7 @@ class Relay:
         except BadData:
             if have is None:
                 raise
-            self._get(policy, version, None)  # what is here may be damaged
+            self._get(policy, version, None)  # the base here may be damaged
             return
         with self._counting:
             self.fetched[header(message).kind] += len(message)

@@ -1,8 +1,8 @@
-"""Weights on their way from a trainer to workers: whole, or what has changed since weights that the receiver has.
+"""Messages with weights, from a trainer to workers: full, or as a delta to weights that the receiver has.
 
-A message is a safetensors file. What has changed of a tensor is its new values with their places, never a difference,
-so what comes out has the same bits, whatever the type, and applying a message twice does no more than applying it once.
-Every message has the SHA-256 of all the weights that it leads to.
+A message is a safetensors file. A delta has the new values of a tensor with their places, not differences, so the
+result is exact for every type, and applying a message twice has the same effect as once. Every message has the SHA-256
+of the resulting weights.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Bits = npt.NDArray[Any]
 
 FULL, DELTA, LORA = "full", "delta", "lora"
 KINDS = (FULL, DELTA, LORA)
-"""What a message is, for statistics: one that has tensors of adapters only is `lora`."""
+"""The kinds of messages, for statistics: a message with tensors of adapters only is `lora`."""
 
 _SCHEMA = "agentgym_flow.weights/1"
 _DENSE, _INDICES, _MASK, _VALUES = "dense/", "indices/", "mask/", "values/"
@@ -34,13 +34,13 @@ _LARGEST_HEADER = 100_000_000  # as in safetensors
 
 
 class Header(NamedTuple):
-    """What a message says of itself.
+    """The header of a message.
 
     Attributes:
         kind: one of `KINDS`.
-        digest: of the weights that it leads to, see `digest`.
-        base: the digest of the weights that it was made against; empty if it needs none.
-        gone: names of tensors that these have and the new ones have not.
+        digest: of the resulting weights, see `digest`.
+        base: the digest of the weights that a delta applies to; empty for a full message.
+        gone: names of tensors in the base that the new weights do not have.
     """
 
     kind: str
@@ -65,30 +65,30 @@ def full(state: State) -> bytes:
 
 
 def delta(base: State, new: State) -> bytes:
-    """Return a message with what of `new` has other bits than `base`.
+    """Return a message with the values of `new` that differ from `base` in their bits.
 
-    For each tensor it has nothing, the new values with their places (as indices, or as a bit for each place), or all
-    of it: whichever is smallest. It can be larger than the full message, by its header.
+    For each tensor it has nothing, the new values with their places (as indices, or as a bit for each place), or the
+    whole tensor, whichever is smallest. Its header can make it larger than the full message.
     """
     sent: dict[str, torch.Tensor] = {}
     for name, tensor in new.items():
-        sent |= _changed(name, base.get(name), tensor)
+        sent |= _changes(name, base.get(name), tensor)
     return _message(sent, digest(new), digest(base), sorted(base.keys() - new.keys()))
 
 
 def apply(base: State | None, message: bytes) -> dict[str, torch.Tensor]:
-    """Return the weights that a message leads to, on the CPU. They may share tensors with `base`, which is not changed.
+    """Return the weights after applying a message, on the CPU. They may share tensors with `base`, which is unchanged.
 
     Args:
-        base: the weights that it was made against, or those that it leads to; not needed for a full message.
-        message: as `full` or `delta` makes it.
+        base: the weights that a delta applies to, or its result; not needed for a full message.
+        message: as `full` or `delta` returns it.
 
     Raises:
-        BadData: it is damaged, or was made against other weights.
+        BadData: it is damaged, or applies to other weights.
     """
     about = header(message)
     try:
-        state = _applied(base, about, load(message))
+        state = _apply(base, about, load(message))
     except BadData:
         raise
     except Exception as error:
@@ -99,7 +99,7 @@ def apply(base: State | None, message: bytes) -> dict[str, torch.Tensor]:
 
 
 def header(message: bytes) -> Header:
-    """Return what a message says of itself; the weights are not read. Raises `BadData` if it is none."""
+    """Return the header of a message without reading the weights. Raises `BadData` if it is invalid."""
     try:
         length = int.from_bytes(message[:8], "little")
         if length > min(len(message), _LARGEST_HEADER):
@@ -115,7 +115,7 @@ def header(message: bytes) -> Header:
     return Header(kind, result, base, tuple(gone))
 
 
-# ---------------------------------------------------------------- making messages
+# ---------------------------------------------------------------- creating messages
 def _message(tensors: State, result: str, base: str, gone: list[str]) -> bytes:
     seen: set[int] = set()
     owned = {}
@@ -127,8 +127,8 @@ def _message(tensors: State, result: str, base: str, gone: list[str]) -> bytes:
     return save(owned, {"agentgym_flow": json.dumps([_SCHEMA, result, base, gone])})
 
 
-def _changed(name: str, old: torch.Tensor | None, new: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return what is sent of one tensor."""
+def _changes(name: str, old: torch.Tensor | None, new: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the parts of a delta for one tensor."""
     if old is None or old.dtype != new.dtype or old.shape != new.shape:
         return {_DENSE + name: new}
     bits = _bits(new)
@@ -147,13 +147,13 @@ def _changed(name: str, old: torch.Tensor | None, new: torch.Tensor) -> dict[str
 
 
 def _bits(tensor: torch.Tensor) -> Bits:
-    """Return the elements of a tensor as integers of their width, in one row."""
+    """Return the elements of a tensor as a flat array of integers of their width."""
     flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     return flat.view(f"i{min(tensor.element_size(), 8)}")
 
 
-# ---------------------------------------------------------------- applying them
-def _applied(base: State | None, about: Header, sent: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+# ---------------------------------------------------------------- applying messages
+def _apply(base: State | None, about: Header, sent: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     if about.base and base is None:
         raise BadData("these weights were made against others, which are not here; fetch them in full")
     known = base if about.base and base is not None else {}
@@ -165,7 +165,7 @@ def _applied(base: State | None, about: Header, sent: dict[str, torch.Tensor]) -
             continue
         other = _VALUES if way in (_INDICES, _MASK) else _INDICES if _INDICES + name in sent else _MASK
         parts = {way: tensor, other: sent.pop(other + name)}
-        state[name] = _overwritten(name, known, parts)
+        state[name] = _overwrite(name, known, parts)
     return state
 
 
@@ -176,8 +176,8 @@ def _split(key: str, tensor: torch.Tensor) -> tuple[str, str, torch.Tensor]:
     return way + slash, name, tensor
 
 
-def _overwritten(name: str, known: State, parts: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return a tensor of the base with new values in some places."""
+def _overwrite(name: str, known: State, parts: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return a tensor of the base with some values replaced."""
     old, values = known.get(name), parts[_VALUES]
     if old is None or old.dtype != values.dtype:
         raise BadData(f"these weights were made against others: {shown(name)} is not the same; fetch them in full")

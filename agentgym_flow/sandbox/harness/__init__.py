@@ -1,5 +1,5 @@
-"""What runs inside the sandboxes of `check` and `call`: one side with the program, one with the tests.
+"""The code inside the two sandboxes of `check` and `call`: one side loads the program, the other runs the tests.
 
-Copies of these files are put into both. Standard library only; nothing here may import from outside this folder, except
+Both get copies of these files. Modules here import only the standard library, this folder and
 `agentgym_flow.sandbox.keeper.wire`.
 """

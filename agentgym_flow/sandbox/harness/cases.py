@@ -1,4 +1,4 @@
-"""Classes of `unittest` among the tests; loaded only when the tests use it."""
+"""Run `unittest` classes among the tests; imported only if the tests use `unittest`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def run_cases(module: types.ModuleType) -> None:
-    """Run the `unittest` classes in `module`; raise what the first failing one raised."""
+    """Run the `unittest` classes in `module`; raise the exception of the first failure."""
     suite = unittest.TestSuite()
     for value in list(module.__dict__.values()):
         if isinstance(value, type) and issubclass(value, unittest.TestCase):

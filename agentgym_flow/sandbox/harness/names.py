@@ -1,4 +1,4 @@
-"""The names that tests leave to be defined elsewhere."""
+"""The names that tests use without defining them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import symtable
 
 
 def free_names(tests: str) -> set[str]:
-    """Return the names that `tests` reads and neither sets nor finds in Python itself. Raises `SyntaxError`."""
+    """Return the names that `tests` reads and does not set, except builtins. Raises `SyntaxError`."""
     top = symtable.symtable(tests, "tests.py", "exec")
     own = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
     read: set[str] = set()

@@ -1,7 +1,7 @@
-"""The side of the program: load it, and call its functions as the other side asks.
+"""The side of the program: load it, and call its functions on request.
 
-Nothing on this side is trusted: the program shares its process, and may have replaced any of it. All it can do with
-that is to answer, and an answer is judged on the other side.
+Nothing on this side is trusted, because the program shares its process and may have replaced any code in it. It can
+only send answers, which the other side judges.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHANNEL = 3
 
 def main() -> None:
     """Load `program.py` and answer requests over descriptor `CHANNEL` until it is closed."""
-    sys.path[0] = os.getcwd()  # what the program imports lies beside it
+    sys.path[0] = os.getcwd()  # the program imports modules from its folder
     module = types.ModuleType("program")
     sys.modules["program"] = module
     try:
@@ -34,7 +34,7 @@ def main() -> None:
         exec(code, module.__dict__)
         loaded: dict[str, Any] = {"loaded": True}
     except BaseException as error:
-        loaded = {"raised": _described(error)}
+        loaded = {"raised": _describe(error)}
     _answer(loaded)
     held: dict[int, Any] = {}
     while (request := wire.receive(CHANNEL)) is not None:
@@ -54,7 +54,7 @@ def _reply(module: types.ModuleType, held: dict[int, Any], request: dict[str, An
         if "names" in request:
             return {name: _kind(module, name) for name in request["names"]}
         if "hold" in request:
-            held[request["hold"]] = _made(module, held, request)
+            held[request["hold"]] = _create(module, held, request)
             return {}
         if "set" in request:
             setattr(held[request["of"]], request["set"], decode(request["value"], held))
@@ -64,16 +64,16 @@ def _reply(module: types.ModuleType, held: dict[int, Any], request: dict[str, An
         before = request["arguments"]
         result = function(*positional, **named)
         reply = {"result": encode(result)}
-        after = _encoded_or(before, (positional, named))
+        after = _encode_or(before, (positional, named))
         return reply if after == before else {**reply, "arguments": after}
     except NotPlain as error:
         return {"not_plain": str(error)}
     except BaseException as error:
-        return {"raised": _described(error)}
+        return {"raised": _describe(error)}
 
 
-def _made(module: types.ModuleType, held: dict[int, Any], request: dict[str, Any]) -> Any:
-    """Return what a request wants to be kept: something of the module by name, an attribute, or what a call makes."""
+def _create(module: types.ModuleType, held: dict[int, Any], request: dict[str, Any]) -> Any:
+    """Return the object that a request keeps: a name of the module, an attribute, or the result of a call."""
     if "name" in request:
         return getattr(module, request["name"])
     if "get" in request:
@@ -82,7 +82,7 @@ def _made(module: types.ModuleType, held: dict[int, Any], request: dict[str, Any
     return held[request["of"]](*positional, **named)
 
 
-def _encoded_or(otherwise: Any, value: object) -> Any:
+def _encode_or(otherwise: Any, value: object) -> Any:
     try:
         return encode(value)
     except NotPlain:
@@ -103,8 +103,8 @@ def _kind(module: types.ModuleType, name: str) -> list[Any]:
         return ["other", str(error)]
 
 
-def _described(error: BaseException) -> dict[str, Any]:
-    """Return the name, the text and the line in the program of what was raised."""
+def _describe(error: BaseException) -> dict[str, Any]:
+    """Return the type, the text and the line in the program of an exception."""
     try:
         text = str(error.msg if isinstance(error, SyntaxError) else error)[:1000]
     except BaseException:

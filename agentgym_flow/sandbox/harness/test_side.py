@@ -1,10 +1,10 @@
-"""The side of the tests: run them against functions that are really in another process.
+"""The side of the tests: run them against stand-ins for functions in the program's process.
 
-The program sends plain data and nothing else, and it is compared here. So it can neither see the tests nor reach what
-decides: printing a verdict, leaving with exit code 0, patching `assert` or an `__eq__` that says yes have no effect.
+The program sends only plain data, which is compared here. It cannot see the tests or influence the verdict: printing a
+verdict, exiting with code 0, patching `assert` or defining an `__eq__` that returns True have no effect.
 
-Where the task says which names are the program's, the tests see no other. The results of the first one are judged;
-what the others make stays with the program, and can only be handed back to it.
+If the task lists the program's names, the tests see no others. They judge the results of the first one. Results of the
+others stay in the program's process and can only be passed back to it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TASK = "task.json"
 TESTS = "tests.py"
 CHANNEL = 3
 REPORT = 4
-MOST_REPORT_BYTES = 60_000  # what a pipe takes in one piece
+MOST_REPORT_BYTES = 60_000  # fits a pipe in one write
 _MOST_TEXT = 300
 
 
@@ -39,7 +39,7 @@ class Gone(BaseException):
 
 
 class Unsupported(BaseException):
-    """The tests need something else than plain data; the message says what."""
+    """The tests need something other than plain data, which the message names."""
 
 
 class NotLoaded(BaseException):
@@ -47,11 +47,11 @@ class NotLoaded(BaseException):
 
 
 class ProgramError(Exception):
-    """The program raised an exception that Python itself does not know."""
+    """The program raised an exception that is not one of Python's own."""
 
 
 class Program:
-    """The program, as far as it can be seen from here: functions by name, and what they answer."""
+    """The program as the tests see it: functions by name, and their answers."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -62,55 +62,58 @@ class Program:
             raise NotLoaded(_in_words("the program could not be loaded", loaded["raised"]))
 
     def names(self, wanted: list[str]) -> dict[str, Any]:
-        """Return what the program defines of `wanted`: stand-ins for functions, values, modules of the library."""
-        kinds = self._ask({"names": wanted})
-        found = {name: self._stand_in(name, kinds.get(name) or ["absent"]) for name in wanted}
+        """Return what the program defines of `wanted`: stand-ins for functions, values, standard modules."""
+        found = {name: self._stand_in(name, kind) for name, kind in self._kinds(wanted).items()}
         return {name: value for name, value in found.items() if value is not _ABSENT}
 
     def under_test(self, names: list[str]) -> dict[str, Any]:
-        """Return the function to judge, the first of `names`, and the others as things that the program keeps."""
-        kinds = self._ask({"names": names})
-        there = [name for name in names if (kinds.get(name) or ["absent"])[0] != "absent"]
-        if names and (kinds.get(names[0]) or ["absent"])[0] not in ("function", "class"):
+        """Return the function to judge, the first of `names`, and references to the others."""
+        kinds = self._kinds(names)
+        if names and kinds[names[0]][0] not in ("function", "class"):
             raise NotLoaded(f"the program does not define {names[0]}")
+        there = [name for name, kind in kinds.items() if kind[0] != "absent"]
         return {name: self._function(name) if name == names[0] else self.keep({"name": name}) for name in there}
 
+    def _kinds(self, names: list[str]) -> dict[str, Any]:
+        answer = self._ask({"names": names})
+        return {name: answer.get(name) or ["absent"] for name in names}
+
     def keep(self, request: dict[str, Any]) -> ProgramObject:
-        """Have the program make something and keep it."""
+        """Make the program create an object and keep it; return a reference to it."""
         self.held += 1
         self.change({**request, "hold": self.held})
         return ProgramObject(self, self.held)
 
     def change(self, request: dict[str, Any]) -> None:
-        """Have the program do something that has no result."""
+        """Send the program a request that has no result."""
         answer = self._ask(request)
         if "raised" in answer:
             raise _exception(answer["raised"])
 
     def sent(self, value: object) -> Any:
-        """Return JSON for a value that goes to the program. Raises `Unsupported` for what cannot."""
+        """Return a value for the program as JSON. Raises `Unsupported` if it is not plain data."""
         try:
             return encode(value)
         except NotPlain as error:
             raise self.unsupported(f"the tests use something other than plain data: {error}") from None
 
     def unsupported(self, why: str) -> Unsupported:
-        """Return the exception that says what the tests need, and see to it that no test can hide it."""
+        """Return an exception that says what the tests need, and note it, so that no test can hide it."""
         error = Unsupported(why)
         self.trouble = self.trouble or error
         return error
 
     def call(self, name: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Return what the program's function `name` returns; lists, sets and dictionaries it changed are changed."""
+        """Return what the program's function `name` returns; apply its changes to lists, sets and dictionaries."""
         self.calls += 1
         try:
-            return self._called(name, positional, named)
+            return self._call(name, positional, named)
         except BaseException as error:
             if not getattr(error, "from_program", False):
                 self.trouble = self.trouble or error
             raise
 
-    def _called(self, name: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _call(self, name: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
         try:
             sent = encode((positional, named))
         except NotPlain as error:
@@ -161,9 +164,9 @@ class Program:
 
 
 class ProgramObject(ObjectReference):
-    """What the program keeps, as the tests see it: they can call it, set its attributes, and hand it back.
+    """A reference to an object in the program: tests can call it, set its attributes, and pass it back.
 
-    It says nothing of itself, not even whether it equals something: the program would decide on that.
+    It has no other operations, not even equality, because the program would decide the result.
     """
 
     def __init__(self, program: Program, number: int) -> None:
@@ -171,12 +174,12 @@ class ProgramObject(ObjectReference):
         object.__setattr__(self, "program", program)
 
     def __call__(self, *positional: Any, **named: Any) -> ProgramObject:
-        """Have the program call this, and keep the result."""
+        """Make the program call the object; return a reference to the result."""
         program, number = _owner(self)
         return program.keep({"of": number, "arguments": program.sent((positional, named))})
 
     def __getattr__(self, name: str) -> ProgramObject:
-        if name.startswith("__"):  # what Python's own protocols look for
+        if name.startswith("__"):  # Python's protocols look these up
             raise AttributeError(name)
         program, number = _owner(self)
         return program.keep({"of": number, "get": name})
@@ -201,7 +204,7 @@ _ABSENT = object()
 
 
 def main() -> None:
-    """Do what `task.json` says, and write the report to descriptor `REPORT`."""
+    """Run the task in `task.json`, and write the report to descriptor `REPORT`."""
     sys.path[0] = os.getcwd()
     with open(TASK, encoding="ascii") as file:
         task = json.load(file)
@@ -268,7 +271,7 @@ def _test(program: Program, tests: str, entry_point: str | None, names: list[str
 
 
 def _change(arguments: Any, after: Any) -> None:
-    """Make lists, sets and dictionaries among `arguments` what they are in `after`."""
+    """Update lists, sets and dictionaries among `arguments` to their contents in `after`."""
     (positional, named), (positional_after, named_after) = arguments, after
     pairs = [*zip(positional, positional_after, strict=True), *((named[name], named_after[name]) for name in named)]
     for mine, changed in pairs:
@@ -282,14 +285,14 @@ def _change(arguments: Any, after: Any) -> None:
 
 
 def _exception(raised: Any) -> Exception:
-    """Return an exception like the one that the program raised; never one that would end a loop of the tests."""
+    """Return an exception like the program's; never `StopIteration`, which would end a loop of the tests."""
     kind = getattr(builtins, str(raised["type"]), None)
     make: Callable[[str], Exception] = ProgramError
     if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, StopIteration):
         make = kind
     try:
         error = make(str(raised["text"]))
-    except TypeError:  # some want more than a text
+    except TypeError:  # some take more than a text
         error = ProgramError(str(raised["text"]))
     error.from_program = True  # type: ignore[attr-defined]
     error.in_words = _in_words("the program raised an exception", raised)  # type: ignore[attr-defined]
@@ -303,7 +306,7 @@ def _in_words(what: str, raised: Any) -> str:
 
 
 def _failure(error: BaseException) -> str:
-    """Say in one line which line of the tests failed, and how."""
+    """Return one line that says which line of the tests failed, and how."""
     if isinstance(error, SyntaxError):
         return f"the tests cannot be compiled: {error.msg} (line {error.lineno})"
     line = line_in(TESTS, error)

@@ -1,10 +1,10 @@
-"""Where in a source text an exception came from."""
+"""The line of a source text that an exception came from."""
 
 from __future__ import annotations
 
 
 def line_in(file: str, error: BaseException) -> int | None:
-    """Return the innermost line of `file` that `error` passed through or complains about, or `None`."""
+    """Return the innermost line of `file` in the traceback of `error`, or of a syntax error; `None` if not found."""
     if isinstance(error, SyntaxError) and error.filename == file:
         return error.lineno
     line = None

@@ -1,6 +1,6 @@
-"""Plain data as JSON, and back: what the two sides say to each other.
+"""Plain data as JSON, and back: the messages between the two sides.
 
-Nothing but plain data can come out of `decode`, whatever the other side sends: no object with methods of its own.
+`decode` returns only plain data, whatever the other side sends: never an object with methods of its own.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-_LARGEST = 1 << 62  # beyond it, integers travel as text, in a base that has no limit of digits
+_LARGEST = 1 << 62  # larger integers are sent as hexadecimal text, for which Python has no limit of digits
 _MOST_ITEMS = 100_000
 
 
 class ObjectReference:
-    """Something that the program keeps, by its number; the tests can only hand it back."""
+    """A reference, by number, to an object in the program; the tests can only pass it back."""
 
     def __init__(self, number: int) -> None:
         object.__setattr__(self, "number", number)
@@ -32,8 +32,8 @@ class NotPlain(Exception):
 def encode(value: object) -> Any:
     """Return JSON for `value`. Raises `NotPlain` for anything but plain data, and for data that contains itself.
 
-    Plain are `None`, numbers, text, bytes, lists, tuples, dictionaries, sets, ranges, Python's own types, and
-    iterators, which are used up. A value of a derived class goes as its base class.
+    Plain data are `None`, numbers, text, bytes, lists, tuples, dictionaries, sets, ranges, Python's own types, and
+    iterators, which are exhausted. A value of a derived class is sent as its base class.
     """
     try:
         return _encode(value)
@@ -74,9 +74,9 @@ def _encode(value: object) -> Any:
 
 
 def decode(data: Any, held: Mapping[int, Any] | None = None) -> Any:
-    """Return the value that `encode` was given. Raises `ValueError` or `TypeError` for data that it never makes.
+    """Return the value that `encode` was given. Raises `ValueError` or `TypeError` for data that it never returns.
 
-    `held` has what the program keeps, by number; the tests have none, so that nothing of the program gets there.
+    `held` has the program's objects by number. The tests decode without it, so they never get such an object.
     """
     if not isinstance(data, list):
         return data

@@ -1,4 +1,4 @@
-"""Landlock: the kernel refuses this process, and all it starts, every file that was not named beforehand."""
+"""Landlock: the kernel denies this process, and all it starts, access to files that are not listed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 from agentgym_flow.sandbox.keeper import kernel
 
-_VERSION = 1  # asks for the version instead of making rules
+_VERSION = 1  # a flag that asks for the version instead of creating a ruleset
 _PATH_BENEATH = 1
 
-# Rights over files, and the version of Landlock that brought them.
+# Rights over files, and the version of Landlock that introduced them.
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, IOCTL = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 15
 _SINCE = ((1, (1 << 13) - 1), (2, 1 << 13), (3, 1 << 14), (5, IOCTL))
 _OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | 1 << 14 | IOCTL
@@ -31,15 +31,15 @@ class _Path(ctypes.Structure):
 
 
 def version() -> int:
-    """Return the version of Landlock that the kernel speaks. Raises `OSError` where there is none."""
+    """Return the kernel's version of Landlock. Raises `OSError` if it has none."""
     return kernel.syscall(kernel.LANDLOCK_CREATE_RULESET, None, 0, _VERSION)
 
 
 def restrict(allowed: Iterable[tuple[str, int]]) -> None:
-    """Leave this process only `allowed`, pairs of a path and rights over all below it; paths not there are skipped.
+    """Restrict this process to `allowed`: pairs of a path and rights over all below it. Missing paths are skipped.
 
-    From version 4 on, no TCP either; from 6 on, no signals and no abstract sockets to processes outside. The caller has
-    set `no_new_privs`. Raises `OSError` where the kernel refuses.
+    From version 4 on this also denies TCP; from 6 on, signals and abstract sockets to processes outside. The caller
+    must set `no_new_privs` first. Raises `OSError` if the kernel refuses.
     """
     spoken = version()
     handled = sum(rights for since, rights in _SINCE if spoken >= since)

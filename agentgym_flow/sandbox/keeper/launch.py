@@ -1,8 +1,8 @@
-"""One sandbox: three processes, of which only the last runs what the caller sent.
+"""One sandbox: three processes, of which only the last runs the caller's program.
 
-The outer one builds the walls and waits. The guard, the first process within, starts the program, holds it to its time
-and reports how it ended; when the guard goes, the kernel ends all that is left in there. The program's process gives up
-every right, closes every file and becomes a fresh interpreter: nothing of ours is in its memory.
+The outer one builds the walls and waits. The guard, the first process inside, starts the program, enforces its time
+limit and reports how it ended; when the guard ends, the kernel kills everything left inside. The program's process
+drops all rights, closes all files and becomes a fresh interpreter, so its memory holds nothing of this package.
 """
 
 from __future__ import annotations
@@ -20,27 +20,26 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from agentgym_flow.sandbox.keeper import identity, kernel, landlock, limits, namespaces, seccomp, wire
-from agentgym_flow.sandbox.keeper.order import Order
+from agentgym_flow.sandbox.keeper.order import Order, Walls
 
-if sys.platform != "win32":  # there this module can be imported and does nothing
+if sys.platform != "win32":  # there this module can be imported, but nothing is run
     import fcntl
 
-# Sets iterate in the same order in every run.
-ENVIRONMENT = {"PYTHONHASHSEED": "0"}
-_ABOVE_ALL = 100  # where descriptors wait while 0, 1, 2, ... are put in place
+ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # sets iterate in the same order in every run
+_ABOVE_ALL = 100  # where descriptors are kept while 0, 1, 2, ... are assigned
 _MOST_DESCRIPTORS = 65536
 _LONGEST_WAIT_S = 3600
 
 
 def outer(control: int, outputs: list[int]) -> None:
-    """Run the order that comes over `control`, with `outputs` as the program's descriptors 1, 2, 3, ...
+    """Run the order that arrives over `control`, with `outputs` as the program's descriptors 1, 2, 3, ...
 
-    Sends `{"failure": reason}` when a wall could not be built: then nothing has been run.
+    Sends `{"failure": reason}`, and runs nothing, if a wall cannot be built.
     """
     message = wire.receive(control)
     if message is None:
         return
-    order = Order.from_json(message)
+    order = Order(**{**message, "walls": Walls(**message["walls"])})
     folder = None
     try:
         user = identity.stranger(os.getpid()) if order.walls.stranger else None
@@ -66,7 +65,7 @@ def outer(control: int, outputs: list[int]) -> None:
 
 
 def _read_only(text: str) -> int:
-    """Return a descriptor from which `text` can be read, and which cannot be written to."""
+    """Return a read-only descriptor with `text`."""
     descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with open(descriptor, "wb", closefd=False) as file:
         file.write(text.encode("utf-8", "surrogatepass"))
@@ -77,7 +76,7 @@ def _read_only(text: str) -> int:
 
 
 def _fill(folder: Path, files: dict[str, str], user: int | None) -> None:
-    """Write `files` into `folder` and give all of it to `user`, if there is one; no other user can read it."""
+    """Write `files` to `folder`, and make `user`, if given, its owner; no other user can read it."""
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,9 +87,9 @@ def _fill(folder: Path, files: dict[str, str], user: int | None) -> None:
 
 
 def _guard(order: Order, folder: str, user: int | None, control: int, descriptors: list[int]) -> NoReturn:
-    """Start the program and see it to its end. Never returns."""
+    """Start the program and wait for its end. Never returns."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # no process of the program's user may look into this one
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # processes of the program's user cannot read this one's memory
     trouble, report = os.pipe()
     program = os.fork()
     if program == 0:
@@ -98,22 +97,22 @@ def _guard(order: Order, folder: str, user: int | None, control: int, descriptor
     for descriptor in (report, *descriptors):
         os.close(descriptor)
     with open(trouble, encoding="utf-8", closefd=True) as pipe:
-        failure = pipe.read()  # until the program's process has become the interpreter, which closes the pipe
+        failure = pipe.read()  # ends when the program's process becomes the interpreter, which closes the pipe
     if failure:
         os.waitpid(program, 0)
         _tell(control, {"failure": failure})
     else:
-        _tell(control, {**_watched(program, order, control), "folder": folder})
+        _tell(control, {**_watch(program, order, control), "folder": folder})
     os._exit(0)
 
 
 def _tell(control: int, message: dict[str, Any]) -> None:
-    with suppress(OSError):  # the caller went away; there is nobody to tell
+    with suppress(OSError):  # the caller is gone
         wire.send(control, message)
 
 
-def _watched(program: int, order: Order, control: int) -> dict[str, Any]:
-    """Wait for `program`, end it when it has used up its time or the caller hangs up, and return how it ended."""
+def _watch(program: int, order: Order, control: int) -> dict[str, Any]:
+    """Wait for `program`, kill it when its time is over or the caller disconnects, and return how it ended."""
     handle = os.pidfd_open(program)
     poll = select.poll()
     poll.register(handle, select.POLLIN)
@@ -136,16 +135,16 @@ def _watched(program: int, order: Order, control: int) -> dict[str, Any]:
         os.kill(program, signal.SIGKILL)
     poll.unregister(control)
     poll.poll()
-    if not order.walls.namespaces:  # with them, the kernel does this and more when the guard ends
+    if not order.walls.namespaces:  # otherwise the kernel kills all of them when the guard ends
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(program, signal.SIGKILL)  # it is still there to give the group its name
+            os.killpg(program, signal.SIGKILL)  # before `wait4`, while the group id is still in use
     _, status, usage = os.wait4(program, 0)
     code = os.waitstatus_to_exitcode(status)
     return {"code": code, "stopped": stopped, "cpu_seconds": usage.ru_utime + usage.ru_stime}
 
 
 def _cpu_seconds(process: int) -> float:
-    """Return the CPU time that `process` has used, all its threads together."""
+    """Return the CPU time of all threads of `process`."""
     whole_process = 2
     try:
         return time.clock_gettime((~process << 3) | whole_process)
@@ -154,7 +153,7 @@ def _cpu_seconds(process: int) -> float:
 
 
 def _become_program(order: Order, folder: str, user: int | None, descriptors: list[int], report: int) -> NoReturn:
-    """Give up all rights and become the interpreter; write into `report` what went wrong if that fails."""
+    """Drop all rights and become the interpreter; if that fails, write the error to `report`."""
     try:
         os.setsid()
         report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, _ABOVE_ALL)
@@ -182,7 +181,7 @@ def _become_program(order: Order, folder: str, user: int | None, descriptors: li
 def _raise_walls(order: Order, folder: str) -> None:
     own_root = order.walls.namespaces
     if order.walls.landlock:
-        # Nothing bounds what fills a folder of the machine's own disk, so there the program may only read.
+        # Nothing limits the size of a folder on the machine's own disk, so there the program may only read.
         in_folder = landlock.ANYTHING & ~landlock.EXECUTE if own_root else landlock.READ
         landlock.restrict(
             [

@@ -1,4 +1,4 @@
-"""What a program may use, as the kernel counts it."""
+"""The kernel's resource limits for a program."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import sys
 
 from agentgym_flow.sandbox.keeper.order import Order
 
-if sys.platform != "win32":  # there this module can be imported and does nothing
+if sys.platform != "win32":  # there this module can be imported, but nothing is run
     import resource
 
 _MB = 1 << 20
 _OPEN_FILES = 64
 _STACK_MB = 8
-_OWN_PROCESSES = 2  # the two of ours that the kernel counts with the program's, unless that is another user's
+_OWN_PROCESSES = 2  # the outer process and the guard, which count as well unless the program is another user's
 _THREADS = 64
 
 
 def limit_processes_and_files(order: Order) -> None:
-    """Set every limit but memory; each holds for each process of the program."""
-    whole_seconds = math.ceil(order.cpu_seconds) + 1  # the guard counts finer; this is for when it is slow
+    """Set every limit but memory; each applies to each process of the program."""
+    whole_seconds = math.ceil(order.cpu_seconds) + 1  # in case the guard, which is more exact, is slow
     writable = order.disk_mb * _MB
     limits = {
         resource.RLIMIT_CPU: whole_seconds,
@@ -30,7 +30,7 @@ def limit_processes_and_files(order: Order) -> None:
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
     }
-    if order.walls.namespaces or order.walls.stranger:  # elsewhere all that the user runs would count
+    if order.walls.namespaces or order.walls.stranger:  # otherwise all processes of the user would count
         own = 0 if order.walls.stranger else _OWN_PROCESSES
         limits[resource.RLIMIT_NPROC] = own + (_THREADS if order.processes == 1 else order.processes)
     for kind, most in limits.items():
@@ -38,7 +38,7 @@ def limit_processes_and_files(order: Order) -> None:
 
 
 def limit_memory(order: Order) -> None:
-    """Set the limit of memory; later than the others, because too little would stop the preparations themselves."""
+    """Set the limit of memory; after the others, because a low limit would stop the preparations."""
     _lower(resource.RLIMIT_AS, order.memory_mb * _MB)
 
 

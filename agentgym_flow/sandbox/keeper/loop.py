@@ -1,4 +1,4 @@
-"""The keeper's loop: fork once per request, so that the caller's process is never forked with all its threads."""
+"""The keeper's loop: fork once per request, so that the caller, which may have threads, is never forked."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _MOST_DESCRIPTORS = 8
 
 
 def main(descriptor: int) -> None:
-    """Serve requests that come over socket `descriptor`, until the other side closes it."""
-    # Ctrl-C in the caller's terminal is for the caller to act on: it hangs up, and that ends everything here.
+    """Serve requests from socket `descriptor`, until the other side closes it."""
+    # On Ctrl-C in its terminal the caller closes the socket, which ends everything here.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended sandboxes leave nothing behind
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
     os.umask(0o022)
-    gc.freeze()  # what is here by now is shared with every fork
+    gc.freeze()  # keep the present objects shared with every fork
     with socket.socket(fileno=descriptor) as requests:
         while True:
             kind, descriptors, _, _ = socket.recv_fds(requests, len(RUN), _MOST_DESCRIPTORS)
@@ -29,13 +29,13 @@ def main(descriptor: int) -> None:
                 if os.fork() == 0:
                     _serve(kind, requests, descriptors)
             except OSError:
-                pass  # no process can be started now; the caller sees its socket close without an answer
+                pass  # no process can be started; the caller's socket closes without an answer
             for each in descriptors:
                 os.close(each)
 
 
 def _serve(kind: bytes, requests: socket.socket, descriptors: list[int]) -> None:
-    """Do what was asked, in a process of its own. Never returns."""
+    """Serve one request in a forked process. Never returns."""
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         requests.close()

@@ -1,4 +1,4 @@
-"""A machine of its own for a program: no network, no other processes, and a file system with the interpreter alone."""
+"""Namespaces for a program: no network, no other processes, and a file system with only the interpreter."""
 
 from __future__ import annotations
 
@@ -32,16 +32,15 @@ class _MountAttributes(ctypes.Structure):
 
 
 def enter(as_root: bool) -> None:
-    """Move this process, and those it will start, into namespaces of their own. Raises `OSError` where refused.
+    """Move this process, and those it will start, into namespaces of their own. Raises `OSError` if refused.
 
-    Root makes them directly. An ordinary user gets the right to from a namespace of users first, in which it is a user
-    without a name.
+    Root creates them directly. An ordinary user creates a user namespace first, which gives it the right to.
     """
     _unshare(_OWN, as_root)
 
 
 def leave_network(as_root: bool) -> None:
-    """Move this process into a network without any devices. Raises `OSError` where refused."""
+    """Move this process into a network namespace without devices. Raises `OSError` if refused."""
     _unshare(_NETWORK, as_root)
 
 
@@ -57,12 +56,12 @@ def _unshare(namespaces: int, as_root: bool) -> None:
 
 
 def change_root(paths: list[str], disk_mb: int, owner: int | None) -> None:
-    """Leave this process a file system of `paths`, read-only, three devices, and the writable folder `WORK`.
+    """Give this process a file system of `paths`, read-only, three devices, and the writable folder `WORK`.
 
-    `paths` name no file through a link, except that the last part may be one. `WORK` lies in memory, holds at most
-    `disk_mb`, and belongs to `owner`, or to this user. There is no `/proc`. Raises `OSError` where mounting is refused.
+    `paths` contain no links, except that the last part may be one. `WORK` is in memory, holds at most `disk_mb`, and
+    belongs to `owner`, or to this user. There is no `/proc`. Raises `OSError` if mounting is refused.
     """
-    kernel.mount("none", "/", None, _PRIVATE | _RECURSIVE)  # from here on, nothing reaches the machine's own mounts
+    kernel.mount("none", "/", None, _PRIVATE | _RECURSIVE)  # do not change the machine's own mounts
     root = _free_folder(paths)
     kernel.mount("tmpfs", root, "tmpfs", _NOSUID | _NODEV, "size=1m,mode=755")
     for path in paths:
@@ -73,7 +72,7 @@ def change_root(paths: list[str], disk_mb: int, owner: int | None) -> None:
     owned = "" if owner is None else f",uid={owner},gid={owner}"
     options = f"size={disk_mb}m,nr_inodes={512 * disk_mb},mode=700{owned}"
     kernel.mount("tmpfs", f"{root}{WORK}", "tmpfs", _NOSUID | _NODEV | _NOEXEC, options)
-    os.symlink(WORK, f"{root}/tmp")  # where programs look for a place to write
+    os.symlink(WORK, f"{root}/tmp")  # where programs write temporary files
     _freeze(root, _ATTRIBUTES_NO_DEVICES, recursively=False)
     os.chdir(root)
     here = b"."
@@ -83,7 +82,7 @@ def change_root(paths: list[str], disk_mb: int, owner: int | None) -> None:
 
 
 def _free_folder(paths: list[str]) -> str:
-    """Return a folder of this machine on which the new root can be put without hiding any of `paths`."""
+    """Return a folder of this machine on which the new root can be mounted without hiding any of `paths`."""
     for folder in ("/mnt", "/srv", "/media", "/tmp", "/run", "/home"):
         if os.path.isdir(folder) and not any(path.startswith(f"{folder}/") for path in paths):
             return folder
@@ -91,7 +90,7 @@ def _free_folder(paths: list[str]) -> str:
 
 
 def _show(path: str, root: str, attributes: int) -> None:
-    """Make `path` appear below `root`: a link as a link, anything else unchanged, read-only."""
+    """Make `path` visible below `root`: links as links, everything else as a read-only mount."""
     place = f"{root}{path}"
     if os.path.lexists(place) or not os.path.lexists(path):
         return

@@ -1,16 +1,15 @@
-"""What the caller asks the keeper for: one program, its files and limits, and the walls to put around it."""
+"""What callers ask the keeper to run: one program, its files and limits, and the walls around it."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
 
-RUN, TRY = b"run", b"try"  # what can be asked for: a program, or which walls stand
+RUN, TRY = b"run", b"try"  # the kinds of requests: run a program, or try to build a wall
 
 
 @dataclass(frozen=True)
 class Walls:
-    """Which of the kernel's means hold a program."""
+    """Which of the kernel's means isolate a program."""
 
     namespaces: bool
     landlock: bool
@@ -34,12 +33,3 @@ class Order:
     memory_mb: int
     disk_mb: int
     processes: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data from which `from_json` makes an equal order."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        """Return the order that `to_json` was called on."""
-        return cls(**{**data, "walls": Walls(**data["walls"])})

@@ -1,7 +1,7 @@
-"""A filter for system calls: the kernel runs it before every call, and nothing can take it off again.
+"""A filter for system calls: the kernel runs it before every call, and it cannot be removed.
 
-It is a small program for the kernel's own machine (classic BPF): load a word of the call, compare, jump or return. What
-is refused is listed in `syscalls`; everything else passes.
+It is a small program in classic BPF: load a word of the call, compare, jump or return. It refuses the calls listed in
+`syscalls` and allows all others.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import os
 import struct
 from collections.abc import Iterable
 
-from agentgym_flow.sandbox.keeper import kernel
-from agentgym_flow.sandbox.keeper.syscalls import HARMFUL, NEWEST, SIGNAL_OWNER, STREAMS, numbers
+from agentgym_flow.sandbox.keeper import kernel, syscalls
 
 _LOAD, _EQUAL, _GREATER, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
 _REFUSE, _ABSENT = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24  # where they lie in the record of a call
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24  # offsets in the record of a call
 _CLONE_THREAD = 0x00010000
 _NEW_NAMESPACES = 0x7E020000
 
@@ -57,41 +56,41 @@ def program(machine: str, own_root: bool, processes: bool, pid: int | None) -> b
         machine: the architecture, as `os.uname().machine` names it.
         own_root: the program has a file system of its own, so it may also change modes and times.
         processes: it may start processes, not only threads.
-        pid: the program's own process, the only one it may then send signals to; `None` leaves signals alone.
+        pid: the program's own process, the only one that it may send signals to; `None` does not restrict signals.
     """
-    calls = numbers(machine)
+    calls = syscalls.numbers(machine)
     refused = [
-        *calls.refused,
-        *([] if own_root else calls.refused_without_own_root),
-        *([] if processes else calls.new_process),
+        *syscalls.REFUSED,
+        *({} if own_root else syscalls.REFUSED_WITHOUT_OWN_ROOT),
+        *({} if processes else syscalls.NEW_PROCESS),
     ]
     clone = _answer_if(_ANY_BIT, _NEW_NAMESPACES, _REFUSE)
     clone += [(_RETURN, 0, 0, _ALLOW)] if processes else _answer_unless(_ANY_BIT, [_CLONE_THREAD], _REFUSE)
     steps: list[Instruction] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
-        (_EQUAL, 1, 0, calls.architecture),
-        (_RETURN, 0, 0, _KILL),  # a call through another architecture's door has other numbers
+        (_EQUAL, 1, 0, syscalls.ARCHITECTURES[machine]),
+        (_RETURN, 0, 0, _KILL),  # calls in the convention of another architecture have other numbers
         (_LOAD, 0, 0, _NUMBER),
-        *_answer_if(_EQUAL, calls.clone3, _ABSENT),
-        *_answer_if(_GREATER, NEWEST, _ABSENT),  # also x86's third door, whose numbers start at 2^30
-        *(step for number in refused for step in _answer_if(_EQUAL, number, _REFUSE)),
-        *_for_call(calls.clone, clone),
-        *_for_call(calls.socketpair, _answer_unless(_EQUAL, STREAMS, _REFUSE), _SECOND_ARGUMENT),
-        *_for_call(calls.fcntl, _answer_for(SIGNAL_OWNER, _REFUSE), _SECOND_ARGUMENT),
-        *_for_call(calls.ioctl, _answer_for(HARMFUL, _REFUSE), _SECOND_ARGUMENT),
+        *_answer_if(_EQUAL, calls["clone3"], _ABSENT),
+        *_answer_if(_GREATER, syscalls.NEWEST, _ABSENT),  # also x32 on x86, whose numbers start at 2^30
+        *(step for name in refused if name in calls for step in _answer_if(_EQUAL, calls[name], _REFUSE)),
+        *_for_call(calls["clone"], clone),
+        *_for_call(calls["socketpair"], _answer_unless(_EQUAL, syscalls.STREAMS, _REFUSE), _SECOND_ARGUMENT),
+        *_for_call(calls["fcntl"], _answer_for(syscalls.SIGNAL_OWNER, _REFUSE), _SECOND_ARGUMENT),
+        *_for_call(calls["ioctl"], _answer_for(syscalls.HARMFUL, _REFUSE), _SECOND_ARGUMENT),
     ]
     if pid is not None:
-        for number in calls.on_itself:
-            steps += _for_call(number, _answer_unless(_EQUAL, [pid], _REFUSE))
-        steps += _for_call(calls.limits, _answer_unless(_EQUAL, [0, pid], _REFUSE))
+        for name in syscalls.ON_ITSELF:
+            steps += _for_call(calls[name], _answer_unless(_EQUAL, [pid], _REFUSE))
+        steps += _for_call(calls["prlimit64"], _answer_unless(_EQUAL, [0, pid], _REFUSE))
     steps.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
 def install(own_root: bool, processes: bool, pid: int | None) -> None:
-    """Put the filter of `program` on this process for good. Raises `OSError` where the kernel or machine has none.
+    """Install the filter of `program` in this process for good. Raises `OSError` if the kernel or machine has none.
 
-    The caller has set `no_new_privs`.
+    The caller must set `no_new_privs` first.
     """
     code = program(os.uname().machine, own_root, processes, pid)
     buffer = ctypes.create_string_buffer(code, len(code))

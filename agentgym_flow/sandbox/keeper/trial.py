@@ -1,4 +1,4 @@
-"""Which walls this machine can build, found out by building each in a process that ends right after."""
+"""Test which walls this machine can build, each in a process that ends right after."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agentgym_flow.sandbox.keeper import identity, kernel, landlock, namespaces,
 
 
 def answer(control: int) -> None:
-    """Try the wall that a message over `control` names, and send back why it does not stand, or `None` if it does."""
+    """Build the wall that a message over `control` names; send back why that failed, or `None` if it worked."""
     message = wire.receive(control)
     if message is None:
         return

@@ -1,6 +1,6 @@
-"""Messages between caller, keeper, sandboxes and the two sides of a test: JSON behind its length, over a descriptor.
+"""Messages between caller, keeper, sandboxes and the two sides of a test: JSON after its length, over a descriptor.
 
-It imports little, because every sandbox of a test starts with it.
+It imports little, because every sandbox of a test loads it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST_BYTES = 1 << 28
 
 
 def send(descriptor: int, message: dict[str, Any]) -> None:
-    """Send `message`. Raises `OSError` when nobody listens any more."""
+    """Send `message`. Raises `OSError` if the other side has closed."""
     text = json.dumps(message).encode("ascii")
     left = memoryview(len(text).to_bytes(_LENGTH_BYTES, "big") + text)
     while left:
@@ -25,9 +25,9 @@ def send(descriptor: int, message: dict[str, Any]) -> None:
 
 
 def receive(descriptor: int) -> dict[str, Any] | None:
-    """Return the next message, or `None` when the other side closed without one, or in the middle of one.
+    """Return the next message, or `None` if the other side closed without one, or in the middle of one.
 
-    Raises `ValueError` or `RecursionError` for anything that is not JSON; only a program could send such a thing.
+    Raises `ValueError` or `RecursionError` if it is not JSON; only a program could send such a message.
     """
     header = _exactly(descriptor, _LENGTH_BYTES)
     if header is None:

@@ -169,7 +169,7 @@ def test_parquet(tmp_path: Path) -> None:
         ("hotpotqa-train_0", "hotpotqa", ("Ann", "Bea")),
     ]
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 and no more")
-    with pytest.raises(BadData, match=r"bad\.parquet: is no Parquet file"):
+    with pytest.raises(BadData, match=r"bad\.parquet: is not a Parquet file"):
         read_questions(tmp_path / "bad.parquet")
 
 
@@ -223,17 +223,17 @@ def test_what_is_there_twice_is_reported(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("a.jsonl", b"", "has no questions"),
-        ("a.jsonl", b'{"question": "q", "answer": "a"}\n{"question": "q', r"a\.jsonl, line 2: is no JSON"),
+        ("a.jsonl", b'{"question": "q", "answer": "a"}\n{"question": "q', r"a\.jsonl, line 2: is not JSON"),
         ("a.jsonl", b'\n[1]\n{"question": "q", "answer": "a"}\n', r"a\.jsonl, line 2: must be an object"),
         ("a.jsonl", b'{"question": "q", "answer": "\xff"}', r"a\.jsonl, line 1: must be UTF-8; byte 30"),
         ("a.jsonl", b'{"question": "q", "answer": "a"}\n{"question": "r"}', r"a\.jsonl, line 2: there is no answer"),
         ("a.jsonl", b"[" * 100_000, r"a\.jsonl, line 1: cannot be read as JSON"),
-        ("a.json", b'[\n{"question": "q"},\n{]', r"a\.json: is no JSON: .* line 3"),
+        ("a.json", b'[\n{"question": "q"},\n{]', r"a\.json: is not JSON: .* line 3"),
         ("a.json", b'{"questions": []}', r"a\.json: must be a list of records"),
         ("a.json", b'[{"question": "q", "answer": "a"}, 3]', r"a\.json, record 2: must be an object"),
         ("a.csv", b"Question,Answer\nq,a\nq\n", r"a\.csv, line 3: must have as many fields"),
         ("a.csv", b"Question,Answer\nq,a,b\n", r"a\.csv, line 2: must have as many fields"),
-        ("a.csv", b'Question,Answer\n"q,a\n', r"a\.csv, line 2: is no table"),
+        ("a.csv", b'Question,Answer\n"q,a\n', r"a\.csv, line 2: is not a table"),
         ("a.txt", b"", r"a\.txt: the ending must be one of \.jsonl"),
     ],
 )

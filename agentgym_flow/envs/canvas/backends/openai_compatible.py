@@ -8,19 +8,18 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal, NamedTuple, Self
 
+from agentgym_flow._util.numbers import is_number
 from agentgym_flow._util.openai_access import (
     KEY_VARIABLE,
-    check_count,
     check_patience,
     check_seconds,
     check_temperature,
     checked_url,
-    is_number,
     key_in,
     openai_package,
 )
 from agentgym_flow._util.sharing import Lock
-from agentgym_flow.core import AnswerStore, check_positive
+from agentgym_flow.core import AnswerStore, check_integer, check_positive
 from agentgym_flow.envs.canvas.backends.server import ModelReply, Patience, ServerFailed, server_at
 from agentgym_flow.envs.canvas.operators import OPERATORS, replies
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
@@ -136,7 +135,7 @@ class OpenAIBackend:
         for setting, seconds in {"timeout": timeout, "deadline": deadline, "backoff": backoff}.items():
             check_seconds(setting, seconds)
         for setting, number in {"retries": retries, "repairs": repairs}.items():
-            check_count(setting, number)
+            check_integer(setting, number, 0)
         if temperature is not None:
             check_temperature(temperature)
         if max_tokens is not None:

@@ -1,4 +1,4 @@
-"""What lets a manager know that a trainer is alive while it trains and asks for nothing."""
+"""The heartbeat of a trainer, which makes no other calls while it trains."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from agentgym_flow.dataflow.records import Claim, Flow
 from agentgym_flow.errors import AgentGymFlowError
 
 BEAT = 5.0
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 
 
-class SignsOfLife:
-    """A thread that tells a manager every `BEAT` seconds that a trainer is alive, until `end` is called.
+class Heartbeat:
+    """A thread that sends a manager a heartbeat every `BEAT` seconds, until `end` is called.
 
     Args:
         flow: the manager.
@@ -23,13 +23,13 @@ class SignsOfLife:
     def __init__(self, flow: Flow, claim: Claim) -> None:
         self._flow, self._claim = flow, claim
         self._ended = threading.Event()
-        threading.Thread(target=self._run, name="signs of life", daemon=True).start()
+        threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
 
     def end(self) -> None:
-        """Give no more signs."""
+        """Stop."""
         self._ended.set()
 
     def _run(self) -> None:
         while not self._ended.wait(BEAT):
-            with suppress(AgentGymFlowError):  # the next batch raises it
+            with suppress(AgentGymFlowError):  # the next batch will raise it
                 self._flow.beat(self._claim)

@@ -1,8 +1,8 @@
-"""What a worker tells of an episode, beyond its line and tokens, where a trainer does not step all of them again.
+"""Workers' reports on the turns of an episode, for trainers that do not replay all episodes.
 
-These are the observations, states, validity and prompts that a receiver would otherwise make itself. They are believed,
-so their form is checked and their truth is not: see `agentgym_flow.dataflow.batches.inbox` for who steps which episodes
-again, and for what follows from a lie.
+A report has the observations, states, validity and prompts that a replay would produce. Trainers check its form, but
+not its truth. See `agentgym_flow.dataflow.batches.inbox` for which episodes they replay, and what they do after a
+forgery.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agentgym_flow.errors import BadSetting, Forged, shown
 from agentgym_flow.training.policy import PromptedPolicy, check_context
 
 Row = list[Any]
-"""What is reported of a turn, in the order of `_KINDS`."""
+"""The report on a turn: values in the order of `_KINDS`."""
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "next_observation": (str,),
@@ -36,7 +36,7 @@ _SCORE, _PROMPT = [*_KINDS].index("score"), [*_KINDS].index("prompt_ids")
 
 
 def rows_of(episode: Episode) -> list[Row]:
-    """Return what was reported of each turn of an episode, as plain data."""
+    """Return the report on each turn of an episode, as plain data."""
     rows = [[getattr(turn, name) for name in _KINDS] for turn in episode.turns]
     for row in rows:
         row[_SCORE], row[_PROMPT] = float(row[_SCORE]), [*row[_PROMPT]]
@@ -44,7 +44,7 @@ def rows_of(episode: Episode) -> list[Row]:
 
 
 def parse(text: str, turns: int) -> list[Row]:
-    """Return the rows of an episode of `turns` turns. Raises `Forged` if they are not of the right form."""
+    """Return the rows of an episode of `turns` turns. Raises `Forged` if they are malformed."""
     if text.count(",") + text.count("[") > MAX_VALUES:
         raise Forged(f"the report on the turns has more than {MAX_VALUES} values")
     try:
@@ -55,7 +55,7 @@ def parse(text: str, turns: int) -> list[Row]:
         raise Forged(f"the report on the turns is not a list for each of {turns}")
     for number, row in enumerate(rows, 1):
         if not isinstance(row, list) or len(row) != len(_KINDS):
-            raise Forged(f"turn {number}: {len(_KINDS)} values are to be told")
+            raise Forged(f"turn {number}: the report must have {len(_KINDS)} values")
         for (name, kinds), value in zip(_KINDS.items(), row, strict=True):
             if type(value) not in kinds:
                 raise Forged(f"turn {number}: {name} is reported as {shown(value)}")
@@ -67,9 +67,9 @@ def parse(text: str, turns: int) -> list[Row]:
 
 
 def check_prompt(number: int, policy: PromptedPolicy, row: Row, before: Sequence[int], words: int) -> None:
-    """Raise `Forged` for a prompt that no model of so many words can have read.
+    """Raise `Forged` for a prompt that a model with a vocabulary of `words` tokens cannot have read.
 
-    `before` is what the prompt has to begin with: in the layout `conversation`, all that was said.
+    The prompt must begin with `before`: in the layout `conversation`, everything said so far.
     """
     prompt = row[_PROMPT]
     if not prompt or set(map(type, prompt)) != {int} or min(prompt) < 0 or max(prompt) >= words:
@@ -77,12 +77,12 @@ def check_prompt(number: int, policy: PromptedPolicy, row: Row, before: Sequence
     if [*prompt[: len(before)]] != [*before]:
         raise Forged(f"turn {number}: a prompt is reported that does not begin with what was said before")
     try:
-        check_context(policy.model, len(prompt), policy.sampling.max_new_tokens, "told")
+        check_context(policy.model, len(prompt), policy.sampling.max_new_tokens, "turn")
     except BadSetting as error:
         raise Forged(f"turn {number}: {error}") from None
 
 
 def turn_of(row: Row, **more: Any) -> Turn:
-    """Return a turn as it was reported; `more` are the other fields of `Turn`."""
-    facts = dict(zip(_KINDS, row, strict=True))
-    return Turn(**{**facts, "prompt_ids": tuple(row[_PROMPT])}, **more)
+    """Return a turn with the values of its report; `more` are the other fields of `Turn`."""
+    reported = dict(zip(_KINDS, row, strict=True))
+    return Turn(**{**reported, "prompt_ids": tuple(row[_PROMPT])}, **more)

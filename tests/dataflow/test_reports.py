@@ -1,4 +1,4 @@
-"""Episodes that are believed: an honest one comes out as if it had been stepped again, and nothing malformed does."""
+"""Trusted episodes: an honest one equals its replay, and malformed ones are rejected."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Rows = list[list[Any]]
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_an_honest_episode_is_the_same_believed_or_stepped_again(name: str) -> None:
+def test_an_honest_episode_is_the_same_trusted_or_replayed(name: str) -> None:
     world, receiver = WORLDS[name](), WORLDS[name]().receiver()
     for slot, episode, _ in recorded(name):
-        payload = encode(episode, tell=True)
-        found = receiver.believe(slot, payload, world.steps)
+        payload = encode(episode, report=True)
+        found = receiver.trust(slot, payload, world.steps)
         assert found == receiver.replay(slot, payload, world.steps) == episode
         assert repr(found) == repr(episode)
 
 
-def told(change: Callable[[Rows], object]) -> str:
-    lines = encode(recorded("sokoban")[0][1], tell=True).split("\n")
+def payload_with(change: Callable[[Rows], object]) -> str:
+    lines = encode(recorded("sokoban")[0][1], report=True).split("\n")
     rows = json.loads(lines[2])
     change(rows)
     return "\n".join([*lines[:2], json.dumps(rows)])
@@ -49,18 +49,18 @@ def put(turn: int, place: int, value: Any) -> Callable[[Rows], None]:
         put(2, 9, [3, 4, 5]),
     ],
 )
-def test_a_lie_is_believed_or_caught(change: Callable[[Rows], None]) -> None:
+def test_a_lie_is_trusted_or_caught(change: Callable[[Rows], None]) -> None:
     """Observation, state, validity, score and prompt: whoever steps again finds out."""
-    assert sokoban().receiver().believe(SLOTS[0], told(change), STEPS).turns
+    assert sokoban().receiver().trust(SLOTS[0], payload_with(change), STEPS).turns
     with pytest.raises(Forged, match="the report on the turns is not what replay has"):
-        sokoban().receiver().replay(SLOTS[0], told(change), STEPS)
+        sokoban().receiver().replay(SLOTS[0], payload_with(change), STEPS)
 
 
 @pytest.mark.parametrize(
     ("change", "match"),
     [
         (lambda rows: rows.pop(), "not a list for each of 5"),
-        (lambda rows: rows[1].pop(), "turn 2: 10 values are to be told"),
+        (lambda rows: rows[1].pop(), "turn 2: the report must have 10 values"),
         (put(0, 0, 7), "turn 1: next_observation is reported as 7"),
         (put(0, 2, 1), "turn 1: action_valid"),
         (put(1, 3, True), "turn 2: the episode is reported to end"),
@@ -74,16 +74,16 @@ def test_a_lie_is_believed_or_caught(change: Callable[[Rows], None]) -> None:
 )
 def test_what_no_model_can_be_trained_on_is_refused(change: Callable[[Rows], object], match: str) -> None:
     with pytest.raises(Forged, match=match):
-        sokoban().receiver().believe(SLOTS[0], told(change), STEPS)
+        sokoban().receiver().trust(SLOTS[0], payload_with(change), STEPS)
 
 
 @pytest.mark.parametrize("facts", ["", "[", "{}", "[[[" * 9999])
 def test_what_is_no_list_is_refused(facts: str) -> None:
-    payload = told(lambda rows: None).rpartition("\n")[0] + f"\n{facts}"
+    payload = payload_with(lambda rows: None).rpartition("\n")[0] + f"\n{facts}"
     with pytest.raises(Forged, match="the report on the turns is not"):
-        sokoban().receiver().believe(SLOTS[0], payload, STEPS)
+        sokoban().receiver().trust(SLOTS[0], payload, STEPS)
 
 
 def test_it_begins_as_it_must() -> None:
     with pytest.raises(Forged, match="task: the log has 0, asked for was 1"):
-        sokoban().receiver().believe(SLOTS[0]._replace(task=1), told(lambda rows: None), STEPS)
+        sokoban().receiver().trust(SLOTS[0]._replace(task=1), payload_with(lambda rows: None), STEPS)
