@@ -1,4 +1,4 @@
-"""What a run shows when it is over: the learning curve, the page to open, the groups and episodes worth a look."""
+"""The results of a run: learning curve, report, summary, and groups and episodes to show."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Record = Mapping[str, float | None]
 
 X_LABEL = "training episodes"
 CURVES = {"success": "training batches", "valid_success": "validation tasks"}
-"""The metrics drawn as learning curves, and how they are called in the legend."""
+"""Metrics drawn as learning curves -> their labels."""
 
 
 def series(records: Sequence[Record], metric: str) -> tuple[list[float], list[float]]:
-    """Return the episodes played and the values of `metric`, where it was recorded."""
+    """Return the numbers of episodes and the values of `metric` in the records that have it."""
     points = [(r["episodes"], r[metric]) for r in records if r.get(metric) is not None]
     return [float(x) for x, _ in points if x is not None], [float(y) for _, y in points if y is not None]
 
 
 def learning_curves(records: Sequence[Record], before: Evaluation, after: Evaluation) -> list[Curve]:
-    """Return success against episodes: of training batches, in validation, and before and after on the test tasks."""
+    """Return success over episodes: of training batches, of validation, and before and after on the test tasks."""
     curves = []
     for metric, label in CURVES.items():
         x, y = series(records, metric)
@@ -50,7 +50,7 @@ def learning_curves(records: Sequence[Record], before: Evaluation, after: Evalua
 
 
 def cloning_curves(cloned: WarmStart) -> list[Curve]:
-    """Return validation success and loss against updates of cloning: whether imitation had more to give."""
+    """Return validation success and loss over updates of cloning."""
     updates, success = zip(*cloned.validation, strict=True)
     steps = [float(step) for step in range(1, len(cloned.losses) + 1)]
     return [

@@ -1,7 +1,7 @@
-"""A language model small enough to learn on two CPU cores, built from nothing: no download, no file.
+"""A language model small enough to train on two CPU cores, built in code: no download, no file.
 
-A GPT-2 of 0.25 million parameters over a vocabulary of whole words that an environment's prompt module lists as code.
-It is saved and loaded as a plain Hugging Face folder, so everything that works with it works with any causal model.
+A GPT-2 of 0.25 million parameters over the vocabulary of whole words that an environment's prompt module lists. It is
+saved and loaded as a plain Hugging Face folder, so everything that works with it works with any causal model.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from agentgym_flow.errors import BadSetting
 
 PAD, EOS, UNKNOWN = SPECIAL = ("<pad>", "<eos>", "<unk>")
-"""The tokens in front of the vocabulary."""
+"""Tokens before the vocabulary."""
 
 CONTEXT = 128
-"""The longest prompt with its completion, in tokens."""
+"""The longest prompt and completion together, in tokens."""
 
 
 def word_tokenizer(vocabulary: Sequence[str]) -> PreTrainedTokenizerFast:
     """Return a tokenizer with one token per word; words are separated by white space.
 
-    Raises `BadSetting` when a word is listed twice, is empty, holds white space, or is one of `SPECIAL`.
+    Raises `BadSetting` if a word is repeated, empty, contains white space, or is one of `SPECIAL`.
     """
     words = [*SPECIAL, *vocabulary]
     if len(set(words)) != len(words) or any(word.split() != [word] for word in words):
-        raise BadSetting("a vocabulary lists different words without white space, and none of " + ", ".join(SPECIAL))
+        raise BadSetting("a vocabulary must have distinct words without white space, and none of " + ", ".join(SPECIAL))
     tokenizer = Tokenizer(WordLevel({word: token for token, word in enumerate(words)}, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     return PreTrainedTokenizerFast(
@@ -44,9 +44,9 @@ def word_tokenizer(vocabulary: Sequence[str]) -> PreTrainedTokenizerFast:
 
 
 def tiny_model(tokenizer: PreTrainedTokenizerFast, *, seed: int = 0) -> GPT2LMHeadModel:
-    """Return a fresh model for `tokenizer`: 2 layers of width 96 with 4 heads, no dropout, tied embeddings, float32.
+    """Return a new model for `tokenizer`: 2 layers of width 96 with 4 heads, no dropout, tied embeddings, float32.
 
-    The weights depend on `seed` only, and the global random state of torch is left as it was.
+    The weights depend on `seed` only. The global random state of torch is unchanged.
     """
     config = GPT2Config(
         vocab_size=len(tokenizer),
@@ -55,7 +55,7 @@ def tiny_model(tokenizer: PreTrainedTokenizerFast, *, seed: int = 0) -> GPT2LMHe
         n_layer=2,
         n_head=4,
         n_inner=384,
-        activation_function="gelu_pytorch_tanh",  # GPT-2's own, as one kernel
+        activation_function="gelu_pytorch_tanh",  # GPT-2's function as one kernel
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,

@@ -127,7 +127,7 @@ def test_a_full_gpu_names_the_setting_to_change(
 def test_a_precision_of_gpus_needs_one(make_trainer: Callable[..., AgentTrainer]) -> None:
     if torch.accelerator.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(BadSetting, match=r"bf16 asks for a GPU, and PyTorch .* finds none .* use_cpu=true"):
+    with pytest.raises(BadSetting, match=r"bf16 needs a GPU, and PyTorch .* finds none .* use_cpu=true"):
         make_trainer(bf16=True)
 
 
@@ -142,7 +142,7 @@ def test_a_model_under_adapters_may_stay_in_bfloat16(published: Path, profile: P
 
 
 def test_only_adapters_leave_the_model_in_bfloat16(published: Path) -> None:
-    with pytest.raises(BadSetting, match="dtype bfloat16 would round small steps"):
+    with pytest.raises(BadSetting, match="dtype bfloat16 would round small updates"):
         RunConfig(model=str(published), dtype="bfloat16")
     with pytest.raises(UnknownOption, match="'bfloat16'"):
         RunConfig(dtype="bf16")
