@@ -2,17 +2,19 @@
 
     python -m baselines.compare --env agentgym_flow/Sokoban-v0 --algos grpo,rloo,gigpo,rewardflow,graphgpo --seeds 5
 
-Every training run follows the recipe of the baselines. The algorithms of a setting differ in the credit function and
-nothing else: one warm start per seed, the same settings, as many episodes. With `--tuned FILE` each has the step sizes,
-entropy weight, weight and norm that `baselines.tune` has chosen for it, all by the same number of trials.
-The settings (`--settings`; all of the file by default) are those of the environment, `configs/compare_sokoban.yaml`.
+Every training run follows the recipe of the baselines. The algorithms of a setting differ only in the credit function:
+they share one warm start per seed, all other settings, and the number of episodes. With `--tuned FILE` each algorithm
+uses the learning rates, entropy weight, weight and norm that `baselines.tune` selected for it, with equal numbers of
+trials. `--settings` selects settings (default: all) from the environment's file, such as
+`configs/compare_sokoban.yaml`.
 
-Policies that are not trained are rows as well: random, the script, the expert, and the best fixed strategy where the
-environment has a list of them. Every row has sampled and greedy figures.
+Untrained policies are rows as well: random, the script, the expert, and the best fixed strategy if the environment has
+a list of them. Every row has sampled and greedy results.
 
-Runs go to `--output`. The same command again runs only what is missing, so Ctrl-C or SIGTERM loses the runs under way
-alone. Then the figures are written to `--results`: `sokoban.jsonl` with the outcome of every run on every test task;
-made from it, `sokoban.md` and pictures. `--remake FILE.jsonl` makes these again without training.
+Runs are stored in `--output`. The same command again runs only what is missing, so Ctrl-C or SIGTERM loses only the
+unfinished runs. The results are then written to `--results`: `sokoban.jsonl` with the outcome of every run on every
+test task, and `sokoban.md` and pictures, which are made from it. `--remake FILE.jsonl` makes these again without
+training.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from baselines.comparison.trials import with_tuned
 
 
 def figures(plan: Plan, done: Done, command: str, tuned: Path | None = None) -> Raw:
-    """Return all figures of a comparison; `tuned` is the file that algorithms have their settings from."""
+    """Return all results of a comparison; `tuned` is the file of the algorithms' settings."""
     shapes: dict[str, Any] = {
         setting.name: {
             "about": setting.about,
@@ -64,7 +66,7 @@ def figures(plan: Plan, done: Done, command: str, tuned: Path | None = None) -> 
 
 
 def _task_types(setting: Setting) -> list[str]:
-    """Return the type of each test task in the order in which runs play them; empty if all are of one type."""
+    """Return the type of each test task in the order of play; empty if all are of one type."""
     run = setting.plain_configs()[0]
     with closing(run.make_env("test")) as env:
         types = [env.task_type_of(task) for task in env.drawn_tasks[: run.eval_episodes]]
@@ -87,21 +89,21 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m baselines.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--env", default="agentgym_flow/Sokoban-v0", help="id of the environment")
-    parser.add_argument("--algos", default="grpo,rloo,gigpo,rewardflow,graphgpo", help="the first is what to beat")
+    parser.add_argument("--algos", default="grpo,rloo,gigpo,rewardflow,graphgpo", help="the first is the reference")
     parser.add_argument("--seeds", type=int, default=5, help="runs of every algorithm in every setting")
-    parser.add_argument("--settings", help="names of settings in the file; all by default")
-    parser.add_argument("--config", type=Path, help="a YAML file of settings; by default that of the environment")
-    parser.add_argument("--tuned", type=Path, metavar="FILE.yaml", help="settings of algorithms, from baselines.tune")
+    parser.add_argument("--settings", help="names of settings in the file (default: all)")
+    parser.add_argument("--config", type=Path, help="a YAML file of settings (default: the environment's)")
+    parser.add_argument("--tuned", type=Path, metavar="FILE.yaml", help="settings selected by baselines.tune")
     parser.add_argument("--output", type=Path, default=Path("runs/compare"), help="folder of the runs")
-    parser.add_argument("--results", type=Path, default=Path("baselines/results"), help="folder of page and figures")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one process and one thread each")
-    parser.add_argument("--dry-run", action="store_true", help="show runs and estimated cost, and run nothing")
-    parser.add_argument("--remake", type=Path, metavar="FILE.jsonl", help="make page and pictures from these figures")
+    parser.add_argument("--results", type=Path, default=Path("baselines/results"), help="folder of the results")
+    parser.add_argument("--jobs", type=int, default=1, help="parallel runs, each with one process and one thread")
+    parser.add_argument("--dry-run", action="store_true", help="show runs and estimated cost without running")
+    parser.add_argument("--remake", type=Path, metavar="FILE.jsonl", help="make page and pictures from these results")
     return parser
 
 
 def named(text: str) -> list[str]:
-    """Return the names in a list with commas between them."""
+    """Split a comma-separated list of names."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -117,12 +119,12 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def stem_of(env_id: str) -> str:
-    """Return what the names of an environment's files begin with, such as `sokoban`."""
+    """Return the prefix of an environment's files, such as `sokoban`."""
     return env_id.rpartition("/")[2].partition("-")[0].lower()
 
 
 def _command(plan: Plan, config: Path | None, tuned: Path | None) -> str:
-    """Return the command that repeats the comparison, whatever its folders were."""
+    """Return the command that reproduces the comparison, without its folders."""
     settings = ",".join(setting.name for setting in plan.settings)
     words = ["--env", plan.env_id, "--algos", ",".join(plan.algos), "--seeds", str(len(plan.seeds))]
     words += ["--settings", settings, *(["--config", config.name] if config else [])]

@@ -254,7 +254,7 @@ def test_ctrl_c_keeps_what_is_finished(
 
     monkeypatch.setattr(Recipe, "train", pressed)
     assert compare.main(copied.arguments()) == 130
-    assert "goes on with what is missing" in capsys.readouterr().out
+    assert "runs what is missing" in capsys.readouterr().out
     assert not copied.results.exists()
     monkeypatch.setattr(Recipe, "train", learn)
     assert compare.main(copied.arguments()) == 0

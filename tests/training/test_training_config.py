@@ -141,7 +141,7 @@ def test_a_batch_is_said_in_one_way() -> None:
         ("validations: -1", "validations"),
         ("num_generations: 3", "divisible"),
         ("credit_settings: [", "flow"),
-        ("threads: [1]", "threads must be a whole number"),
+        ("threads: [1]", "threads must be an integer"),
         ("warm_start_noise: [1]", "wrong type"),
     ],
 )
