@@ -29,10 +29,9 @@ from agentgym_flow.errors import BadSetting, MissingExtra, TrainingFailed
 if find_spec("trl") is None:
     raise MissingExtra.of("trl", "train")
 
-from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.prompts import profile_for
 from agentgym_flow.rollout import ERROR, EnvPool, EpisodeSpec, rollout
-from agentgym_flow.training.policy import ModelPolicy, pad_token
+from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import CONVERSATION, rows
 
 
@@ -99,7 +98,6 @@ class TextRollout:
                 model,
                 tokenizer,
                 self._profile,
-                generator=TransformersGenerator(model, pad_token(tokenizer), tokenizer=tokenizer),
                 temperature=trainer.temperature,
                 max_new_tokens=self._answer_tokens,
                 layout=CONVERSATION,

@@ -10,7 +10,7 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.training.run_config import at_least
 
 if TYPE_CHECKING:
-    from agentgym_flow.training.config import AgentConfig
+    from trl import GRPOConfig
 
 
 def processes() -> int:
@@ -18,7 +18,7 @@ def processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def share_out(args: AgentConfig) -> None:
+def share_out(args: GRPOConfig) -> None:
     """Set `steps_per_generation` and `gradient_accumulation_steps` from `groups_per_batch` and `steps_per_batch`.
 
     The first is the number of passes of each process over its share of a batch, the second the number of passes per

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from agentgym_flow.training.config import AgentConfig
     from agentgym_flow.training.trainer import AgentTrainer
 
+Logs = dict[str, float]
+
 SHOWN = ("success", "valid_success", "entropy", "zero_variance_groups")
 """Metrics in a printed line. The progress bar has room for the first two in a terminal of 80 columns."""
 
@@ -58,14 +60,7 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
         with whole(self.path) as partial:
             partial.write_text("".join(json.dumps(record) + "\n" for record in self.records), "utf-8")
 
-    def on_log(
-        self,
-        args: AgentConfig,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **_: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: TrainerState, control: Any, logs: Logs | None = None, **_: Any) -> None:
         """Write `logs`, except the totals at the end of training."""
         if not state.is_world_process_zero or not logs or "train_runtime" in logs:
             return
@@ -105,14 +100,7 @@ class LiveProgress(TrainerCallback):  # type: ignore[misc]
             self._bar = self._progress.add_task("training", total=state.max_steps, metrics="")
             self._progress.start()
 
-    def on_log(
-        self,
-        args: AgentConfig,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **_: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: TrainerState, control: Any, logs: Logs | None = None, **_: Any) -> None:
         """Show the newest metrics."""
         if not state.is_world_process_zero or not logs or "success" not in logs:
             return

@@ -23,42 +23,11 @@ from agentgym_flow.rewards.credit.comparison import Advantages
 from agentgym_flow.rewards.credit.penalty import check_penalty
 from agentgym_flow.rewards.structure_score import StructureScore
 from agentgym_flow.training.batch_shape import processes, share_out
+from agentgym_flow.training.main_settings import NOT_USED
 from agentgym_flow.training.off_policy import Bounds
 from agentgym_flow.training.processes import state_kept
 from agentgym_flow.training.rows import CONVERSATION, LAYOUTS, TURN
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, at_least, mapping
-
-NOT_USED = (
-    "cache_implementation",
-    "ds3_gather_for_generation",
-    "eval_strategy",
-    "generation_kwargs",
-    "log_completions",
-    "mask_truncated_completions",
-    "min_p",
-    "model_init_kwargs",
-    "multi_objective_aggregation",
-    "repetition_penalty",
-    "resume_from_checkpoint",
-    "reward_weights",
-    "scale_rewards",
-    "shuffle_dataset",
-    "sync_ref_model",
-    "top_k",
-    "top_p",
-    "use_transformers_continuous_batching",
-    "use_vllm",
-    "vllm_enable_sleep_mode",
-    "vllm_group_port",
-    "vllm_mode",
-    "vllm_model_impl",
-    "vllm_server_base_url",
-    "vllm_server_host",
-    "vllm_server_port",
-    "vllm_structured_outputs_regex",
-    "vllm_tensor_parallel_size",
-)
-"""TRL settings that are rejected, because this package has its own sampling and rewards."""
 
 NATIVE, STRUCTURE = REWARDS = ("native", "structure")
 """The rewards of training: the environment's own, or a score of the workflow's design."""

@@ -27,7 +27,7 @@ from agentgym_flow.rewards.credit import settings_of
 from agentgym_flow.training.algorithms import CONFIGS, algorithm_settings
 from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.config import AgentConfig, Configs
-from agentgym_flow.training.main_settings import MAIN_SETTINGS
+from agentgym_flow.training.main_settings import ALWAYS_SHOWN, DERIVED, MAIN_SETTINGS, MAY_CHANGE
 from agentgym_flow.training.run import TINY
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, mapping
 
@@ -159,58 +159,6 @@ def _with_config(
     env = [] if found.env_id is None else ["--env_id", found.env_id]
     credit = [f"--credit={found.credit}"] if found.credit else []
     return file, [*own, *env, *credit, *rest], kind
-
-
-ALWAYS_SHOWN = (
-    "seed",
-    "temperature",
-    "num_generations",
-    "num_iterations",
-    "loss_type",
-    "epsilon",
-    "beta",
-    "entropy_coef",
-    "lr_scheduler_type",
-    "warmup_steps",
-    "weight_decay",
-    "max_grad_norm",
-)
-"""TRL settings that are always written, even at TRL's defaults."""
-
-
-DERIVED = (
-    "generation_batch_size",
-    "gradient_accumulation_steps",  # of steps_per_batch
-    "gradient_checkpointing",
-    "logging_dir",
-    "steps_per_generation",  # of groups_per_batch and the number of processes
-)
-"""Settings that follow from others. They are not written, because a file that has both is rejected."""
-
-MAY_CHANGE = (
-    "ddp_backend",
-    "deepspeed",
-    "disable_tqdm",
-    "generator",
-    "hub_token",
-    "local_rank",
-    "log_level",
-    "log_level_replica",
-    "logging_dir",
-    "num_envs",
-    "output_dir",
-    "report_to",
-    "run_name",
-    "save_steps",
-    "save_strategy",
-    "save_total_limit",
-    "threads",
-    "use_cpu",
-    "vllm_gpu_memory_utilization",
-    "vllm_max_model_length",
-    "vllm_server_timeout",
-)
-"""Settings that may change when a run is resumed: they affect where and how fast it runs."""
 
 
 def resolved(configs: Configs) -> dict[str, Any]:

@@ -10,9 +10,8 @@ import torch
 import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.prompts import profile_for
-from agentgym_flow.training.policy import ModelPolicy, check_vocabulary, pad_token
+from agentgym_flow.training.policy import ModelPolicy, check_vocabulary
 from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.run import CONFIG, load_model, quiet
 
@@ -63,7 +62,6 @@ def local_policy(
         model,
         tokenizer,
         prompts,
-        generator=TransformersGenerator(model, pad_token(tokenizer), tokenizer=tokenizer),
         temperature=temperature,
         greedy=greedy,
         max_new_tokens=max_tokens or run.get("max_completion_length") or shortest,

@@ -171,14 +171,7 @@ def _measured(
         model: PreTrainedModel = AutoModelForCausalLM.from_config(shallow, dtype=dtype).train()
         parameters = model.num_parameters()
         if run.lora:
-            model = with_lora(
-                model,
-                rank=run.lora_rank,
-                alpha=run.lora_alpha,
-                seed=0,
-                dropout=run.lora_dropout,
-                targets=run.lora_targets,
-            )
+            model = with_lora(model, seed=0, **run.lora_settings)
     head = model.get_output_embeddings().weight
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     backbone = model.base_model.model.base_model if run.lora else model.base_model

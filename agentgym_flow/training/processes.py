@@ -75,7 +75,8 @@ class Together:
         self.count: int = state.num_processes
         self._timeout, self._tick = timeout, min(1.0, timeout / 4)
         self._meetings = 0
-        self._store = None if self.count == 1 else self._make_store()
+        if self.count > 1:
+            self._store = self._make_store()
 
     @property
     def is_main(self) -> bool:
@@ -97,7 +98,7 @@ class Together:
         """
         if self.count == 1:
             return work()
-        result: list[Any] = [self._meet(work if self.is_main else _nothing)]
+        result: list[Any] = [self._meet(work if self.is_main else lambda: None)]
         broadcast_object_list(result, from_process=MAIN)
         done: T = result[0]
         return done
@@ -162,7 +163,7 @@ class Together:
         def beat() -> None:
             with suppress(RuntimeError):  # the main process is gone, which this one notices after its work
                 while not done.wait(self._tick):
-                    self._get_store().add(f"alive/{self.rank}", 1)
+                    self._store.add(f"alive/{self.rank}", 1)
 
         thread = threading.Thread(target=beat, name="alive", daemon=True)
         thread.start()
@@ -172,16 +173,12 @@ class Together:
             done.set()
             thread.join()
 
-    def _get_store(self) -> Store:
-        assert self._store is not None  # there are other processes
-        return self._store
-
     def _key(self, rank: int) -> str:
         return f"met/{self._meetings}/{rank}"
 
     def _tell(self, outcome: _Outcome) -> None:
         with _naming(MAIN):
-            self._get_store().set(self._key(self.rank), json.dumps(asdict(outcome)))
+            self._store.set(self._key(self.rank), json.dumps(asdict(outcome)))
 
     def _wait(self) -> None:
         """Wait until all processes have arrived at this meeting; raise the error of one that failed."""
@@ -198,15 +195,15 @@ class Together:
     def _came(self, rank: int) -> bool:
         """Return whether a process has arrived at this meeting. Raises the error that ended it."""
         with _naming(MAIN):
-            if not self._get_store().check([self._key(rank)]):
+            if not self._store.check([self._key(rank)]):
                 return False
-            outcome = _Outcome(**json.loads(self._get_store().get(self._key(rank))))
+            outcome = _Outcome(**json.loads(self._store.get(self._key(rank))))
         outcome.check(rank)
         return True
 
     def _listen(self, rank: int, beats: int, at: float) -> tuple[int, float]:
         with _naming(MAIN):
-            now, found = time.monotonic(), int(self._get_store().add(f"alive/{rank}", 0))
+            now, found = time.monotonic(), int(self._store.add(f"alive/{rank}", 0))
         if found != beats:
             return found, now
         if now - at > self._timeout:
@@ -215,10 +212,6 @@ class Together:
                 "output, and start the run again with --resume=true"
             )
         return beats, at
-
-
-def _nothing() -> Any:
-    """The work of a process that only waits."""
 
 
 @contextmanager

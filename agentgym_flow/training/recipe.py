@@ -73,14 +73,7 @@ class Recipe:
         with loaded_whole() if self.warm.warm_start_levels else nullcontext():  # only the main process clones
             self.model, self.tokenizer = load_model(run.model, self.profile, seed=agent.seed, dtype=run.dtype)
         if run.lora:
-            self.model = with_lora(
-                self.model,
-                rank=run.lora_rank,
-                alpha=run.lora_alpha,
-                seed=agent.seed,
-                dropout=run.lora_dropout,
-                targets=run.lora_targets,
-            )
+            self.model = with_lora(self.model, seed=agent.seed, **run.lora_settings)
         self.generator = make_generator(agent, self.model, self.tokenizer, folder.weights, together)
         self.evaluator = ModelEvaluator(
             run, agent, self.model, self.tokenizer, self.profile, folder.evaluations, together, self.generator
@@ -208,9 +201,7 @@ class Recipe:
 
     def _finish_without_evaluation(self) -> None:
         self.folder.summarise("finished", {"seconds": time.perf_counter() - self._started})
-        for what, path in self.folder.contents().items():
-            if path.exists():
-                self.console.print(f"{what:15} {path}", soft_wrap=True, markup=False)
+        _show_files(self.folder, self.console)
 
     def _finish(self) -> Results:
         with self.console.status("Verifying all logs"):
@@ -348,5 +339,10 @@ def _show(folder: RunFolder, results: Results, console: Console) -> None:
     console.print(table)
     for problem in results.problems:
         console.print(problem, style="red", markup=False)
+    _show_files(folder, console)
+
+
+def _show_files(folder: RunFolder, console: Console) -> None:
     for what, path in folder.contents().items():
-        console.print(f"{what:15} {path}", soft_wrap=True, markup=False)
+        if path.exists():
+            console.print(f"{what:15} {path}", soft_wrap=True, markup=False)

@@ -92,15 +92,12 @@ class RunConfig:
                 "leave lora out, or use another model"
             )
         self._check_dtype()
-        at_least("lora_rank", self.lora_rank, 1)
-        at_least("lora_alpha", self.lora_alpha, 1)
         if not 0 <= self.lora_dropout < 1:
             raise BadSetting(f"lora_dropout must be at least 0 and below 1, got {self.lora_dropout}")
         at_least("validations", self.validations, 0)
         at_least("threads", self.threads or 1, 1)
-        at_least("validation_episodes", self.validation_episodes, 1)
-        at_least("eval_episodes", self.eval_episodes, 1)
-        at_least("also_on_episodes", self.also_on_episodes, 1)
+        for name in ("lora_rank", "lora_alpha", "validation_episodes", "eval_episodes", "also_on_episodes"):
+            at_least(name, getattr(self, name), 1)
 
     @cached_property
     def env_settings(self) -> dict[str, Any]:
@@ -115,6 +112,16 @@ class RunConfig:
     def also_settings(self) -> dict[str, dict[str, Any]]:
         """Keyword arguments of `also_on` by name. Data on disk is read once. Raises what `env_settings` raises."""
         return {name: _with_data(settings) for name, settings in mapping("also_on", self.also_on).items()}
+
+    @property
+    def lora_settings(self) -> dict[str, Any]:
+        """Keyword arguments of `with_lora`, except the seed."""
+        return {
+            "rank": self.lora_rank,
+            "alpha": self.lora_alpha,
+            "dropout": self.lora_dropout,
+            "targets": self.lora_targets,
+        }
 
     @property
     def data(self) -> DataSet | None:

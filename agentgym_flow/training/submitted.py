@@ -16,9 +16,8 @@ from safetensors.torch import load
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from agentgym_flow.errors import BadSubmission, UnknownProfile
-from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.prompts import profile_for
-from agentgym_flow.training.policy import ModelPolicy, pad_token
+from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.tiny import word_tokenizer
 
@@ -82,7 +81,6 @@ def submitted_policy(
         model.eval(),
         tokenizer,
         profile,
-        generator=TransformersGenerator(model, pad_token(tokenizer), tokenizer=tokenizer),
         temperature=temperature,
         greedy=greedy,
         layout=layout,

@@ -17,7 +17,8 @@ from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.rewards.credit import CREDIT, settings_of
 from agentgym_flow.seeding import stable_hash
 from agentgym_flow.training.config import AgentConfig, Configs
-from agentgym_flow.training.config_file import MAY_CHANGE, parse_configs, resolved
+from agentgym_flow.training.config_file import parse_configs, resolved
+from agentgym_flow.training.main_settings import MAY_CHANGE
 
 WARM_START, CONTINUED, EVERYTHING = "warm start", "cloning continued", "cloning of all tasks"
 CONTROLS = (WARM_START, CONTINUED, EVERYTHING)
