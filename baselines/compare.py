@@ -30,16 +30,16 @@ from typing import Any
 from rich.console import Console
 
 from agentgym_flow._util.files import whole
-from agentgym_flow.errors import BadSetting
+from baselines.comparison.command_line import check_at_least_one, exit_status_of, named, parser_of, stem_of
 from baselines.comparison.outcome import Raw, read_raw, write_raw
 from baselines.comparison.plan import Plan, Setting, read_settings
 from baselines.comparison.plot import draw
-from baselines.comparison.schedule import Done, exit_status_of, run_missing, show_plan
+from baselines.comparison.schedule import Outcomes, run_missing, show_plan
 from baselines.comparison.table import page, picture_name
 from baselines.comparison.trials import with_tuned
 
 
-def figures(plan: Plan, done: Done, command: str, tuned: Path | None = None) -> Raw:
+def figures(plan: Plan, done: Outcomes, command: str, tuned: Path | None = None) -> Raw:
     """Return all results of a comparison; `tuned` is the file of the algorithms' settings."""
     shapes: dict[str, Any] = {
         setting.name: {
@@ -85,42 +85,20 @@ def publish(raw: Raw, page_path: Path) -> list[Path]:
 
 # ---------------------------------------------------------------- the command line
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m baselines.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--env", default="agentgym_flow/Sokoban-v0", help="id of the environment")
-    parser.add_argument("--algos", default="grpo,rloo,gigpo,rewardflow,graphgpo", help="the first is the reference")
+    parser = parser_of("compare", __doc__, "runs/compare")
     parser.add_argument("--seeds", type=int, default=5, help="runs of every algorithm in every setting")
     parser.add_argument("--settings", help="names of settings in the file (default: all)")
-    parser.add_argument("--config", type=Path, help="a YAML file of settings (default: the environment's)")
     parser.add_argument("--tuned", type=Path, metavar="FILE.yaml", help="settings selected by baselines.tune")
-    parser.add_argument("--output", type=Path, default=Path("runs/compare"), help="folder of the runs")
-    parser.add_argument("--results", type=Path, default=Path("baselines/results"), help="folder of the results")
-    parser.add_argument("--jobs", type=int, default=1, help="parallel runs, each with one process and one thread")
-    parser.add_argument("--dry-run", action="store_true", help="show runs and estimated cost without running")
-    parser.add_argument("--remake", type=Path, metavar="FILE.jsonl", help="make page and pictures from these results")
     return parser
 
 
-def named(text: str) -> list[str]:
-    """Split a comma-separated list of names."""
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 def _plan(options: argparse.Namespace) -> Plan:
-    for name in ("seeds", "jobs"):
-        if getattr(options, name) < 1:
-            raise BadSetting(f"--{name} must be at least 1")
+    check_at_least_one(options, "seeds", "jobs")
     chosen = None if options.settings is None else named(options.settings)
     settings, algos = read_settings(options.env, options.config, chosen), named(options.algos)
     if options.tuned is not None:
         settings = with_tuned(settings, options.tuned, algos)
     return Plan(options.env, algos, range(options.seeds), settings)
-
-
-def stem_of(env_id: str) -> str:
-    """Return the prefix of an environment's files, such as `sokoban`."""
-    return env_id.rpartition("/")[2].partition("-")[0].lower()
 
 
 def _command(plan: Plan, config: Path | None, tuned: Path | None) -> str:
@@ -132,21 +110,19 @@ def _command(plan: Plan, config: Path | None, tuned: Path | None) -> str:
     return f"python -m baselines.compare {shlex.join(words)}"
 
 
-def _run(options: argparse.Namespace, console: Console) -> None:
+def _run(options: argparse.Namespace, console: Console) -> list[Path]:
+    """Run the command and return the files written."""
     if options.remake is not None:
-        written = publish(read_raw(options.remake), options.remake.with_suffix(".md"))
-    else:
-        plan = _plan(options)
-        if options.dry_run:
-            show_plan(plan, options.output, console)
-            return
-        done = run_missing(plan, options.output, options.jobs, console)
-        raw = figures(plan, done, _command(plan, options.config, options.tuned), options.tuned)
-        stem = stem_of(plan.env_id)
-        write_raw(options.results / f"{stem}.jsonl", raw)
-        written = [options.results / f"{stem}.jsonl", *publish(raw, options.results / f"{stem}.md")]
-    for path in written:
-        console.print(str(path), soft_wrap=True, markup=False, highlight=False)
+        return publish(read_raw(options.remake), options.remake.with_suffix(".md"))
+    plan = _plan(options)
+    if options.dry_run:
+        show_plan(plan, options.output, console)
+        return []
+    done = run_missing(plan, options.output, options.jobs, console)
+    raw = figures(plan, done, _command(plan, options.config, options.tuned), options.tuned)
+    file = options.results / f"{stem_of(plan.env_id)}.jsonl"
+    write_raw(file, raw)
+    return [file, *publish(raw, file.with_suffix(".md"))]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

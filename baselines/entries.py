@@ -63,7 +63,7 @@ BOARDS = (
 
 
 @dataclass(frozen=True)
-class Made:
+class LeaderboardEntry:
     """An entry: its name, title and policy, and the arguments of `train` and `submit`."""
 
     name: str
@@ -73,10 +73,10 @@ class Made:
     submit: Sequence[str] = ()
 
 
-def entries(board: Board, work: Path) -> Iterator[Made]:
+def entries(board: Board, work: Path) -> Iterator[LeaderboardEntry]:
     """Yield the entries of a track; their runs are folders in `work`."""
     for policy, title in FIXED.items():
-        yield Made(f"{REFERENCE}{policy}", title, policy, submit=("--prompt", "none"))
+        yield LeaderboardEntry(f"{REFERENCE}{policy}", title, policy, submit=("--prompt", "none"))
     trained_in = f"agentgym_flow/{board.env}"
     for algorithm in ("warm start", *ALGORITHMS):
         run = work / board.track / ("rewardflow" if algorithm == "warm start" else algorithm)
@@ -86,13 +86,13 @@ def entries(board: Board, work: Path) -> Iterator[Made]:
         submit += ["--trained-in", trained_in]
         submit += ["--layout", layout] if (layout := board.layouts.get(algorithm)) else []
         title = f"Tiny policy, {'cloned' if algorithm == 'warm start' else TITLES[algorithm]}"
-        yield Made(f"tiny-{name}", title, f"hf:{run / folder}", train, submit)
+        yield LeaderboardEntry(f"tiny-{name}", title, f"hf:{run / folder}", train, submit)
 
 
 _RUN = shlex.split("--threads 1 --validations 2 --eval_episodes 200 --save_strategy no")
 
 
-def make(board: Board, entry: Made, season: str, work: Path, root: Path) -> None:
+def make(board: Board, entry: LeaderboardEntry, season: str, work: Path, root: Path) -> None:
     """Train, play the track, and submit."""
     track = f"{board.track}-{season}"
     out = work / board.track / f"{entry.name}-on-{season}"

@@ -56,7 +56,7 @@ CLIP_LOW, CLIP_HIGH, ENTROPY, INVALID, MAX_NORM = 0.2, 0.28, 0.003, 0.1, 1.0
 STEP = 3e-4
 
 
-class Sampled(NamedTuple):
+class TrainingTurn(NamedTuple):
     """One turn to train on: prompt tokens, answer token and its log-probability at sampling, advantage, weight."""
 
     prompt: tuple[int, ...]
@@ -136,12 +136,12 @@ class Demonstrator(ExpertPolicy):
 
 
 # ---------------------------------------------------------------- from episodes to a loss
-def credited(algo: str, groups: Sequence[Group]) -> list[Sampled]:
+def with_advantages(algo: str, groups: Sequence[Group]) -> list[TrainingTurn]:
     """Return every turn of the groups with its advantage, reduced by a constant for invalid actions."""
     advantages = penalise_invalid(groups, CREDIT[algo](groups), INVALID)
     weights = WEIGHTS[algo](groups) if algo in WEIGHTS else [[1.0] * len(group.episodes) for group in groups]
     return [
-        Sampled(tuple(turn.prompt_ids), turn.completion_ids[0], turn.logprobs[0], advantage, weight)
+        TrainingTurn(tuple(turn.prompt_ids), turn.completion_ids[0], turn.logprobs[0], advantage, weight)
         for group, of_group, weights_of_group in zip(groups, advantages, weights, strict=True)
         for episode, of_episode, weight in zip(group, of_group, weights_of_group, strict=True)
         for turn, advantage in zip(episode.turns, of_episode, strict=True)
@@ -149,7 +149,7 @@ def credited(algo: str, groups: Sequence[Group]) -> list[Sampled]:
     ]
 
 
-def loss_of(policy: TinyPolicy, turns: Sequence[Sampled]) -> torch.Tensor:
+def loss_of(policy: TinyPolicy, turns: Sequence[TrainingTurn]) -> torch.Tensor:
     """Return the loss of a minibatch: minus the clipped objective and the entropy bonus, as means over turns."""
     rows = {prompt: row for row, prompt in enumerate(dict.fromkeys(turn.prompt for turn in turns))}
     logprobs = policy.logprobs(list(rows))[[rows[turn.prompt] for turn in turns]]
@@ -191,14 +191,14 @@ def train(
             group["lr"] = STEP * (1 - 0.9 * batch / batches)
         tasks = [EpisodeSpec(rng.randrange(1 << 30), task, 0) for task in rng.sample(range(env.num_tasks), GROUPS)]
         groups = rollout_groups(policy, make, tasks, ATTEMPTS, num_envs=GROUPS * ATTEMPTS)
-        turns = credited(algo, groups)
+        turns = with_advantages(algo, groups)
         rng.shuffle(turns)
         for first in range(MINIBATCHES):
             step(policy, optimizer, loss_of(policy, turns[first::MINIBATCHES]))
         yield [episode for group in groups for episode in group]
 
 
-def evaluated(policy: TinyPolicy, make: Any, tasks: int, greedy: bool) -> str:
+def success_rate(policy: TinyPolicy, make: Any, tasks: int, greedy: bool) -> str:
     """Return the success rate on test tasks with its 95 % interval."""
     policy.greedy = greedy
     wins = [
@@ -237,7 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return make_text_env(env_id, **{**(usual if asked.env_kwargs is None else asked.env_kwargs), "split": split})
 
     def say(when: str) -> None:
-        figures = ", ".join(evaluated(policy, lambda: make("test"), asked.tasks, greedy) for greedy in (False, True))
+        figures = ", ".join(success_rate(policy, lambda: make("test"), asked.tasks, greedy) for greedy in (False, True))
         show(f"{when}: {figures}")
 
     with closing(make()) as env:

@@ -499,7 +499,7 @@ def ppo(run: Run) -> None:
 
 
 # ---------------------------------------------------------------- evaluation
-class Trained:
+class NetworkPolicy:
     """The trained network as a policy of the package, which parses the board from the text.
 
     Args:
@@ -532,7 +532,7 @@ class Trained:
         return int(np.argmax(odds - np.array([word in tried for word in WORDS])))
 
 
-def careful() -> Trained:
+def careful() -> NetworkPolicy:
     """Return the policy of the checkpoint in the environment variable `SPEEDRUN_CHECKPOINT`.
 
     For `agentgym-flow evaluate --policy baselines.sokoban_speedrun:careful`.
@@ -540,16 +540,18 @@ def careful() -> Trained:
     found = torch.load(os.environ["SPEEDRUN_CHECKPOINT"], weights_only=True, map_location="cpu")
     net = Net(found["channels"], found["blocks"])
     net.load_state_dict(found["net"])
-    return Trained(net, "careful")
+    return NetworkPolicy(net, "careful")
 
 
-def examine(run: Run) -> dict[str, str]:
+def evaluate_held_back(run: Run) -> dict[str, str]:
     """Play the held-back levels once in each way; return way -> success rate with its 95 % interval (Wilson)."""
     write_levels(run.out / "held_back.txt", run.held)
     kwargs, found = {"data": str(run.out / "held_back.txt"), "max_steps": HORIZON}, dict[str, str]()
     for way in WAYS:
         log = run.out / f"{way}.jsonl.gz"
-        result, _ = evaluate(Trained(run.net, way), ENV_ID, env_kwargs=kwargs, num_envs=512, log=log, replace=True)
+        result, _ = evaluate(
+            NetworkPolicy(run.net, way), ENV_ID, env_kwargs=kwargs, num_envs=512, log=log, replace=True
+        )
         low, high = result.success_interval
         found[way] = f"{result.success:.1%} [{low:.1%}, {high:.1%}]"
         show(f"held back, {way}: {found[way]} of {result.episodes:,} levels")
@@ -628,7 +630,7 @@ def train_and_evaluate(asked: argparse.Namespace, pool: ProcessPoolExecutor) -> 
     }
     about["parameters"] = sum(parameter.numel() for parameter in run.net.parameters())
     with (run.out / "results.jsonl").open("a", encoding="ascii") as file:
-        file.write(json.dumps({**about, **examine(run)}) + "\n")
+        file.write(json.dumps({**about, **evaluate_held_back(run)}) + "\n")
     return 0
 
 

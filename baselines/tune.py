@@ -27,10 +27,10 @@ from rich.console import Console
 
 from agentgym_flow._util.files import whole
 from agentgym_flow.errors import BadSetting
-from baselines.compare import named, stem_of
+from baselines.comparison.command_line import check_at_least_one, exit_status_of, named, parser_of, stem_of
 from baselines.comparison.outcome import Outcome, Raw, read_raw, write_raw
 from baselines.comparison.plan import Setting, read_settings
-from baselines.comparison.schedule import exit_status_of, run_missing, show_plan
+from baselines.comparison.schedule import run_missing, show_plan
 from baselines.comparison.trials import Trials, finals, trial, trials, write_tuned
 from baselines.comparison.tuning_page import finalists, tuning_page, winners
 
@@ -80,31 +80,19 @@ def publish(raw: Raw, folder: Path) -> list[Path]:
 
 # ---------------------------------------------------------------- the command line
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m baselines.tune", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--env", default="agentgym_flow/Sokoban-v0", help="id of the environment")
-    parser.add_argument("--algos", default="grpo,rloo,gigpo,rewardflow,graphgpo", help="algorithms to tune")
+    parser = parser_of("tune", __doc__, "runs/tune")
     parser.add_argument("--trials", type=int, default=8, help="per algorithm; trial 0 has the unchanged settings")
     parser.add_argument("--batches", type=int, help=f"batches per trial (default: 1 / {SHARE} of the setting's)")
     parser.add_argument("--finalists", type=int, default=2, help="trials per algorithm to train in full; 0: none")
     parser.add_argument("--seed", type=int, default=1000, help="seed of all trials, not one of a comparison")
     parser.add_argument("--setting", help="name of a setting in the file (default: the first)")
-    parser.add_argument("--config", type=Path, help="a YAML file of settings (default: the environment's)")
-    parser.add_argument("--output", type=Path, default=Path("runs/tune"), help="folder of the runs")
-    parser.add_argument("--results", type=Path, default=Path("baselines/results"), help="folder of the results")
-    parser.add_argument("--jobs", type=int, default=1, help="parallel runs, each with one process and one thread")
-    parser.add_argument("--dry-run", action="store_true", help="show runs and estimated cost without running")
-    parser.add_argument("--remake", type=Path, metavar="FILE.jsonl", help="make page and settings from these results")
     return parser
 
 
 def _plan(options: argparse.Namespace) -> tuple[Setting, Trials]:
     if options.finalists < 0 or options.finalists > options.trials:
         raise BadSetting("--finalists must be between 0 and --trials")
-    for name in ("trials", "jobs", "batches"):
-        if getattr(options, name) is not None and getattr(options, name) < 1:
-            raise BadSetting(f"--{name} must be at least 1")
+    check_at_least_one(options, "trials", "jobs", "batches")
     chosen = None if options.setting is None else [options.setting]
     setting = read_settings(options.env, options.config, chosen)[0]
     batches = options.batches or max(1, setting.batches // SHARE)
@@ -121,25 +109,22 @@ def _command(plan: Trials, options: argparse.Namespace) -> str:
     return f"python -m baselines.tune {shlex.join(words)}"
 
 
-def _run(options: argparse.Namespace, console: Console) -> None:
+def _run(options: argparse.Namespace, console: Console) -> list[Path]:
+    """Run the command and return the files written."""
     if options.remake is not None:
-        written = publish(read_raw(options.remake, SCHEMA), options.remake.parent)
-    else:
-        setting, plan = _plan(options)
-        if options.dry_run:
-            show_plan(plan, options.output, console)
-            if options.finalists:  # their cost does not depend on which trials are selected
-                numbers = range(options.finalists)
-                show_plan(finals(plan, setting, dict.fromkeys(named(options.algos), numbers)), options.output, console)
-            return
-        done = run_missing(plan, options.output, options.jobs, console)
-        raw = figures(plan, named(options.algos), options.trials, list(done.values()), _command(plan, options))
-        raw = with_finals(plan, setting, raw, options, console)
-        path = options.results / f"tuning_{stem_of(plan.env_id)}.jsonl"
-        write_raw(path, raw, SCHEMA)
-        written = [path, *publish(raw, options.results)]
-    for path in written:
-        console.print(str(path), soft_wrap=True, markup=False, highlight=False)
+        return publish(read_raw(options.remake, SCHEMA), options.remake.parent)
+    (setting, plan), algos = _plan(options), named(options.algos)
+    if options.dry_run:
+        show_plan(plan, options.output, console)
+        if options.finalists:  # their cost does not depend on which trials are selected
+            show_plan(finals(plan, setting, dict.fromkeys(algos, range(options.finalists))), options.output, console)
+        return []
+    done = run_missing(plan, options.output, options.jobs, console)
+    raw = figures(plan, algos, options.trials, list(done.values()), _command(plan, options))
+    raw = with_finals(plan, setting, raw, options, console)
+    path = options.results / f"tuning_{stem_of(plan.env_id)}.jsonl"
+    write_raw(path, raw, SCHEMA)
+    return [path, *publish(raw, options.results)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -40,7 +40,7 @@ from agentgym_flow.evaluation import paired_difference
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.model_evaluation import problems
-from agentgym_flow.training.recipe import Recipe, opened
+from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.run import quiet
 
 NAMES = ("alfworld", "sokoban")
@@ -121,7 +121,7 @@ class Experiment:
         """Do the work of a stage and evaluate, unless that was done; return what the stage came to."""
         folder = self.output / name
         if not (folder / SECONDS).exists():
-            with opened(configs(), self._console) as recipe:
+            with open_run(configs(), self._console) as recipe:
                 started = time.process_time()
                 work(recipe)
                 seconds = time.process_time() - started

@@ -39,7 +39,7 @@ SETTINGS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("byte_level_a
 class Rereading(TransformersGenerator):
     """Reads every prompt from its beginning."""
 
-    _keeps = False
+    _caches_states = False
 
 
 WAYS = {

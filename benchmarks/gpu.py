@@ -37,7 +37,7 @@ from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.model_evaluation import EvaluationRun, ModelEvaluation
-from agentgym_flow.training.recipe import Recipe, opened
+from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.results import Results
 from agentgym_flow.training.run import quiet, save_model
 from agentgym_flow.training.warm_start import clone, demonstrations
@@ -274,7 +274,7 @@ class Call:
         print(f"{env}: {size:,} parameters, {len(tokenizer)} tokens", flush=True)
         cloning = time.monotonic() + CLONING * (until - time.monotonic())
         console = Console(quiet=True)
-        with opened(self.configs(env, "grpo", f"{env}-cloned", model=str(folder)), console) as recipe:
+        with open_run(self.configs(env, "grpo", f"{env}-cloned", model=str(folder)), console) as recipe:
             cloned = self._clone(recipe, cloning)
         jobs = [Job(env, "grpo", TRANSFORMERS), *(Job(env, "rewardflow", generator) for generator in self.generators)]
         for number, job in enumerate(jobs):
@@ -324,7 +324,7 @@ class Call:
             configs = self.configs(
                 job.env, job.algorithm, job.name, model=str(cloned.model), warm_start_levels=0, **generator
             )
-            with opened(configs, Console(quiet=True)) as recipe:
+            with open_run(configs, Console(quiet=True)) as recipe:
                 recipe.evaluations["before"] = cloned.before
                 meter = Meter(recipe, stop_at, self.batches)
                 recipe.trainer.add_callback(meter)

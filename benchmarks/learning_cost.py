@@ -37,7 +37,7 @@ from agentgym_flow.generation import last_position
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.training import loss
 from agentgym_flow.training.config_file import parse_configs
-from agentgym_flow.training.recipe import Recipe, opened
+from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.run import quiet
 
 ENVIRONMENTS = ("Sokoban-v0", "ALFWorld-v0", "WebShop-v0", "Search-v0", "Canvas-v0")
@@ -68,7 +68,7 @@ def run(env_id: str, batches: int, plain: bool, folder: Path) -> dict[str, float
     with (
         without_savings() if plain else ExitStack(),
         patch.object(time, "perf_counter", time.process_time),  # the trainer's clocks count CPU seconds
-        opened(configs, Console(quiet=True)) as recipe,
+        open_run(configs, Console(quiet=True)) as recipe,
     ):
         begun = time.process_time()
         recipe.clone_behaviour()

@@ -189,7 +189,7 @@ class Comparison:
             trainer, clock = make(), StepClock()
             trainer.add_callback(clock)
             trainer.remove_callback(PrinterCallback)
-            trimming = nullcontext() if trim else mock.patch.object(trainer_module, "trimmed", as_it_is)
+            trimming = nullcontext() if trim else mock.patch.object(trainer_module, "trim_padding", as_it_is)
             with mock.patch.object(group_source, "rollout", self.played), trimming:
                 trainer.train()
             self.arrived[name] = [parameter.detach() for parameter in trainer.model.parameters()]
@@ -212,7 +212,7 @@ class Comparison:
         for trainer in trainers.values():
             trainer.create_optimizer()
             trainer.current_gradient_accumulation_steps = 1
-        with mock.patch.object(trainer_module, "trimmed", as_it_is):
+        with mock.patch.object(trainer_module, "trim_padding", as_it_is):
             for number in range(rounds * self.settings["steps_per_generation"]):
                 for name, trainer in list(trainers.items())[:: 1 if number % 2 else -1]:
                     started = time.process_time()
@@ -247,7 +247,7 @@ def furthest(some: Weights, others: Weights) -> float:
 
 
 def as_it_is(batch: Batch) -> Batch:
-    """Stand in for `trimmed` in our trainer: keep all padding, as TRL does."""
+    """Stand in for `trim_padding` in our trainer: keep all padding, as TRL does."""
     return batch
 
 

@@ -96,6 +96,15 @@ def checked_completion(completion: Completion) -> Completion:
     return completion
 
 
+def check_fits(prompt: int, answer: int, context: int, whose: str, advice: str) -> None:
+    """Raise `BadSetting` if a prompt and an answer of these lengths do not fit into `whose` context, all in tokens."""
+    if prompt + answer > context:
+        raise BadSetting(
+            f"a prompt of {prompt} tokens and a completion of {answer} do not fit into {whose} context of {context}: "
+            f"{advice}"
+        )
+
+
 @runtime_checkable
 class Generator(Protocol):
     """A backend that runs a causal language model.

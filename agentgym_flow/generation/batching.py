@@ -10,7 +10,7 @@ from agentgym_flow.generation.base import Completion, GenerationRequest
 Waiting = tuple[GenerationRequest, "asyncio.Future[Completion]"]
 
 
-class Gathering:
+class RequestBatcher:
     """Collects concurrent requests and answers them in one batch.
 
     A batch is everything that is requested before the event loop becomes idle, so it does not depend on a clock.

@@ -54,7 +54,7 @@ def _size(states: States) -> int:
     return sum(tensor.nbytes for pair in states for tensor in pair)
 
 
-def can_be_kept(model: PreTrainedModel) -> bool:
+def is_cacheable(model: PreTrainedModel) -> bool:
     """Return whether all layers of a model cache exactly the keys and values of every token."""
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer
@@ -63,7 +63,7 @@ def can_be_kept(model: PreTrainedModel) -> bool:
     return not model.config.is_encoder_decoder and all(type(layer) is DynamicLayer for layer in cache.layers)
 
 
-def joined(sequences: Sequence[States]) -> Cache:
+def join_states(sequences: Sequence[States]) -> Cache:
     """Return a cache with the states of these sequences, padded with zeros on the left."""
     from transformers import DynamicCache
 

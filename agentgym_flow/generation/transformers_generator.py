@@ -21,8 +21,8 @@ import torch
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.generation.base import Completion, GenerationRequest, Sampling
-from agentgym_flow.generation.batching import Gathering
-from agentgym_flow.generation.key_value_cache import KeyValueCache, States, Tokens, can_be_kept, joined, states_of
+from agentgym_flow.generation.batching import RequestBatcher
+from agentgym_flow.generation.key_value_cache import KeyValueCache, States, Tokens, is_cacheable, join_states, states_of
 from agentgym_flow.generation.last_position import next_logits
 from agentgym_flow.generation.padding import left_padded, positions
 from agentgym_flow.generation.sampling import StopWhenEnded, StreamSampler, answer_draws, check_numbers, first_draw
@@ -45,7 +45,7 @@ MAX_WORDS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class _Next:
+class _NextToken:
     """The distribution of the next token after a prompt."""
 
     logprobs: list[float]
@@ -91,20 +91,20 @@ class TransformersGenerator:
         self.version = version
         self._pad = pad
         self._rows = rows if rows is None or rows == 0 else check_positive("rows", rows)
-        self._next: dict[float, dict[Tokens, _Next]] = {}
-        self._kept = KeyValueCache()
-        self._gathering = Gathering(self.generate_batch)
+        self._next: dict[float, dict[Tokens, _NextToken]] = {}
+        self._states = KeyValueCache()
+        self._batcher = RequestBatcher(self.generate_batch)
 
     def update(self, model: PreTrainedModel, version: int) -> None:
         """Use `model`, whose weights have the version `version`, from now on."""
         if version != self.version:
             self._next.clear()
-            self._kept.clear()
+            self._states.clear()
         self.model, self.version = model, version
 
     async def generate(self, request: GenerationRequest) -> Completion:
         """Answer one request, together with concurrent ones; see `Generator`."""
-        return await self._gathering.ask(request)
+        return await self._batcher.ask(request)
 
     def generate_batch(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         """Answer all requests, in order. Raises `TrainingFailed` if the model's output is not finite."""
@@ -119,25 +119,25 @@ class TransformersGenerator:
     def close(self) -> None:
         """Clear the caches; the model belongs to the caller."""
         self._next.clear()
-        self._kept.clear()
+        self._states.clear()
 
     def _answers(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         if len({id(request.sampling) for request in requests}) == 1:  # the usual case, and faster
-            return self._alike(requests, requests[0].sampling)
+            return self._generate_alike(requests, requests[0].sampling)
         alike: dict[Sampling, list[int]] = {}
         for number, request in enumerate(requests):
             alike.setdefault(request.sampling, []).append(number)
         answers: dict[int, Completion] = {}
         for sampling, numbers in alike.items():
-            found = self._alike([requests[number] for number in numbers], sampling)
+            found = self._generate_alike([requests[number] for number in numbers], sampling)
             answers.update(zip(numbers, found, strict=True))
         return [answers[number] for number in range(len(requests))]
 
-    def _alike(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
+    def _generate_alike(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
         # Whole distributions are cached, which takes too much memory with a large vocabulary.
         small = self.model.config.get_text_config().vocab_size <= MAX_WORDS
         one = sampling.max_new_tokens == 1 and small
-        return self._one_token(requests, sampling) if one else self._many(requests, sampling)
+        return self._sample_one_token(requests, sampling) if one else self._generate_many(requests, sampling)
 
     def _batches(self, sequences: Sequence[Sequence[int]], widths: Sequence[int]) -> Iterator[list[int]]:
         """Yield the indices of sequences that run together: equal widths, in passes of equal height."""
@@ -165,20 +165,20 @@ class TransformersGenerator:
         return ROWS if self.model.device.type == "cpu" else 0
 
     # ---------------------------------------------------------------- one token: a forward pass
-    def _one_token(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
+    def _sample_one_token(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
         known = self._next.setdefault(sampling.temperature, {})
         new = [ids for ids in dict.fromkeys(request.prompt_ids for request in requests) if ids not in known]
         widths = self._widths([len(ids) for ids in new], self._context)
         for numbers in self._batches(new, widths):
-            self._look_up([new[number] for number in numbers], widths[numbers[0]], sampling.temperature)
-        return [self._drawn(known[request.prompt_ids], request) for request in requests]
+            self._compute_next([new[number] for number in numbers], widths[numbers[0]], sampling.temperature)
+        return [self._completion(known[request.prompt_ids], request) for request in requests]
 
-    def _drawn(self, following: _Next, request: GenerationRequest) -> Completion:
+    def _completion(self, following: _NextToken, request: GenerationRequest) -> Completion:
         greedy = request.sampling.greedy
         token = following.best if greedy else following.draw(first_draw(request.seed))
         return Completion((token,), (following.logprobs[token],), self.version)
 
-    def _look_up(self, prompts: Sequence[Tokens], width: int, temperature: float) -> None:
+    def _compute_next(self, prompts: Sequence[Tokens], width: int, temperature: float) -> None:
         ids, mask = (tensor.to(self.model.device) for tensor in left_padded(prompts, self._pad, width))
         tempered = torch.log_softmax(next_logits(self.model, ids, mask).float() / temperature, dim=-1)
         check_numbers(tempered.amax(dim=-1))
@@ -187,28 +187,32 @@ class TransformersGenerator:
         best = logprobs.argmax(axis=-1).tolist()
         known = self._next[temperature]
         for row, prompt in enumerate(prompts):
-            known[prompt] = _Next(logprobs[row].tolist(), cumulative[row], best[row])
+            known[prompt] = _NextToken(logprobs[row].tolist(), cumulative[row], best[row])
 
     # ---------------------------------------------------------------- several tokens: generate
-    def _many(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
-        if self._keeps and all(request.said is not None and len(request.prompt_ids) > 1 for request in requests):
-            return self._going_on(requests, sampling)
+    def _generate_many(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
+        if self._caches_states and all(
+            request.said is not None and len(request.prompt_ids) > 1 for request in requests
+        ):
+            return self._continue_conversations(requests, sampling)
         lengths = [len(request.prompt_ids) for request in requests]
         widths = self._widths(lengths, self._context - sampling.max_new_tokens)
         if not self._height:  # one call of `generate` for as many prompts as possible
             widths = [max(lengths, default=0)] * len(lengths)
         answers: dict[int, Completion] = {}
         for numbers in self._batches([request.prompt_ids for request in requests], widths):
-            found = self._written([requests[number] for number in numbers], sampling, widths[numbers[0]])
+            found = self._generate_padded([requests[number] for number in numbers], sampling, widths[numbers[0]])
             answers.update(zip(numbers, found, strict=True))
         return [answers[number] for number in range(len(requests))]
 
-    def _written(self, requests: Sequence[GenerationRequest], sampling: Sampling, width: int) -> list[Completion]:
-        return self._generated(
+    def _generate_padded(
+        self, requests: Sequence[GenerationRequest], sampling: Sampling, width: int
+    ) -> list[Completion]:
+        return self._generate(
             requests, sampling, *left_padded([request.prompt_ids for request in requests], self._pad, width)
         )
 
-    def _generated(
+    def _generate(
         self,
         requests: Sequence[GenerationRequest],
         sampling: Sampling,
@@ -233,35 +237,35 @@ class TransformersGenerator:
 
     # ---------------------------------------------------------------- conversations: cached keys and values
     @property
-    def _keeps(self) -> bool:
+    def _caches_states(self) -> bool:
         """Whether keys and values are cached from turn to turn.
 
         They are on the CPU if a pass may have any number of rows, because results of several passes differ in their
         last bits. On a GPU they would take memory that updates need.
         """
-        return self._height == 0 and self.model.device.type == "cpu" and can_be_kept(self.model)
+        return self._height == 0 and self.model.device.type == "cpu" and is_cacheable(self.model)
 
-    def _going_on(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
+    def _continue_conversations(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
         """Answer requests of conversations, whose known tokens except the last were computed in earlier turns."""
         known = [request.prompt_ids[: (request.said or len(request.prompt_ids)) - 1] for request in requests]
-        found: dict[Tokens, States] = {ids: self._kept[ids] for ids in known if ids in self._kept}
+        found: dict[Tokens, States] = {ids: self._states[ids] for ids in known if ids in self._states}
         missing = sorted({ids for ids in known if ids not in found}, key=len)
         for first in range(0, len(missing), PASS_ROWS):
-            found |= self._read(missing[first : first + PASS_ROWS])
+            found |= self._compute_states(missing[first : first + PASS_ROWS])
         for ids, request in zip(known, requests, strict=True):
             if request.said == 0:  # other attempts may share the first prompt
-                self._kept.put(ids, found[ids])
+                self._states.put(ids, found[ids])
             else:
-                self._kept.drop(ids)
+                self._states.drop(ids)
         order = sorted(range(len(requests)), key=lambda number: len(requests[number].prompt_ids))
         answers: dict[int, Completion] = {}
         for first in range(0, len(order), PASS_ROWS):
             part = order[first : first + PASS_ROWS]
             rows = [(requests[number], known[number], found[known[number]]) for number in part]
-            answers.update(zip(part, self._gone_on(rows, sampling), strict=True))
+            answers.update(zip(part, self._continue_batch(rows, sampling), strict=True))
         return [answers[number] for number in range(len(requests))]
 
-    def _read(self, sequences: Sequence[Tokens]) -> dict[Tokens, States]:
+    def _compute_states(self, sequences: Sequence[Tokens]) -> dict[Tokens, States]:
         """Compute the keys and values of sequences."""
         ids, mask = (tensor.to(self.model.device) for tensor in left_padded(sequences, self._pad))
         inputs = {"attention_mask": mask, "position_ids": positions(mask), "logits_to_keep": 1}
@@ -271,19 +275,19 @@ class TransformersGenerator:
             for row, sequence in enumerate(sequences)
         }
 
-    def _gone_on(
+    def _continue_batch(
         self, rows: Sequence[tuple[GenerationRequest, Tokens, States]], sampling: Sampling
     ) -> list[Completion]:
         """Answer requests given the keys and values of their first tokens, and cache those of prompts and answers."""
         old, old_mask = left_padded([known for _, known, _ in rows], self._pad)
         new, new_mask = left_padded([request.prompt_ids[len(known) :] for request, known, _ in rows], self._pad)
         ids, mask = torch.cat([old, new], dim=1), torch.cat([old_mask, new_mask], dim=1)
-        cache = joined([states for _, _, states in rows])
-        answers = self._generated([request for request, _, _ in rows], sampling, ids, mask, cache)
+        cache = join_states([states for _, _, states in rows])
+        answers = self._generate([request for request, _, _ in rows], sampling, ids, mask, cache)
         for row, ((request, _, _), answer) in enumerate(zip(rows, answers, strict=True)):
             said = answer.token_ids[:-1]  # the last token was never an input
             columns = torch.cat([mask[row].nonzero()[:, 0], torch.arange(len(said)) + mask.shape[1]])
-            self._kept.put((*request.prompt_ids, *said), states_of(cache, row, columns))
+            self._states.put((*request.prompt_ids, *said), states_of(cache, row, columns))
         return answers
 
     def _is_over(self, sampling: Sampling, tokens: list[int]) -> bool:

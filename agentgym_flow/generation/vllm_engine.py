@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from agentgym_flow.errors import AgentGymFlowError, BadSetting, TrainingFailed, UpdateFailed
-from agentgym_flow.generation.base import Completion, GenerationRequest, Sampling, checked_completion
+from agentgym_flow.generation.base import Completion, GenerationRequest, Sampling, check_fits, checked_completion
 from agentgym_flow.generation.vllm_version import require_vllm
 from agentgym_flow.generation.weights import (
     adapter_rank,
@@ -154,12 +154,8 @@ class VLLMEngine:
         if self.version < 0:
             raise UpdateFailed("vLLM received a request before any weights: call update first")
         prompt, sampling = request.prompt_ids, request.sampling
-        if len(prompt) + sampling.max_new_tokens > self._context:
-            raise BadSetting(
-                f"a prompt of {len(prompt)} tokens and a completion of {sampling.max_new_tokens} do not fit into the "
-                f"{self._context} tokens of vLLM's context: raise vllm_max_model_length, or lower "
-                "max_completion_length"
-            )
+        advice = "raise vllm_max_model_length, or lower max_completion_length"
+        check_fits(len(prompt), sampling.max_new_tokens, self._context, "vLLM's", advice)
         name = str(next(self._numbers))
         self._engine.add_request(
             name,

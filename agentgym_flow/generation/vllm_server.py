@@ -24,7 +24,7 @@ import httpx2
 import torch
 
 from agentgym_flow.errors import BadSetting, GenerationFailed, ServerDown, TrainingFailed, UpdateFailed, shown
-from agentgym_flow.generation.base import NOT_A_NUMBER, Completion, GenerationRequest, checked_completion
+from agentgym_flow.generation.base import NOT_A_NUMBER, Completion, GenerationRequest, check_fits, checked_completion
 from agentgym_flow.generation.vllm_version import check_version
 from agentgym_flow.generation.weights import check_finite, has_adapter, save_weights
 
@@ -111,7 +111,7 @@ class VLLMServers:
         self._adapter: str | None = None
         self._client: httpx2.AsyncClient | None = None
         first = rank % len(urls)  # processes start with different servers
-        found = dict(on_main_process(partial(self._everywhere, self._looked_up, urls)))
+        found = dict(on_main_process(partial(self._on_all_servers, self._inspect, urls)))
         self._servers = [_VLLMServer(url, *found[url]) for url in [*urls[first:], *urls[:first]]]
 
     # ---------------------------------------------------------------- answers
@@ -142,7 +142,9 @@ class VLLMServers:
         """
         while True:
             server = self._least_busy()
-            self._check_length(server, request)
+            advice = "start it with a larger --max-model-len, or lower max_completion_length"
+            lengths = len(request.prompt_ids), request.sampling.max_new_tokens
+            check_fits(*lengths, server.context, f"{server.url}'s", advice)
             server.busy += 1
             try:
                 return await self._ask(server, request)
@@ -160,29 +162,20 @@ class VLLMServers:
             each = "; ".join(f"{server.url} {server.down}" for server in self._servers)
             raise ServerDown(f"no vLLM server is left: {each}. Start one, and resume with --resume=true")
 
-    @staticmethod
-    def _check_length(server: _VLLMServer, request: GenerationRequest) -> None:
-        prompt, answer = len(request.prompt_ids), request.sampling.max_new_tokens
-        if prompt + answer > server.context:
-            raise BadSetting(
-                f"a prompt of {prompt} tokens and a completion of {answer} do not fit into the {server.context} tokens "
-                f"of {server.url}: start it with a larger --max-model-len, or lower max_completion_length"
-            )
-
     async def _ask(self, server: _VLLMServer, request: GenerationRequest) -> Completion:
-        response = await self._patient(server, {"model": self._adapter or server.model, **body_of(request)})
+        response = await self._post(server, {"model": self._adapter or server.model, **body_of(request)})
         if response.status_code >= 500:
             await self._check_alive(server)
-            raise GenerationFailed(f"{server.url} failed with HTTP {response.status_code}: {_said(response)}")
+            raise GenerationFailed(f"{server.url} failed with HTTP {response.status_code}: {_text_of(response)}")
         if response.status_code == 404:
             raise _Unreachable(f"no longer has the weights of version {self.version}")
         if response.status_code >= 400 and "Out of range float" in response.text:  # JSON has no NaN
             raise TrainingFailed(f"the model's output {NOT_A_NUMBER}")
         if response.status_code >= 400:
-            raise BadSetting(f"{server.url} refused a request with HTTP {response.status_code}: {_said(response)}")
+            raise BadSetting(f"{server.url} refused a request with HTTP {response.status_code}: {_text_of(response)}")
         return completion_of(response, server.url, self.version)
 
-    async def _patient(self, server: _VLLMServer, body: dict[str, Any]) -> httpx2.Response:
+    async def _post(self, server: _VLLMServer, body: dict[str, Any]) -> httpx2.Response:
         """Post a request; check that the server is alive after every `silence` seconds without an answer."""
         assert self._client is not None, "VLLMServers must be entered: async with"
         post = asyncio.ensure_future(self._client.post(f"{server.url}/v1/completions", json=body))
@@ -191,7 +184,7 @@ class VLLMServers:
                 await self._check_alive(server)
             return post.result()
         except httpx2.TransportError as error:
-            raise _Unreachable(f"did not answer ({_kind(error)})") from None
+            raise _Unreachable(f"did not answer ({_error_name(error)})") from None
         finally:
             post.cancel()
 
@@ -200,7 +193,7 @@ class VLLMServers:
         try:
             healthy = (await self._client.get(f"{server.url}/health", timeout=SHORT)).status_code == 200
         except httpx2.TransportError as error:
-            raise _Unreachable(f"is silent ({_kind(error)})") from None
+            raise _Unreachable(f"is silent ({_error_name(error)})") from None
         if not healthy:
             raise _Unreachable("reports that its engine is dead")
 
@@ -217,7 +210,7 @@ class VLLMServers:
         try:
             response = await self._client.get(f"{server.url}/weight_info", timeout=self._silence)
         except httpx2.TransportError as error:
-            server.down = f"did not answer ({_kind(error)})"
+            server.down = f"did not answer ({_error_name(error)})"
             return False
         if response.status_code >= 500:
             server.down = f"did not answer (HTTP {response.status_code})"
@@ -251,7 +244,7 @@ class VLLMServers:
         path = self._folder / mark
         save_weights(model, path, self._dtype)
         urls = [server.url for server in self._servers]
-        down = dict(self._everywhere(partial(self._deliver, path=path, mark=mark, adapter=adapter), urls))
+        down = dict(self._on_all_servers(partial(self._deliver, path=path, mark=mark, adapter=adapter), urls))
         for old in self._folder.iterdir():
             if old != path:
                 shutil.rmtree(old, ignore_errors=True)
@@ -262,37 +255,37 @@ class VLLMServers:
         try:
             if adapter is None:
                 weights = {"method": "reload_weights", "kwargs": {"weights_path": str(path)}}
-                _taken(client.post(f"{url}/collective_rpc", json=weights), url, path)
+                _accepted(client.post(f"{url}/collective_rpc", json=weights), url, path)
             else:
-                _taken(
+                _accepted(
                     client.post(f"{url}/v1/load_lora_adapter", json={"lora_name": adapter, "lora_path": str(path)}),
                     url,
                     path,
                 )
                 if self._adapter is not None:  # fails on a restarted server, which does not have it
                     client.post(f"{url}/v1/unload_lora_adapter", json={"lora_name": self._adapter})
-            emptied = _taken(client.post(f"{url}/reset_prefix_cache"), url, path)
+            emptied = _accepted(client.post(f"{url}/reset_prefix_cache"), url, path)
             if _field(emptied, "success") is False:
                 raise UpdateFailed(f"{url} could not clear its prefix cache of earlier weights")
-            _taken(client.post(f"{url}/update_weight_version", json={"new_version": mark}), url, path)
+            _accepted(client.post(f"{url}/update_weight_version", json={"new_version": mark}), url, path)
         except httpx2.ConnectError as error:
-            return f"cannot be reached ({_kind(error)})"
+            return f"cannot be reached ({_error_name(error)})"
         except httpx2.TransportError as error:
             raise UpdateFailed(
-                f"{url} did not load the weights in {path} ({_kind(error)}) within vllm_server_timeout seconds "
+                f"{url} did not load the weights in {path} ({_error_name(error)}) within vllm_server_timeout seconds "
                 f"({self._silence:g})"
             ) from error
         return None
 
-    def _everywhere(self, work: Callable[[httpx2.Client, str], T], urls: Sequence[str]) -> list[tuple[str, T]]:
+    def _on_all_servers(self, work: Callable[[httpx2.Client, str], T], urls: Sequence[str]) -> list[tuple[str, T]]:
         """Run `work` for all servers in parallel; return the results."""
         with httpx2.Client(timeout=self._silence) as client, ThreadPoolExecutor(len(urls)) as pool:
             return list(zip(urls, pool.map(partial(work, client), urls), strict=True))
 
     # ---------------------------------------------------------------- setup
-    def _looked_up(self, client: httpx2.Client, url: str) -> tuple[str, int]:
+    def _inspect(self, client: httpx2.Client, url: str) -> tuple[str, int]:
         """Return the name of a server's model and its context in tokens; wait until the server is up."""
-        models = self._when_up(client, url)
+        models = self._wait_until_up(client, url)
         check_version(str(_field(client.get(f"{url}/version"), "version")), url)
         mark = _field(client.get(f"{url}/weight_info"), "weight_version")
         if not isinstance(mark, str):
@@ -307,7 +300,7 @@ class VLLMServers:
             raise BadSetting(f"{url} does not report its model as vLLM servers do") from error
         return name, context
 
-    def _when_up(self, client: httpx2.Client, url: str) -> httpx2.Response:
+    def _wait_until_up(self, client: httpx2.Client, url: str) -> httpx2.Response:
         until = time.monotonic() + self._silence
         while True:
             try:
@@ -315,7 +308,7 @@ class VLLMServers:
             except httpx2.TransportError as error:
                 if time.monotonic() > until:
                     raise ServerDown(
-                        f"{url} cannot be reached ({_kind(error)}) within vllm_server_timeout seconds "
+                        f"{url} cannot be reached ({_error_name(error)}) within vllm_server_timeout seconds "
                         f"({self._silence:g}): start the server, or correct the address"
                     ) from error
                 time.sleep(min(1.0, self._silence / 10))
@@ -377,11 +370,11 @@ def completion_of(response: httpx2.Response, url: str, version: int) -> Completi
     return checked_completion(Completion(tokens, logprobs, version))
 
 
-def _taken(response: httpx2.Response, url: str, path: Path) -> httpx2.Response:
+def _accepted(response: httpx2.Response, url: str, path: Path) -> httpx2.Response:
     if response.status_code != 200:
         advice = f"; {_START}" if response.status_code == 404 else "; it must see that folder under the same path"
         raise UpdateFailed(
-            f"{url} did not load the weights in {path}: HTTP {response.status_code}: {_said(response)}{advice}"
+            f"{url} did not load the weights in {path}: HTTP {response.status_code}: {_text_of(response)}{advice}"
         )
     return response
 
@@ -393,9 +386,9 @@ def _field(response: httpx2.Response, name: str) -> Any:
         return None
 
 
-def _said(response: httpx2.Response) -> str:
+def _text_of(response: httpx2.Response) -> str:
     return shown(" ".join(response.text.split())[:200])
 
 
-def _kind(error: Exception) -> str:
+def _error_name(error: Exception) -> str:
     return type(error).__name__

@@ -132,7 +132,7 @@ def _no_reward(completions: list[Any], **_: Any) -> list[None]:
     return [None] * len(completions)
 
 
-class _Begin(TrainerCallback):  # type: ignore[misc]
+class _StartCallback(TrainerCallback):  # type: ignore[misc]
     """Restores a resumed trainer's unlogged metrics and calls `RowTrainer.begin` when the model is ready."""
 
     def __init__(self, trainer: RowTrainer) -> None:
@@ -166,7 +166,7 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
         self.model.register_forward_pre_hook(positions_from_mask, with_kwargs=True)
         self._together = together or Together(args.ddp_timeout)
         self._resumed: Path | None = None
-        self.add_callback(_Begin(self))
+        self.add_callback(_StartCallback(self))
 
     @abstractmethod
     def make_batch(self) -> dict[str, torch.Tensor]:

@@ -156,7 +156,7 @@ def last_intact(output: Path) -> tuple[Path | None, list[str]]:
     return None, []
 
 
-def _unwritten(partial: Path, error: Exception) -> str:
+def _failed_file(partial: Path, error: Exception) -> str:
     """Return which file could not be written: the newest one, because the libraries do not name it."""
     if isinstance(error, SafetensorError):  # it writes to a temporary file first
         return "the weights"
@@ -176,7 +176,7 @@ def writing(folder: Path, partial: Path) -> Iterator[None]:
     except AgentGymFlowError:
         raise
     except (OSError, RuntimeError, SafetensorError) as error:
-        place = f"{folder}: {_unwritten(partial, error)}" if partial.is_dir() else str(folder)
+        place = f"{folder}: {_failed_file(partial, error)}" if partial.is_dir() else str(folder)
         free = shutil.disk_usage(folder.parent).free / 1e6
         shutil.rmtree(partial, ignore_errors=True)
         full = "the disk is full."

@@ -82,7 +82,7 @@ def collate_merged(
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
-def trimmed(batch: Batch) -> Batch:
+def trim_padding(batch: Batch) -> Batch:
     """Remove the columns that are padding in all rows of `batch`, which both `collate` functions may have made.
 
     A batch is padded to its longest row, which most minibatches do not contain. Processes may get different widths.

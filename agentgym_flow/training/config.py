@@ -25,7 +25,7 @@ from agentgym_flow.rewards.structure_score import StructureScore
 from agentgym_flow.training.batch_shape import processes, share_out
 from agentgym_flow.training.main_settings import NOT_USED
 from agentgym_flow.training.off_policy import Bounds
-from agentgym_flow.training.processes import state_kept
+from agentgym_flow.training.processes import isolated_state
 from agentgym_flow.training.rows import CONVERSATION, LAYOUTS, TURN
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, at_least, mapping
 
@@ -193,7 +193,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         if self.bf16 is None and not torch.cuda.is_available():
             self.bf16 = False
         try:
-            with state_kept():
+            with isolated_state():
                 super().__post_init__()
         except ValueError as error:
             raise BadSetting(str(error)) from error

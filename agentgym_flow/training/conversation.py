@@ -55,7 +55,7 @@ class Conversation:
         self._known: dict[str, tuple[int, ...]] = {}
         self._is_transcript = isinstance(profile, TranscriptTemplate)
         chats = tokenizer.chat_template is not None and not self._is_transcript
-        self._written = self._lasting_template() if chats else None
+        self._style = self._find_style() if chats else None
 
     def prompt(self, view: PolicyInput) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the tokens of the conversation so far and the new tokens, for a turn after the first.
@@ -82,14 +82,14 @@ class Conversation:
 
     def _after(self, text: str) -> str:
         """Return the text between two answers: the end of the first, the new message, the start of the second."""
-        if self._written is not None:
-            return self._written_after(text, self._written)
+        if self._style is not None:
+            return self._render_after(text, self._style)
         return text if self._is_transcript else f"\n\n{text}\n\n"
 
-    def _written_after(self, text: str, way: _Way) -> str:
+    def _render_after(self, text: str, style: _AnswerStyle) -> str:
         opening = _message("user", "probe")
-        answered = self._render([opening], way.template) + way.answer
-        return self._render([opening, way.message, _message("user", text)], way.template)[len(answered) :]
+        answered = self._render([opening], style.template) + style.answer
+        return self._render([opening, style.message, _message("user", text)], style.template)[len(answered) :]
 
     def _render(self, messages: list[dict[str, str]], template: str) -> str:
         text = self._tokenizer.apply_chat_template(
@@ -98,34 +98,34 @@ class Conversation:
         assert isinstance(text, str)  # not tokenised
         return text
 
-    def _lasting_template(self) -> _Way:
+    def _find_style(self) -> _AnswerStyle:
         """Return the tokenizer's template if it does not rewrite answers, else TRL's replacement."""
         own: str = self._tokenizer.get_chat_template()
         asked = [_message("user", "probe")]
         opening = self._render(asked, own)
         for template in (own, training_template(self._tokenizer)):
             if template is not None and self._render(asked, template) == opening:
-                for way in _ways(template, opening):
-                    if self._keeps(way):
-                        return way
+                for style in _answer_styles(template, opening):
+                    if self._is_stable(style):
+                        return style
         raise BadSetting(
             "the tokenizer's chat template rewrites earlier messages when new ones are added (many drop earlier "
             "reasoning): use a chat_template that keeps every answer unchanged, or set layout to turn"
         )
 
-    def _keeps(self, way: _Way) -> bool:
+    def _is_stable(self, style: _AnswerStyle) -> bool:
         """Return whether the text of a longer conversation begins with the text of a shorter one."""
         messages = [_message("user", "probe")]
-        said = self._render(messages, way.template) + way.answer
+        said = self._render(messages, style.template) + style.answer
         for text in ("first", "second"):
-            messages += [way.message, _message("user", text)]
+            messages += [style.message, _message("user", text)]
             try:
-                rendered = self._render(messages, way.template)
+                rendered = self._render(messages, style.template)
             except TemplateError:  # some templates need the content in another form
                 return False
-            if rendered != said + self._written_after(text, way):
+            if rendered != said + self._render_after(text, style):
                 return False
-            said = rendered + way.answer
+            said = rendered + style.answer
         return True
 
 
@@ -133,7 +133,7 @@ _MAX_KNOWN = 1 << 15
 _OPENED = re.compile(r"<think>\s*(</think>\s*)?$")
 
 
-class _Way(NamedTuple):
+class _AnswerStyle(NamedTuple):
     """A way to write an answer with a chat template.
 
     Attributes:
@@ -147,7 +147,7 @@ class _Way(NamedTuple):
     message: dict[str, str]
 
 
-def _ways(template: str, opening: str) -> list[_Way]:
+def _answer_styles(template: str, opening: str) -> list[_AnswerStyle]:
     """Return the possible ways to write an answer after the prompt `opening`, which may begin the answer itself.
 
     Some templates parse a thought from the message's text, others have a field for it.
@@ -155,9 +155,12 @@ def _ways(template: str, opening: str) -> list[_Way]:
     opened = _OPENED.search(opening)
     begun = "" if opened is None else opened[0]
     if "</think>" in begun:  # an empty thought: only the rest is sampled
-        return [_Way(template, ACTION, _message("assistant", text)) for text in (begun + ACTION, ACTION)]
+        return [_AnswerStyle(template, ACTION, _message("assistant", text)) for text in (begun + ACTION, ACTION)]
     thought = {**_message("assistant", ACTION), "reasoning_content": "probe"}
-    return [_Way(template, PROBE.removeprefix(begun), message) for message in (_message("assistant", PROBE), thought)]
+    return [
+        _AnswerStyle(template, PROBE.removeprefix(begun), message)
+        for message in (_message("assistant", PROBE), thought)
+    ]
 
 
 def _message(role: str, content: str) -> dict[str, str]:

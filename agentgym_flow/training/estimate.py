@@ -23,7 +23,7 @@ from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import ConversationTemplate, PromptTemplate
 from agentgym_flow.seeding import Stream
 from agentgym_flow.training.config import Configs
-from agentgym_flow.training.memory import LAYOUTS, Memory, Work, config_of, memory
+from agentgym_flow.training.memory import LAYOUTS, Memory, config_of, memory
 from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.run import TINY, is_own_model, load_model
 from agentgym_flow.training.run_config import RunConfig
@@ -183,7 +183,10 @@ def memory_of(configs: Configs, probe: Probe, answer: int) -> dict[tuple[int, in
         (processes, stage): memory(
             config,
             configs,
-            Work(rows, probe.longest, answer, playing=min(agent.num_envs, math.ceil(at_once / processes))),
+            rows=rows,
+            prompt=probe.longest,
+            answer=answer,
+            playing=min(agent.num_envs, math.ceil(at_once / processes)),
             bf16=True,
             processes=processes,
             stage=stage,
@@ -227,7 +230,7 @@ def probe(run: RunConfig, profile: PromptTemplate, layout: str, answer: int) -> 
             new = []
             while not recorder.done:
                 view = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
-                new.append(_tokens(_told(profile, view, layout), run.model))
+                new.append(_tokens(_new_text(profile, view, layout), run.model))
                 action = env.sample_action(rng)
                 begun = time.process_time()
                 recorder.step(action)
@@ -245,7 +248,7 @@ def probe(run: RunConfig, profile: PromptTemplate, layout: str, answer: int) -> 
     )
 
 
-def _told(profile: PromptTemplate, view: PolicyInput, layout: str) -> str:
+def _new_text(profile: PromptTemplate, view: PolicyInput, layout: str) -> str:
     """Return the new text of a turn's prompt; in a conversation it is the `follow_up` message."""
     if layout != TURN and view.episode.turns and isinstance(profile, ConversationTemplate):
         return profile.follow_up(view)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +28,7 @@ from agentgym_flow.testing.card.parts import ValidationRequest, serve
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.estimate import probe
-from agentgym_flow.training.recipe import Recipe, opened
+from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.run import quiet
 from agentgym_flow.training.vocabulary import profile_of
 from agentgym_flow.training.warm_start import clone, demonstrations
@@ -128,19 +129,13 @@ class _Speed:
         return int(max(0.0, seconds - self.start) / self.episode)
 
 
-class _TimedCalls:
-    """Calls functions; `seconds` is how long the last one took."""
-
-    seconds = 0.0
-
-    def __call__(self, function: Callable[[], T]) -> T:
-        begun = time.monotonic()
-        result = function()
-        self.seconds = time.monotonic() - begun
-        return result
+def _timed(function: Callable[[], T]) -> tuple[T, float]:
+    """Return the result of a function and its time in seconds."""
+    begun = time.monotonic()
+    return function(), time.monotonic() - begun
 
 
-class _Until(TrainerCallback):  # type: ignore[misc]
+class _Deadline(TrainerCallback):  # type: ignore[misc]
     """Counts updates, and ends training if the time left is too short for another one."""
 
     def __init__(self, deadline: float, progress: _Progress) -> None:
@@ -175,7 +170,7 @@ def work(request: ValidationRequest) -> Iterator[Finding]:
     except AgentGymFlowError as error:
         yield _finding("advice", f"It cannot be trained: {error}", "Mend what the message says.")
         return
-    yield _told(progress, request.seconds)
+    yield _result(progress, request.seconds)
 
 
 def _finding(status: Status, said: str = "", mend: str = "", **figures: object) -> Finding:
@@ -191,27 +186,27 @@ def _configs(request: ValidationRequest, folder: Path, **settings: object) -> Co
 
 def _learn(request: ValidationRequest, folder: Path, begun: float, progress: _Progress) -> None:
     deadline = begun + request.seconds - _AFTER
-    with opened(_configs(request, folder / "speed", **_amounts(1, 1, 2)), Console(quiet=True)) as recipe:
+    with open_run(_configs(request, folder / "speed", **_amounts(1, 1, 2)), Console(quiet=True)) as recipe:
         speed, words = _speed(recipe), _words(recipe)
         with closing(recipe.run.make_env()) as env:
             shown = min(_SHOWN, len(env.drawn_tasks))
     amounts = _affordable(speed, words, shown, request.seconds, deadline - time.monotonic())
-    with opened(_configs(request, folder / "run", **amounts), Console(quiet=True)) as recipe:
+    with open_run(_configs(request, folder / "run", **amounts), Console(quiet=True)) as recipe:
         progress.during = "the warm start"
         recipe.clone_behaviour()
         progress.taught = "the expert" if recipe.warm.warm_start_noise < 1 else "random actions"
         progress.during = "the first evaluation"
-        timed = _TimedCalls()
-        progress.before = timed(lambda: recipe.evaluator.play_on_main_process("test", recipe.run.eval_episodes))
+        play = partial(recipe.evaluator.play_on_main_process, "test")
+        progress.before, seconds = _timed(partial(play, recipe.run.eval_episodes))
         progress.during = "the updates"
-        recipe.trainer.add_callback(_Until(deadline - 1.5 * timed.seconds, progress))
+        recipe.trainer.add_callback(_Deadline(deadline - 1.5 * seconds, progress))
         recipe.train()
         progress.during = "the last evaluation"
-        count = max(2, int(len(progress.before) * min(1.0, (deadline - time.monotonic()) / timed.seconds)))
+        count = max(2, int(len(progress.before) * min(1.0, (deadline - time.monotonic()) / seconds)))
         count = min(count, len(progress.before))
         for half in (slice(0, (count + 1) // 2), slice((count + 1) // 2, count)):  # the first half is a result too
             if half.start < half.stop:
-                progress.after += recipe.evaluator.play_on_main_process("test", count, half)
+                progress.after += play(count, half)
 
 
 def _amounts(levels: int, updates: int, groups: int) -> dict[str, object]:
@@ -225,26 +220,21 @@ def _amounts(levels: int, updates: int, groups: int) -> dict[str, object]:
 def _speed(recipe: Recipe) -> _Speed:
     """Measure the speed on a few demonstrations, updates and episodes. The recipe must not be used afterwards."""
     run, agent = recipe.run, recipe.agent
-    env = run.make_env()
-    tasks, noise = min(_TRIED_SHOWN, len(env.drawn_tasks)), recipe.warm.warm_start_noise if env.has_expert else 1.0
-    env.close()
-    timed = _TimedCalls()
-    rows = timed(
+    with closing(run.make_env()) as env:
+        tasks, noise = min(_TRIED_SHOWN, len(env.drawn_tasks)), recipe.warm.warm_start_noise if env.has_expert else 1.0
+    rows, demonstrating = _timed(
         lambda: demonstrations(
             run.make_env, recipe.tokenizer, recipe.profile, tasks=tasks, noise=noise, layout=agent.layout
         )
     )
-    demonstration = timed.seconds / tasks
     trial = replace(recipe.warm, warm_start_updates=1)
     for _ in range(2):  # the first one is slower
-        timed(lambda: clone(recipe.model, rows, trial, pad=recipe.tokenizer.pad_token_id))
-    update = timed.seconds
+        _, update = _timed(lambda: clone(recipe.model, rows, trial, pad=recipe.tokenizer.pad_token_id))
     few, many = _TRIED
-    timed(lambda: recipe.evaluator.play_on_main_process("valid", few))
-    start = timed.seconds
-    played = timed(lambda: recipe.evaluator.play_on_main_process("valid", many))
-    episode = max((timed.seconds - start) / max(1, len(played) - few), 0.1 * timed.seconds / len(played))
-    return _Speed(demonstration, update, start, episode)
+    _, start = _timed(lambda: recipe.evaluator.play_on_main_process("valid", few))
+    played, seconds = _timed(lambda: recipe.evaluator.play_on_main_process("valid", many))
+    episode = max((seconds - start) / max(1, len(played) - few), 0.1 * seconds / len(played))
+    return _Speed(demonstrating / tasks, update, start, episode)
 
 
 def _words(recipe: Recipe) -> float:
@@ -263,7 +253,7 @@ def _affordable(speed: _Speed, words: float, shown: int, seconds: float, left: f
     return {**_amounts(levels, updates, max(2, min(_GROUPS, round(groups)))), "eval_episodes": evaluated}
 
 
-def _told(progress: _Progress, seconds: float) -> Finding:
+def _result(progress: _Progress, seconds: float) -> Finding:
     updates, count = progress.updates, len(progress.after)
     figures: dict[str, Any] = {"updates": updates}
     if not count:

@@ -79,7 +79,7 @@ def add_reference(model: PreTrainedModel) -> None:
 
 
 @contextmanager
-def switched(model: PreTrainedModel, adapter: str) -> Iterator[None]:
+def active_adapter(model: PreTrainedModel, adapter: str) -> Iterator[None]:
     """Activate another adapter of a model within the context, in evaluation mode, without dropout."""
     was_training = model.training
     model.eval()

@@ -14,7 +14,7 @@ import torch
 from agentgym_flow.generation.last_position import next_logits
 from agentgym_flow.generation.padding import positions
 from agentgym_flow.training._trl import fused_lm_head
-from agentgym_flow.training.collate import Batch, trimmed
+from agentgym_flow.training.collate import Batch, trim_padding
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -179,7 +179,7 @@ def batch_logprobs(model: PreTrainedModel, batch: Batch, temperature: float, siz
     model.eval()
     with torch.no_grad():
         for first in range(0, len(batch["prompt_ids"]), size):
-            part = trimmed({name: tensor[first : first + size] for name, tensor in batch.items() if tensor.dim()})
+            part = trim_padding({name: tensor[first : first + size] for name, tensor in batch.items() if tensor.dim()})
             if "tokens" in part:
                 logprobs = next_logprobs(model, part, temperature).gather(1, part["tokens"])
             else:

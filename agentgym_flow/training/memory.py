@@ -204,28 +204,14 @@ def saved_bytes(own: Iterable[torch.Tensor], work: Callable[[], Any]) -> int:
     return size
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The load of one GPU.
-
-    Attributes:
-        rows: rows of a micro-batch.
-        prompt: tokens of the longest prompt.
-        answer: tokens of the longest answer.
-        playing: episodes that run at the same time.
-    """
-
-    rows: int
-    prompt: int
-    answer: int
-    playing: int
-
-
 def memory(
     config: PretrainedConfig,
     configs: Configs,
-    work: Work,
     *,
+    rows: int,
+    prompt: int,
+    answer: int,
+    playing: int,
     bf16: bool,
     processes: int = 1,
     stage: int = 0,
@@ -236,14 +222,17 @@ def memory(
     Args:
         config: the model's configuration.
         configs: the settings.
-        work: the load of one GPU.
+        rows: rows of a micro-batch.
+        prompt: tokens of the longest prompt.
+        answer: tokens of the longest answer.
+        playing: episodes that run at the same time.
         bf16: whether the computation is in bfloat16.
         processes: number of GPUs.
         stage: DeepSpeed ZeRO stage; 0 without DeepSpeed.
         triton: whether TRL's loss has its Triton kernel, as on a GPU.
     """
     run, _, agent = configs
-    shape = shape_of(config, run, work.rows, work.prompt + work.answer, bf16=bf16, stage=stage)
+    shape = shape_of(config, run, rows, prompt + answer, bf16=bf16, stage=stage)
     low = bf16 and stage > 0  # DeepSpeed keeps the model itself in bfloat16, and float32 weights with the optimizer
     number = 2 if low else 4
     frozen = shape.parameters * (2 if low or run.dtype == "bfloat16" else 4) if run.lora else 0
@@ -259,7 +248,7 @@ def memory(
         copies = 2 * shape.parameters if bf16 and not low else 0
         activations = shape.base + shape.layers * shape.checkpoint + shape.layer + copies
     compute = 2 if bf16 else 4
-    scored = work.rows * (work.answer if triton else work.prompt + work.answer - 1)
+    scored = rows * (answer if triton else prompt + answer - 1)
     tile = min(scored, TOKENS) * WORDS * compute
     kept = agent.max_completion_length != 1 or agent.layout != TURN  # single tokens need no cache
     kept = kept and agent.generator == TRANSFORMERS  # vLLM's share of the memory is a setting
@@ -270,5 +259,5 @@ def memory(
         gradients=shape.trained * number / (processes if stage >= 2 else 1),
         activations=activations,
         logits=tile * (1 if triton else WITHOUT_TRITON) + shape.head * 4,
-        kv_cache=work.playing * (work.prompt + work.answer) * shape.kv * compute if kept else 0,
+        kv_cache=playing * (prompt + answer) * shape.kv * compute if kept else 0,
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.generation import SEEDS, BatchGenerator, Completion, GenerationRequest, Generator, Sampling
+from agentgym_flow.generation.base import check_fits
 from agentgym_flow.generation.stops import length_of_answer
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.policies import PolicyInput, PolicyOutput
@@ -203,7 +204,7 @@ class AsyncModelPolicy(PromptedPolicy):
     A generator that is an asynchronous context manager is entered together with the policy, as `rollout` does.
     """
 
-    _asked = 0  # requests under way
+    _pending = 0  # requests under way
     _since = 0.0
 
     async def __aenter__(self) -> Self:
@@ -219,14 +220,14 @@ class AsyncModelPolicy(PromptedPolicy):
         Raises what `ModelPolicy.act` raises, and `GenerationFailed` if the generator has no answer.
         """
         request = self.request(view)
-        if not self._asked:
+        if not self._pending:
             self._since = time.perf_counter()
-        self._asked += 1
+        self._pending += 1
         try:
             answer = await self.generator.generate(request)
         finally:
-            self._asked -= 1
-            if not self._asked:
+            self._pending -= 1
+            if not self._pending:
                 self.seconds += time.perf_counter() - self._since
         return self.move(view, request, answer)
 
@@ -268,16 +269,11 @@ def context_of(model: PreTrainedModel) -> int:
 
 def check_context(model: PreTrainedModel, prompt: int, completion: int, layout: str) -> None:
     """Raise `BadSetting` if a prompt and a completion of these lengths do not fit into the model's context."""
-    context = context_of(model)
-    if prompt + completion <= context:
-        return
     shorter = "a shorter profile, a smaller board"
     if layout == CONVERSATION:
         shorter = "layout turn, a lower max_steps or max_completion_length, a shorter profile"
-    raise BadSetting(
-        f"a prompt of {prompt} tokens and a completion of {completion} do not fit into the model's context of "
-        f"{context}: use {shorter} or a model with a longer context"
-    )
+    advice = f"use {shorter} or a model with a longer context"
+    check_fits(prompt, completion, context_of(model), "the model's", advice)
 
 
 def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

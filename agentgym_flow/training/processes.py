@@ -136,27 +136,27 @@ class Together:
             store = made = TCPStore(host, 0, is_master=True, timeout=limit, wait_for_workers=False)
             port = [made.port]
         broadcast_object_list(port, from_process=MAIN)
-        with _naming(MAIN):
+        with _naming_unreachable(MAIN):
             return store or TCPStore(host, port[0], timeout=limit, wait_for_workers=False)
 
     def _meet(self, work: Callable[[], T]) -> T:
         """Run `work`, and return its result when all processes have finished theirs."""
         self._meetings += 1
         try:
-            with self._heard():
+            with self._heartbeat():
                 result = work()
         except KeyboardInterrupt as interrupt:
-            self._tell(_Outcome(terminated=isinstance(interrupt, Terminated), interrupted=True))
+            self._announce(_Outcome(terminated=isinstance(interrupt, Terminated), interrupted=True))
             raise
         except BaseException as error:
-            self._tell(_Outcome(error=f"{type(error).__name__}: {error}"))
+            self._announce(_Outcome(error=f"{type(error).__name__}: {error}"))
             raise
-        self._tell(_Outcome())
+        self._announce(_Outcome())
         self._wait()
         return result
 
     @contextmanager
-    def _heard(self) -> Iterator[None]:
+    def _heartbeat(self) -> Iterator[None]:
         """Send heartbeats within the context."""
         done = threading.Event()
 
@@ -176,8 +176,8 @@ class Together:
     def _key(self, rank: int) -> str:
         return f"met/{self._meetings}/{rank}"
 
-    def _tell(self, outcome: _Outcome) -> None:
-        with _naming(MAIN):
+    def _announce(self, outcome: _Outcome) -> None:
+        with _naming_unreachable(MAIN):
             self._store.set(self._key(self.rank), json.dumps(asdict(outcome)))
 
     def _wait(self) -> None:
@@ -186,23 +186,23 @@ class Together:
         heard = {rank: (0, time.monotonic()) for rank in missing}  # the last heartbeat, and its time
         pause = 0.001
         while missing:
-            missing = [rank for rank in missing if not self._came(rank)]
+            missing = [rank for rank in missing if not self._has_arrived(rank)]
             for rank in missing:
-                heard[rank] = self._listen(rank, *heard[rank])
+                heard[rank] = self._check_heartbeat(rank, *heard[rank])
             time.sleep(pause if missing else 0)  # `Store.wait` would print a warning at every timeout
             pause = min(2 * pause, self._tick / 4)
 
-    def _came(self, rank: int) -> bool:
+    def _has_arrived(self, rank: int) -> bool:
         """Return whether a process has arrived at this meeting. Raises the error that ended it."""
-        with _naming(MAIN):
+        with _naming_unreachable(MAIN):
             if not self._store.check([self._key(rank)]):
                 return False
             outcome = _Outcome(**json.loads(self._store.get(self._key(rank))))
         outcome.check(rank)
         return True
 
-    def _listen(self, rank: int, beats: int, at: float) -> tuple[int, float]:
-        with _naming(MAIN):
+    def _check_heartbeat(self, rank: int, beats: int, at: float) -> tuple[int, float]:
+        with _naming_unreachable(MAIN):
             now, found = time.monotonic(), int(self._store.add(f"alive/{rank}", 0))
         if found != beats:
             return found, now
@@ -215,7 +215,7 @@ class Together:
 
 
 @contextmanager
-def _naming(rank: int) -> Iterator[None]:
+def _naming_unreachable(rank: int) -> Iterator[None]:
     """Raise `LostProcess` naming the process if its store cannot be reached."""
     try:
         yield
@@ -227,7 +227,7 @@ def _naming(rank: int) -> Iterator[None]:
 
 
 @contextmanager
-def lost_process_named() -> Iterator[None]:
+def naming_lost_process() -> Iterator[None]:
     """Raise `LostProcess` for errors of collective operations that mean that another process is gone or late."""
     try:
         yield
@@ -242,7 +242,7 @@ def lost_process_named() -> Iterator[None]:
 
 
 @contextmanager
-def state_kept() -> Iterator[None]:
+def isolated_state() -> Iterator[None]:
     """Create settings without affecting existing trainers: TRL's arguments clear the shared state of Accelerate.
 
     Settings created within the context have their own state; `take_state` activates it when their trainer is created.

@@ -32,8 +32,8 @@ from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.interrupt import StopAfterBatch
 from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.model_evaluation import ModelEvaluation, ModelEvaluator, problems
-from agentgym_flow.training.processes import Together, leave, lost_process_named
-from agentgym_flow.training.results import Results, describe_run, most_telling, write_results
+from agentgym_flow.training.processes import Together, leave, naming_lost_process
+from agentgym_flow.training.results import Results, describe_run, group_to_show, write_results
 from agentgym_flow.training.run import (
     CONFIG,
     TINY,
@@ -52,7 +52,7 @@ from agentgym_flow.training.warm_start import WarmStart, record_warm_start, rest
 
 
 class Recipe:
-    """The steps of one run. Created by `opened`, which also records how the run ended.
+    """The steps of one run. Created by `open_run`, which also records how the run ended.
 
     Args:
         configs: the settings.
@@ -207,7 +207,7 @@ class Recipe:
         with self.console.status("Verifying all logs"):
             found = problems(self.evaluator, list(self.evaluations.values()))
         before, after = self.evaluations["before"], self.evaluations["after"]
-        group, seconds = most_telling(self.trainer.groups), time.perf_counter() - self._started
+        group, seconds = group_to_show(self.trainer.groups), time.perf_counter() - self._started
         results = Results(before, after, self.cloned, self.metrics.records, group, found, seconds)
         about = describe_run((self.run, self.warm, self.agent), self.model)
         write_results(self.folder, f"{self.agent.credit} on {self.run.env_id}", about, results)
@@ -250,7 +250,7 @@ class Recipe:
 
 
 @contextmanager
-def opened(configs: Configs, console: Console) -> Iterator[Recipe]:
+def open_run(configs: Configs, console: Console) -> Iterator[Recipe]:
     """Open a new run folder, or that of the run to resume; save the settings, and yield the steps of the run.
 
     The folder's summary records how the run ended, also after an error, Ctrl-C or SIGTERM. Raises what `Recipe` raises,
@@ -265,7 +265,7 @@ def opened(configs: Configs, console: Console) -> Iterator[Recipe]:
         folder = together.on_main_process(partial(_open_folder, configs))
         agent.output_dir = str(folder.path)
         console.print(f"Run folder: {folder.path}", soft_wrap=True, markup=False)
-        with folder.guard(), lost_process_named():
+        with folder.guard(), naming_lost_process():
             together.on_main_process(partial(write_config, folder.config, configs))
             console.print(f"Settings:   {folder.config}", soft_wrap=True, markup=False)
             recipe = Recipe(configs, folder, console, together)
@@ -288,7 +288,7 @@ def _open_folder(configs: Configs) -> RunFolder:
 
 def train(configs: Configs, console: Console) -> Results:
     """Run all steps with the credit function of the settings, as the baselines and `agentgym-flow train` do."""
-    with opened(configs, console) as recipe:
+    with open_run(configs, console) as recipe:
         # 1. Warm start. Credit compares outcomes, so the policy must succeed sometimes.
         recipe.clone_behaviour()
 

@@ -26,7 +26,7 @@ from agentgym_flow._util.files import whole
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.training._trl import prepare_deepspeed
 from agentgym_flow.training.checkpoints import writing
-from agentgym_flow.training.lora import POLICY, REFERENCE, add_reference, is_adapted, switched
+from agentgym_flow.training.lora import POLICY, REFERENCE, active_adapter, add_reference, is_adapted
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -75,21 +75,21 @@ class Reference:
         if not self._adapted:
             yield self.model
             return
-        with switched(self._policy, REFERENCE):
+        with active_adapter(self._policy, REFERENCE):
             yield self._policy
 
     @torch.no_grad()
     def copy(self) -> None:
         """Copy the current weights of the policy; all processes must call this."""
         for _, frozen, own in self._pairs():
-            with _gathered(own), _gathered(frozen, written=True):
+            with _whole(own), _whole(frozen, written=True):
                 frozen.copy_(own)
 
     def save(self, folder: Path, *, write: bool = True) -> None:
         """Write the weights to `folder` in the process with `write`; all processes must call this."""
         weights = {}
         for name, frozen, _ in self._pairs():
-            with _gathered(frozen):
+            with _whole(frozen):
                 if write:
                     weights[name] = frozen.detach().cpu().clone()
         if not write:
@@ -109,11 +109,11 @@ class Reference:
         try:
             weights = torch.load(folder / WEIGHTS, weights_only=True, mmap=True)
         except (OSError, EOFError, RuntimeError, UnpicklingError) as error:
-            raise _damaged(folder, str(error).partition("\n")[0]) from error
+            raise _damage_error(folder, str(error).partition("\n")[0]) from error
         for name, frozen, _ in self._pairs():
             if name not in weights:
-                raise _damaged(folder, f"it has no {name}")
-            with _gathered(frozen, written=True):
+                raise _damage_error(folder, f"it has no {name}")
+            with _whole(frozen, written=True):
                 frozen.copy_(weights[name])
 
     def _pairs(self) -> Iterator[tuple[str, nn.Parameter, nn.Parameter]]:
@@ -126,7 +126,7 @@ class Reference:
                 yield name, frozen, own[name.replace(f".{REFERENCE}.", f".{POLICY}.")]
 
 
-def _damaged(folder: Path, reason: str) -> BadData:
+def _damage_error(folder: Path, reason: str) -> BadData:
     return BadData(
         f"resume: {folder / WEIGHTS}, the model at the start of training, is damaged ({reason}): restore it from a "
         "copy, or start a new run"
@@ -161,7 +161,7 @@ def _split_twin(policy: PreTrainedModel) -> PreTrainedModel:
 
 
 @contextmanager
-def _gathered(parameter: nn.Parameter, *, written: bool = False) -> Iterator[None]:
+def _whole(parameter: nn.Parameter, *, written: bool = False) -> Iterator[None]:
     """Gather a parameter that ZeRO-3 has split; `written` keeps changes, which all processes must make alike."""
     if not hasattr(parameter, "ds_id"):
         yield

@@ -87,7 +87,7 @@ def draw_curves(path: Path, curves: Sequence[Curve], title: str) -> None:
         figure.savefig(partial, format="png", dpi=120)
 
 
-def most_telling(groups: Sequence[Group]) -> Group:
+def group_to_show(groups: Sequence[Group]) -> Group:
     """Return the group whose members disagree most, so that its graph shows both how to succeed and how to fail.
 
     Among equals the one that saw most states.
@@ -207,12 +207,12 @@ def write_results(folder: RunFolder, title: str, about: Mapping[str, str], resul
         summary={**about, **results.summary()},
         curves=[*curves, *cloning],
         groups=[results.group],
-        episodes=worth_watching(results.after.sampled.episodes),
+        episodes=episodes_to_show(results.after.sampled.episodes),
     )
     folder.summarise("finished", {"profile": about["Profile"], **results.as_dict()})
 
 
-def worth_watching(episodes: Sequence[Episode], count: int = 12) -> list[Episode]:
+def episodes_to_show(episodes: Sequence[Episode], count: int = 12) -> list[Episode]:
     """Return up to `count` episodes, failures first and at most half of them."""
     failures = [episode for episode in episodes if not episode.success][: count // 2]
     return failures + [episode for episode in episodes if episode.success][: count - len(failures)]

@@ -201,7 +201,7 @@ def teaches(row: TrainingRow | MergedRow) -> bool:
     return any(row.positive) or any(row.negative)
 
 
-def thinned(batch: Sequence[AnyRow], share: float, stream: Stream) -> list[AnyRow]:
+def thin_rows(batch: Sequence[AnyRow], share: float, stream: Stream) -> list[AnyRow]:
     """Return the rows with advantages and a random fraction of the others, in order.
 
     Only the entropy bonus and the KL term act on a row whose advantages are all 0. Each is kept with probability

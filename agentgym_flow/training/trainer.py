@@ -43,7 +43,7 @@ from agentgym_flow.training.checkpoints import (
     write_json,
 )
 from agentgym_flow.training.checks import check_device, check_environment, check_source
-from agentgym_flow.training.collate import Batch, collate, collate_merged, trimmed
+from agentgym_flow.training.collate import Batch, collate, collate_merged, trim_padding
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import lasting_settings
 from agentgym_flow.training.generators import transformers_generator
@@ -62,7 +62,7 @@ from agentgym_flow.training.outcomes import TrainingOutcomes, outcome_metrics, w
 from agentgym_flow.training.policy import check_answers, check_vocabulary, model_policy
 from agentgym_flow.training.processes import Together
 from agentgym_flow.training.reference import Reference
-from agentgym_flow.training.rows import TURN, merge, rows, thinned
+from agentgym_flow.training.rows import TURN, merge, rows, thin_rows
 from agentgym_flow.training.run_config import mapping
 from agentgym_flow.training.task_replay import TaskReplay
 from agentgym_flow.training.update_clock import UpdateClock
@@ -316,11 +316,11 @@ class AgentTrainer(RowTrainer):
         selection = self.args.zero_advantage_share, Stream("zero advantages", self.args.seed, self.played.batches)
         if self.args.merge_prompts and self.args.layout == TURN and self.policy.sampling.max_new_tokens == 1:
             merged = merge(plain)
-            taught = thinned(merged, *selection)
+            taught = thin_rows(merged, *selection)
             counts |= {"unique_prompts": len(merged), "rows": len(taught), "dropped_rows": len(merged) - len(taught)}
             batch = collate_merged(taught, **self._filling(len(taught)))
         else:
-            kept = thinned(plain, *selection)
+            kept = thin_rows(plain, *selection)
             counts |= {"rows": len(kept), "dropped_rows": len(plain) - len(kept)}
             batch = collate(kept, **self._filling(len(kept)))
         # The loss is divided by the number of all turns, including those of dropped rows.
@@ -375,7 +375,7 @@ class AgentTrainer(RowTrainer):
 
         Raises `TrainingFailed` if it is not finite, after saving the micro-batch to the output folder.
         """
-        batch = trimmed(batch)
+        batch = trim_padding(batch)
         self._record_padding(batch)
         loss = self._merged_loss(model, batch) if "tokens" in batch else self._row_loss(model, batch)
         if not torch.isfinite(loss):

@@ -61,7 +61,7 @@ class _VocabularyReader:
         return action
 
 
-def learnt_vocabulary(make_env: Callable[[], TextEnv]) -> tuple[str, ...]:
+def collect_vocabulary(make_env: Callable[[], TextEnv]) -> tuple[str, ...]:
     """Return the vocabulary of an environment for `WordTemplate`.
 
     Raises `BadSetting` if the environment proposes no actions, because the policy chooses among proposed ones.
@@ -99,14 +99,14 @@ def profile_of(run: RunConfig, saved: Path | None = None, together: Together | N
         profile = profile.for_settings(run.env_settings)
     if run.model != TINY or not isinstance(profile, WordTemplate):
         return profile
-    work = partial(_kept_vocabulary, run, saved)
+    work = partial(_load_or_collect, run, saved)
     return replace(profile, vocabulary=work() if together is None else together.on_main_process(work))
 
 
-def _kept_vocabulary(run: RunConfig, saved: Path | None) -> tuple[str, ...]:
+def _load_or_collect(run: RunConfig, saved: Path | None) -> tuple[str, ...]:
     if saved is not None and saved.exists():
         return tuple(json.loads(saved.read_text("utf-8")))
-    vocabulary = learnt_vocabulary(run.make_env)
+    vocabulary = collect_vocabulary(run.make_env)
     if saved is not None:
         with whole(saved) as partly:
             partly.write_text(json.dumps(vocabulary, ensure_ascii=False, indent=0) + "\n", "utf-8")

@@ -95,9 +95,9 @@ class NoisyExpert:
         """
         for view in views if self.noise < 1 else ():
             check_expert(view.env)
-        return [self._move(view) for view in views]
+        return [self._output(view) for view in views]
 
-    def _asked(self, view: PolicyInput) -> str:
+    def _choose_answer(self, view: PolicyInput) -> str:
         """Return the answer that asks for the action to play."""
         expert = None if view.rng.uniform() < self.noise else view.env.expert_action()
         if expert is None:
@@ -112,8 +112,8 @@ class NoisyExpert:
             "warm_start_levels to 0, or use another profile"
         )
 
-    def _move(self, view: PolicyInput) -> PolicyOutput:
-        asked = self._asked(view)
+    def _output(self, view: PolicyInput) -> PolicyOutput:
+        asked = self._choose_answer(view)
         action = self.profile.parse_action(asked, view)
         if self.conversation is None or not view.episode.turns:
             prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.profile, view))

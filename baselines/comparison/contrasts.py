@@ -85,7 +85,7 @@ def _mean_table(rows: Sequence[Runs], seeds: Sequence[int], greedy: bool) -> npt
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class SettingComparison:
     """All comparisons of a setting's algorithms.
 
     Attributes:
@@ -99,7 +99,7 @@ class Compared:
     dense: Contrast | None
 
     @classmethod
-    def of(cls, raw: Raw, setting: str) -> Compared:
+    def of(cls, raw: Raw, setting: str) -> SettingComparison:
         """Compare the algorithms of a setting. Raises `BadData` if their test tasks differ."""
         runs = {algo: raw.runs(setting, algo) for algo in raw.header["algos"]}
         sampled, likely = (
@@ -122,7 +122,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Mean:
+class MeanCurve:
     """A learning curve: the mean of runs at the same numbers of episodes, with intervals over runs alone.
 
     `core_seconds` are means of training time since the end of the warm start; None if they were not recorded.
@@ -148,7 +148,7 @@ class Mean:
         return None
 
 
-def mean_curve(runs: Runs, starts: Runs) -> Mean:
+def mean_curve(runs: Runs, starts: Runs) -> MeanCurve:
     """Return the mean validation success of runs, starting with the warm starts.
 
     Raises `BadData` if the runs were validated after different numbers of episodes.
@@ -158,7 +158,7 @@ def mean_curve(runs: Runs, starts: Runs) -> Mean:
     if len({tuple(point.episodes for point in curve) for curve in curves}) != 1:
         raise BadData("the runs of a curve were validated at different times: run them again with one setting")
     timed = all(point.core_seconds is not None for curve in curves for point in curve)
-    curve = Mean([], [] if timed else None, [], [], [])
+    curve = MeanCurve([], [] if timed else None, [], [], [])
     for moment in zip(*curves, strict=True):
         values = [point.valid_success for point in moment]
         low, high = bootstrap_of_runs([[value] for value in values])

@@ -24,14 +24,14 @@ from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.model_evaluation import problems
-from agentgym_flow.training.recipe import Recipe, opened
+from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.rows import TrainingRow
 from agentgym_flow.training.run import SUMMARY, RunFolder, load_model, quiet
 from agentgym_flow.training.vocabulary import profile_of
 from agentgym_flow.training.warm_start import clone, demonstrations
 from baselines.comparison.outcome import Outcome, Point
 from baselines.comparison.plan import CONTINUED, EVERYTHING, REFERENCES, WARM_START, Cell, Plan, Setting
-from baselines.comparison.played import figures_of, found_out
+from baselines.comparison.played import figures_of, make_outcome
 from baselines.comparison.references import play_reference
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def run(plan: Plan, cell: Cell, output: Path, budget: float = 0.0) -> Outcome:
     shown: Sequence[TrainingRow] = ()
     if cell.name == EVERYTHING:  # settings that share a warm start share environment and prompts
         shown = _all_demonstrations(plan.setting(Cell(setting.warm_start, WARM_START, cell.seed)))
-    with opened(configs, Console(quiet=True, force_terminal=False)) as recipe:
+    with open_run(configs, Console(quiet=True, force_terminal=False)) as recipe:
         cloned = output / Cell(setting.warm_start, WARM_START, cell.seed).folder
         if cell.name == WARM_START:
             learnt = _warm_start(recipe)
@@ -109,11 +109,11 @@ def _reference(plan: Plan, cell: Cell, place: Path) -> Outcome:
     return outcome
 
 
-Learnt = tuple[float, int, list[Point]]
+Learning = tuple[float, int, list[Point]]
 """Core-seconds of training, optimizer steps, and validation success during training."""
 
 
-def _warm_start(recipe: Recipe) -> Learnt:
+def _warm_start(recipe: Recipe) -> Learning:
     begun = time.process_time()
     recipe.clone_behaviour()
     learning = time.process_time() - begun
@@ -128,7 +128,7 @@ def _begin_with(recipe: Recipe, cloned: Path) -> None:
     recipe.clone_behaviour()
 
 
-class _Clock(TrainerCallback):  # type: ignore[misc]
+class _LearningClock(TrainerCallback):  # type: ignore[misc]
     """Records the core-seconds of training after each optimizer step, before any validation."""
 
     def __init__(self) -> None:
@@ -140,10 +140,10 @@ class _Clock(TrainerCallback):  # type: ignore[misc]
         self.seconds[state.global_step] = time.process_time() - self._begun
 
 
-def _train(recipe: Recipe, cloned: Path) -> Learnt:
+def _train(recipe: Recipe, cloned: Path) -> Learning:
     _begin_with(recipe, cloned)
     begun = time.process_time()
-    clock = _Clock()
+    clock = _LearningClock()
     recipe.trainer.add_callback(clock)
     recipe.train()
     learning = time.process_time() - begun
@@ -158,7 +158,7 @@ def _train(recipe: Recipe, cloned: Path) -> Learnt:
 
 
 # ---------------------------------------------------------------- controls
-class _Best:
+class _BestWeights:
     """Measures validation success, and stores the weights with the highest."""
 
     def __init__(self, recipe: Recipe) -> None:
@@ -174,7 +174,7 @@ class _Best:
         return success
 
 
-def _clone_for(recipe: Recipe, examples: Sequence[TrainingRow], budget: float) -> Learnt:
+def _clone_for(recipe: Recipe, examples: Sequence[TrainingRow], budget: float) -> Learning:
     """Clone for about `budget` core-seconds, including validations; keep the weights of the best validation."""
     times = recipe.run.validations
     config = replace(recipe.warm, warm_start_validations=max(1, times))
@@ -185,7 +185,7 @@ def _clone_for(recipe: Recipe, examples: Sequence[TrainingRow], budget: float) -
     clone(copy.deepcopy(recipe.model), examples, replace(config, warm_start_updates=_PROBED), pad=pad)
     update = (time.process_time() - validated) / _PROBED
     updates = max(1, round((budget - times * (validated - begun)) / update))
-    best = _Best(recipe)
+    best = _BestWeights(recipe)
     begun = time.process_time()
     config = replace(config, warm_start_updates=updates)
     clone(recipe.model, examples, config, pad=pad, seed=recipe.agent.seed, validate=best)
@@ -230,7 +230,7 @@ def _all_demonstrations(setting: Setting) -> list[TrainingRow]:
 
 
 # ---------------------------------------------------------------- outcome
-def _outcome(recipe: Recipe, cell: Cell, split: str, learnt: Learnt, begun: float) -> Outcome:
+def _outcome(recipe: Recipe, cell: Cell, split: str, learnt: Learning, begun: float) -> Outcome:
     """Play the tasks of the split once, verify the logs, and return the outcome."""
     recipe.evaluate("after", split)
     evaluation = recipe.evaluations["after"]
@@ -239,7 +239,7 @@ def _outcome(recipe: Recipe, cell: Cell, split: str, learnt: Learnt, begun: floa
     learning, updates, curve = learnt
     sampled, greedy = evaluation.sampled.episodes, evaluation.greedy.episodes
     figures = [figures_of(episodes, partial(recipe.run.make_env, split)) for episodes in (sampled, greedy)]
-    return found_out(
+    return make_outcome(
         cell,
         sampled,
         greedy,

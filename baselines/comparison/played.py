@@ -27,7 +27,7 @@ DESIGN_REWARD, FULL_DESIGN = "R ({})", "full design ({})"
 _SCORES = {"executed": StructureScore("executed"), "paper": StructureScore("paper")}
 
 
-def found_out(
+def make_outcome(
     cell: Cell,
     sampled: Sequence[Episode],
     greedy: Sequence[Episode],

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from agentgym_flow._util.files import whole
-from baselines.comparison.contrasts import FEWEST_RUNS, Mean, mean_curve
+from baselines.comparison.contrasts import FEWEST_RUNS, MeanCurve, mean_curve
 from baselines.comparison.outcome import Raw
 from baselines.comparison.plan import CONTROLS, WARM_START
 
@@ -50,7 +50,7 @@ def draw(path: Path, raw: Raw, setting: str) -> None:
 
 
 def _draw_curves(
-    axes: Axes, curves: Mapping[str, Mean], places: Mapping[str, Sequence[float]], banded: Sequence[str]
+    axes: Axes, curves: Mapping[str, MeanCurve], places: Mapping[str, Sequence[float]], banded: Sequence[str]
 ) -> None:
     for algo, curve in curves.items():
         (line,) = axes.plot(places[algo], curve.success, label=algo, marker="o", markersize=3)

@@ -13,7 +13,7 @@ from agentgym_flow.policies import AsyncPolicy, Policy, make_policy
 from agentgym_flow.training.run_config import RunConfig
 from baselines.comparison.outcome import Outcome
 from baselines.comparison.plan import CONFIGS, EXPERT, FIXED, FIXED_BY_TYPE, RANDOM, SCRIPT, STRATEGIES, Cell, Setting
-from baselines.comparison.played import figures_of, found_out
+from baselines.comparison.played import figures_of, make_outcome
 from baselines.comparison.strategies import FixedPolicy, Strategies, choose
 
 POLICIES: Mapping[str, str] = {RANDOM: "random", SCRIPT: "scripted", EXPERT: "expert"}
@@ -48,7 +48,7 @@ def play_reference(setting: Setting, cell: Cell, split: str) -> Outcome:
         num_episodes=_count(run, split),
     )
     figures = figures_of(episodes, partial(run.make_env, split))
-    return found_out(
+    return make_outcome(
         cell,
         episodes,
         () if cell.name == RANDOM else episodes,

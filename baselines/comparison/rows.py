@@ -7,7 +7,7 @@ from statistics import fmean
 
 import numpy as np
 
-from baselines.comparison.contrasts import Compared, Contrast, contrast, mean_curve, mean_success
+from baselines.comparison.contrasts import Contrast, SettingComparison, contrast, mean_curve, mean_success
 from baselines.comparison.outcome import Outcome, Raw
 from baselines.comparison.plan import CONTROLS, REFERENCES, WARM_START
 
@@ -15,7 +15,7 @@ BASELINE = "grpo"
 """The algorithm whose final success is the target for the others; if it is not compared, the first one."""
 
 
-def main_table(raw: Raw, setting: str, compared: Compared) -> str:
+def main_table(raw: Raw, setting: str, compared: SettingComparison) -> str:
     """Return the table of success rates, with the differences to the first algorithm."""
     first, scored = raw.header["algos"][0], _scored(raw)
     reached = reached_by(raw, setting)
@@ -112,7 +112,7 @@ def _success(raw: Raw, setting: str, name: str, greedy: bool) -> str:
     return f"{success:.1%} [{low:.1%}, {high:.1%}]"
 
 
-def _against(raw: Raw, setting: str, name: str, compared: Compared, greedy: bool) -> str:
+def _against(raw: Raw, setting: str, name: str, compared: SettingComparison, greedy: bool) -> str:
     first = raw.header["algos"][0]
     if name in (*CONTROLS, *REFERENCES):
         rows = [raw.paired(setting, name)], [raw.runs(setting, first)]

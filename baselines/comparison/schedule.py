@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean, median
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from agentgym_flow._util.signals import exit_status, sigterm_raises
-from agentgym_flow.errors import AgentGymFlowError
 from baselines.comparison.execute import finished
 from baselines.comparison.outcome import Outcome
 from baselines.comparison.plan import CONTROLS, EVERYTHING, WARM_START, Cell, Plan
 from baselines.comparison.workers import Job, runner
 
-Done = dict[Cell, Outcome]
+Outcomes = dict[Cell, Outcome]
 
 
-def run_missing(plan: Plan, output: Path, processes: int, console: Console) -> Done:
+def run_missing(plan: Plan, output: Path, processes: int, console: Console) -> Outcomes:
     """Run missing cells, phase by phase, and return the outcome of every cell.
 
     Raises:
@@ -103,18 +100,3 @@ def _groups(plan: Plan) -> Iterator[tuple[str, list[Cell], str, float]]:
         controls = [cell for cell in plan.controls() if cell.group == setting.name]
         groups.append((f"{setting.name}, controls", controls, "", setting.core_seconds))
     yield from (group for group in groups if group[1])
-
-
-def exit_status_of(run: Callable[[Console], None]) -> int:
-    """Run a command; return the exit status: 0, 1 after printing an error, 130 or 143 after a signal."""
-    console = Console()
-    try:
-        with sigterm_raises():
-            run(console)
-    except KeyboardInterrupt as interrupt:
-        console.print("Interrupted. The same command runs what is missing.")
-        return exit_status(interrupt)
-    except (AgentGymFlowError, OSError) as error:
-        console.print(f"[red]{type(error).__name__}[/red]: {escape(str(error))}", highlight=False, soft_wrap=True)
-        return 1
-    return 0

@@ -12,8 +12,8 @@ from typing import Any
 from baselines.comparison.contrasts import (
     DENSE,
     FEWEST_RUNS,
-    Compared,
     Contrast,
+    SettingComparison,
     contrast,
 )
 from baselines.comparison.outcome import Raw
@@ -51,7 +51,7 @@ played whatever is shown; the best one has the most successes on validation task
 
 def page(raw: Raw, stem: str) -> str:
     """Return the page as Markdown; `stem` is the prefix of its pictures."""
-    compared = {setting: Compared.of(raw, setting) for setting in raw.settings}
+    compared = {setting: SettingComparison.of(raw, setting) for setting in raw.settings}
     parts = [_head(raw), f"## What the figures say\n\n{_list(_summary(raw, compared))}\n"]
     for setting, found in compared.items():
         further = [("Success by task type", types_table(raw, setting)), ("Designs", figures_table(raw, setting))]
@@ -111,7 +111,7 @@ def _variants(variants: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 # ---------------------------------------------------------------- the sentences
-def _findings(raw: Raw, setting: str, compared: Compared) -> Iterator[str]:
+def _findings(raw: Raw, setting: str, compared: SettingComparison) -> Iterator[str]:
     few = any(pair.runs < FEWEST_RUNS for pair in compared.pairs)
     if few or len(raw.runs(setting, raw.header["algos"][0])) < FEWEST_RUNS:
         yield f"Fewer than {FEWEST_RUNS} runs: no order is claimed."
@@ -122,7 +122,7 @@ def _findings(raw: Raw, setting: str, compared: Compared) -> Iterator[str]:
     yield from _chosen(raw, setting)
 
 
-def _orders(raw: Raw, setting: str, compared: Compared) -> Iterator[str]:
+def _orders(raw: Raw, setting: str, compared: SettingComparison) -> Iterator[str]:
     """Describe significant orders, with sampled actions unless stated otherwise."""
     algos, found, dense = raw.header["algos"], compared.pairs, compared.dense
     yield from _verdicts(algos[0], [pair for pair in found if pair.second == algos[0]])
@@ -139,7 +139,7 @@ def _orders(raw: Raw, setting: str, compared: Compared) -> Iterator[str]:
         yield from _verdicts(beside, [found for found in contrasts if found is not None])
 
 
-def _asked(compared: Compared) -> Iterator[str]:
+def _asked(compared: SettingComparison) -> Iterator[str]:
     """Describe the difference between credit from state graphs and credit for episodes."""
     sampled, greedy = (compared.between(GRAPH, BASELINE, greedy=greedy) for greedy in (False, True))
     if sampled is not None:
@@ -193,7 +193,7 @@ def _dense(raw: Raw) -> str:
     return f"Credit for turns ({dense}) against credit for episodes ({', '.join(a for a in algos if a not in DENSE)})"
 
 
-def _summary(raw: Raw, compared: Mapping[str, Compared]) -> Iterator[str]:
+def _summary(raw: Raw, compared: Mapping[str, SettingComparison]) -> Iterator[str]:
     """Summarise significant and inconclusive differences over all settings."""
     dense = {setting: found.dense for setting, found in compared.items() if found.dense is not None}
     for order, words in ((1, "pays in"), (-1, "costs in"), (0, "is inconclusive in")):

@@ -16,7 +16,7 @@ from accelerate.state import AcceleratorState, PartialState
 
 from agentgym_flow._util.signals import Terminated
 from agentgym_flow.errors import TrainingFailed
-from agentgym_flow.training.processes import Together, lost_process_named
+from agentgym_flow.training.processes import Together, naming_lost_process
 
 TIMEOUT = 1.0
 SLOW = 2.5
@@ -140,16 +140,14 @@ def test_without_the_main_process_the_others_end() -> None:
     def work(processes: Together) -> Any:
         return processes.on_main_process(lambda: os.kill(os.getpid(), signal.SIGKILL))
 
-    assert together(2, work)[1].startswith(
-        "LostProcess: process 0 is gone or cannot be reached: see its last output"
-    )
+    assert together(2, work)[1].startswith("LostProcess: process 0 is gone or cannot be reached: see its last output")
 
 
 def test_a_collective_operation_without_its_partner_names_it() -> None:
     def work(processes: Together) -> Any:
         if processes.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        with lost_process_named():
+        with naming_lost_process():
             torch.distributed.all_reduce(torch.zeros(1))
 
     main, _ = together(2, work)

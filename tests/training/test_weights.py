@@ -17,7 +17,7 @@ from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.lora import with_lora
-from agentgym_flow.training.recipe import opened
+from agentgym_flow.training.recipe import open_run
 from agentgym_flow.training.run import load_model, save_model
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from agentgym_flow.training.trainer import AgentTrainer
@@ -84,7 +84,7 @@ def test_cloning_computes_in_what_training_computes_in(tmp_path: Path) -> None:
     settings = ["--bf16=true", "--use_cpu=true", "--warm_start_levels=1", "--warm_start_updates=1"]
     settings += ["--warm_start_validations=1", "--warm_start_validation_episodes=1", f"--output_dir={tmp_path / 'run'}"]
     found = set()
-    with opened(parse_configs(settings), Console(quiet=True)) as recipe:
+    with open_run(parse_configs(settings), Console(quiet=True)) as recipe:
 
         def look(model: torch.nn.Module, _: Any) -> None:
             found.add((model.training, torch.is_autocast_enabled("cpu")))
