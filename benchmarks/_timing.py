@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -58,6 +59,11 @@ def resident() -> float:
     """Return the megabytes that this process holds; on Linux only."""
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def peak_megabytes() -> float:
+    """Return the largest resident memory of this process so far, in MB; on Linux only."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # kibibytes
 
 
 def board_name(size: Sequence[int], boxes: int) -> str:

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-from _timing import arguments, in_turns, print_header, print_row
+from _timing import arguments, in_turns, print_header, print_row, resident
 
 import agentgym_flow  # noqa: F401 (registers the ids)
 from agentgym_flow.envs.alfworld import source, tasks
@@ -235,12 +235,6 @@ def print_batches(repetitions: int) -> None:
         reference = figures[f"Gymnasium's, all infos, {name.rpartition(' ')[2]}"]
         print_row(name, f"{1 / seconds:,.0f}", f"{reference / seconds:.1f}x")
     print()
-
-
-def resident() -> float:
-    """Return the megabytes that this process holds."""
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def memory_of_ours() -> tuple[float, float]:

@@ -10,17 +10,13 @@ term does; `cloning` computes the loss of behaviour cloning and its gradient.
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
 
+from _timing import peak_megabytes
+
 WAYS = ("reference", "cloning")
-
-
-def peak() -> float:
-    """Return the largest resident memory of this process so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def measure(way: str, whole: bool, rows: int, tokens: int, vocabulary: int) -> None:
@@ -50,9 +46,9 @@ def measure(way: str, whole: bool, rows: int, tokens: int, vocabulary: int) -> N
     work: Callable[[loss.Batch], None] = {"reference": reference, "cloning": cloning}[way]
     work(few)  # libraries, and the gradients of the weights
     loss.WHOLE_LOGITS = sys.maxsize if whole else loss.WHOLE_LOGITS
-    before = peak()
+    before = peak_megabytes()
     work(batch)
-    print(peak() - before)
+    print(peak_megabytes() - before)
 
 
 def main() -> None:

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,24 +32,6 @@ MAIN = 0
 """The rank of the main process."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """How work ended in one process: normally, with an error, or with a signal."""
-
-    error: str | None = None
-    terminated: bool = False
-    interrupted: bool = False
-
-    def check(self, rank: int) -> None:
-        """Raise the error or signal that ended the work in process `rank`."""
-        if self.terminated:
-            raise Terminated
-        if self.interrupted:
-            raise KeyboardInterrupt
-        if self.error is not None:
-            raise OtherProcessFailed(f"process {rank} failed: {self.error}")
 
 
 class Together:
@@ -145,13 +126,10 @@ class Together:
         try:
             with self._heartbeat():
                 result = work()
-        except KeyboardInterrupt as interrupt:
-            self._announce(_Outcome(terminated=isinstance(interrupt, Terminated), interrupted=True))
-            raise
         except BaseException as error:
-            self._announce(_Outcome(error=f"{type(error).__name__}: {error}"))
+            self._announce(error)
             raise
-        self._announce(_Outcome())
+        self._announce(None)
         self._wait()
         return result
 
@@ -176,9 +154,11 @@ class Together:
     def _key(self, rank: int) -> str:
         return f"met/{self._meetings}/{rank}"
 
-    def _announce(self, outcome: _Outcome) -> None:
+    def _announce(self, error: BaseException | None) -> None:
+        """Tell the other processes that the work here is done, or how it failed."""
+        known = next((kind for kind in (Terminated, KeyboardInterrupt) if isinstance(error, kind)), type(error))
         with _naming_unreachable(MAIN):
-            self._store.set(self._key(self.rank), json.dumps(asdict(outcome)))
+            self._store.set(self._key(self.rank), json.dumps(None if error is None else [known.__name__, str(error)]))
 
     def _wait(self) -> None:
         """Wait until all processes have arrived at this meeting; raise the error of one that failed."""
@@ -197,9 +177,14 @@ class Together:
         with _naming_unreachable(MAIN):
             if not self._store.check([self._key(rank)]):
                 return False
-            outcome = _Outcome(**json.loads(self._store.get(self._key(rank))))
-        outcome.check(rank)
-        return True
+            failure = json.loads(self._store.get(self._key(rank)))
+        if failure is None:
+            return True
+        kind, text = failure
+        for signal in (Terminated, KeyboardInterrupt):
+            if kind == signal.__name__:
+                raise signal
+        raise OtherProcessFailed(f"process {rank} failed: {kind}: {text}")
 
     def _check_heartbeat(self, rank: int, beats: int, at: float) -> tuple[int, float]:
         with _naming_unreachable(MAIN):

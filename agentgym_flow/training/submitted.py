@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2LMHeadModel
 
 from agentgym_flow.errors import BadSubmission, UnknownProfile
 from agentgym_flow.prompts import profile_for
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import TURN
-from agentgym_flow.training.tiny import word_tokenizer
+from agentgym_flow.training.tiny import gpt2_config, word_tokenizer
 
 KIND = "gpt2"
 """The supported `model_type`."""
@@ -75,7 +75,7 @@ def submitted_policy(
     if not vocabulary:
         raise BadSubmission(f"prompt: profile {profile_name!r} has no fixed vocabulary, so its tokens are unknown")
     tokenizer = word_tokenizer(vocabulary)
-    model = GPT2LMHeadModel(_shape(config, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id))
+    model = GPT2LMHeadModel(gpt2_config(tokenizer, **_shape(config, len(tokenizer))))
     _load(model, weights)
     return ModelPolicy(
         model.eval(),
@@ -88,7 +88,8 @@ def submitted_policy(
     )
 
 
-def _shape(config: Mapping[str, Any], words: int, pad: int, end: int) -> GPT2Config:
+def _shape(config: Mapping[str, Any], words: int) -> dict[str, int]:
+    """Return the checked entries of `SHAPE` for a vocabulary of `words` words. Raises `BadSubmission`."""
     if config.get("model_type") != KIND:
         raise BadSubmission(f"config.json: model_type must be {KIND!r}, got {config.get('model_type')!r:.60}")
     shape = {}
@@ -105,17 +106,7 @@ def _shape(config: Mapping[str, Any], words: int, pad: int, end: int) -> GPT2Con
     layers = shape["n_layer"] * (4 * wide * wide + 2 * wide * inner)
     if (numbers := layers + wide * (words + shape["n_positions"])) > MOST_WEIGHTS:
         raise BadSubmission(f"config.json: a model of {numbers:,} weights is larger than {MOST_WEIGHTS:,}")
-    return GPT2Config(
-        **shape,
-        activation_function="gelu_pytorch_tanh",
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        bos_token_id=end,
-        eos_token_id=end,
-        pad_token_id=pad,
-        tie_word_embeddings=True,
-    )
+    return shape
 
 
 def _load(model: GPT2LMHeadModel, weights: bytes) -> None:

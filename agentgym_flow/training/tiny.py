@@ -43,18 +43,10 @@ def word_tokenizer(vocabulary: Sequence[str]) -> PreTrainedTokenizerFast:
     )
 
 
-def tiny_model(tokenizer: PreTrainedTokenizerFast, *, seed: int = 0) -> GPT2LMHeadModel:
-    """Return a new model for `tokenizer`: 2 layers of width 96 with 4 heads, no dropout, tied embeddings, float32.
-
-    The weights depend on `seed` only. The global random state of torch is unchanged.
-    """
-    config = GPT2Config(
-        vocab_size=len(tokenizer),
-        n_positions=CONTEXT,
-        n_embd=96,
-        n_layer=2,
-        n_head=4,
-        n_inner=384,
+def gpt2_config(tokenizer: PreTrainedTokenizerFast, **shape: int) -> GPT2Config:
+    """Return the configuration of a GPT-2 with a given shape, without dropout, and with tied embeddings."""
+    return GPT2Config(
+        **shape,
         activation_function="gelu_pytorch_tanh",  # GPT-2's function as one kernel
         resid_pdrop=0.0,
         embd_pdrop=0.0,
@@ -63,6 +55,16 @@ def tiny_model(tokenizer: PreTrainedTokenizerFast, *, seed: int = 0) -> GPT2LMHe
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         tie_word_embeddings=True,
+    )
+
+
+def tiny_model(tokenizer: PreTrainedTokenizerFast, *, seed: int = 0) -> GPT2LMHeadModel:
+    """Return a new model for `tokenizer`: 2 layers of width 96 with 4 heads, no dropout, tied embeddings, float32.
+
+    The weights depend on `seed` only. The global random state of torch is unchanged.
+    """
+    config = gpt2_config(
+        tokenizer, vocab_size=len(tokenizer), n_positions=CONTEXT, n_embd=96, n_layer=2, n_head=4, n_inner=384
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
