@@ -1,9 +1,9 @@
-"""How much memory log-probabilities take: in tiles of the vocabulary, as they are computed here, and from whole logits.
+"""Memory for computing log-probabilities: in tiles of the vocabulary, as here, and from whole logits.
 
     python benchmarks/logits_memory.py [--rows 2] [--tokens 512] [--vocabulary 151936]
 
-The model is one small layer under a large vocabulary, so that the output is what counts. Every way has a process of its
-own: what it adds to the largest resident memory so far is its peak. `reference` computes without gradient, as the KL
+The model is one small layer with a large vocabulary, so that the output dominates. Every variant runs in its own
+process, and its peak is the increase of the largest resident memory. `reference` computes without gradient, as the KL
 term does; `cloning` computes the loss of behaviour cloning and its gradient.
 """
 
@@ -20,7 +20,7 @@ WAYS = ("reference", "cloning")
 
 
 def measure(way: str, whole: bool, rows: int, tokens: int, vocabulary: int) -> None:
-    """Print how much one pass adds to the peak, in MB."""
+    """Print the increase of the peak by one pass, in MB."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -52,7 +52,7 @@ def measure(way: str, whole: bool, rows: int, tokens: int, vocabulary: int) -> N
 
 
 def main() -> None:
-    """Measure every way in a process of its own and print a table."""
+    """Measure every variant in its own process and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=512)
