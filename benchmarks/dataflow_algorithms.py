@@ -6,7 +6,6 @@ The tiny policy is cloned, and then trained with RewardFlow on batches of 16 tas
 S = 0. All runs of an environment start with the same weights and make equally many updates. *Again* are earlier
 episodes that are reused. *Varied* are episodes in groups with mixed outcomes, and their fraction: in other groups only
 the steps give a signal. Success is that of one run on test tasks, sampled and greedy.
-their share: in the others only the steps can teach. Success is that of one run on test tasks, sampled and greedy.
 """
 
 from __future__ import annotations

@@ -111,6 +111,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     `vllm_importance_sampling_correction` corrects for turns sampled by older weights or another backend, vLLM or not
     (see `agentgym_flow.training.off_policy`); `vllm_importance_sampling_mode`, `_clip_min` and `_clip_max` configure
     it. Turns sampled by the model in training itself need no correction.
+
     `save_strategy="steps"` writes a checkpoint every `save_steps` optimizer steps and keeps the last
     `save_total_limit`. `save_steps` must be a multiple of the optimizer steps per batch.
     """

@@ -110,7 +110,6 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
             algorithm that `--credit` names. `AgentConfig` ignores what papers fix.
 
     Raises:
-    Raises:
         BadSetting: a value is invalid, a key is unknown, or the file cannot be read.
         SystemExit: after `--help`.
     """
@@ -192,11 +191,6 @@ def write_config(path: Path, configs: Configs) -> None:
 
 def check_config(path: Path, configs: Configs) -> None:
     """Raise `BadSetting` naming the first setting that differs from the config file of the run to resume."""
-    try:
-        made_with = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise BadSetting(f"resume: the run's settings cannot be read ({error})") from error
-    if not isinstance(made_with, dict):
-        raise BadSetting(f"resume: {path} has no settings")
+    made_with = read_config(path)
     ours = ({k: v for k, v in settings.items() if k not in MAY_CHANGE} for settings in (made_with, resolved(configs)))
     check_same(path.parent, *ours)

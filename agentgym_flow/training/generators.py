@@ -43,6 +43,7 @@ def make_generator(
         MissingExtra: vLLM is not installed.
         UnsupportedVLLM: its version is not supported, or it cannot run on this machine.
         BadSetting: vLLM cannot run the model, or a server is not set up for training.
+        ServerDown: a server cannot be reached.
     """
     half = "bfloat16" if args.mixed_precision == "bf16" else "float32"
     if args.generator == VLLM:

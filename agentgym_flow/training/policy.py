@@ -75,7 +75,6 @@ class PromptedPolicy:
 
     Attributes:
         seconds: total time spent waiting for answers.
-        seconds: for how long answers were waited for.
 
     Raises:
         BadSetting: a number is out of range, or the profile or chat template does not support conversations.

@@ -115,7 +115,6 @@ def rows(
         policy: use only the turns of this policy; the turns of others are part of its observations. None: all turns.
 
     Raises:
-    Raises:
         UnknownOption: the layout is unknown.
         BadSetting: a turn has no tokens, the shapes of `advantages` or `weights` do not fit the batch, the prompts of a
             conversation do not continue each other, or observations are to be trained on in layout `turn` or where they

@@ -58,7 +58,6 @@ class RunConfig:
         also_on_episodes: the most tasks to play in each of them.
         resume: the folder of a killed or interrupted run to resume, or `true` for the last one at `output_dir`; None
             for a new run. The other settings must equal those of that run.
-            none for a new run. The other settings must be those of that run.
     """
 
     env_id: str = DEFAULT_ENV

@@ -384,7 +384,7 @@ def test_what_cannot_be_compared_is_one_line(
     [
         ({"about": None}, "lacks about"),
         ({"tasks": 0}, "tasks of setting"),
-        ({"tasks": 3}, "cannot be cut into"),
+        ({"tasks": 3}, "cannot be divided into"),
         ({"no_such_setting": 1}, "no_such_setting"),
         ({"warm_start_levels": 0}, "no warm start"),
     ],
