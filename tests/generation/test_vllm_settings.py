@@ -245,9 +245,7 @@ def test_a_prompt_that_does_not_fit_and_a_server_that_is_not_there_are_named(mak
         async with generator:
             await generator.generate(GenerationRequest((3,) * 63, SAMPLING, 0))
 
-    with pytest.raises(
-        BadSetting, match=r"63 tokens and a completion of 2 do not fit .* of 64: .*--max-model-len"
-    ):
+    with pytest.raises(BadSetting, match=r"63 tokens and a completion of 2 do not fit .* of 64: .*--max-model-len"):
         asyncio.run(long())
     with pytest.raises(ServerDown, match=r"http://127.0.0.1:9 cannot be reached"):
         VLLMServers(model, ["http://127.0.0.1:9"], Path("nowhere"), silence=0.1)
