@@ -97,7 +97,7 @@ def test_without_an_expert_it_starts_from_the_form_of_an_answer(
     maze: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
-    learn = vocabulary.learnt_vocabulary
+    learn = vocabulary.collect_vocabulary
     monkeypatch.setattr(vocabulary, "collect_vocabulary", lambda make: (made.append(1), learn(make))[1])
     result = train(maze, "grpo", tmp_path / "run", warm_start_updates=40, threads=1)
     assert result.exit_code == 0, result.output
