@@ -15,7 +15,7 @@ def check_device(args: AgentConfig) -> None:
     """Raise `BadSetting` if the settings request a precision for GPUs and there is no GPU."""
     if torch.accelerator.is_available() or not args.wants_gpu:
         return
-        reason = "it was built without CUDA: install a build with CUDA"
+    reason = "it was built without CUDA: install a build with CUDA"
     if torch.version.cuda is not None or torch.version.hip is not None:
         reason = "look at nvidia-smi, the driver and CUDA_VISIBLE_DEVICES"
     name, otherwise = ("fp16", "leave it out") if args.fp16 else ("bf16", "set use_cpu=true to use it on the CPU")
