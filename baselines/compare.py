@@ -2,17 +2,19 @@
 
     python -m baselines.compare --env agentgym_flow/Sokoban-v0 --algos grpo,rloo,gigpo,rewardflow,graphgpo --seeds 5
 
-Every training run follows the recipe of the baselines. The algorithms of a setting differ in the credit function and
-nothing else: one warm start per seed, the same settings, as many episodes. With `--tuned FILE` each has the step sizes,
-entropy weight, weight and norm that `baselines.tune` has chosen for it, all by the same number of trials.
-The settings (`--settings`; all of the file by default) are those of the environment, `configs/compare_sokoban.yaml`.
+Every training run follows the recipe of the baselines. The algorithms of a setting differ only in the credit function:
+they share one warm start per seed, all other settings, and the number of episodes. With `--tuned FILE` each algorithm
+uses the learning rates, entropy weight, weight and norm that `baselines.tune` selected for it, with equal numbers of
+trials. `--settings` selects settings (default: all) from the environment's file, such as
+`configs/compare_sokoban.yaml`.
 
-Policies that are not trained are rows as well: random, the script, the expert, and the best fixed strategy where the
-environment has a list of them. Every row has sampled and greedy figures.
+Untrained policies are rows as well: random, the script, the expert, and the best fixed strategy if the environment has
+a list of them. Every row has sampled and greedy results.
 
-Runs go to `--output`. The same command again runs only what is missing, so Ctrl-C or SIGTERM loses the runs under way
-alone. Then the figures are written to `--results`: `sokoban.jsonl` with the outcome of every run on every test task;
-made from it, `sokoban.md` and pictures. `--remake FILE.jsonl` makes these again without training.
+Runs are stored in `--output`. The same command again runs only what is missing, so Ctrl-C or SIGTERM loses only the
+unfinished runs. The results are then written to `--results`: `sokoban.jsonl` with the outcome of every run on every
+test task, and `sokoban.md` and pictures, which are made from it. `--remake FILE.jsonl` makes these again without
+training.
 """
 
 from __future__ import annotations
@@ -28,17 +30,17 @@ from typing import Any
 from rich.console import Console
 
 from agentgym_flow._util.files import whole
-from agentgym_flow.errors import BadSetting
+from baselines.comparison.command_line import check_at_least_one, exit_status_of, named, parser_of, stem_of
 from baselines.comparison.outcome import Raw, read_raw, write_raw
 from baselines.comparison.plan import Plan, Setting, read_settings
 from baselines.comparison.plot import draw
-from baselines.comparison.schedule import Done, exit_status_of, run_missing, show_plan
+from baselines.comparison.schedule import Outcomes, run_missing, show_plan
 from baselines.comparison.table import page, picture_name
 from baselines.comparison.trials import with_tuned
 
 
-def figures(plan: Plan, done: Done, command: str, tuned: Path | None = None) -> Raw:
-    """Return all figures of a comparison; `tuned` is the file that algorithms have their settings from."""
+def figures(plan: Plan, done: Outcomes, command: str, tuned: Path | None = None) -> Raw:
+    """Return all results of a comparison; `tuned` is the file of the algorithms' settings."""
     shapes: dict[str, Any] = {
         setting.name: {
             "about": setting.about,
@@ -64,7 +66,7 @@ def figures(plan: Plan, done: Done, command: str, tuned: Path | None = None) -> 
 
 
 def _task_types(setting: Setting) -> list[str]:
-    """Return the type of each test task in the order in which runs play them; empty if all are of one type."""
+    """Return the type of each test task in the order of play; empty if all are of one type."""
     run = setting.plain_configs()[0]
     with closing(run.make_env("test")) as env:
         types = [env.task_type_of(task) for task in env.drawn_tasks[: run.eval_episodes]]
@@ -83,32 +85,15 @@ def publish(raw: Raw, page_path: Path) -> list[Path]:
 
 # ---------------------------------------------------------------- the command line
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m baselines.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--env", default="agentgym_flow/Sokoban-v0", help="id of the environment")
-    parser.add_argument("--algos", default="grpo,rloo,gigpo,rewardflow,graphgpo", help="the first is what to beat")
+    parser = parser_of("compare", __doc__, "runs/compare")
     parser.add_argument("--seeds", type=int, default=5, help="runs of every algorithm in every setting")
-    parser.add_argument("--settings", help="names of settings in the file; all by default")
-    parser.add_argument("--config", type=Path, help="a YAML file of settings; by default that of the environment")
-    parser.add_argument("--tuned", type=Path, metavar="FILE.yaml", help="settings of algorithms, from baselines.tune")
-    parser.add_argument("--output", type=Path, default=Path("runs/compare"), help="folder of the runs")
-    parser.add_argument("--results", type=Path, default=Path("baselines/results"), help="folder of page and figures")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one process and one thread each")
-    parser.add_argument("--dry-run", action="store_true", help="show runs and estimated cost, and run nothing")
-    parser.add_argument("--remake", type=Path, metavar="FILE.jsonl", help="make page and pictures from these figures")
+    parser.add_argument("--settings", help="names of settings in the file (default: all)")
+    parser.add_argument("--tuned", type=Path, metavar="FILE.yaml", help="settings selected by baselines.tune")
     return parser
 
 
-def named(text: str) -> list[str]:
-    """Return the names in a list with commas between them."""
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 def _plan(options: argparse.Namespace) -> Plan:
-    for name in ("seeds", "jobs"):
-        if getattr(options, name) < 1:
-            raise BadSetting(f"--{name} must be at least 1")
+    check_at_least_one(options, "seeds", "jobs")
     chosen = None if options.settings is None else named(options.settings)
     settings, algos = read_settings(options.env, options.config, chosen), named(options.algos)
     if options.tuned is not None:
@@ -116,13 +101,8 @@ def _plan(options: argparse.Namespace) -> Plan:
     return Plan(options.env, algos, range(options.seeds), settings)
 
 
-def stem_of(env_id: str) -> str:
-    """Return what the names of an environment's files begin with, such as `sokoban`."""
-    return env_id.rpartition("/")[2].partition("-")[0].lower()
-
-
 def _command(plan: Plan, config: Path | None, tuned: Path | None) -> str:
-    """Return the command that repeats the comparison, whatever its folders were."""
+    """Return the command that reproduces the comparison, without its folders."""
     settings = ",".join(setting.name for setting in plan.settings)
     words = ["--env", plan.env_id, "--algos", ",".join(plan.algos), "--seeds", str(len(plan.seeds))]
     words += ["--settings", settings, *(["--config", config.name] if config else [])]
@@ -130,21 +110,19 @@ def _command(plan: Plan, config: Path | None, tuned: Path | None) -> str:
     return f"python -m baselines.compare {shlex.join(words)}"
 
 
-def _run(options: argparse.Namespace, console: Console) -> None:
+def _run(options: argparse.Namespace, console: Console) -> list[Path]:
+    """Run the command and return the files written."""
     if options.remake is not None:
-        written = publish(read_raw(options.remake), options.remake.with_suffix(".md"))
-    else:
-        plan = _plan(options)
-        if options.dry_run:
-            show_plan(plan, options.output, console)
-            return
-        done = run_missing(plan, options.output, options.jobs, console)
-        raw = figures(plan, done, _command(plan, options.config, options.tuned), options.tuned)
-        stem = stem_of(plan.env_id)
-        write_raw(options.results / f"{stem}.jsonl", raw)
-        written = [options.results / f"{stem}.jsonl", *publish(raw, options.results / f"{stem}.md")]
-    for path in written:
-        console.print(str(path), soft_wrap=True, markup=False, highlight=False)
+        return publish(read_raw(options.remake), options.remake.with_suffix(".md"))
+    plan = _plan(options)
+    if options.dry_run:
+        show_plan(plan, options.output, console)
+        return []
+    done = run_missing(plan, options.output, options.jobs, console)
+    raw = figures(plan, done, _command(plan, options.config, options.tuned), options.tuned)
+    file = options.results / f"{stem_of(plan.env_id)}.jsonl"
+    write_raw(file, raw)
+    return [file, *publish(raw, file.with_suffix(".md"))]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,9 +1,9 @@
-"""Make this project's entries on the leaderboards: the policies that all environments have, and what is trained here.
+"""Create this project's entries on the leaderboards: the built-in policies of all environments, and trained ones.
 
     python -m baselines.entries --season s0 --work runs/entries
 
-Each entry is made by the commands that its page shows. A policy whose run is finished is not trained again; without
-the folder of runs everything is made anew. An entry replaces earlier ones of the same name on the same track.
+Each entry is created by the commands that its page shows. Finished training runs are reused; without their folder
+everything is created anew. An entry replaces earlier ones of the same name on the same track.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ AUTHOR = "agentgym_flow"
 
 @dataclass(frozen=True)
 class Board:
-    """What is trained for a track.
+    """The training for a track.
 
     Attributes:
         track: its name without the season.
         env: the environment.
-        settings: further settings of the training runs; by default those of the package's file for the environment.
-        layouts: algorithm -> layout of its prompts, where it is not `turn`.
+        settings: additional settings of the training runs; by default only the environment's settings file.
+        layouts: algorithm -> layout, if it is not `turn`.
     """
 
     track: str
@@ -46,7 +46,7 @@ class Board:
 
 
 BOARDS = (
-    # Trained on smaller boards: on those of the track hardly any attempt succeeds, so there is nothing to compare.
+    # Trained on smaller boards: on those of the track hardly any attempt succeeds, so there is nothing to learn from.
     Board(
         "sokoban-10x10-4",
         "Sokoban-v0",
@@ -63,8 +63,8 @@ BOARDS = (
 
 
 @dataclass(frozen=True)
-class Made:
-    """An entry: its name, title, how it plays, and what is said to `submit` besides."""
+class LeaderboardEntry:
+    """An entry: its name, title and policy, and the arguments of `train` and `submit`."""
 
     name: str
     title: str
@@ -73,10 +73,10 @@ class Made:
     submit: Sequence[str] = ()
 
 
-def entries(board: Board, work: Path) -> Iterator[Made]:
-    """Yield the entries of a track; runs are folders in `work`."""
+def entries(board: Board, work: Path) -> Iterator[LeaderboardEntry]:
+    """Yield the entries of a track; their runs are folders in `work`."""
     for policy, title in FIXED.items():
-        yield Made(f"{REFERENCE}{policy}", title, policy, submit=("--prompt", "none"))
+        yield LeaderboardEntry(f"{REFERENCE}{policy}", title, policy, submit=("--prompt", "none"))
     trained_in = f"agentgym_flow/{board.env}"
     for algorithm in ("warm start", *ALGORITHMS):
         run = work / board.track / ("rewardflow" if algorithm == "warm start" else algorithm)
@@ -86,13 +86,13 @@ def entries(board: Board, work: Path) -> Iterator[Made]:
         submit += ["--trained-in", trained_in]
         submit += ["--layout", layout] if (layout := board.layouts.get(algorithm)) else []
         title = f"Tiny policy, {'cloned' if algorithm == 'warm start' else TITLES[algorithm]}"
-        yield Made(f"tiny-{name}", title, f"hf:{run / folder}", train, submit)
+        yield LeaderboardEntry(f"tiny-{name}", title, f"hf:{run / folder}", train, submit)
 
 
 _RUN = shlex.split("--threads 1 --validations 2 --eval_episodes 200 --save_strategy no")
 
 
-def make(board: Board, entry: Made, season: str, work: Path, root: Path) -> None:
+def make(board: Board, entry: LeaderboardEntry, season: str, work: Path, root: Path) -> None:
     """Train, play the track, and submit."""
     track = f"{board.track}-{season}"
     out = work / board.track / f"{entry.name}-on-{season}"
@@ -130,7 +130,7 @@ def _run(*words: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the entries; return 0."""
+    """Create the entries; return 0."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--season", required=True, help="the name of the season, such as s0")
     parser.add_argument("--work", type=Path, default=Path("runs/entries"), help="the folder of the runs")

@@ -2,26 +2,25 @@
 
 Z. Shao and others. DeepSeekMath: pushing the limits of mathematical reasoning in open language models. 2024.
 
-Proximal policy optimization needs a value network to say what was to be expected. GRPO asks the policy itself: it
-plays every task several times, and the group's mean takes the place of the value. With R_i the outcome of attempt i
-(1 for a success, 0 otherwise) every turn t of it gets
+Proximal policy optimization needs a value network that predicts returns. GRPO instead plays every task several times
+and uses the mean of the group. With R_i the outcome of attempt i (1 for a success, 0 otherwise) every turn t of it gets
 
     A(i, t) = (R_i - mean(R)) / (std(R) + 1e-6)
 
-where mean and standard deviation (of the sample, n - 1) are taken over the group. A group that only fails, or only
-succeeds, teaches nothing. An attempt that wins by luck on its last turn praises all of its detours as much.
+where mean and standard deviation (of the sample, n - 1) are taken over the group. A group without successes, or without
+failures, gives no signal. In an attempt that succeeds by luck on its last turn, all detours get the same advantage.
 
-Every sampled token then moves the policy by the clipped objective of PPO,
+Every sampled token then contributes to the clipped objective of PPO,
 
     min(r A, clip(r, 1 - low, 1 + high) A),    r = policy(token) / policy at sampling(token)
 
-What is done otherwise than in the paper: the mean is over all tokens of a batch, so that long answers do not count
-less; the clipping is wider above than below (DAPO, 2025); and the penalty for leaving a reference model is off, because
-a tiny policy is to leave its warm start (`--beta 0.04` is the paper's). These are the same in all baselines here, so
-that a comparison is one of estimators.
+Differences from the paper: the mean is over all tokens of a batch, so that tokens of long and short answers have equal
+weight; the clipping is wider above than below (DAPO, 2025); and there is no KL penalty, because a tiny policy should
+leave its warm start (`--beta 0.04` is the paper's). All baselines here share these choices, so that a comparison
+measures the estimators alone.
 
-The formula in code is `agentgym_flow/rewards/credit/grpo.py`; `baselines/plain.py` is the whole loop
-without the trainer. To launch it, with any setting of the trainer as `--key value`:
+The formula in code is `agentgym_flow/rewards/credit/grpo.py`. `baselines/plain.py` is the whole loop without the
+trainer. Launch it with any setting of the trainer as `--key value`:
 
     python -m baselines.grpo --output_dir runs/grpo
 """
@@ -39,7 +38,7 @@ from agentgym_flow.training.recipe import command
 
 @dataclass
 class GRPO(AgentConfig):
-    """The settings of the trainer, with the constants of the paper."""
+    """The trainer's settings, with the constants of the paper."""
 
     credit: str = "grpo"
     credit_settings: dict[str, Any] | str | None = field(

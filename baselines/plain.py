@@ -1,25 +1,24 @@
-"""The whole algorithm in one file, in plain PyTorch: read it from top to bottom.
+"""The whole algorithm in one file of plain PyTorch, to be read from top to bottom.
 
     python -m baselines.plain --algo rewardflow --env Sokoban-v0
 
-Episodes are played in groups of attempts at one task. A credit function turns each group into an advantage for every
-turn; it is a pure function in `agentgym_flow.rewards.credit`, the same one that the full trainer calls:
-
+Episodes are played in groups of attempts at one task. A credit function maps each group to an advantage for every turn.
+It is a pure function in `agentgym_flow.rewards.credit`, the same that the full trainer calls:
     grpo        A = (R - mean R) / std R over the group, the same for all turns of an episode
     rloo        A = R - mean R of the other attempts
-    gigpo       A = R - mean R, plus the discounted return of the turn against other turns decided in the same state
-    rewardflow  A = R - mean R, plus the potential of the state reached against other turns decided in the same state
-    cwrpo       A = (R - mean R) / std R of returns, and every episode counts the same in the loss, however long
+    gigpo       A = R - mean R, plus the discounted return of the turn relative to other turns taken in the same state
+    rewardflow  A = R - mean R, plus the potential of the next state relative to other turns taken in the same state
+    cwrpo       A = (R - mean R) / std R of returns, and all episodes have equal weight in the loss, however long
 
-RewardFlow's potential is gamma ** (fewest observed steps to a success) in the graph of all states that the group has
-seen. Then the policy is moved by the clipped objective of PPO, with r the ratio of a turn's probability to that at
+RewardFlow's potential is gamma ** (fewest observed steps to a success) in the graph of all states that the group
+visited. The policy then maximises the clipped objective of PPO, with r the ratio of a turn's probability to that at
 sampling:
 
     loss = - mean min(r A, clip(r, 1 - 0.2, 1 + 0.28) A) - 0.003 mean entropy
 
-The policy is a GPT-2 of 0.25 million weights that sees a prompt of words and answers with one word. It first clones a
-few expert episodes, because without any success there is no outcome to compare. What the full trainer adds: Muon,
-language models, several processes, checkpoints, logs that can be verified.
+The policy is a GPT-2 of 0.25 million weights that reads a prompt of words and answers with one word. It first clones a
+few expert episodes, because credit compares outcomes and needs some successes. The full trainer adds: Muon, language
+models, several processes, checkpoints, verifiable logs.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from agentgym_flow.rewards.credit.penalty import penalise_invalid
 from agentgym_flow.rollout import EpisodeSpec, rollout, rollout_groups
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 
-ENVIRONMENTS: dict[str, tuple[dict[str, Any], int]] = {  # settings, and expert episodes to clone
+ENVIRONMENTS: dict[str, tuple[dict[str, Any], int]] = {  # settings, and number of expert episodes to clone
     "Sokoban-v0": ({"size": 6, "boxes": 1, "min_pushes": 3}, 200),
     "ALFWorld-v0": ({"max_steps": 16}, 300),
     "WebShop-v0": ({"max_steps": 16}, 400),
@@ -57,8 +56,8 @@ CLIP_LOW, CLIP_HIGH, ENTROPY, INVALID, MAX_NORM = 0.2, 0.28, 0.003, 0.1, 1.0
 STEP = 3e-4
 
 
-class Sampled(NamedTuple):
-    """One turn to learn from: the prompt's tokens, the answer's, its log-probability then, advantage, weight."""
+class TrainingTurn(NamedTuple):
+    """One turn to train on: prompt tokens, answer token and its log-probability at sampling, advantage, weight."""
 
     prompt: tuple[int, ...]
     token: int
@@ -69,7 +68,7 @@ class Sampled(NamedTuple):
 
 # ---------------------------------------------------------------- the policy
 class TinyPolicy:
-    """Answers each prompt with one word: drawn, or the most likely one."""
+    """Answers each prompt with one word: sampled, or the most likely one."""
 
     def __init__(self, profile: PromptTemplate, seed: int) -> None:
         self.name = "tiny"
@@ -79,7 +78,7 @@ class TinyPolicy:
         self.greedy = False
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Return the tokens of a text, one a word."""
+        """Return the tokens of a text, one per word."""
         return tuple(self.tokenizer(text, add_special_tokens=False).input_ids)
 
     def logprobs(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -93,9 +92,9 @@ class TinyPolicy:
 
     @torch.no_grad()
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Return a move for each running episode, with its token and log-probability."""
+        """Return an output for each running episode, with its token and log-probability."""
         prompts = [self.encode(self.profile.prompt(view)) for view in views]
-        rows = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}  # many episodes see the same
+        rows = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}  # many prompts are equal
         logprobs = self.logprobs(list(rows))[[rows[prompt] for prompt in prompts]]
         if self.greedy:
             tokens = logprobs.argmax(-1)
@@ -108,25 +107,25 @@ class TinyPolicy:
         ]
 
     def move(self, view: PolicyInput, prompt: tuple[int, ...], token: int, logprob: float) -> PolicyOutput:
-        """Return the move that a word is."""
+        """Return the policy output for a word."""
         word = self.tokenizer.decode([token], skip_special_tokens=True)
         return PolicyOutput(self.profile.parse_action(word, view), word, prompt, [token], [logprob])
 
 
 class Demonstrator(ExpertPolicy):
-    """The expert, with the prompt and the answer that the policy would see and give."""
+    """The expert, with the prompts and answers of the policy."""
 
     def __init__(self, policy: TinyPolicy) -> None:
         self.policy = policy
 
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Return the expert's moves."""
+        """Return the expert's actions."""
         return [self.shown(view, move) for view, move in zip(views, super().act(views), strict=True)]
 
     def shown(self, view: PolicyInput, move: PolicyOutput) -> PolicyOutput:
-        """Return a move with the words that ask for it."""
+        """Add the prompt and the word that asks for the action."""
         profile, answer = self.policy.profile, self.policy.profile.format_action(move.action, view)
-        if answer is None:  # the prompt cannot ask for it
+        if answer is None:  # the profile cannot express the action
             return move
         return PolicyOutput(
             profile.parse_action(answer, view),
@@ -137,12 +136,12 @@ class Demonstrator(ExpertPolicy):
 
 
 # ---------------------------------------------------------------- from episodes to a loss
-def credited(algo: str, groups: Sequence[Group]) -> list[Sampled]:
-    """Return every turn of the groups with its advantage; an invalid action costs a constant."""
+def with_advantages(algo: str, groups: Sequence[Group]) -> list[TrainingTurn]:
+    """Return every turn of the groups with its advantage, reduced by a constant for invalid actions."""
     advantages = penalise_invalid(groups, CREDIT[algo](groups), INVALID)
     weights = WEIGHTS[algo](groups) if algo in WEIGHTS else [[1.0] * len(group.episodes) for group in groups]
     return [
-        Sampled(tuple(turn.prompt_ids), turn.completion_ids[0], turn.logprobs[0], advantage, weight)
+        TrainingTurn(tuple(turn.prompt_ids), turn.completion_ids[0], turn.logprobs[0], advantage, weight)
         for group, of_group, weights_of_group in zip(groups, advantages, weights, strict=True)
         for episode, of_episode, weight in zip(group, of_group, weights_of_group, strict=True)
         for turn, advantage in zip(episode.turns, of_episode, strict=True)
@@ -150,8 +149,8 @@ def credited(algo: str, groups: Sequence[Group]) -> list[Sampled]:
     ]
 
 
-def loss_of(policy: TinyPolicy, turns: Sequence[Sampled]) -> torch.Tensor:
-    """Return the loss of a minibatch: minus the clipped objective, minus the entropy bonus; means over turns."""
+def loss_of(policy: TinyPolicy, turns: Sequence[TrainingTurn]) -> torch.Tensor:
+    """Return the loss of a minibatch: minus the clipped objective and the entropy bonus, as means over turns."""
     rows = {prompt: row for row, prompt in enumerate(dict.fromkeys(turn.prompt for turn in turns))}
     logprobs = policy.logprobs(list(rows))[[rows[turn.prompt] for turn in turns]]
     tokens, old, advantages, weights = (torch.tensor(column) for column in list(zip(*turns, strict=True))[1:])
@@ -162,7 +161,7 @@ def loss_of(policy: TinyPolicy, turns: Sequence[Sampled]) -> torch.Tensor:
 
 
 def step(policy: TinyPolicy, optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
-    """Take one step of an optimizer."""
+    """Take one optimizer step."""
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(policy.model.parameters(), MAX_NORM)
@@ -185,22 +184,22 @@ def clone(policy: TinyPolicy, env: TextEnv, make: Any, episodes: int, updates: i
 def train(
     policy: TinyPolicy, env: TextEnv, make: Any, algo: str, batches: int, rng: random.Random
 ) -> Iterator[list[Episode]]:
-    """Play, give credit, move the policy; yield the episodes of each batch."""
+    """Play, compute advantages, update the policy; yield the episodes of each batch."""
     optimizer = torch.optim.AdamW(policy.model.parameters(), STEP, weight_decay=0.0)
     for batch in range(batches):
-        for group in optimizer.param_groups:  # linearly down to a tenth
+        for group in optimizer.param_groups:  # linear decay to a tenth
             group["lr"] = STEP * (1 - 0.9 * batch / batches)
         tasks = [EpisodeSpec(rng.randrange(1 << 30), task, 0) for task in rng.sample(range(env.num_tasks), GROUPS)]
         groups = rollout_groups(policy, make, tasks, ATTEMPTS, num_envs=GROUPS * ATTEMPTS)
-        turns = credited(algo, groups)
+        turns = with_advantages(algo, groups)
         rng.shuffle(turns)
         for first in range(MINIBATCHES):
             step(policy, optimizer, loss_of(policy, turns[first::MINIBATCHES]))
         yield [episode for group in groups for episode in group]
 
 
-def evaluated(policy: TinyPolicy, make: Any, tasks: int, greedy: bool) -> str:
-    """Return the success on test tasks with its 95 % interval."""
+def success_rate(policy: TinyPolicy, make: Any, tasks: int, greedy: bool) -> str:
+    """Return the success rate on test tasks with its 95 % interval."""
     policy.greedy = greedy
     wins = [
         one.success
@@ -212,7 +211,7 @@ def evaluated(policy: TinyPolicy, make: Any, tasks: int, greedy: bool) -> str:
 
 
 def show(line: str) -> None:
-    """Write a line at once, also into a pipe."""
+    """Print a line without buffering."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -224,8 +223,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--env", default="Sokoban-v0", choices=ENVIRONMENTS)
     parser.add_argument("--env_kwargs", type=json.loads, help="settings instead of the usual ones, as JSON")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--batches", type=int, default=40, help=f"of {GROUPS} tasks with {ATTEMPTS} attempts each")
-    parser.add_argument("--updates", type=int, default=300, help="of cloning")
+    parser.add_argument("--batches", type=int, default=40, help=f"batches of {GROUPS} tasks with {ATTEMPTS} attempts")
+    parser.add_argument("--updates", type=int, default=300, help="updates of cloning")
     parser.add_argument("--tasks", type=int, default=500, help="test tasks to evaluate on")
     asked = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -238,7 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return make_text_env(env_id, **{**(usual if asked.env_kwargs is None else asked.env_kwargs), "split": split})
 
     def say(when: str) -> None:
-        figures = ", ".join(evaluated(policy, lambda: make("test"), asked.tasks, greedy) for greedy in (False, True))
+        figures = ", ".join(success_rate(policy, lambda: make("test"), asked.tasks, greedy) for greedy in (False, True))
         show(f"{when}: {figures}")
 
     with closing(make()) as env:

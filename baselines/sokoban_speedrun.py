@@ -1,22 +1,22 @@
-"""Sokoban speedrun: from nothing to as many Boxoban levels as an hour on two cores buys. One file, top to bottom.
+"""Sokoban speedrun: solve as many Boxoban levels as possible after an hour of training on two cores, in one file.
 
     python -m baselines.sokoban_speedrun --levels boxoban/unfiltered/train --clone 1 --out runs/cloned
     python -m baselines.sokoban_speedrun --levels boxoban/unfiltered/train --channels 32 --blocks 4 --out runs/ppo
     python -m baselines.sokoban_speedrun ... --dense --out runs/dense
     python -m baselines.sokoban_speedrun ... --clone 1 --device cuda --minutes 9 --threads 16 --out runs/gpu
 
-The policy is a residual convolutional network over the inside of a 10x10 board. It chooses single moves and never
-searches. `--clone SHARE` is the share of the budget that imitates the package's solver; PPO takes the rest:
+The policy is a residual convolutional network over the inside of a 10x10 board. It chooses single moves without search.
+`--clone SHARE` is the share of the budget for imitating the package's solver; PPO uses the rest:
 
-    clone  The solver plans from the starts of levels, and from states in which the policy finds itself (DAgger: Ross,
-           Gordon, Bagnell, 2011). Levels are those of the files, then new ones of our generator.
-    PPO    The curriculum runs backwards: boards one push from solved, then two, until they are the levels themselves.
-           `--dense` shapes the rewards by the potentials of RewardFlow's state graphs, one graph per level.
+    clone  The solver plans from the starts of levels, and from states that the policy reaches (DAgger: Ross, Gordon,
+           Bagnell, 2011). Levels are those of the files, then new ones of our generator.
+    PPO    A reverse curriculum: boards one push from solved, then two, up to the levels themselves. `--dense` shapes
+           the rewards with the potentials of RewardFlow's state graphs, one graph per level.
 
-The budget is counted in core-seconds, worker processes included, so other programs on the machine matter little; the
-time of a GPU is not in it, and `--minutes` counts wall time instead. The evaluation is not counted: it plays levels
-that were held back, once each, and writes the package's logs. No rotation or reflection of a held-back level is trained
-on. Ctrl-C and SIGTERM write a checkpoint, from which `--resume` goes on, with the same levels, --held_back and --seed.
+The budget is in core-seconds including worker processes, so that other programs on the machine matter little. It does
+not include the time of a GPU; `--minutes` limits wall time instead. Evaluation is not counted: it plays held-back
+levels once each, and writes the package's logs. No rotation or reflection of a held-back level is trained on. Ctrl-C
+and SIGTERM write a checkpoint, from which `--resume` continues, with the same levels, --held_back and --seed.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 SIDE, INSIDE, HORIZON = 10, 8, 120
-# Cloning: what the solver is asked in a round, seconds of training for each of its seconds, rows of a batch.
+# Cloning: levels and states per round of the solver, seconds of training per second of the solver, rows of a batch.
 LEVELS_ASKED, STATES_ASKED, TRAIN_RATIO, BATCH, EXPANSIONS = 500, 500, 3.0, 512, 2000
-# PPO: boards, steps between updates, rows of a minibatch; share solved at which the next stage of the curriculum opens.
+# PPO: boards, steps between updates, rows of a minibatch; success rate at which the next curriculum stage opens.
 BOARDS, STEPS, MINIBATCH, MASTERED, DEPTHS, WHOLE = 512, 32, 1024, 0.5, (1, 2, 3, 4, 5, 6, 8, 10, 12), 99
 GAMMA, LAMBDA, CLIP, ENTROPY, VALUE, REWARD, DENSE, MAX_NORM = 0.98, 0.9, 0.2, 0.01, 0.5, 0.1, 5.0, 1.0
-CLONE_STEP, PPO_STEP = (0.02, 2e-3), (0.015, 1.5e-3)  # the largest step of Muon, and of AdamW
+CLONE_STEP, PPO_STEP = (0.02, 2e-3), (0.015, 1.5e-3)  # the highest learning rates of Muon and AdamW
 SAVE_SECONDS, SHOW_SECONDS, CHECKPOINT = 300.0, 10.0, "checkpoint.pt"
 WAYS = ("sampled", "greedy", "careful")
 
@@ -85,7 +85,7 @@ CODE_OF_SYMBOL = {LLM_SYMBOLS[bits]: code for bits, code in CODE_OF_BITS.items()
 
 # ---------------------------------------------------------------- the network
 class Conv(nn.Module):
-    """A 3x3 convolution whose weights are one matrix, outputs x inputs, as Muon wants them."""
+    """A 3x3 convolution whose weights are one matrix, outputs x inputs, as Muon needs."""
 
     def __init__(self, inputs: int, outputs: int, gain: float = 1.0) -> None:
         super().__init__()
@@ -94,12 +94,12 @@ class Conv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(outputs))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the convolution of `x`, [boards, inputs, 8, 8]; beyond the edge all planes are 0, as in walls."""
+        """Return the convolution of `x`, [boards, inputs, 8, 8]; all planes are 0 beyond the edge, like walls."""
         return F.conv2d(x, self.matrix.view(self.shape), self.bias, padding=1)
 
 
 class Net(nn.Module):
-    """Residual blocks over the board, read off where the player stands: what to do depends on what is around it."""
+    """Residual blocks over the board, read out at the player's cell, because actions depend on its surroundings."""
 
     def __init__(self, channels: int, blocks: int) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class Net(nn.Module):
 
 
 def infer(net: Net, codes: Codes) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the log-probabilities of the actions and the values of boards; inside it computes in bfloat16."""
+    """Return the log-probabilities of actions and the values of boards, computed in bfloat16."""
     device = net.head.weight.device
     with torch.autocast(device.type, torch.bfloat16):
         logits, values = net(torch.from_numpy(codes).to(device))
@@ -147,7 +147,7 @@ def act(net: Net, codes: Codes) -> tuple[Ints, Floats, Floats]:
 
 
 def _symmetries() -> tuple[Ints, Ints]:
-    """Return which cell each cell of the 8 turned boards shows, [8, 64], and what each action becomes, [8, 4]."""
+    """Return the source cell of each cell of the 8 symmetric boards, [8, 64], and the image of each action, [8, 4]."""
     grid = np.arange(INSIDE * INSIDE).reshape(INSIDE, INSIDE)
     turned = [np.rot90(flipped, turns) for flipped in (grid, grid[:, ::-1]) for turns in range(4)]
     steps = [(-1, 0), (1, 0), (0, -1), (0, 1)]
@@ -165,13 +165,13 @@ CELLS_OF, ACTIONS_OF = _symmetries()
 
 
 def inside(grids: npt.NDArray[np.uint8]) -> Codes:
-    """Return what lies inside the border of 10x10 boards."""
+    """Return the cells inside the border of 10x10 boards."""
     return grids.reshape(-1, SIDE, SIDE)[:, 1:-1, 1:-1].reshape(-1, INSIDE * INSIDE)
 
 
-# ---------------------------------------------------------------- levels, and the solver: work for other processes
+# ---------------------------------------------------------------- levels and solver, run in worker processes
 def level_of(grid: npt.NDArray[np.uint8]) -> Level:
-    """Return the state on a board as a level of its own."""
+    """Return the state of a board as a level."""
     codes = grid.ravel().tolist()
     player = next(cell for cell, code in enumerate(codes) if code >= CODE_PLAYER)
     codes[player] -= PLAYER_SHIFT
@@ -179,7 +179,7 @@ def level_of(grid: npt.NDArray[np.uint8]) -> Level:
 
 
 def teach(levels: Sequence[Level]) -> tuple[Codes, Ints]:
-    """Return the states along the solver's plans and the action in each; what it cannot solve is passed over."""
+    """Return the states along the solver's plans and the action in each; unsolved levels are skipped."""
     states, actions = [np.zeros(SIDE * SIDE, np.uint8)][:0], list[int]()
     for level in levels:
         try:
@@ -195,14 +195,14 @@ def teach(levels: Sequence[Level]) -> tuple[Codes, Ints]:
 
 
 def invent(numbers: Sequence[int], held_back: frozenset[bytes]) -> list[Level]:
-    """Return the levels of our generator with these numbers, none of them a turned one of those held back."""
+    """Return the levels of our generator with these numbers, none of them symmetric to a held-back one."""
     settings = LevelSettings((SIDE, SIDE), boxes=4, max_moves=HORIZON)
     accept = lambda cells: board_hash(SIDE, SIDE, cells) not in held_back  # noqa: E731
     return [generate(settings, Stream("sokoban speedrun", number), accept) for number in numbers]
 
 
 def unplay(levels: Sequence[Level], seed: int) -> list[tuple[Level, int]]:
-    """Return starts near the end of levels: of each level one for each of `DEPTHS`, with the pushes it needs."""
+    """Return starts near the end of levels: for each level one per depth of `DEPTHS`, with the pushes it needs."""
     stream, found = Stream("sokoban speedrun", "unplay", seed), list[tuple[Level, int]]()
     for level in levels:
         floor = mask_of(cell for cell, bits in enumerate(level.cells) if not bits & WALL)
@@ -218,46 +218,46 @@ def unplay(levels: Sequence[Level], seed: int) -> list[tuple[Level, int]]:
 
 
 def chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    """Yield the items, so many at a time."""
+    """Yield slices of `size` items."""
     return (items[first : first + size] for first in range(0, len(items), size))
 
 
 def timed(function: Callable[..., Result], job: tuple[Any, ...]) -> tuple[Result, float]:
-    """Return what a function returns, and the seconds of processor time it took."""
+    """Return the result of a function, and its processor time in seconds."""
     begun = time.process_time()
     return function(*job), time.process_time() - begun
 
 
 def leave_signals() -> None:
-    """Leave Ctrl-C and SIGTERM, which reach a whole process group, to the main process."""
+    """Ignore Ctrl-C and SIGTERM in workers: the main process handles signals to the process group."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
 # ---------------------------------------------------------------- a run
 class Stopped(Exception):
-    """A signal asked the run to stop; the checkpoint is written."""
+    """A signal stopped the run after it wrote the checkpoint."""
 
 
 class Run:
-    """What the parts of a run share: the budget, the levels, the worker processes, the network, the checkpoint."""
+    """The shared state of a run: budget, levels, worker processes, network, checkpoint."""
 
     def __init__(self, asked: argparse.Namespace, pool: ProcessPoolExecutor) -> None:
         self.asked, self.out, self.pool = asked, Path(asked.out), pool
-        self.stopping = 0  # the number of the signal that asked for it
+        self.stopping = 0  # the number of the signal that stops the run
         self.begun, self.cpu_begun, self.of_workers, self.before = time.time(), time.process_time(), 0.0, 0.0
         self.saved = self.shown = time.monotonic()
-        list(self.pool.map(abs, range(asked.threads)))  # workers start before PyTorch has threads
+        list(self.pool.map(abs, range(asked.threads)))  # start workers before PyTorch starts threads
         torch.set_num_threads(asked.threads)
         torch.manual_seed(asked.seed)
         self.rng = np.random.default_rng(asked.seed)
         self.net = Net(asked.channels, asked.blocks).to(asked.device)
         self.held_boards = frozenset[bytes]()
-        self.part, self.state = "", dict[str, Any]()  # the part under way, and what it needs to go on
+        self.part, self.state = "", dict[str, Any]()  # the current part, and its state for resumption
         self._choose_levels()
 
     def _choose_levels(self) -> None:
-        """Set the levels to train on, and those held back: of the boards with the smallest hashes."""
+        """Split the levels into held-back ones, whose boards have the smallest hashes, and training levels."""
         levels = [level for path in self.asked.levels or () for level in read_levels(path)] or self.invented(
             0, 10 * self.asked.held_back
         )
@@ -278,29 +278,29 @@ class Run:
         self.fixed["levels"] = digest.hexdigest()
 
     def invented(self, first: int, number: int) -> list[Level]:
-        """Return so many levels of our generator."""
+        """Return `number` levels of our generator."""
         jobs = [(part, self.held_boards) for part in chunks(range(first, first + number), 10)]
         return list(chain(*self.work(invent, jobs)))
 
     def work(self, function: Callable[..., Result], jobs: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
-        """Yield what the workers return for each job, in order, and count their seconds."""
+        """Yield the workers' results of all jobs, in order, and count their processor time."""
         for result, seconds in self.pool.map(partial(timed, function), jobs):
             self.of_workers += seconds
             yield result
 
     @property
     def spent(self) -> float:
-        """Core-seconds, or with `--minutes` seconds of wall time, spent so far."""
+        """Core-seconds spent so far, or seconds of wall time with `--minutes`."""
         cores = time.process_time() - self.cpu_begun + self.of_workers
         return self.before + (time.time() - self.begun if self.asked.minutes else cores)
 
     @property
     def share(self) -> float:
-        """The share of the budget that is spent."""
+        """The fraction of the budget that is spent."""
         return self.spent / float(60 * self.asked.minutes if self.asked.minutes else self.asked.core_seconds)
 
     def begin(self, part: str, **state: Any) -> None:
-        """Begin a part of the run, or go on with it."""
+        """Begin a part of the run, or resume it."""
         self.optimizer = MuonAdamW(self.net, muon_lr=1.0, adamw_lr=1.0)
         if self.part == part:
             self.optimizer.load_state_dict(self.state["optimizer"])
@@ -308,7 +308,7 @@ class Run:
             self.part, self.state = part, state
 
     def step(self, loss: torch.Tensor, done: float, largest: tuple[float, float]) -> None:
-        """Take a step of the optimizer after a share `done` of the part: steps rise to the `largest`, then fall."""
+        """Take an optimizer step after a fraction `done` of the part: learning rates rise to `largest`, then fall."""
         for group, size in zip(self.optimizer.param_groups, largest, strict=True):
             group["lr"] = size * max(0.01, min(1.0, done / 0.02, (1 - done) / 0.9))
         self.optimizer.zero_grad()
@@ -317,7 +317,7 @@ class Run:
         self.optimizer.step()
 
     def tick(self, line: str) -> None:
-        """Show the line and save when it is time. Raises `Stopped` after a signal."""
+        """Print a line and save at intervals. Raises `Stopped` after a signal."""
         now, passed = time.monotonic(), time.time() - self.begun
         if now - self.shown > SHOW_SECONDS:
             self.shown, budget = now, self.spent / self.share
@@ -329,7 +329,7 @@ class Run:
             raise Stopped
 
     def save(self) -> None:
-        """Write the checkpoint, whole or not at all."""
+        """Write the checkpoint atomically."""
         self.saved = time.monotonic()
         self.state["optimizer"] = self.optimizer.state_dict()
         about = {**self.fixed, "spent": self.spent, "part": self.part}
@@ -337,10 +337,10 @@ class Run:
             torch.save({"net": self.net.state_dict(), "state": self.state, **about}, partial)
 
     def load(self) -> None:
-        """Go on from the checkpoint; episodes under way begin anew. Raises `BadSetting` if that is impossible."""
+        """Load the checkpoint; interrupted episodes start anew. Raises `BadSetting` if that is impossible."""
         file = self.out / CHECKPOINT
         if not file.exists():
-            raise BadSetting(f"there is no {file} to go on from; leave out --resume, or name its folder with --out")
+            raise BadSetting(f"there is no {file} to resume from; leave out --resume, or name its folder with --out")
         found = torch.load(file, weights_only=True, map_location=self.asked.device)
         if any(found.get(name) != value for name, value in self.fixed.items()):
             needs = " ".join(f"--{name} {found.get(name, '?')}" for name in self.fixed if name != "levels")
@@ -349,7 +349,7 @@ class Run:
         self.before, self.part, self.state = found["spent"], found["part"], found["state"]
 
     def environments(self, levels: Sequence[Level], number: int, *info_keys: str) -> SokobanVectorEnv:
-        """Return a batch of environments on some levels, which says at once what it sees to be lost."""
+        """Return a batch of environments with these levels, whose `info` reports deadlocks."""
         file, keys = self.out / "levels.txt", ("deadlock", *info_keys)
         write_levels(file, levels)
         mode = AutoresetMode.DISABLED
@@ -358,7 +358,7 @@ class Run:
 
 # ---------------------------------------------------------------- cloning
 def clone(run: Run, until: float) -> None:
-    """Imitate the solver until a share of the budget is spent: rounds of asking it, and of training on all it said."""
+    """Imitate the solver until a fraction of the budget is spent, in rounds of planning and training on all plans."""
     run.begin("clone", codes=[], actions=[], asked=0)
     state, losses, solved = run.state, list[float](), 0.0
     known = run.train[: state["asked"]]
@@ -383,7 +383,7 @@ def clone(run: Run, until: float) -> None:
 
 
 def wander(run: Run, known: Sequence[Level]) -> tuple[float, list[Level]]:
-    """Play known levels; return the share solved, and states met at random times, without those seen to be lost."""
+    """Play known levels; return the success rate, and states at random times, without deadlocks."""
     levels = [known[number] for number in run.rng.integers(len(known), size=STATES_ASKED)]
     envs, stops = run.environments(levels, len(levels)), run.rng.integers(1, 80, size=len(levels))
     grids, _ = envs.reset(options={"task": range(len(levels))})
@@ -401,7 +401,7 @@ def wander(run: Run, known: Sequence[Level]) -> tuple[float, list[Level]]:
 
 # ---------------------------------------------------------------- PPO
 class Curriculum:
-    """Which level a board gets next: half of them one of the hardest stage that is open, half one of any open stage."""
+    """Selects the next level of a board: in half of the cases from the hardest open stage, else from any open one."""
 
     def __init__(self, pushes: Sequence[int], rng: np.random.Generator, opened: int) -> None:
         stages, self.stage_of = np.unique(pushes, return_inverse=True)
@@ -415,7 +415,7 @@ class Curriculum:
         return np.array([self.rng.choice(self.of_stage[stage]) for stage in stages], np.int64)
 
     def note(self, tasks: Ints, solved: npt.NDArray[np.bool_]) -> None:
-        """Note how episodes ended; open the next stage when the hardest is mastered."""
+        """Record outcomes; open the next stage when the hardest one is mastered."""
         for stage, success in zip(self.stage_of[tasks], solved, strict=True):
             self.solved[stage] += 0.005 * (success - self.solved[stage])
         if self.opened < len(self.of_stage) and self.solved[self.opened - 1] > MASTERED:
@@ -423,7 +423,7 @@ class Curriculum:
 
 
 class Player:
-    """Plays many boards, each board always turned in the same of the eight ways."""
+    """Plays many boards, each always in the same of the eight orientations."""
 
     def __init__(self, run: Run, levels: Sequence[Level], curriculum: Curriculum) -> None:
         self.net, self.curriculum, self.episodes, self.steps = run.net, curriculum, 0, 0
@@ -436,7 +436,7 @@ class Player:
         self.grids, _ = self.envs.reset(options={"task": self.tasks})
 
     def see(self) -> Codes:
-        """Return the boards as the policy sees them."""
+        """Return the boards in the policy's orientation."""
         return np.take_along_axis(inside(self.grids), CELLS_OF[self.turns], 1)
 
     def play(self) -> tuple[Any, ...]:
@@ -448,7 +448,7 @@ class Player:
             actions[now], logprobs[now], values[now] = act(self.net, codes[now])
             self.grids, given, solved, late, infos = self.envs.step(self.back[self.turns, actions[now]])
             lost = infos["deadlock"] & ~solved
-            rewards[now] = REWARD * given + lost * REWARD * GAMMA * STEP_REWARD / (1 - GAMMA)  # steps for evermore
+            rewards[now] = REWARD * given + lost * REWARD * GAMMA * STEP_REWARD / (1 - GAMMA)  # endless step penalties
             if (cut := np.flatnonzero(late & ~lost)).size:  # the time limit is not part of the state
                 rewards[now, cut] += GAMMA * act(self.net, self.see()[cut])[2]
             ends[now] = over = solved | late | lost
@@ -478,7 +478,7 @@ def ppo_loss(net: Net, codes: Codes, *parts: npt.NDArray[Any]) -> torch.Tensor:
 
 
 def ppo(run: Run) -> None:
-    """Learn by playing until the budget is spent. A policy that has cloned needs no curriculum."""
+    """Train with PPO until the budget is spent. A cloned policy needs no curriculum."""
     run.begin("ppo", opened=1, start=run.share, cloned=run.part == "clone")
     levels = [(level, WHOLE) for level in run.train]
     if not run.state["cloned"]:
@@ -499,13 +499,13 @@ def ppo(run: Run) -> None:
 
 
 # ---------------------------------------------------------------- evaluation
-class Trained:
-    """The trained network as a policy of the package, which reads the board out of the text.
+class NetworkPolicy:
+    """The trained network as a policy of the package, which parses the board from the text.
 
     Args:
         net: the network.
-        way: `"sampled"`; `"greedy"`; or `"careful"`, which averages over the eight turned boards, and in a state met
-            before in the episode takes none of the actions tried there while there is another.
+        way: `"sampled"`, `"greedy"`, or `"careful"`, which averages over the eight orientations, and in a state visited
+            before in the episode avoids actions tried there if possible.
     """
 
     def __init__(self, net: Net, way: str) -> None:
@@ -513,7 +513,7 @@ class Trained:
 
     @torch.no_grad()
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Return the moves."""
+        """Return the actions."""
         grids = [[CODE_OF_SYMBOL[symbol] for symbol in view.observation if not symbol.isspace()] for view in views]
         codes = inside(np.array(grids, np.uint8))
         if self._way == "careful":
@@ -532,24 +532,26 @@ class Trained:
         return int(np.argmax(odds - np.array([word in tried for word in WORDS])))
 
 
-def careful() -> Trained:
-    """Return the policy in the checkpoint that the environment variable `SPEEDRUN_CHECKPOINT` names.
+def careful() -> NetworkPolicy:
+    """Return the policy of the checkpoint in the environment variable `SPEEDRUN_CHECKPOINT`.
 
     For `agentgym-flow evaluate --policy baselines.sokoban_speedrun:careful`.
     """
     found = torch.load(os.environ["SPEEDRUN_CHECKPOINT"], weights_only=True, map_location="cpu")
     net = Net(found["channels"], found["blocks"])
     net.load_state_dict(found["net"])
-    return Trained(net, "careful")
+    return NetworkPolicy(net, "careful")
 
 
-def examine(run: Run) -> dict[str, str]:
-    """Play the levels held back once in each way; return way -> success with its 95 % interval (Wilson)."""
+def evaluate_held_back(run: Run) -> dict[str, str]:
+    """Play the held-back levels once in each way; return way -> success rate with its 95 % interval (Wilson)."""
     write_levels(run.out / "held_back.txt", run.held)
     kwargs, found = {"data": str(run.out / "held_back.txt"), "max_steps": HORIZON}, dict[str, str]()
     for way in WAYS:
         log = run.out / f"{way}.jsonl.gz"
-        result, _ = evaluate(Trained(run.net, way), ENV_ID, env_kwargs=kwargs, num_envs=512, log=log, replace=True)
+        result, _ = evaluate(
+            NetworkPolicy(run.net, way), ENV_ID, env_kwargs=kwargs, num_envs=512, log=log, replace=True
+        )
         low, high = result.success_interval
         found[way] = f"{result.success:.1%} [{low:.1%}, {high:.1%}]"
         show(f"held back, {way}: {found[way]} of {result.episodes:,} levels")
@@ -558,21 +560,21 @@ def examine(run: Run) -> dict[str, str]:
 
 # ---------------------------------------------------------------- the command
 def show(line: str) -> None:
-    """Write a line at once, also into a pipe."""
+    """Print a line without buffering."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def arguments() -> argparse.ArgumentParser:
-    """Return what the command understands."""
+    """Return the argument parser."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--levels", nargs="*", metavar="PATH", help="Boxoban files or folders; default: our generator")
-    parser.add_argument("--held_back", type=int, default=1000, help="levels that are only evaluated on")
+    parser.add_argument("--held_back", type=int, default=1000, help="number of levels for evaluation only")
     parser.add_argument("--clone", type=float, default=0.0, help="share of the budget for imitating the solver")
     parser.add_argument("--dense", action="store_true", help="shape PPO's rewards by RewardFlow's potentials")
-    parser.add_argument("--core_seconds", type=float, default=7200.0, help="the budget, workers included")
+    parser.add_argument("--core_seconds", type=float, default=7200.0, help="the budget, including workers")
     parser.add_argument("--minutes", type=float, help="the budget in wall time instead")
-    parser.add_argument("--threads", type=int, default=2, help="of PyTorch; and as many processes for the solver")
+    parser.add_argument("--threads", type=int, default=2, help="threads of PyTorch, and processes of the solver")
     parser.add_argument(
         "--device", default="cpu", help="such as cuda; core-seconds leave out its time, --minutes does not"
     )
@@ -580,19 +582,19 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--blocks", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", default="speedrun", help="folder of the run")
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in the folder")
+    parser.add_argument("--resume", action="store_true", help="continue from the checkpoint in the folder")
     return parser
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status: 0, 1 after an error, which is shown, 130 or 143 after a signal."""
+    """Run the command; return its exit status: 0, 1 after printing an error, 130 or 143 after a signal."""
     asked = arguments().parse_args(given)
     pool = ProcessPoolExecutor(asked.threads, initializer=leave_signals)
     try:
         with sigterm_raises():
             return train_and_evaluate(asked, pool)
     except KeyboardInterrupt as interrupt:
-        show("stopped; --resume goes on from the last checkpoint, if there is one")
+        show("stopped; --resume continues from the last checkpoint, if there is one")
         return exit_status(interrupt)
     except (AgentGymFlowError, OSError) as error:
         show(f"{type(error).__name__}: {error}")
@@ -617,7 +619,7 @@ def train_and_evaluate(asked: argparse.Namespace, pool: ProcessPoolExecutor) -> 
             if run.share < 1:
                 ppo(run)
     except Stopped:
-        show(f"stopped after {run.spent:,.0f} s of the budget; --resume goes on")
+        show(f"stopped after {run.spent:,.0f} s of the budget; continue with --resume")
         return 128 + run.stopping
     pool.shutdown()
     about = {name: value for name, value in vars(asked).items() if name not in ("levels", "out", "resume")}
@@ -628,7 +630,7 @@ def train_and_evaluate(asked: argparse.Namespace, pool: ProcessPoolExecutor) -> 
     }
     about["parameters"] = sum(parameter.numel() for parameter in run.net.parameters())
     with (run.out / "results.jsonl").open("a", encoding="ascii") as file:
-        file.write(json.dumps({**about, **examine(run)}) + "\n")
+        file.write(json.dumps({**about, **evaluate_held_back(run)}) + "\n")
     return 0
 
 

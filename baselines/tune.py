@@ -1,17 +1,17 @@
-"""Tune every estimator alike: as many validation trials for each, and a file of the winning settings.
+"""Tune every estimator with the same number of validation trials, and write a file of the best settings.
 
     python -m baselines.tune --env agentgym_flow/Sokoban-v0 --algos grpo,rloo,gigpo,rewardflow,graphgpo --trials 8
 
 A trial is a short training run with the recipe of the baselines, from one warm start that all trials share. Trial *i*
-has the same entropy weight and step sizes for every estimator; the weight and the norm are tried where it has them.
-Trial 0 has the unchanged settings. Short runs favour large steps, so trial 0 and the best other of every estimator
-(`--finalists`) are trained again for all batches of the setting. The run with the highest mean of sampled and greedy
-success on validation tasks wins. Test tasks are never played.
+has the same entropy weight and learning rates for every estimator; weight and norm are tried for estimators that have
+them. Trial 0 has the unchanged settings. Short runs favour high learning rates, so trial 0 and the best other trials of
+every estimator (`--finalists`) are trained again for all batches of the setting. The run with the highest mean of
+sampled and greedy success on validation tasks wins. Test tasks are never played.
 
-Runs go to `--output`. The same command again runs only what is missing, with more `--trials` as well, so Ctrl-C or
-SIGTERM loses the runs under way alone. Then `--results` gets `tuning_sokoban.jsonl` with the outcome of every trial on
-every validation task; made from it, the page `tuning_sokoban.md` and `tuned_sokoban.yaml`, which
-`baselines.compare --tuned FILE` takes. `--remake FILE.jsonl` makes these two again without training.
+Runs are stored in `--output`. The same command again runs only what is missing, also with more `--trials`, so Ctrl-C or
+SIGTERM loses only the unfinished runs. Then `--results` gets `tuning_sokoban.jsonl` with the outcome of every trial on
+every validation task, and two files made from it: the page `tuning_sokoban.md`, and `tuned_sokoban.yaml` for
+`baselines.compare --tuned FILE`. `--remake FILE.jsonl` makes these two again without training.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from rich.console import Console
 
 from agentgym_flow._util.files import whole
 from agentgym_flow.errors import BadSetting
-from baselines.compare import named, stem_of
+from baselines.comparison.command_line import check_at_least_one, exit_status_of, named, parser_of, stem_of
 from baselines.comparison.outcome import Outcome, Raw, read_raw, write_raw
 from baselines.comparison.plan import Setting, read_settings
-from baselines.comparison.schedule import exit_status_of, run_missing, show_plan
+from baselines.comparison.schedule import run_missing, show_plan
 from baselines.comparison.trials import Trials, finals, trial, trials, write_tuned
 from baselines.comparison.tuning_page import finalists, tuning_page, winners
 
 SCHEMA = "agentgym_flow.tuning/1"
 SHARE = 4
-"""A trial is a run of the setting cut to one in this many of its batches by default."""
+"""By default a trial has one in this many batches of the setting."""
 
 
 def figures(plan: Trials, algos: Sequence[str], count: int, outcomes: Sequence[Outcome], command: str) -> Raw:
-    """Return all figures of a tuning."""
+    """Return all results of a tuning."""
     [setting], [seed] = plan.settings, plan.seeds
     header: dict[str, Any] = {
         "command": command,
@@ -57,7 +57,7 @@ def figures(plan: Trials, algos: Sequence[str], count: int, outcomes: Sequence[O
 
 
 def with_finals(plan: Trials, setting: Setting, raw: Raw, options: argparse.Namespace, console: Console) -> Raw:
-    """Train the finalists of a tuning for all batches of the setting; return the figures with theirs."""
+    """Train the finalists for all batches of the setting; return the results including theirs."""
     chosen = finalists(raw, options.finalists)
     if not any(chosen.values()):
         return raw
@@ -68,7 +68,7 @@ def with_finals(plan: Trials, setting: Setting, raw: Raw, options: argparse.Name
 
 
 def publish(raw: Raw, folder: Path) -> list[Path]:
-    """Write the page and the file of winners; return their paths."""
+    """Write the page and the file of the best settings; return their paths."""
     stem = stem_of(raw.header["env_id"])
     page_path, tuned = folder / f"tuning_{stem}.md", folder / f"tuned_{stem}.yaml"
     with whole(page_path) as partial:
@@ -80,33 +80,19 @@ def publish(raw: Raw, folder: Path) -> list[Path]:
 
 # ---------------------------------------------------------------- the command line
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m baselines.tune", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--env", default="agentgym_flow/Sokoban-v0", help="id of the environment")
-    parser.add_argument("--algos", default="grpo,rloo,gigpo,rewardflow,graphgpo", help="what is tuned")
-    parser.add_argument("--trials", type=int, default=8, help="of each algorithm; trial 0 is the settings as they are")
-    parser.add_argument("--batches", type=int, help=f"of a trial; by default one in {SHARE} of the setting's")
-    parser.add_argument(
-        "--finalists", type=int, default=2, help="of each algorithm, trained as long as the setting says; 0: none"
-    )
-    parser.add_argument("--seed", type=int, default=1000, help="of all trials; not one that a comparison has")
-    parser.add_argument("--setting", help="name of a setting in the file; the first by default")
-    parser.add_argument("--config", type=Path, help="a YAML file of settings; by default that of the environment")
-    parser.add_argument("--output", type=Path, default=Path("runs/tune"), help="folder of the runs")
-    parser.add_argument("--results", type=Path, default=Path("baselines/results"), help="folder of page and figures")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one process and one thread each")
-    parser.add_argument("--dry-run", action="store_true", help="show runs and estimated cost, and run nothing")
-    parser.add_argument("--remake", type=Path, metavar="FILE.jsonl", help="make page and winners from these figures")
+    parser = parser_of("tune", __doc__, "runs/tune")
+    parser.add_argument("--trials", type=int, default=8, help="per algorithm; trial 0 has the unchanged settings")
+    parser.add_argument("--batches", type=int, help=f"batches per trial (default: 1 / {SHARE} of the setting's)")
+    parser.add_argument("--finalists", type=int, default=2, help="trials per algorithm to train in full; 0: none")
+    parser.add_argument("--seed", type=int, default=1000, help="seed of all trials, not one of a comparison")
+    parser.add_argument("--setting", help="name of a setting in the file (default: the first)")
     return parser
 
 
 def _plan(options: argparse.Namespace) -> tuple[Setting, Trials]:
     if options.finalists < 0 or options.finalists > options.trials:
         raise BadSetting("--finalists must be between 0 and --trials")
-    for name in ("trials", "jobs", "batches"):
-        if getattr(options, name) is not None and getattr(options, name) < 1:
-            raise BadSetting(f"--{name} must be at least 1")
+    check_at_least_one(options, "trials", "jobs", "batches")
     chosen = None if options.setting is None else [options.setting]
     setting = read_settings(options.env, options.config, chosen)[0]
     batches = options.batches or max(1, setting.batches // SHARE)
@@ -114,7 +100,7 @@ def _plan(options: argparse.Namespace) -> tuple[Setting, Trials]:
 
 
 def _command(plan: Trials, options: argparse.Namespace) -> str:
-    """Return the command that repeats the tuning, whatever its folders were."""
+    """Return the command that reproduces the tuning, without its folders."""
     [setting] = plan.settings
     words = ["--env", plan.env_id, "--algos", ",".join(named(options.algos)), "--trials", str(options.trials)]
     words += ["--batches", str(setting.batches), "--finalists", str(options.finalists)]
@@ -123,25 +109,22 @@ def _command(plan: Trials, options: argparse.Namespace) -> str:
     return f"python -m baselines.tune {shlex.join(words)}"
 
 
-def _run(options: argparse.Namespace, console: Console) -> None:
+def _run(options: argparse.Namespace, console: Console) -> list[Path]:
+    """Run the command and return the files written."""
     if options.remake is not None:
-        written = publish(read_raw(options.remake, SCHEMA), options.remake.parent)
-    else:
-        setting, plan = _plan(options)
-        if options.dry_run:
-            show_plan(plan, options.output, console)
-            if options.finalists:  # which trials they are is not known yet, what they cost is
-                numbers = range(options.finalists)
-                show_plan(finals(plan, setting, dict.fromkeys(named(options.algos), numbers)), options.output, console)
-            return
-        done = run_missing(plan, options.output, options.jobs, console)
-        raw = figures(plan, named(options.algos), options.trials, list(done.values()), _command(plan, options))
-        raw = with_finals(plan, setting, raw, options, console)
-        path = options.results / f"tuning_{stem_of(plan.env_id)}.jsonl"
-        write_raw(path, raw, SCHEMA)
-        written = [path, *publish(raw, options.results)]
-    for path in written:
-        console.print(str(path), soft_wrap=True, markup=False, highlight=False)
+        return publish(read_raw(options.remake, SCHEMA), options.remake.parent)
+    (setting, plan), algos = _plan(options), named(options.algos)
+    if options.dry_run:
+        show_plan(plan, options.output, console)
+        if options.finalists:  # their cost does not depend on which trials are selected
+            show_plan(finals(plan, setting, dict.fromkeys(algos, range(options.finalists))), options.output, console)
+        return []
+    done = run_missing(plan, options.output, options.jobs, console)
+    raw = figures(plan, algos, options.trials, list(done.values()), _command(plan, options))
+    raw = with_finals(plan, setting, raw, options, console)
+    path = options.results / f"tuning_{stem_of(plan.env_id)}.jsonl"
+    write_raw(path, raw, SCHEMA)
+    return [path, *publish(raw, options.results)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

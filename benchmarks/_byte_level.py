@@ -1,8 +1,8 @@
-"""A model folder like those that are published, made from nothing: Qwen3, random weights, a tokenizer trained here.
+"""Create a model folder like published ones, from scratch: Qwen3, random weights, a tokenizer trained here.
 
-The tokenizer's byte-level merges are learnt from prompts and answers of our environments, so that most of their words
-are one token and any text can be written in it. The tags around an action are tokens of their own, as those around a
-thought are in Qwen3's tokenizer. Prompts go through a chat template in the form of Qwen's. Nothing is downloaded.
+The tokenizer's byte-level merges are trained on prompts and answers of our environments, so most of their words are one
+token, and any text can be encoded. The tags around an action are single tokens, as those around a thought are in
+Qwen3's tokenizer. Prompts use a chat template like Qwen's. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ CHAT = (
 """Messages between Qwen's markers."""
 
 MARKERS = ("<|im_start|>", "<|im_end|>")
-"""Tokens of their own; the second ends an answer."""
+"""Special tokens; the second ends an answer."""
 
 ROLES = "user\nassistant\n"
-"""What stands behind the first marker."""
+"""The roles after the first marker."""
 
 
 class Reader:
-    """Plays the expert's actions and random ones in turn, and keeps every text that a model reads or writes."""
+    """Alternates the expert's actions with random ones, and collects every text that a model reads or writes."""
 
     name = "reader"
 
@@ -42,7 +42,7 @@ class Reader:
         self._profile = profile
 
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Return one move per view."""
+        """Return one action per view."""
         return [PolicyOutput(self._read(view)) for view in views]
 
     def _read(self, view: PolicyInput) -> str:
@@ -65,7 +65,7 @@ def byte_level_tokenizer(
 ) -> GPT2Tokenizer:
     """Return a tokenizer of 256 bytes, merges up to `vocabulary` tokens, the markers of a chat and the tags.
 
-    What it learns from is play in the profile `text`, which `profile_settings` may change.
+    The training data is play in the profile `text`, which `profile_settings` may change.
     """
     reader = Reader(profile_for(env_id, "text", profile_settings))
     tasks = make_text_env(env_id, split="train", **env_kwargs).drawn_tasks[:episodes]
@@ -95,7 +95,7 @@ def write_model(
 ) -> int:
     """Write a Qwen3 with random weights and its tokenizer as a Hugging Face folder; return its number of parameters.
 
-    `theta` is the base of the rotary positions: a low one tells near tokens apart, a high one serves long contexts.
+    `theta` is the base of the rotary positions: low values distinguish near tokens, high ones serve long contexts.
     `spread` is the standard deviation of the weights.
     """
     config = Qwen3Config(

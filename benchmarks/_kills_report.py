@@ -1,4 +1,4 @@
-"""What came of the runs of `dataflow_kills.py`: their weights, what is not as it must be, and a table."""
+"""Checks and a table of the runs of `dataflow_kills.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 Run = dict[str, Any]
-"""The figures of one run."""
+"""The results of one run."""
 
 ROWS: dict[str, tuple[str, str]] = {
     "workers killed while playing": ("kills", "worker"),
@@ -24,14 +24,14 @@ ROWS: dict[str, tuple[str, str]] = {
     "slots admitted": ("counts", "admitted"),
     "slots withdrawn because the trainer went back": ("states", "withdrawn"),
 }
-"""The rows of the table that are one figure of the run."""
+"""Rows of the table that show one number of the run."""
 
 UNUSED = ("queued", "leased", "committed")
-"""The states of slots that no batch has used."""
+"""States of slots that were not used by a batch."""
 
 
 def outcome(output: Path) -> Run:
-    """Return what a finished run came to: a digest of its weights, and what its log says it trained on."""
+    """Return the results of a finished run: a digest of its weights, and what its log says it trained on."""
     rows = [json.loads(row) for row in (output / "metrics.jsonl").read_text("utf-8").splitlines()]
     success = [row["success"] for row in rows if "success" in row]
     fifth = max(1, len(success) // 5)
@@ -41,7 +41,7 @@ def outcome(output: Path) -> Run:
 
 
 def digest(folder: Path) -> str:
-    """Return a SHA-256 of all tensors of a model: names, types, shapes and every bit."""
+    """Return the SHA-256 of all tensors of a model: names, types, shapes and bits."""
     import torch
     from safetensors.torch import load_file
 
@@ -54,13 +54,13 @@ def digest(folder: Path) -> str:
 
 
 def problems(runs: dict[str, Run], batches: int, episodes: int, *, begun_with: str) -> list[str]:
-    """Return everything that is not as it must be.
+    """Return all violated requirements.
 
     Args:
         runs: all runs; the first two must end with equal weights, and so must the last two.
-        batches: of a run.
-        episodes: of a batch.
-        begun_with: the digest of the weights that all runs began with.
+        batches: batches of a run.
+        episodes: episodes of a batch.
+        begun_with: the digest of the initial weights of all runs.
     """
     found = []
     names = list(runs)
@@ -78,7 +78,7 @@ def problems(runs: dict[str, Run], batches: int, episodes: int, *, begun_with: s
 
 
 def _of_slots(run: Run, batches: int, episodes: int) -> list[str]:
-    """Return what is not as it must be in the figures of the manager."""
+    """Return the violated requirements in the manager's numbers."""
     found = []
     states, staleness = run["states"], run["staleness"]
     if _trained(run) != batches * episodes:
@@ -104,7 +104,7 @@ def _trained(run: Run) -> int:
 
 
 def table(runs: dict[str, Run]) -> str:
-    """Return the figures of all runs as a table in Markdown."""
+    """Return the results of all runs as a Markdown table."""
     rows = {name: [_cell(run, *path) for run in runs.values()] for name, path in ROWS.items()}
     for name, run in runs.items():
         slots = "states" in run

@@ -2,8 +2,8 @@
 
     python benchmarks/_latency_worker.py --join URL --token-file FILE --name NAME [--median 1] [--forge 0.5]
 
-One that forges says something untrue of a share of its episodes: a reward, an action, an observation, how it ended, how
-long it was, or which task it was.
+With `--forge` a worker falsifies a fraction of its episodes: a reward, an action, an observation, the end, the length,
+or the task.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class LatencyService(RolloutService):
 
     Args:
         flow: the manager.
-        median: of the distribution, in seconds.
-        sigma: of the logarithm.
-        more: as for `RolloutService`.
+        median: the median of the distribution, in seconds.
+        sigma: the standard deviation of the logarithm.
+        more: other arguments of `RolloutService`.
     """
 
     def __init__(self, flow: Flow, *, median: float, sigma: float, **more: Any) -> None:
@@ -49,7 +49,7 @@ class LatencyService(RolloutService):
 
 
 def latency_service(flow: Flow, name: str, options: Mapping[str, Any]) -> LatencyService:
-    """Return the worker of a Ray actor. A node with the resource `slower` takes so many times as long."""
+    """Return the worker of a Ray actor. Its episodes take `slower` times as long on a node with that resource."""
     import ray
 
     here = ray.get_runtime_context().get_node_id()
@@ -93,12 +93,12 @@ FORGERIES: tuple[Callable[[Row, list[list[Any]]], None], ...] = (
 
 
 class ForgingFlow(HttpFlow):
-    """A manager as a forger calls it.
+    """A manager's client that falsifies episodes.
 
     Args:
-        share: of the episodes that are forged.
-        report: the JSON file with how many forgeries of each kind the manager took.
-        more: as for `HttpFlow`.
+        share: the fraction of falsified episodes.
+        report: the JSON file with the number of accepted forgeries of each kind.
+        more: other arguments of `HttpFlow`.
     """
 
     def __init__(self, *more: Any, share: float, report: Path, **others: Any) -> None:
@@ -108,7 +108,7 @@ class ForgingFlow(HttpFlow):
         self._chance = random.Random(0)
 
     def commit(self, worker: str, commits: list[Commit]) -> list[CommitVerdict]:
-        """Hand in episodes, some of them forged."""
+        """Commit episodes, some of them falsified."""
         sent, kinds = [], []
         for one in commits:
             forge = self._chance.choice(FORGERIES) if self._chance.random() < self._share else None
@@ -121,14 +121,14 @@ class ForgingFlow(HttpFlow):
 
 
 def forged(payload: str, forge: Callable[[Row, list[list[Any]]], None]) -> str:
-    """Return another payload, well-formed as well."""
+    """Return a well-formed payload with a falsified episode."""
     line, columns = map(json.loads, payload.split("\n"))
     forge(line, columns)
     return "\n".join(json.dumps(one, separators=(",", ":")) for one in (line, columns))
 
 
 def main() -> None:
-    """Join and play until the process is asked to end."""
+    """Join and play until the process is terminated."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--join", required=True)
     parser.add_argument("--token-file", type=Path, required=True)
@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, default=8)
     parser.add_argument("--median", type=float, default=1.0)
     parser.add_argument("--sigma", type=float, default=0.8)
-    parser.add_argument("--forge", type=float, default=0.0, help="the share of episodes that are forged")
+    parser.add_argument("--forge", type=float, default=0.0, help="the fraction of falsified episodes")
     parser.add_argument("--report", type=Path, default=Path("/dev/null"))
     chosen = parser.parse_args()
     flow = ForgingFlow(

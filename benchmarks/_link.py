@@ -2,9 +2,9 @@
 
     python benchmarks/_link.py --listen 127.0.0.1:9000 --to 10.77.0.1:8300 --delay 0.3 [--flips 0.02] [--replays 0.1]
 
-The kernel shapes the rate (`tc` with the filter tbf). Few kernels in containers have netem, so the proxy delays: what
-comes is passed on half a round trip later. It can also do harm: flip a bit of a large part of a message, and send a
-commit again that it has seen. What it did is in the JSON file `--report` when it ends.
+The kernel shapes the rate (`tc` with the filter tbf). Few kernels in containers have netem, so the proxy adds the
+delay: it forwards data after half a round trip. It can also do harm: flip a bit in a large part of a message, and
+resend a commit that it saw. When it ends, it writes what it did to the JSON file `--report`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Self
 
 HOME, FAR = "10.77.0.1", "10.77.0.2"
 LARGE = 600
-"""Bytes of a part of a message in which a bit may be flipped: nearly always of a body, rarely of a header."""
+"""The least size in bytes of parts in which bits are flipped: nearly always part of a body, rarely of a header."""
 
 
 # ---------------------------------------------------------------- the interface
 class FarRegion:
-    """A network namespace whose only way out is a link of a rate to this one; needs root.
+    """A network namespace whose only connection is a link to this one with a given rate; needs root.
 
     Args:
-        rate: bits per second, each way; None for as fast as it goes.
+        rate: bits per second in each direction; None: unlimited.
     """
 
     def __init__(self, rate: float | None) -> None:
@@ -54,11 +54,11 @@ class FarRegion:
         self._remove()
 
     def command(self, command: list[object]) -> list[object]:
-        """Return a command as it is run in the region."""
+        """Return the command that runs `command` in the region."""
         return ["ip", "netns", "exec", self.name, *command]
 
     def crossed(self) -> dict[str, int]:
-        """Return the bytes that have crossed the link, each way, with all headers."""
+        """Return the bytes that crossed the link in each direction, including headers."""
         folder = Path("/sys/class/net/agf-home/statistics")
         return {way: int((folder / f"{name}_bytes").read_text()) for way, name in (("to far", "tx"), ("to home", "rx"))}
 
@@ -73,13 +73,13 @@ def _run(command: str) -> None:
 
 # ---------------------------------------------------------------- the proxy
 class Proxy:
-    """Passes connections on, late and not always unharmed.
+    """Forwards connections with a delay and optional faults.
 
     Args:
         chosen: the settings of the script.
 
     Attributes:
-        done: how often what happened.
+        done: the number of faults by kind.
     """
 
     def __init__(self, chosen: argparse.Namespace) -> None:
@@ -90,7 +90,7 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
-        """Pass on until the process is asked to end."""
+        """Forward until the process is terminated."""
         host, _, port = self._chosen.listen.rpartition(":")
         over = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
@@ -111,7 +111,7 @@ class Proxy:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str) -> None:
         loop = asyncio.get_running_loop()
         late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-        seen = bytearray()  # the request under way
+        seen = bytearray()  # the current request
 
         async def receive() -> None:
             with contextlib.suppress(OSError):
@@ -142,7 +142,7 @@ class Proxy:
         return data[:place] + bytes([data[place] ^ 1 << self._chance.randrange(8)]) + data[place + 1 :]
 
     def _watch(self, data: bytes) -> None:
-        """Send a commit that is complete again, later."""
+        """Resend a complete commit later."""
         length = re.search(rb"\r\ncontent-length: (\d+)\r\n", data, re.IGNORECASE)
         if not data.startswith(b"POST /v1/commit") or length is None:
             return

@@ -1,6 +1,6 @@
-"""Two engines of ALFWorld play one game in lock step: what is compared after each command, and who chooses it.
+"""Play one ALFWorld game in two engines in lock step: comparison after each command, and the choice of commands.
 
-Shared by `alfworld_differential.py` and the tests, so that the recorded run and the guards do the same.
+Shared by `alfworld_differential.py` and the tests, so that both do the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SCHEMAS = (
 
 _MANIPULATIONS = ("open", "close", "take", "put", "use", "heat", "clean", "cool", "slice")
 _NONSENSE, _ANY = 5, 30
-"""Per cent of the commands that are invalid, and that are any command offered. The rest handles things."""
+"""Percentages of invalid commands, and of commands drawn from all offered ones. The rest handles objects."""
 
 _TOOLS = {"heat": "microwave", "cool": "fridge", "clean": "sinkbasin"}
 _FOOD = frozenset({"apple", "bread", "egg", "lettuce", "potato", "tomato"})
@@ -32,7 +32,7 @@ _LAMPS = frozenset({"desklamp", "floorlamp"})
 
 
 class Engine(Protocol):
-    """What both engines can do; see `agentgym_flow.envs.alfworld.play.ALFWorldGame`."""
+    """The interface of both engines; see `agentgym_flow.envs.alfworld.play.ALFWorldGame`."""
 
     def start(self) -> str: ...
     def act(self, command: str) -> tuple[str, bool]: ...
@@ -44,14 +44,14 @@ class Engine(Protocol):
 
 @dataclass
 class Tally:
-    """What was played: steps, those of each schema, and situations that are rare."""
+    """Counts of steps, of steps by schema, and of rare situations."""
 
     steps: int = 0
     schemas: Counter[str] = field(default_factory=Counter)
     situations: Counter[str] = field(default_factory=Counter)
 
     def add(self, command: str, told: str, valid: bool, engine: Engine) -> None:
-        """Count one step that `engine` has made."""
+        """Count one step of `engine`."""
         self.steps += 1
         if valid:
             self.schemas[schema_of(command, engine)] += 1
@@ -62,7 +62,7 @@ class Tally:
             self.situations["look with something beside"] += not told.endswith("you see nothing.")
 
     def update(self, other: Tally) -> None:
-        """Add what another tally counted."""
+        """Add another tally."""
         self.steps += other.steps
         self.schemas.update(other.schemas)
         self.situations.update(other.situations)
@@ -70,7 +70,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two engines part: what differs, both values, and the commands that lead there."""
+    """The first difference between two engines: what differs, both values, and the commands before it."""
 
     what: str
     ours: object
@@ -82,7 +82,7 @@ class Difference:
 
 
 def lockstep(ours: Engine, real: Engine, wanderer: Wanderer, steps: int, tally: Tally) -> Difference | None:
-    """Play both engines for `steps` commands; return where they part first, or None. Counts into `tally`."""
+    """Play both engines for `steps` commands; return the first difference, or None. Counts into `tally`."""
     history: list[str] = []
     pairs: list[tuple[str, object, object]] = [("introduction", ours.start(), real.start())]
     for _ in range(steps):
@@ -115,7 +115,7 @@ def _difference(pairs: Sequence[tuple[str, object, object]], history: Sequence[s
 
 
 def schema_of(command: str, engine: Engine) -> str:
-    """Return which of `SCHEMAS` a command is that `engine` has offered."""
+    """Return the schema in `SCHEMAS` of a command that `engine` offered."""
     command = command.strip()
     if command.startswith("examine "):
         return "examine a thing" if ("holds", command.removeprefix("examine ")) in engine.facts() else "examine a place"
@@ -126,14 +126,14 @@ def schema_of(command: str, engine: Engine) -> str:
 
 
 class Wanderer:
-    """Chooses commands for both engines: first a walkthrough, then errands and chance.
+    """Chooses commands for both engines: first a walkthrough, then errands and random commands.
 
-    Errands bring about what chance hardly does: something heated, cooled, cleaned and sliced, one knife at a time; a
-    lamp switched on; a thing carried back and forth between the receptacles of one spot.
+    Errands lead to situations that random commands rarely reach: an object heated, cooled, cleaned and sliced, one
+    knife at a time; a lamp switched on; an object carried back and forth between the receptacles of one spot.
 
     Args:
-        stream: all chance.
-        walkthrough: commands to begin with.
+        stream: the random stream.
+        walkthrough: the first commands.
     """
 
     def __init__(self, stream: Stream, walkthrough: Sequence[str] = ()) -> None:
@@ -143,7 +143,7 @@ class Wanderer:
         self._seen: list[str] = []
 
     def next(self, engine: Engine) -> str:
-        """Return the next command, from what `engine` offers and knows; one in twenty is nonsense."""
+        """Return the next command, based on the state of `engine`; one in twenty is nonsense."""
         if self._walkthrough:
             return self._walkthrough.pop(0)
         commands = engine.commands()
@@ -159,7 +159,7 @@ class Wanderer:
         return self._stream.choice(handling or commands)
 
     def _wish(self, engine: Engine) -> str | None:
-        """Return the next command of the errand that is possible now; with none left, perhaps begin another one."""
+        """Return the next command of the current errand; if there is none, perhaps start another errand."""
         for wish in self._errand:
             if wish in engine.commands():
                 return wish
@@ -178,11 +178,11 @@ class Wanderer:
                 command.replace("move", "put").replace(" to ", " in/on "),
             )[alter]  # fmt: skip
         if alter < 8:
-            return f"\t {command}\n"  # white space around does no harm
-        return command if alter == 8 else ""  # what could be done at another time
+            return f"\t {command}\n"  # surrounding white space is ignored
+        return command if alter == 8 else ""  # a command for another state
 
     def _treat(self, view: _View) -> Iterator[str]:
-        """Heat, cool, clean and slice one thing, in any order, and look at it."""
+        """Heat, cool, clean and slice one object, in any order, and look at it."""
         things = view.kinds(_FOOD) or view.kinds(_WARES)
         if not things:
             return
@@ -220,7 +220,7 @@ class Wanderer:
                 yield "look"
 
     def _shift(self, view: _View) -> Iterator[str]:
-        """Take things out of one receptacle of a spot and put them into another one, again and again."""
+        """Repeatedly move objects between two receptacles of a spot."""
         for walk in self._walks(view, 3):
             if len(view.here()) < 2:
                 yield walk
@@ -247,12 +247,12 @@ class Wanderer:
             yield f"take {thing} from {place}"
 
     def _walks(self, view: _View, number: int) -> list[str]:
-        """Return at most so many of the walks that are possible now, drawn at random."""
+        """Return at most `number` random walks that are possible now."""
         walks = [command for command in view.engine.commands() if command.startswith("go to ")]
         return self._stream.sample(walks, min(number, len(walks)))
 
     def _put_down(self, view: _View) -> Iterator[str]:
-        """Put down what is held: here, or in one of a few receptacles at random."""
+        """Put down the held object: here, or in one of a few random receptacles."""
         for walk in ["", *self._walks(view, 6)]:
             thing = view.held()
             if thing is None:
@@ -265,7 +265,7 @@ class Wanderer:
 
 
 class _View:
-    """What the errands need to know, from the facts of an engine; asked anew each time, as things move."""
+    """The facts of an engine that the errands need, computed anew each time."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -274,11 +274,11 @@ class _View:
         return next((fact[1] for fact in self.engine.facts() if fact[0] == "holds"), None)
 
     def kinds(self, words: frozenset[str]) -> list[str]:
-        """Return the things of these kinds that are in a receptacle, sorted."""
+        """Return the objects of these kinds that are in a receptacle, sorted."""
         return sorted({f[1] for f in self.engine.facts() if f[0] == "inreceptacle" and f[1].split(" ")[0] in words})
 
     def where(self, thing: str) -> list[str]:
-        """Return the receptacles that a thing is in, sorted."""
+        """Return the receptacles that hold an object, sorted."""
         return sorted(fact[2] for fact in self.engine.facts() if fact[:2] == ("inreceptacle", thing))
 
     def places(self, word: str) -> list[str]:

@@ -1,9 +1,9 @@
-"""The games that the two engines of ALFWorld are compared on: generated and official ones, and variants of both.
+"""The games for comparing two ALFWorld engines: generated and official ones, and variants of both.
 
-Variants are made in the text of the game file, not by the code that reads and writes games: what it assumes is tested,
-too. They are what official games have been, are or may be: the wording of older games, sentences that people wrote, a
-start at a receptacle, many receptacles at one spot; open doors, treated things and things in two receptacles at once
-from the start.
+Variants are made in the text of the game file, not by the code that reads and writes games, so that its assumptions are
+tested too. They cover what official games contain or may contain: the wording of older games, sentences written by
+people, a start at a receptacle, many receptacles at one spot, open doors, treated objects, and objects in two
+receptacles at once.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ SENTENCES = (
     "Find it where x < y",
     "",
 )
-"""Sentences as they stand in a grammar's JSON: some characters mean something there, and cut the sentence short."""
+"""Sentences as in a grammar's JSON: some characters have a meaning there, and cut the sentence short."""
 
 Content = dict[str, Any]
-"""What a `game.tw-pddl` file says."""
+"""The content of a `game.tw-pddl` file."""
 
 _ID = r"([^\s()?]+)"  # of a thing or a place; a variable of the goal begins with a question mark
 
 
 @dataclass(frozen=True)
 class Case:
-    """One game to be played: where it comes from, and what a game file says about it."""
+    """One game: its origin, and the content of its file."""
 
     name: str
     content: Content
 
 
 def cases(generated: int, seed: int, data: Path | None) -> Iterator[Case]:
-    """Yield `generated` games of our own, the six types in turn, and each official game below `data`; with variants.
+    """Yield `generated` games of our own, of the six types in turn, and the official games below `data`; with variants.
 
-    Each game has variants drawn for it; official games are also there, unchanged.
+    Each game has random variants; official games are also included unchanged.
     """
     official = [] if data is None else sorted(data.rglob(GAME_FILE))
     sentences = [*SENTENCES, *(sentence for path in official for sentence in _annotations(path))]
@@ -77,7 +77,7 @@ def _task_of(task_type: str, stream: Stream) -> tuple[str, int]:
 
 
 def _annotations(game: Path) -> list[str]:
-    """Return the sentences that people wrote for a game, as they stand in JSON."""
+    """Return the sentences that people wrote for a game, as in its JSON."""
     path = game.with_name(TRAJECTORY_FILE)
     if not path.exists():
         return []
@@ -86,7 +86,7 @@ def _annotations(game: Path) -> list[str]:
 
 
 def _varied(case: Case, stream: Stream, sentences: Sequence[str]) -> Case:
-    """Return a variant: one to three of those below, together."""
+    """Return a variant: a combination of one to three of those below."""
     variants: dict[str, Callable[[Content], Content]] = {
         "old": old_wording,
         "packaged": packaged,
@@ -109,7 +109,7 @@ def _varied(case: Case, stream: Stream, sentences: Sequence[str]) -> Case:
 
 
 def old_wording(content: Content) -> Content:
-    """Return the game as data of version 2.1.1 says it: `put`, places with names of their own, and no `help`."""
+    """Return the game in the form of data of version 2.1.1: `put`, places with their own names, and no `help`."""
     grammar = re.sub(r"(# [^\n]*\n)?action help \{.*", "", content["grammar"], flags=re.DOTALL)
     for new, old in (
         ("You arrive at {r.name}.", "You arrive at {lend.name}."),
@@ -124,7 +124,7 @@ def old_wording(content: Content) -> Content:
 
 
 def packaged(content: Content) -> Content:
-    """Return the game with the grammar that is in the package alfworld itself, as `alfworld-generate` would."""
+    """Return the game with the grammar of the package alfworld, as from `alfworld-generate`."""
     package = find_spec("alfworld")
     assert package is not None
     assert package.origin is not None
@@ -148,7 +148,7 @@ def at_a_receptacle(content: Content, stream: Stream) -> Content:
 
 
 def gathered(content: Content, stream: Stream) -> Content:
-    """Return the game with about half of the receptacles, and what is there, moved to the spots of the others."""
+    """Return the game with about half of the receptacles and their contents moved to the spots of the others."""
     spots = sorted({spot for _, spot in _pairs(content, "receptacleAtLocation")})
     stream.shuffle(spots)
     kept = spots[: (len(spots) + 1) // 2]
@@ -179,7 +179,7 @@ def treated(content: Content, stream: Stream) -> Content:
 
 
 def in_two_receptacles(content: Content, stream: Stream) -> Content:
-    """Return the game with some things in a second receptacle, too, often one at the same spot."""
+    """Return the game with some objects also in a second receptacle, often at the same spot."""
     spot_of = dict(_pairs(content, "receptacleAtLocation"))
     places = sorted(spot_of)
     facts = []
@@ -196,19 +196,19 @@ def _walkthrough(content: Mapping[str, Any]) -> list[str]:
 
 
 def _sentence(content: Mapping[str, Any]) -> str:
-    """Return the sentence of the task, as it stands in the JSON of the grammar."""
+    """Return the sentence of the task, as in the JSON of the grammar."""
     found = re.search(r'"Your task is to: ((?:[^"\\]|\\.)*)"', content["grammar"])
     assert found is not None
     return found[1]
 
 
 def _arguments(content: Mapping[str, Any], predicate: str) -> list[str]:
-    """Return what the problem says `predicate` of."""
+    """Return the arguments of `predicate` in the problem's facts."""
     return sorted(set(re.findall(rf"\({predicate} {_ID}\)", content["pddl_problem"], re.IGNORECASE)))
 
 
 def _pairs(content: Mapping[str, Any], predicate: str) -> list[tuple[str, str]]:
-    """Return what the problem says `predicate` of, two by two."""
+    """Return the pairs of arguments of `predicate` in the problem's facts."""
     return sorted(set(re.findall(rf"\({predicate} {_ID} {_ID}\)", content["pddl_problem"], re.IGNORECASE)))
 
 

@@ -1,4 +1,4 @@
-"""Our BM25 and Lucene in turns on the same texts and queries, where pyserini and Java are installed."""
+"""Measure our BM25 and Lucene in turns on the same texts and queries; needs pyserini and Java."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from _timing import in_turns, seconds
 from agentgym_flow.retrieval import BM25
 
 FIRST = 10
-"""Hits that are compared."""
+"""Number of hits to compare."""
 
 
 class Compared(NamedTuple):
-    """Wall time and agreement of the two; a mapping has the figures of `ours` and of `Lucene`.
+    """Wall times and agreement; mappings have the keys `ours` and `Lucene`.
 
     Attributes:
         build: seconds from texts to an index on disk.
-        query: milliseconds of a query, the mean.
-        slow: milliseconds that one query in a hundred exceeds.
-        agreeing: queries whose first hits are the same, in the same order.
+        query: mean milliseconds of a query.
+        slow: 99th percentile of milliseconds of a query.
+        agreeing: number of queries with the same first hits in the same order.
     """
 
     build: dict[str, float]
@@ -37,7 +37,7 @@ class Compared(NamedTuple):
 
 
 def lucene_is_here() -> bool:
-    """Return whether pyserini and Java are installed, and print it if they are not."""
+    """Return whether pyserini and Java are installed; print a message if not."""
     here = importlib.util.find_spec("pyserini") is not None and shutil.which("java") is not None
     if not here:
         print("Lucene: pyserini or Java is not installed here, so it was not measured.\n")

@@ -1,4 +1,4 @@
-"""The manager and the workers of a run as actors of a Ray cluster, whose processes are killed from outside."""
+"""Manager and workers of a run as actors of a Ray cluster, whose processes are killed from outside."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from agentgym_flow.errors import FlowDown
 
 
 class OnRay:
-    """A cluster on this machine, in which the trainer starts the manager and the workers.
+    """A cluster on this machine in which the trainer starts the manager and the workers.
 
     Args:
-        folder: where what the trainer prints goes.
+        folder: the folder of the trainer's output.
         settings: the file of the dataflow's settings.
         run: the folder of the run.
-        workers: how many there is room for.
+        workers: the maximal number of workers.
     """
 
     def __init__(self, folder: Path, settings: Path, *, run: Path, workers: int) -> None:
@@ -86,7 +86,7 @@ class OnRay:
         return last_status(self._run / "dataflow", self._settings)
 
     def _playing(self, chance: random.Random, status: dict[str, Any]) -> int | None:
-        """Return the process of a worker that has handed in episodes, while some are leased."""
+        """Return the process of a worker that has committed episodes, if some are leased."""
         if not any(stream["states"]["leased"] for stream in status["streams"].values()):
             return None
         heard = {name for name, one in status["workers"].items() if one.get("accepted") and one["silent"] < 3}
@@ -105,7 +105,7 @@ class OnRay:
 
 
 def _signal(pid: int, number: signal.Signals) -> bool:
-    """Send a signal; return whether the process was there."""
+    """Send a signal; return whether the process existed."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
         return True

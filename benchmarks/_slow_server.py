@@ -1,4 +1,4 @@
-"""A chat server on the loopback interface that answers every request after a while, however many are under way."""
+"""A chat server on the loopback interface that answers every request after a delay, for any number of requests."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from multiprocessing.connection import Connection
 
 @contextmanager
 def slow_server(latency: float, body: bytes) -> Iterator[str]:
-    """Run a server in a process of its own; give its base URL.
+    """Run a server in another process; yield its base URL.
 
     Args:
-        latency: seconds until it answers.
-        body: what it answers, JSON.
+        latency: seconds until an answer.
+        body: the answer, as JSON.
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()

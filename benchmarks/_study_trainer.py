@@ -1,15 +1,15 @@
-"""The trainer of one run of `dataflow_study.py`: `agentgym-flow` itself, which also notes when each batch was there.
+"""The trainer of one run of `dataflow_study.py`: `agentgym-flow`, which also records when each batch was ready.
 
     python benchmarks/_study_trainer.py RULE TIMES LOCK train ALGO ...
 
-RULE says when the trainer plans and when it may train:
+RULE determines when the trainer plans and trains:
 
-    plain     as the settings of the dataflow say
+    plain     by the settings of the dataflow
     overlap   batch n + 1 is planned when batch n is complete, and played while batch n is trained on
     turns     trainers with the same LOCK train one after the other, as on one device
 
-TIMES gets a line for each batch: its number, and the seconds (of the machine's clock) at which it was asked for and at
-which it was there; at the end a line without a number.
+TIMES gets a line for each batch: its number, and the machine's clock in seconds when it was requested and when it was
+ready; the last line has no number.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def note(*values: float | int | None) -> None:
 
 
 class Timed(LeasedGroups):
-    """Notes when each batch was asked for, and when it was there."""
+    """Records when each batch was requested and when it was ready."""
 
     def take(self, batch: int, version: int) -> GroupBatch:
         asked = time.time()
@@ -51,7 +51,7 @@ class Timed(LeasedGroups):
 
 
 class Overlapping(Timed):
-    """Plans the next batch when one is complete."""
+    """Plans the next batch when the current one is complete."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)

@@ -1,4 +1,4 @@
-"""Processes that a benchmark starts, kills and starts again: the parts of a dataflow, each in a process of its own."""
+"""Processes that a benchmark starts, kills and restarts: the parts of a dataflow, each in its own process."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from agentgym_flow.errors import FlowDown
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = (sys.executable, "-m", "agentgym_flow")
 PATIENCE = 120.0
-"""Seconds that a manager may take to answer for the first time."""
+"""Seconds for a manager to start answering."""
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return the environment of a child: this checkout, one thread each."""
+    """Return the environment variables of a child: this checkout, one thread each."""
     paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **more}
 
 
 class Child:
-    """A process that may be killed and started again; what it prints is added to a file.
+    """A process that may be killed and restarted; its output is appended to a file.
 
     Args:
-        name: of the file.
-        command: of the first start.
+        name: the name of the file.
+        command: the command of the first start.
         log: the folder of the file.
         more: environment variables.
 
     Attributes:
-        again: the command of every further start; by default the same.
+        again: the command of every restart; by default the same.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Child:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, or start it again."""
+        """Start or restart it."""
         command = [*map(str, self._command if self.process is None else self.again)]
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(
@@ -66,7 +66,7 @@ class Child:
             )
 
     def ended(self) -> int | None:
-        """Return its exit status; None while it runs."""
+        """Return its exit status; None while it is running."""
         assert self.process is not None
         return self.process.poll()
 
@@ -77,13 +77,13 @@ class Child:
         self.process.wait()
 
     def stall(self, seconds: float) -> None:
-        """Stop it for so long, as a machine that sleeps or swaps, then let it go on."""
+        """Stop it for some seconds, like a sleeping or swapping machine, then let it continue."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
         threading.Timer(seconds, self.process.send_signal, [signal.SIGCONT]).start()
 
     def close(self) -> None:
-        """End it for good."""
+        """Terminate it."""
         if self.process is None or self.process.poll() is not None:
             return
         self.process.send_signal(signal.SIGCONT)
@@ -94,16 +94,16 @@ class Child:
             self.kill()
 
     def said(self) -> str:
-        """Return the end of what it has printed."""
+        """Return the end of its output."""
         return self.log.read_text("utf-8", "replace")[-2000:]
 
 
 class ChildFailed(RuntimeError):
-    """A process has ended with another status than 0."""
+    """A process ended with a status other than 0."""
 
 
 def finish(*children: Child) -> None:
-    """Run processes to their end. Raises `ChildFailed` when one of them fails; the others are ended then."""
+    """Run processes to their end. If one fails, the others are terminated and `ChildFailed` is raised."""
     for child in children:
         child.start()
     try:
@@ -120,41 +120,41 @@ def finish(*children: Child) -> None:
 
 
 class Parts(Protocol):
-    """The manager and the workers of a run, wherever they are."""
+    """The manager and the workers of a run."""
 
     def start(self) -> None:
-        """Start what does not belong to the trainer."""
+        """Start everything except the trainer."""
 
     def trainer_options(self) -> list[str]:
-        """Return what the trainer's command needs to find them."""
+        """Return the options of the trainer for connecting."""
 
     def trainer_environment(self) -> dict[str, str]:
-        """Return the variables that it needs."""
+        """Return the environment variables of the trainer."""
 
     def look(self) -> dict[str, Any] | None:
-        """Keep everything at work; return the manager's status, None while it does not answer."""
+        """Restart what has ended; return the manager's status, None while it does not answer."""
 
     def kill_worker(self, chance: random.Random, status: dict[str, Any]) -> bool:
-        """SIGKILL a worker that plays; return whether there was one."""
+        """SIGKILL a playing worker; return whether there was one."""
 
     def stall_worker(self, chance: random.Random, status: dict[str, Any], seconds: float) -> bool:
-        """Stop a worker that plays for so long; return whether there was one."""
+        """Stop a playing worker for some seconds; return whether there was one."""
 
     def kill_manager(self) -> bool:
-        """SIGKILL the manager; return whether it was there."""
+        """SIGKILL the manager; return whether it was running."""
 
     def close(self) -> dict[str, Any]:
-        """End everything; return the last status."""
+        """Stop everything; return the last status."""
 
 
 class OverHttp:
     """A manager by `agentgym-flow dataflow serve`, and workers by `agentgym-flow worker`.
 
     Args:
-        folder: where manager, token and what they print go.
+        folder: the folder of manager, token and outputs.
         settings: the file of the dataflow's settings.
-        workers: how many there are.
-        num_envs: episodes that each plays at a time.
+        workers: the number of workers.
+        num_envs: environments of each worker.
     """
 
     def __init__(self, folder: Path, settings: Path, *, workers: int, num_envs: int) -> None:
@@ -207,7 +207,7 @@ class OverHttp:
             return None
 
     def _playing(self, chance: random.Random, status: dict[str, Any]) -> Child | None:
-        """Return a worker that has handed in episodes since it was started, while some are leased."""
+        """Return a worker that has committed episodes since its start, if some are leased."""
         if not any(stream["states"]["leased"] for stream in status["streams"].values()):
             return None
         there = []
@@ -244,6 +244,6 @@ class OverHttp:
 
 
 def last_status(folder: Path, settings: Path) -> dict[str, Any]:
-    """Return the status that the journal of a manager that has ended comes to."""
+    """Return the status of a stopped manager from its journal."""
     with hosted(folder, FlowConfig.read(settings)) as manager:
         return manager.status()

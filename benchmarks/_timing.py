@@ -1,13 +1,14 @@
-"""What the benchmark scripts share: their arguments, how contestants take turns, how boards and tables are written.
+"""Shared by the benchmark scripts: arguments, measurements in turns, names of boards, tables.
 
-Times are CPU time where the script can choose: other jobs on the machine disturb it little. Contestants take turns, so
-that what disturbs one disturbs all, and ratios stay honest on a busy machine.
+Times are CPU time where possible, which other jobs on the machine disturb little. Contestants take turns, so that
+disturbances affect all of them and ratios remain valid on a busy machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 
 
 def arguments(description: str, repetitions: int | None = None) -> argparse.ArgumentParser:
-    """Return a parser that shows `description` verbatim, with `--repetitions` unless that is None."""
+    """Return a parser that prints `description` verbatim, with the option `--repetitions` unless that is None."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     if repetitions is not None:
         what = f"repetitions of every figure (default {repetitions})"
@@ -24,7 +25,7 @@ def arguments(description: str, repetitions: int | None = None) -> argparse.Argu
 
 
 def seconds(run: Callable[[], object], clock: Callable[[], float] = time.process_time) -> float:
-    """Return how long one call of `run` takes by `clock`: CPU time unless it is `time.perf_counter`."""
+    """Return the time of one call of `run` by `clock`, CPU time by default."""
     start = clock()
     run()
     return clock() - start
@@ -46,7 +47,7 @@ def in_turns(
     repetitions: int,
     summary: Callable[[Sequence[float]], float] = statistics.median,
 ) -> dict[str, float]:
-    """Ask every contestant for its figure, one after the other, `repetitions` times; return the summary of each."""
+    """Measure all contestants one after the other, `repetitions` times; return the summary of each."""
     figures: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(repetitions):
         for name, measure in contestants.items():
@@ -55,9 +56,14 @@ def in_turns(
 
 
 def resident() -> float:
-    """Return the megabytes that this process holds; on Linux only."""
+    """Return the resident memory of this process in MB; on Linux only."""
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def peak_megabytes() -> float:
+    """Return the largest resident memory of this process so far, in MB; on Linux only."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # kibibytes
 
 
 def board_name(size: Sequence[int], boxes: int) -> str:
@@ -66,7 +72,7 @@ def board_name(size: Sequence[int], boxes: int) -> str:
 
 
 def print_header(*columns: str, numeric: bool = False) -> None:
-    """Print the first two lines of a Markdown table; the columns of a `numeric` one are flush right."""
+    """Print the first two lines of a Markdown table; columns of a `numeric` one are right-aligned."""
     print_row(*columns)
     print_row(*["---:" if numeric else "---"] * len(columns))
 

@@ -1,8 +1,8 @@
-"""The batches that `training_step.py` trains on: real episodes with the model that is to learn from them.
+"""The batches of `training_step.py`: real episodes, with the model that is trained on them.
 
-Two kinds. *Turns* are a batch of the quickstart: the tiny policy after its warm start, one row a turn, prompts of equal
-length, answers of one token. *Conversations* are what a language model is trained on: one row an episode, text prompts,
-observations in between, and lengths that differ as the lengths of the episodes do.
+There are two kinds. *Turns* are a batch of the quickstart: the tiny policy after its warm start, one row per turn,
+prompts of equal length, answers of one token. *Conversations* are typical for language models: one row per episode,
+text prompts, observations between answers, and lengths that vary with those of the episodes.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ SPOKEN = TextTemplate(rules=RULES, history=0, think=False, tags_required=False)
 
 @dataclass(frozen=True)
 class Recording:
-    """Groups of episodes with their tokens, and what is needed to train on them.
+    """Groups of episodes with their tokens, and everything needed to train on them.
 
     Attributes:
-        model: the policy that plays in them; never trained itself.
+        model: the policy that played; it is never trained itself.
         tokenizer: its tokenizer.
-        profile: its prompts.
-        make_env: makes the environment.
-        layout: what a row is.
+        profile: its prompt template.
+        make_env: creates the environment.
+        layout: the layout of rows.
         groups: the episodes.
     """
 
@@ -88,7 +88,7 @@ def recorded_turns(configs: Configs, levels: int) -> Recording:
 
 
 def recorded_conversations(levels: int, attempts: int) -> Recording:
-    """Let a noisy expert talk to Sokoban; the log-probabilities of its words are those of the model."""
+    """Let a noisy expert play Sokoban in conversations, with log-probabilities of the model."""
 
     def make_env() -> TextEnv:
         return make_text_env(SOKOBAN, split="train", size=6, boxes=1, min_pushes=1)
@@ -104,9 +104,9 @@ def recorded_conversations(levels: int, attempts: int) -> Recording:
 
 
 def small_llama(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """Return a fresh Llama of 0.8 million parameters: as large language models are built, at a size for one core.
+    """Return a new Llama of 0.8 million parameters: the architecture of large models, at a size for one core.
 
-    Its positions are relative. TRL passes no position ids with its left-padded prompts, which is the same to it.
+    Its positions are relative, so it is unaffected by TRL passing no position ids with left-padded prompts.
     """
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -126,7 +126,7 @@ def small_llama(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
 
 
 def _words(make_env: Callable[[], TextEnv]) -> list[str]:
-    """Return every word of the text prompts, found by playing at random until each turn number has come up."""
+    """Return all words of the text prompts, collected in random play until every turn number has occurred."""
     with_refusal = "Your last action was not accepted. 1"
     found: dict[str, None] = dict.fromkeys(with_refusal.split())
 
@@ -140,7 +140,7 @@ def _words(make_env: Callable[[], TextEnv]) -> list[str]:
 
 @torch.no_grad()
 def _fill_in(model: PreTrainedModel, pad: int, episode: Episode, row: TrainingRow) -> None:
-    """Write into every turn what the model says of the tokens played."""
+    """Add the model's log-probabilities of the played tokens to every turn."""
     logprobs = completion_logprobs(model, collate([row], pad=pad, multiple=1))[0].tolist()
     sampled = row.sampled or [1] * len(logprobs)
     told = iter([logprob for logprob, was_sampled in zip(logprobs, sampled, strict=True) if was_sampled])

@@ -1,15 +1,15 @@
-"""Our ALFWorld engine and the real one, step for step: the same games and commands, everything compared.
+"""Compare our ALFWorld engine with the real one step by step, on the same games and commands.
 
 Needs the extra `alfworld`. Launch:
 `python benchmarks/alfworld_differential.py [--games 24] [--steps 40] [--seed 0] [--jobs 2] [--data PATH]`.
 
-At the start and after every command these must be equal: what the player reads, whether the command was one, the list
-of commands, whether the game is won, and the facts. Games are generated ones of all six types, variants of them (see
+At the start and after every command these must be equal: the observation, whether the command was valid, the list of
+commands, whether the game is won, and the facts. Games are generated ones of all six types, variants of them (see
 `_lockstep_games.py`), and the official games below PATH with variants of theirs; without PATH, the samples of the tests
-are taken (`AGENTGYM_FLOW_TEST_DATA`). About two commands in three handle things, one in three is any that is offered,
-and one in twenty is nonsense; half of the games begin with a walkthrough. Exit status 1 if anything differs.
+(`AGENTGYM_FLOW_TEST_DATA`). About two commands in three handle objects, one in three is any that is offered, and one in
+twenty is nonsense; half of the games start with a walkthrough. Exits with status 1 if anything differs.
 
-CPU seconds are those of all processes together; nearly all of them go to the real engine.
+CPU seconds are summed over all processes; nearly all of them are the real engine's.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from agentgym_flow.seeding import Stream
 
 @dataclass
 class Outcome:
-    """What playing one game, or many, came to.
+    """The result of playing one or more games.
 
     Attributes:
-        games: how many there were of each kind: a task type, a variant.
-        tally: the steps.
-        differences: name of a game -> where the engines parted.
+        games: number of games of each kind: a task type or variant.
+        tally: counts of steps.
+        differences: name of a game -> the first difference.
         seconds: CPU time.
     """
 
@@ -63,7 +63,7 @@ class Outcome:
 
 
 def play_case(case: Case, steps: int, seed: int) -> Outcome:
-    """Play one game in both engines. What an engine raises is a difference."""
+    """Play one game in both engines. An exception of an engine is a difference."""
     outcome = Outcome()
     begin = time.process_time()
     try:
@@ -83,7 +83,7 @@ def play_case(case: Case, steps: int, seed: int) -> Outcome:
 
 
 def planned(play: ALFWorldGame) -> tuple[str, ...]:
-    """Return the commands of our expert's plan, from the start of a game; none where it sees no way."""
+    """Return the commands of our expert's plan from the start of a game; empty if it finds none."""
     commands = []
     for move in shortest_plan(play) or ():
         commands.append(play.text(move))
@@ -92,7 +92,7 @@ def planned(play: ALFWorldGame) -> tuple[str, ...]:
 
 
 def report(outcome: Outcome, wall: float) -> None:
-    """Print what was played, how long it took, and what differs."""
+    """Print counts, times and differences."""
     steps = outcome.tally.steps
     print_header("games", "steps", "differences", "seconds", "CPU seconds")
     print_row(outcome.games["games"], f"{steps:,}", len(outcome.differences), f"{wall:.0f}", f"{outcome.seconds:.0f}")
@@ -110,7 +110,7 @@ def report(outcome: Outcome, wall: float) -> None:
 
 
 def play_all(games: Iterable[Case], steps: int, seed: int, jobs: int) -> Outcome:
-    """Play all games, `jobs` of them at a time, each process on its own: the real engine can't be shared."""
+    """Play all games in `jobs` parallel processes, because the real engine cannot be shared."""
     total = Outcome()
     play = partial(play_case, steps=steps, seed=seed)
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:

@@ -1,9 +1,9 @@
-"""ALFWorld's oracle against a search through all states: how many steps longer its plans are, and what a plan costs.
+"""ALFWorld's oracle compared with an exhaustive search: how many steps longer its plans are, and the cost of a plan.
 
-Launch: `python benchmarks/alfworld_oracle.py [--games N] [--wander K]`. A whole room has more states than can be
-counted, so generated games are cut down first: of all things the wanted ones (and lamps) stay, of all receptacles those
-that hold them, treat them, or stand at the same spots, and two of the goal's. That makes no plan from the start of the
-full game shorter or longer; after `--wander` random moves in the small game, figures are of the small game alone.
+Launch: `python benchmarks/alfworld_oracle.py [--games N] [--wander K]`. A whole room has too many states, so generated
+games are reduced first: to the wanted objects (and lamps), the receptacles that hold or treat them or are at the same
+spots, and two of the goal's. That does not change the length of any plan from the start of the full game. After
+`--wander` random moves in the small game, the results are for the small game only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEPT_GOALS = 2
 
 
 def cut_down(problem: PDDLProblem) -> PDDLProblem:
-    """Return the problem with the things and receptacles that its goal is about."""
+    """Return the problem with only the objects and receptacles of its goal."""
     goal = read_goal(problem.goal, problem.name)
     kind_of = {fact[1]: fact[2] for fact in problem.facts if fact[0] in ("objecttype", "receptacletype")}
     spot_of = {fact[1]: fact[2] for fact in problem.facts if fact[0] == "receptacleatlocation"}
@@ -44,7 +44,7 @@ def cut_down(problem: PDDLProblem) -> PDDLProblem:
 
 
 def measure(games: int, wander: int) -> None:
-    """Print for each task type how much longer than the shortest the oracle's plans are."""
+    """Print for each task type how much longer the oracle's plans are than the shortest."""
     excess: dict[str, list[tuple[int, int]]] = {kind: [] for kind in TASK_TYPES}
     milliseconds: list[float] = []
     for task in range(games):

@@ -1,24 +1,24 @@
-"""Our ALFWorld engine against the real one, on the same games and commands: steps, starts of episodes, memory.
+"""Our ALFWorld engine compared with the real one, on the same games and commands: steps, resets, memory.
 
 Needs the extra `alfworld`; the memory is read on Linux only. Launch:
 `python benchmarks/alfworld_speed.py [--repetitions 5] [--games 4]`.
 
-Games are generated and written as files, which both engines read; commands are drawn at random from those that are
-possible. The real engine is used as alfworld's own `AlfredTWEnv` does: `load`, `reset`, `step`, with no information
-that needs the planner. It keeps nothing of a game, so all its starts are first starts.
+Games are generated and written to files, which both engines read; commands are random possible ones. The real engine is
+used as in alfworld's own `AlfredTWEnv`: `load`, `reset`, `step`, without information that needs the planner. It caches
+nothing, so all its resets are first resets.
 
-- *compiled on disk*: games that another process has met, in the cache of compiled games; for the other rows from a file
-  that cache is empty, and writing into it counts.
-- *engine*: what is read, the list of commands and whether the game is won. *environment*: `gym.make`'s environment with
-  the whole info contract. *cold*: the first game of a new process; *first*: a game that the process has not met, as
-  in play of random tasks; *again*: one that it has, as in a group of episodes of one task. Imports and making the
-  environment are not counted, for either.
-- Each repetition has games of its own, and all contestants have the same; times are CPU time (`time.process_time`),
-  medians of the repetitions.
-- *Batch*: 64 environments stepped together, with automatic resets, by `gym.make_vec`; "texts and commands" has only
-  those. It is compared with Gymnasium's own batch, `vectorization_mode="sync"`. Random commands, chosen off the clock;
-  *first*: all games are new to the process, those of automatic resets included.
-- Memory is what the process holds (resident set) with so many environments in play, each in another game.
+- *compiled on disk*: games from the cache of compiled games, written by another process; for the other rows from a file
+  that cache is empty, and writing it counts.
+- *engine*: the observation, the list of commands and whether the game is won. *environment*: `gym.make`'s environment
+  with all of `info`. *cold*: the first game of a new process; *first*: a game that is new to the process, as with
+  random tasks; *again*: a game that is not, as in a group of episodes of one task. Imports and the creation of
+  environments are not counted.
+- Each repetition has its own games, the same for all contestants; times are CPU time (`time.process_time`), medians of
+  the repetitions.
+- *Batch*: 64 environments of `gym.make_vec` stepped together, with automatic resets; "texts and commands" has only
+  these in `info`. The reference is Gymnasium's own batch, `vectorization_mode="sync"`. The choice of random commands is
+  not timed. *first*: all games are new to the process, including those of automatic resets.
+- Memory is the resident set of a process with this number of environments, each with another game.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-from _timing import arguments, in_turns, print_header, print_row
+from _timing import arguments, in_turns, print_header, print_row, resident
 
 import agentgym_flow  # noqa: F401 (registers the ids)
 from agentgym_flow.envs.alfworld import source, tasks
@@ -50,7 +50,7 @@ ENV_ID = "agentgym_flow/ALFWorld-v0"
 STEPS = 20
 BATCH, ROUNDS = 64, 60
 OURS, THEIRS = 256, 8
-"""How many environments the memory is measured with."""
+"""Numbers of environments for measuring memory."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,13 @@ def episodes(folder: Path, number: int) -> list[Episode]:
 
 
 def compiled(path: Path) -> CompiledGame:
-    """Return a game as the environment does when it meets it."""
+    """Return a game as the environment compiles it."""
     read = read_game(path)
     return compile_game(read.problem, read.words)
 
 
 class Ours:
-    """Our engine and our environment; each measurement takes a batch of episodes and returns CPU seconds a piece."""
+    """Our engine and environment; each measurement takes a batch of episodes and returns CPU seconds per item."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -97,17 +97,17 @@ class Ours:
         return per_step(batch, self._begin_play)
 
     def environment(self, batch: list[Episode]) -> float:
-        """Measure steps of the environment, with the whole info contract."""
+        """Measure steps of the environment, with all of `info`."""
         return per_step(batch, self._begin_episode)
 
     def start(self, batch: list[Episode]) -> float:
-        """Measure resets to the games of the files, with nothing in the cache of compiled games."""
+        """Measure resets to the games of the files, with an empty cache of compiled games."""
         with tempfile.TemporaryDirectory() as cache:
             os.environ[FOLDER_VARIABLE] = cache
             return per_piece(batch, lambda episode: self._env.reset(options={"task": episode.number}))
 
     def start_compiled(self, batch: list[Episode]) -> float:
-        """Measure resets to games that are in the cache of compiled games, and not known to this process."""
+        """Measure resets to games in the cache of compiled games that are new to this process."""
         os.environ[FOLDER_VARIABLE] = str(self._folder / "compiled")
         source._official.cache_clear()
         return per_piece(batch, lambda episode: self._env.reset(options={"task": episode.number}))
@@ -151,7 +151,7 @@ class Theirs:
 
 
 def per_step(batch: list[Episode], begin: Callable[[Episode], Callable[[str], object]]) -> float:
-    """Return CPU seconds a step; what `begin` does is not counted."""
+    """Return CPU seconds per step, without the time of `begin`."""
     spent = 0.0
     for episode in batch:
         step = begin(episode)
@@ -163,7 +163,7 @@ def per_step(batch: list[Episode], begin: Callable[[Episode], Callable[[str], ob
 
 
 def per_piece(batch: list[Episode], run: Callable[[Episode], object]) -> float:
-    """Return CPU seconds an episode."""
+    """Return CPU seconds per episode."""
     start = time.process_time()
     for episode in batch:
         run(episode)
@@ -171,13 +171,13 @@ def per_piece(batch: list[Episode], run: Callable[[Episode], object]) -> float:
 
 
 def each_batch(measure: Callable[[list[Episode]], float], batches: list[list[Episode]]) -> Callable[[], float]:
-    """Return a measurement that takes the next batch with every call."""
+    """Return a measurement that uses the next batch on every call."""
     waiting: Iterator[list[Episode]] = iter(batches)
     return lambda: measure(next(waiting))
 
 
 def in_new_process(who: str, measure: str, folder: Path) -> Callable[[list[Episode]], float]:
-    """Return a measurement that plays the first episode of a batch in a process that has played nothing."""
+    """Return a measurement that plays the first episode of a batch in a new process."""
 
     def run(batch: list[Episode]) -> float:
         with get_context("spawn").Pool(1) as pool:
@@ -187,13 +187,13 @@ def in_new_process(who: str, measure: str, folder: Path) -> Callable[[list[Episo
 
 
 def cold(who: str, measure: str, folder: Path, batch: list[Episode]) -> float:
-    """Return what `measure` says in this process."""
+    """Return the result of `measure` in this process."""
     contestant: Any = Ours(folder) if who == "ours" else Theirs()
     return float(getattr(contestant, measure)(batch))
 
 
 def print_ratios(title: str, unit: str, figures: dict[str, float], show: Callable[[float], str]) -> None:
-    """Print CPU seconds as `show` has them, and the ratio to the real engine: of cold ones to its cold one."""
+    """Print CPU seconds formatted by `show`, and the ratio to the real engine; cold rows to its cold row."""
     print_header(title, unit, "faster than the real engine")
     for name, seconds in figures.items():
         reference = figures["real engine, cold" if name.endswith("cold") else "real engine"]
@@ -202,7 +202,7 @@ def print_ratios(title: str, unit: str, figures: dict[str, float], show: Callabl
 
 
 def batch_step(envs: Any, forget: bool) -> float:
-    """Return CPU seconds a step of one environment in a batch; `forget` the games that the process has met."""
+    """Return CPU seconds per environment step of a batch; `forget` clears the known games."""
     if forget:
         source._generated.cache_clear()
         tasks.task_problem.cache_clear()
@@ -237,14 +237,8 @@ def print_batches(repetitions: int) -> None:
     print()
 
 
-def resident() -> float:
-    """Return the megabytes that this process holds."""
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
 def memory_of_ours() -> tuple[float, float]:
-    """Return the megabytes of this process with one of our environments in play and with all of them."""
+    """Return the memory of this process in MB with one of our environments and with all of them."""
     held = []
     for task in range(OURS):
         env = gym.make(ENV_ID)
@@ -257,7 +251,7 @@ def memory_of_ours() -> tuple[float, float]:
 
 
 def memory_of_theirs(paths: list[Path]) -> tuple[float, float]:
-    """Return the megabytes of this process with one environment of the real engine in play and with all of them."""
+    """Return the memory of this process in MB with one environment of the real engine and with all of them."""
     held = []
     for path in paths:
         env = packages().new_environment()
@@ -270,7 +264,7 @@ def memory_of_theirs(paths: list[Path]) -> tuple[float, float]:
 
 
 def print_memory(paths: list[Path]) -> None:
-    """Print the memory of both, each in a process of its own."""
+    """Print the memory of both, each in its own process."""
     with get_context("spawn").Pool(2, maxtasksperchild=1) as pool:
         ours, theirs = pool.apply_async(memory_of_ours), pool.apply_async(partial(memory_of_theirs, paths))
         print_header("environments in one process", "number", "MB with one", "MB with all", "MB for each further one")

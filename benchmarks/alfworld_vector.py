@@ -3,16 +3,16 @@
 Launch: `python benchmarks/alfworld_vector.py [--repetitions 5]`. Needs the base install only; memory is read on Linux
 only.
 
-Each batch of ours is compared with Gymnasium's (`vectorization_mode="sync"`) over the same environments. Both play
-random commands, chosen off the clock; starts of episodes are on it.
+Each of our batches is compared with Gymnasium's (`vectorization_mode="sync"`) of the same environments. Both play
+random commands, whose choice is not timed; resets are.
 
 - *Known games*: all games have been played in this process before, as with several attempts at a task.
-- *Drawn games*: each episode is on one of the 3,553 training games, drawn at random. The process remembers 512 of them,
-  so about six starts in seven generate and compile a game, and most situations are new.
+- *Drawn games*: each episode has a random one of the 3,553 training games. The process caches 512 of them, so about six
+  resets in seven generate and compile a game, and most situations are new.
 - *All*: every key of `info`, the default. *Commands*: `info_keys=["admissible_actions"]`. *Mask*: `["action_mask"]`.
 
-Figures are per second of CPU time (`time.process_time`), medians of the repetitions. Memory is that of a process of its
-own (resident set), in drawn games.
+Rates are per second of CPU time (`time.process_time`), medians of the repetitions. Memory is the resident set of a
+separate process, with drawn games.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from agentgym_flow.seeding import Stream
 TEXT, INDEX = "agentgym_flow/ALFWorld-v0", "agentgym_flow/ALFWorldIndex-v0"
 SIZES = (8, 64, 256)
 EPISODE = 50
-"""Steps until an episode is truncated; random commands win next to none."""
+"""Steps until an episode is truncated; random commands almost never win."""
 ENV_STEPS = 25_600
 """Environment steps of a repetition."""
 BATCHES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -46,18 +46,18 @@ BATCHES: dict[str, tuple[str, dict[str, Any]]] = {
     "numbers, all": (INDEX, {}),
     "numbers, mask": (INDEX, {"info_keys": ["action_mask"]}),
 }
-"""What is compared: the face, and how the batch is made."""
+"""The contestants: the environment id, and how the batch is created."""
 
 
 def actions(infos: dict[str, Any], rng: Stream) -> Any:
-    """Return a random action that is possible, for each environment of a batch of either face."""
+    """Return a random valid action for each environment of a batch with either kind of actions."""
     if "action_mask" in infos:
         return np.array([rng.below(int(count)) for count in infos["action_mask"].sum(1)])
     return tuple(rng.choice(offered) for offered in infos["admissible_actions"])
 
 
 def rate(envs: Any, seeds: Iterator[int]) -> float:
-    """Return environment steps per second: whole episodes, each with its start."""
+    """Return environment steps per second, over whole episodes with their resets."""
     spent, rng = 0.0, Stream("alfworld_vector")
     rounds = ENV_STEPS // EPISODE // envs.num_envs
     for _ in range(rounds):
@@ -91,7 +91,7 @@ def print_rates(title: str, repetitions: int, known: bool) -> None:
 
 
 def memory() -> tuple[float, float, float]:
-    """Return megabytes: of this process as it begins, with 256 environments reset, and after an episode in each."""
+    """Return the memory of this process in MB: at the start, after 256 resets, and after an episode in each."""
     before, rng = resident(), Stream("alfworld_vector", "memory")
     envs = gym.make_vec(TEXT, SIZES[-1])
     _, infos = envs.reset(seed=0)

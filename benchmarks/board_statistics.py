@@ -1,12 +1,12 @@
-"""How often the intervals of a board hold the truth, and how long a board of many entries takes.
+"""Coverage of a board's intervals, and the time for computing a board with many entries.
 
 `python benchmarks/board_statistics.py [--boards N] [--entries N]`
 
-Coverage: a policy solves each task with a chance of its own, drawn from a beta distribution with a known mean, and
-tries every task three times. The intra-class correlation is the share of the variance of a single episode that lies
-between tasks: at 0 all tasks are alike, at 1 each is always or never solved. "Each episode alone" is Wilson's interval
-that takes attempts at one task for independent; the bootstrap, which is slow, sees the first tenth of the boards. Mean
-widths in points are in parentheses.
+Coverage: a policy solves each task with a probability drawn from a beta distribution with a known mean, and tries every
+task three times. The intra-class correlation is the fraction of the variance of a single episode that is between tasks:
+at 0 all tasks are alike, at 1 each is always or never solved. "Each episode alone" is Wilson's interval, which treats
+attempts at one task as independent. The bootstrap is slow and uses only the first tenth of the boards. Mean widths in
+points are in parentheses.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def played(rng: np.random.Generator, tasks: int, mean: float, correlation: float
     if correlation == 0:
         chance = np.full((tasks, 1), mean)
     else:
-        size = 1 / correlation - 1  # of a beta distribution: its variance is mean (1 - mean) / (size + 1)
+        size = 1 / correlation - 1  # beta distribution with variance mean (1 - mean) / (size + 1)
         chance = rng.beta(mean * size, (1 - mean) * size, (tasks, 1))
     return (rng.random((tasks, ATTEMPTS)) < chance).astype(float)
 
 
 def by_episode(scores: npt.NDArray[np.float64]) -> Interval:
-    """Return the interval that takes all episodes for independent."""
+    """Return the interval that treats all episodes as independent."""
     return wilson(scores.sum(), scores.size)
 
 
@@ -63,7 +63,7 @@ def coverage(tasks: int, mean: float, correlation: float, boards: int) -> str:
 
 
 def aggregates(boards: int) -> list[str]:
-    """Return the rows of the table of figures over task types and over tracks, of truths from 20 to 90 %."""
+    """Return the rows of the table of means over task types and tracks, with true values from 20 to 90 %."""
     rng = np.random.default_rng(3)
     truths = np.linspace(0.2, 0.9, 6)
     types = np.repeat(truths, 84).astype(str).tolist()
@@ -88,7 +88,7 @@ def aggregates(boards: int) -> list[str]:
 
 
 def orders(tasks: int, boards: int) -> str:
-    """Return a row of the last table: how often equal policies seem to differ, and better ones found."""
+    """Return a row of the last table: how often equal policies seem to differ, and better ones are recognised."""
     rng = np.random.default_rng(1)
     alike, apart = 0, 0
     for _ in range(boards):

@@ -1,20 +1,19 @@
-"""A language model made from nothing learns an environment from text alone: cloned on expert text, then trained by RL.
+"""A language model from scratch learns an environment from text alone: cloned on expert text, then trained with RL.
 
     python benchmarks/byte_level.py alfworld [--seeds 2] [--algorithm rewardflow] [--output FOLDER] [--key value ...]
     python benchmarks/byte_level.py sokoban
 
 A Qwen3 of more than five million parameters with random weights and a byte-level tokenizer plays in conversations: the
-first message has the rules, later ones what came of the last action, and an answer such as
-`<action>go to shelf 1</action>` is written token by token and parsed. There are no features and no list of actions to
-choose from. The settings are those of `byte_level_NAME.yaml`; all further arguments replace some of them, as for
-`agentgym-flow train`.
+first message has the rules, later ones the results of actions, and an answer such as `<action>go to shelf 1</action>`
+is written token by token and parsed. There are no features and no list of actions to choose from. The settings are in
+`byte_level_NAME.yaml`; further arguments override them, as for `agentgym-flow train`.
 
-The model clones demonstrations once. From there, each seed trains it by reinforcement learning, and cloning goes on,
-with the same demonstrations, for as much CPU time as a seed took to learn. All are evaluated on the same test tasks,
-sampled and greedy, and every logged episode is stepped again. The table has 95 % intervals, and the gains are paired by
-task. Where AGENTGYM_FLOW_TEST_DATA names a folder with official ALFWorld games in it, these are played as well.
+The model clones demonstrations once. From there, each seed trains it by reinforcement learning, and as a control
+cloning continues on the same demonstrations for the CPU time of one seed. All are evaluated on the same test tasks,
+sampled and greedy, and all logs are verified. The table has 95 % intervals, and gains are paired by task. If
+AGENTGYM_FLOW_TEST_DATA names a folder with official ALFWorld games, these are played as well.
 
-What an earlier call has finished in the output folder is not done again, so more seeds can be added.
+Stages that are finished in the output folder are not repeated, so more seeds can be added.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from agentgym_flow.evaluation import paired_difference
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.model_evaluation import problems
-from agentgym_flow.training.recipe import Recipe, opened
+from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.run import quiet
 
 NAMES = ("alfworld", "sokoban")
@@ -49,21 +48,21 @@ SHAPE: dict[str, Any] = {"width": 384, "layers": 3, "heads": 6, "context": 2048,
 """Of the model."""
 
 OFFICIAL = "official"
-"""What evaluation on official games is called."""
+"""The name of the evaluation on official games."""
 
 CLONED, CLONED_ON = "cloned", "cloned-on"
 
 SECONDS = "cpu_seconds.json"
-"""The file in the folder of a stage that is finished."""
+"""The file that marks the folder of a finished stage."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What one stage of the experiment came to.
+    """The results of one stage of the experiment.
 
     Attributes:
-        seconds: CPU time of cloning or learning alone, without evaluation.
-        episodes: what was played after it, by evaluation: `sampled`, `greedy`, and perhaps `official`.
+        seconds: CPU time of cloning or training, without evaluation.
+        episodes: episodes after it, by evaluation: `sampled`, `greedy`, and optionally `official`.
     """
 
     seconds: float
@@ -71,13 +70,13 @@ class Stage:
 
 
 class Experiment:
-    """One environment: the model made, cloned, trained with every seed, and cloned on.
+    """One environment: a new model, cloned, trained with every seed, and cloned further.
 
     Args:
         settings: the settings file.
-        output: where everything goes.
+        output: the output folder.
         algorithm: the credit function.
-        others: arguments of the command line that replace settings.
+        others: command-line arguments that override settings.
     """
 
     def __init__(self, settings: Path, output: Path, algorithm: str, others: list[str]) -> None:
@@ -108,7 +107,7 @@ class Experiment:
         return self._stage(f"seed-{seed}", configs, Recipe.train)
 
     def clone_on(self, first: Stage, seconds: float) -> Stage:
-        """Go on with cloning for about as much CPU time."""
+        """Continue cloning for about this CPU time."""
 
         def configs() -> Configs:
             run, warm, agent = self._configs(CLONED_ON, 1, self._warm_start)
@@ -118,10 +117,10 @@ class Experiment:
         return self._stage(CLONED_ON, configs, Recipe.clone_behaviour)
 
     def _stage(self, name: str, configs: Callable[[], Configs], work: Callable[[Recipe], None]) -> Stage:
-        """Do the work of a stage and evaluate, unless that was done; return what the stage came to."""
+        """Run and evaluate a stage, unless it is finished; return its results."""
         folder = self.output / name
         if not (folder / SECONDS).exists():
-            with opened(configs(), self._console) as recipe:
+            with open_run(configs(), self._console) as recipe:
                 started = time.process_time()
                 work(recipe)
                 seconds = time.process_time() - started
@@ -137,7 +136,7 @@ class Experiment:
 
 
 def official(settings: Path) -> list[str]:
-    """Return the argument that has official games of ALFWorld played as well, where they are."""
+    """Return the argument that adds evaluation on official ALFWorld games, if there are any."""
     folder = Path(os.environ.get("AGENTGYM_FLOW_TEST_DATA", "")) / "alfworld" / "valid_seen"
     run = yaml.safe_load(settings.read_text("utf-8"))
     if "ALFWorld" not in run["env_id"] or not folder.is_dir():
@@ -146,7 +145,7 @@ def official(settings: Path) -> list[str]:
 
 
 def cells(before: Sequence[LoggedEpisode], after: Sequence[LoggedEpisode]) -> list[str]:
-    """Return success with its interval, and the paired gain over `before` with its own."""
+    """Return the success rate with its interval, and the paired gain over `before` with its interval."""
     successes = [episode.success for episode in after]
     low, high = share_interval(successes, [episode.task_key for episode in after])
     success = f"{100 * mean(successes):.1f} [{100 * low:.1f}, {100 * high:.1f}]"

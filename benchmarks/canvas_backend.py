@@ -1,19 +1,19 @@
-"""How close concurrent Canvas episodes come to the latency bound of the server that their operators wait for.
+"""How close concurrent Canvas episodes come to the latency bound of the server of their operators.
 
     python benchmarks/canvas_backend.py [--repetitions 3] [--episodes 32] [--latency 0.2]
 
-A server on the loopback interface, in a process of its own, answers every request after `--latency` seconds, however
-many are under way. Each episode is a thread that runs one workflow of five calls, one after the other, on a shared
-backend: no run can take less than five latencies. Three ways of asking:
+A server on the loopback interface, in another process, answers every request after `--latency` seconds, for any number
+of requests. Each episode is a thread that runs one workflow of five consecutive calls on a shared backend, so a run
+takes at least five latencies. Three cases:
 
 - one episode alone;
 - all episodes at once, with room for all of them at the server;
 - all episodes at once, with room for half of them, so that the bound doubles.
 
-Then the same with two branches side by side in every episode, which share the calls out; and as a rollout of
-environments, in which each turn adds one of the five operators to the workflow, the earlier ones being known.
+Then the same with two parallel branches in every episode, which share the calls; and as a rollout of environments, in
+which each turn adds one of the five operators to the workflow, and earlier calls are cached.
 
-Figures are wall-clock times: the median of the repetitions, the bound, and their ratio. A first run, which opens the
+Results are wall-clock times: the median of the repetitions, the bound, and their ratio. A first run, which opens the
 connections, is left out.
 """
 
@@ -56,7 +56,7 @@ BRANCHES: Chain = (
     OperatorNode("ScEnsemble"),
     OperatorNode("Format"),
 )
-DEEP = 5  # calls of either workflow that have to wait for each other
+DEEP = 5  # consecutive calls of either workflow
 
 
 class Case(NamedTuple):
@@ -69,12 +69,12 @@ class Case(NamedTuple):
     calls_at_once: int  # in one episode
 
     def bound(self, latency: float) -> float:
-        """Return the seconds that no client can do without."""
+        """Return the least possible time in seconds."""
         return DEEP * latency * max(1.0, self.episodes * self.calls_at_once / self.room)
 
 
 def wall_seconds(case: Case, url: str) -> float:
-    """Return how long the episodes of a case take, all at once."""
+    """Return the wall time of all concurrent episodes of a case."""
     backend = OpenAIBackend("benchmark", url, concurrency=case.room)
     interpreter = Interpreter(backend, concurrent=case.calls_at_once > 1)
 
@@ -90,7 +90,7 @@ WRITTEN = [f"<action>add</action><operator>{node.name}</operator>" for node in C
 
 
 class Designed:
-    """Adds the operators of the chain one by one, then hands the workflow in; no episode waits for another."""
+    """Adds the operators of the chain one by one, then finishes; episodes do not wait for each other."""
 
     name = "designer"
 

@@ -1,15 +1,15 @@
-"""Canvas: turns a second with the simulated executor, by kind of task, and what the interpreter costs for each call.
+"""Canvas: turns per second with the simulated executor, by kind of task, and the interpreter's cost per call.
 
 Launch: `python benchmarks/canvas_speed.py [--repetitions 5] [--episodes 167] [--split valid]`.
 
-- Turns: the environment of `gym.make` with the whole info contract, on one core, CPU time: the median of repetitions in
-  which the rows take turns. All actions are written down beforehand and played again, in new episodes, so that each
-  operator is called as often as the first time. *Expert*: the edits of the expert, `finish` included. *Random*: edits
-  drawn from the candidates, which soon are workflows of dozens of operators, up to the last turn or `finish`. The last
-  columns say how many operators a turn's run has, and how many of them it calls, others being known from before.
-- Starts: a reset of a task that the process has not met, which generates it, and of one that it has.
-- Interpreter: runs of workflows on a backend that answers at once, by size and by shape, for each call of an operator:
-  without a cache, and with one that knows every call.
+- Turns: the environment of `gym.make` with all of `info`, on one core, CPU time: the median of repetitions in which the
+  rows take turns. All actions are recorded beforehand and replayed in new episodes, so that each operator is called as
+  often as the first time. *Expert*: the edits of the expert, including `finish`. *Random*: edits drawn from the
+  candidates, which soon give workflows of dozens of operators, up to the last turn or `finish`. The last columns are
+  the number of operators in a turn's run, and how many of them it calls; the others are cached.
+- Starts: a reset of a task that is new to the process, which generates it, and of a known one.
+- Interpreter: runs of workflows on a backend without latency, by size and shape, per call of an operator: without a
+  cache, and with all calls cached.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ INTERPRETED = 20_000  # calls of operators in a repetition
 
 
 class Script(NamedTuple):
-    """The actions of some episodes, task by task, and what their runs had."""
+    """The actions of some episodes by task, and the sizes of their runs."""
 
     actions: list[list[str]]
-    steps: int  # calls of all runs, known ones included
+    steps: int  # calls of all runs, including cached ones
     called: int
 
     @property
     def turns(self) -> int:
-        """How many turns the episodes have."""
+        """The number of turns of all episodes."""
         return sum(map(len, self.actions))
 
 
@@ -55,7 +55,7 @@ class Spent(NamedTuple):
 
 
 def written_down(env: Any, episodes: int, act: Callable[[Any], str | None]) -> Script:
-    """Play the first tasks with `act`; return what was done. An episode in which it knows no action ends there."""
+    """Play the first tasks with `act` and return the actions. An episode ends if `act` returns None."""
     actions: list[list[str]] = []
     steps = called = 0
     for task in range(episodes):
@@ -73,7 +73,7 @@ def written_down(env: Any, episodes: int, act: Callable[[Any], str | None]) -> S
 
 
 def played(env: Any, script: Script) -> Spent:
-    """Play a script again; return what it took."""
+    """Replay a script; return the CPU time."""
     resets = turns = 0.0
     clock = time.process_time
     for task, actions in enumerate(script.actions):
@@ -88,7 +88,7 @@ def played(env: Any, script: Script) -> Spent:
 
 
 def print_turns(repetitions: int, episodes: int, split: str) -> None:
-    """Print how many turns a second there are."""
+    """Print the turns per second."""
     draws = Stream("canvas_speed")
     players: Mapping[str, Callable[[Any], str | None]] = {
         "expert": lambda env: env.expert_action(),
@@ -148,7 +148,7 @@ def print_starts(repetitions: int, episodes: int, split: str) -> None:
 
 
 class AtOnce:
-    """A backend that answers at once, and always the same; checks do not pass."""
+    """A backend without latency that always gives the same answer; checks fail."""
 
     result = OpResult("ok", Value("42", "def solve():\n    return 42\n", ("one", "two"), False, "It is wrong."))
 
@@ -180,7 +180,7 @@ WORKFLOWS: Mapping[str, Chain] = {
 
 
 def print_interpreter(repetitions: int) -> None:
-    """Print what the interpreter costs for each call of an operator."""
+    """Print the interpreter's cost per call of an operator."""
     problem = WorkflowProblem("task", "How many apples are left? " * 20)
 
     def cost(workflow: Chain, calls: int, known: bool) -> float:

@@ -1,11 +1,11 @@
-"""What a token of a conversation costs on a CPU: to clone it, and to play it with and without kept keys and values.
+"""The cost of a token of a conversation on a CPU: in cloning, and in play with and without cached keys and values.
 
     python benchmarks/conversation_cost.py [--model FOLDER] [--tasks 4]
 
 The model and the settings are those of `byte_level.py` in ALFWorld. Without `--model` its weights are random, so that
-all answers are as long as may be and no episode ends early; FOLDER may be a model that the script has cloned. The same
-episodes are played three ways: as `generation_rows` is set by default, 16 rows a pass, each prompt read whole; with any
-number of rows; and with any number of rows and the keys and values of the last turn kept. The seconds are CPU time.
+all answers have the maximal length and no episode ends early; FOLDER may be a model that the script has cloned. The
+same episodes are played in three ways: with the default `generation_rows`, 16 rows per pass and every prompt processed
+whole; with any number of rows; and with any number of rows and cached keys and values. Times are CPU time.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ SETTINGS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("byte_level_a
 
 
 class Rereading(TransformersGenerator):
-    """Reads every prompt from its beginning."""
+    """Processes every prompt from its beginning."""
 
-    _keeps = False
+    _caches_states = False
 
 
 WAYS = {

@@ -1,11 +1,11 @@
-"""What each data algorithm costs or saves: episodes played, trained on, and of use, alone and chained.
+"""The cost or savings of each data algorithm: episodes played, trained on, and useful, alone and combined.
 
     python benchmarks/dataflow_algorithms.py [--envs sokoban,alfworld] [--batches 24] [--output runs/algorithms]
 
-The tiny policy is cloned, and then learns with RewardFlow from batches of 16 tasks x 8 attempts, with one worker and
-S = 0. All runs of an environment begin with the same weights and make equally many updates. *Again* are episodes from
-before that are trained on once more. *Varied* are those played in groups whose attempts did not all end alike, and
-their share: in the others only the steps can teach. Success is that of one run on test tasks, sampled and greedy.
+The tiny policy is cloned, and then trained with RewardFlow on batches of 16 tasks x 8 attempts, with one worker and
+S = 0. All runs of an environment start with the same weights and make equally many updates. *Again* are earlier
+episodes that are reused. *Varied* are episodes in groups with mixed outcomes, and their fraction: in other groups only
+the steps give a signal. Success is that of one run on test tasks, sampled and greedy.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ALGORITHMS: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 def command(env: str, batches: int, output: Path) -> list[object]:
-    """Return what all runs of an environment have in common."""
+    """Return the common part of the commands of an environment."""
     batch = ["--num_generations", SIZE, "--groups_per_batch", GROUPS, "--steps_per_batch", STEPS]
     batch += ["--per_device_train_batch_size", GROUPS * SIZE // 4, "--max_steps", STEPS * batches]
     rest = ["--threads", 1, "--save_strategy", "no", "--validations", 0, "--logging_steps", STEPS]
@@ -52,7 +52,7 @@ def command(env: str, batches: int, output: Path) -> list[object]:
 
 
 def run(env: str, name: str, batches: int, tests: int, warm: Path, output: Path) -> None:
-    """Make a run, and print what came of it."""
+    """Do a run, and print its results."""
     flow, options = ALGORITHMS[name]
     output.mkdir(parents=True)
     settings = output / "flow.yaml"
@@ -76,7 +76,7 @@ def run(env: str, name: str, batches: int, tests: int, warm: Path, output: Path)
 
 
 def main() -> None:
-    """Make all runs, and print a table for each environment."""
+    """Do all runs, and print a table for each environment."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("runs/algorithms"), help="replaced if it is there")
     parser.add_argument("--envs", default=",".join(ENVS))

@@ -1,10 +1,10 @@
-"""Slots that a dataflow's manager takes through a run in a second, next to empty calls of the same engine.
+"""Slots per second that a dataflow's manager processes, compared with empty calls of the same engine.
 
 `python benchmarks/dataflow_capacity.py [--slots N] [--calls N ...] [--bytes N]`
 
 A slot is admitted, leased, committed with an episode, fetched by the trainer and acknowledged. Workers lease and commit
-so many slots a call; the trainer makes its calls once per batch of 1,024, and two of them wait for the disk if there is
-a journal. An empty call is `beat`. The last column says how many empty calls take as long as one slot.
+several slots per call; the trainer makes its calls once per batch of 1,024, and two of them wait for the disk if there
+is a journal. An empty call is `beat`. The last column is the number of empty calls that take as long as one slot.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ MESSAGE = full({})
 
 @contextmanager
 def in_memory() -> Iterator[Flow]:
-    """Give a manager in this process, without a journal."""
+    """Yield a manager in this process, without a journal."""
     yield Manager()
 
 
 @contextmanager
 def with_journal() -> Iterator[Flow]:
-    """Give a manager in this process, with a journal on disk."""
+    """Yield a manager in this process, with a journal on disk."""
     with tempfile.TemporaryDirectory() as folder:
         manager = Manager(journal=ManagerJournal(Path(folder) / "journal"))
         yield manager
@@ -49,7 +49,7 @@ def with_journal() -> Iterator[Flow]:
 
 @contextmanager
 def over_http() -> Iterator[Flow]:
-    """Give a manager with a journal in another process, over the loopback interface."""
+    """Yield a manager with a journal in another process, over the loopback interface."""
     with tempfile.TemporaryDirectory() as folder:
         token = Path(folder) / "token"
         command = [sys.executable, "-m", "agentgym_flow", "dataflow", "serve", f"{folder}/manager", "--port", "0"]
@@ -65,7 +65,7 @@ def over_http() -> Iterator[Flow]:
 
 @contextmanager
 def on_ray() -> Iterator[Flow]:
-    """Give a manager with a journal in an actor of Ray."""
+    """Yield a manager with a journal in an actor of Ray."""
     from agentgym_flow.dataflow.engines.ray_cluster import ray
     from agentgym_flow.dataflow.engines.ray_engine import RayEngine
 
@@ -84,16 +84,16 @@ ENGINES: dict[str, Callable[[], AbstractContextManager[Flow]]] = {
     "HTTP, journal": over_http,
     "Ray, journal": on_ray,
 }
-"""How to get at a manager, by the name of the row. Each call gives a new one."""
+"""The contexts that yield a new manager, by the name of the row."""
 
 
 def commit_of(lease: Lease, payload: str) -> Commit:
-    """Return what a worker hands in."""
+    """Return the commit of a worker."""
     return Commit(LeaseKey(lease.stream, lease.slot.id, lease.attempt), payload, lease.digests)
 
 
 def run(flow: Flow, slots: int, per_call: int, payload: str) -> Claim:
-    """Take slots from their plan to a checkpoint."""
+    """Process slots from their plan to a checkpoint."""
     claim = flow.open("stream", "policy", 0, {"policies": ["policy"], "staleness": 1}, "benchmark")
     after = 0
     for batch in range(slots // BATCH):
@@ -116,7 +116,7 @@ def beats(flow: Flow, claim: Claim, count: int) -> None:
 
 
 def measure(engine: Callable[[], AbstractContextManager[Flow]], slots: int, per_call: int, payload: str) -> str:
-    """Return the figures of a row: slots a second, empty calls a second, and their ratio; the best of some rounds."""
+    """Return a row: slots per second, empty calls per second, and their ratio; the best of several rounds."""
     best, empty, calls = 0.0, 0.0, max(1, slots // 16)
     for _ in range(ROUNDS):
         with engine() as flow:

@@ -1,11 +1,11 @@
-"""What it costs a trainer to step the episodes of workers again, and what it would cost to believe them.
+"""The cost for a trainer of replaying the episodes of workers, compared with trusting them.
 
     python benchmarks/dataflow_checking.py [--episodes 128] [ENV...]
 
-A worker (`RolloutService`, 16 and 1 environments at a time, with a manager in this process) plays with the tiny policy.
-Then a receiver steps the same episodes again, and takes them in without a step. CPU time on one core, the least of
-three rounds for the receiver, which finds levels and hits in caches; as microseconds a step, and as a share of what the
-worker spends with 16 environments.
+A worker (`RolloutService`, with 16 and 1 environments, and a manager in this process) plays with the tiny policy. Then
+a receiver replays the same episodes, and accepts them without replay. Times are CPU time on one core, for the receiver
+the least of three rounds, with levels and hits in caches; as microseconds per step, and as a fraction of the worker's
+time with 16 environments.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ SIZE = 8
 """Episodes of a group."""
 
 SHARE = 0.25
-"""The share of episodes that is stepped again in the last column."""
+"""The fraction of episodes that is replayed in the last column."""
 
 
 def stage_for(name: str) -> Stage:
-    """Return what the workers of a run with the tiny policy play."""
+    """Return the stage of a run with the tiny policy."""
     env_id = f"agentgym_flow/{name}-v0"
     settings: dict[str, Any] = {"size": 6, "boxes": 1, "min_pushes": 1} if name == "Sokoban" else {}
     profile = profile_for(env_id, "compact")
@@ -55,7 +55,7 @@ def stage_for(name: str) -> Stage:
 
 
 def played(stage: Stage, episodes: int, num_envs: int) -> tuple[list[Arrival], float]:
-    """Let a worker play; return what arrives, and the seconds of CPU time."""
+    """Let a worker play; return the arrivals, and the CPU time in seconds."""
     manager = Manager()
     claim = manager.open("policy", "policy", 0, {"policies": ["policy"], "staleness": 0}, "benchmark")
     manager.publish(claim, 0, 0, full(state_to_send(stage.actors["policy"].model)))

@@ -1,20 +1,20 @@
-"""Nodes join and leave a Ray cluster while a policy trains: throughput follows, and the weights stay the same.
+"""Nodes join and leave a Ray cluster during training: throughput follows, and the weights do not change.
 
     python benchmarks/dataflow_elastic.py [--batches 32] [--phase 40] [--output runs/elastic]
 
-A real run of the tiny policy on Sokoban (6x6, one box) in fixed order on `ray.cluster_utils.Cluster`, a cluster whose
-nodes are processes on this machine. Each episode takes a stated time more than it takes to play (lognormal, `--median`
-and `--sigma`), so throughput depends on workers and not on the cores here. Every `--phase` seconds, but not
-before the last one that joined has played, a node joins or is killed:
+A run of the tiny policy on Sokoban (6x6, one box) in fixed order on `ray.cluster_utils.Cluster`, a cluster whose nodes
+are processes on this machine. Each episode is delayed by a given time (lognormal, `--median` and `--sigma`), so
+throughput depends on workers and not on local cores. Every `--phase` seconds, but not before the last new node has
+played, a node joins or is killed:
 
     a                  2 workers
     + b                2 more
     + c                2 more, whose episodes take twice as long
     a is killed        its workers' leases end, and others play them
 
-Another run with the same settings, one worker and no latency, is not touched. Both must end with equal weights, and
-each episode must be trained once; exits with status 1 otherwise. In the folder are `results.json` and
-`throughput.svg`, episodes committed per second by node.
+An undisturbed run has the same settings, one worker and no delay. Both must end with equal weights, and each episode
+must be trained on once; otherwise the script exits with status 1. The folder gets `results.json` and `throughput.svg`,
+the episodes committed per second by node.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from agentgym_flow.report.timeline import layers_svg
 
 STALENESS = 4
 LOOK = 0.5
-"""Seconds between two looks at the manager."""
+"""Seconds between two requests to the manager."""
 
 WINDOW = 5.0
 """Seconds over which throughput is averaged."""
@@ -56,7 +56,7 @@ NODES: dict[str, dict[str, float]] = {"a": {}, "b": {}, "c": {"slower": 2.0}}
 
 
 class Director:
-    """Lets nodes join and leave, and writes down what every worker has handed in.
+    """Lets nodes join and leave, and records the commits of every worker.
 
     Args:
         cluster: a `ray.cluster_utils.Cluster` with a head that has room for no worker.
@@ -77,7 +77,7 @@ class Director:
 
     @contextmanager
     def directing(self, flow: Any) -> Iterator[None]:
-        """Within, a thread does everything."""
+        """Direct in a thread within the context."""
         thread = threading.Thread(target=self._direct, args=[flow], daemon=True)
         thread.start()
         try:
@@ -124,7 +124,7 @@ class Director:
 
 
 def rates(samples: list[tuple[float, dict[str, int]]]) -> list[tuple[float, dict[str, float]]]:
-    """Return for each moment the episodes per second of each node, over the last `WINDOW` seconds."""
+    """Return the episodes per second of each node at each time, over the last `WINDOW` seconds."""
     found = []
     first = 0
     for at, counts in samples:
@@ -139,9 +139,9 @@ def rates(samples: list[tuple[float, dict[str, int]]]) -> list[tuple[float, dict
 
 
 def phases(director: Director, chosen: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return for each change when throughput followed, and its mean until the next one; the first is the start.
+    """Return for each change when throughput followed, and its mean until the next change; the first is the start.
 
-    It has followed when the node's first episode has come, or its last one.
+    Throughput has followed when the node's first or last episode was committed.
     """
     mean = chosen.median * math.exp(chosen.sigma**2 / 2)
     there: set[str] = set()
@@ -166,7 +166,7 @@ def phases(director: Director, chosen: argparse.Namespace) -> list[dict[str, Any
 
 
 def elastic(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Train while nodes come and go; return the figures."""
+    """Train while nodes join and leave; return the results."""
     os.environ["RAY_AUTH_MODE"] = "disabled"  # else Ray writes a token to the home directory
     paths = [str(ROOT), str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ |= {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
@@ -229,7 +229,7 @@ def elastic(chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def undisturbed(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Train with the same settings and one worker that nobody touches; return what came of it."""
+    """Train with the same settings and one undisturbed worker; return the results."""
     output, settings = chosen.output / "undisturbed", chosen.output / "flow.yaml"
     settings.write_text(yaml.safe_dump({"staleness": STALENESS, "num_envs": chosen.num_envs}), "utf-8")
     finish(Child("undisturbed", [*train_command(chosen, output), "--dataflow", settings], chosen.output))
@@ -237,7 +237,7 @@ def undisturbed(chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def problems(found: dict[str, Any], plain: dict[str, Any], chosen: argparse.Namespace) -> list[str]:
-    """Return everything that is not as it must be."""
+    """Return all violated requirements."""
     said = []
     if found["weights"] != plain["weights"]:
         said.append("the weights are not those of the undisturbed run")
@@ -264,7 +264,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Do both runs and print the table; exit with status 1 if anything is not as it must be."""
+    """Do both runs and print the table; exit with status 1 if a requirement is violated."""
     chosen = arguments()
     shutil.rmtree(chosen.output, ignore_errors=True)
     chosen.output.mkdir(parents=True)

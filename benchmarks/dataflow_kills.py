@@ -1,18 +1,18 @@
-"""Kill everything: a run whose workers, trainer and manager are killed ends with the same weights, to the last bit.
+"""A run whose workers, trainer and manager are killed ends with bitwise equal weights.
 
     python benchmarks/dataflow_kills.py [--batches 60] [--episodes 64] [--engine http|ray] [--output runs/kills]
 
-Four runs of the tiny policy on Sokoban (6x6, one box) begin with the same weights, those of a short warm start:
+Four runs of the tiny policy on Sokoban (6x6, one box) start with the same weights, those of a short warm start:
 
     plain         the trainer plays itself
-    S=0 killed    workers play, with the trainer's present weights; everything is killed
-    S=4           workers play in fixed order, up to four updates ahead; nobody is touched
+    S=0 killed    workers play with the trainer's current weights; everything is killed
+    S=4           workers play in fixed order, up to four updates ahead; nothing is killed
     S=4 killed    the same; everything is killed
 
-Kills are SIGKILLs at random moments (`--seed`): of workers that are playing, of the trainer (started again with
-`--resume true`) and of the manager (started again on its journal). Some workers are also stopped for longer than a
-lease and then let go on: what they hand in is late. The first two runs must end with equal weights, and the last two;
-every slot must be trained exactly once. Exits with status 1 otherwise. `results.json` in the folder has all figures.
+Kills are SIGKILLs at random times (`--seed`): of playing workers, of the trainer (restarted with `--resume true`) and
+of the manager (restarted on its journal). Some workers are also stopped for longer than a lease, so that their commits
+are late. The first two runs must end with equal weights, and so must the last two; every slot must be trained on
+exactly once. Otherwise the script exits with status 1. `results.json` in the folder has all results.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SIZE = 8
 """Episodes of a group."""
 
 LOOK = 0.1
-"""Seconds between two looks at a run."""
+"""Seconds between two checks of a run."""
 
 ENV = ["--env", "Sokoban-v0", "--env_kwargs", '{"size": 6, "boxes": 1, "min_pushes": 1}', "--threads", 1]
 CHEAP = ["--validations", 0, "--eval_episodes", 1]
@@ -44,14 +44,14 @@ CLONE = ["--warm_start_updates", 400, "--warm_start_validations", 1, "--warm_sta
 
 
 class Chaos:
-    """Kills at random moments of a run.
+    """Kills processes at random times of a run.
 
     Args:
         chosen: the settings of the script; None for no kills.
-        batches: of the run.
+        batches: batches of the run.
 
     Attributes:
-        done: how many of each kind.
+        done: number of kills by kind.
     """
 
     def __init__(self, chosen: argparse.Namespace | None, batches: int) -> None:
@@ -69,11 +69,11 @@ class Chaos:
 
     @property
     def left(self) -> int:
-        """How many are left to do."""
+        """The number of remaining kills."""
         return len(self._due)
 
     def strike(self, batch: int, parts: Parts, trainer: Child, status: dict[str, Any]) -> None:
-        """Kill what is due when `batch` batches are done."""
+        """Do the kills that are due after `batch` batches."""
         if not self._due or batch < self._due[0][0] or time.monotonic() < self._not_before:
             return
         kind = self._due[0][1]
@@ -110,7 +110,7 @@ def train_command(chosen: argparse.Namespace, output: Path) -> list[object]:
 
 
 def warm_start(output: Path) -> None:
-    """Make the weights that all runs begin with."""
+    """Create the initial weights of all runs."""
     batch = ["--max_steps", 1, "--num_generations", 2, "--groups_per_batch", 2, "--steps_per_batch", 1]
     batch += ["--per_device_train_batch_size", 1]
     levels = ["--warm_start_levels", 200, *CLONE]
@@ -119,7 +119,7 @@ def warm_start(output: Path) -> None:
 
 
 def finish(child: Child) -> None:
-    """Run a process to its end. Ends the script when it fails."""
+    """Run a process to its end. Exits the script if it fails."""
     child.start()
     try:
         while (status := child.ended()) is None:
@@ -138,7 +138,7 @@ def plain(chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def with_workers(chosen: argparse.Namespace, name: str, staleness: int, killed: bool) -> dict[str, Any]:
-    """Run a trainer with workers; return the figures of the run."""
+    """Run a trainer with workers; return the results."""
     output, folder = chosen.output / name, chosen.output / f"{name}-parts"
     folder.mkdir(parents=True)
     settings = folder / "flow.yaml"
@@ -171,7 +171,7 @@ def parts_of(chosen: argparse.Namespace, folder: Path, settings: Path, output: P
 
 
 def watch(trainer: Child, parts: Parts, chaos: Chaos, batches: int) -> None:
-    """Let a trainer come to its end, and kill and start again on the way."""
+    """Run a trainer to its end, with kills and restarts."""
     trainer.start()
     shown = -1
     try:
@@ -217,7 +217,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Do the four runs, print the table; exit with status 1 if anything is not as it must be."""
+    """Do the four runs and print the table; exit with status 1 if a requirement is violated."""
     chosen = arguments()
     shutil.rmtree(chosen.output, ignore_errors=True)
     chosen.output.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Two environments and two algorithms on one manager and one pool of workers: both learn.
+"""Two environments and two algorithms share one manager and one pool of workers, and both learn.
 
     python benchmarks/dataflow_pool.py [--seeds 3] [--batches 24] [--output runs/pool]
 
@@ -41,7 +41,7 @@ HOW = ("sampled", "greedy")
 
 
 def run(folder: Path, seed: int, batches: int, tests: int) -> None:
-    """Make both runs of a seed at once."""
+    """Do both runs of a seed at the same time."""
     folder.mkdir(parents=True)
     settings = folder / "flow.yaml"
     settings.write_text(yaml.safe_dump({"staleness": 4, "workers": 0, "deadline": 900, "trace": True}), "utf-8")
@@ -65,7 +65,7 @@ def successes(folder: Path, name: str, moment: str, how: str) -> list[float]:
 
 
 def shares(folder: Path) -> dict[str, Counter[str]]:
-    """Return how many episodes of each run every worker handed in."""
+    """Return the number of episodes of each run by worker."""
     found: dict[str, Counter[str]] = {}
     for event in read_trace(folder / "manager" / NAME):
         if event["what"] == "commit":
@@ -74,7 +74,7 @@ def shares(folder: Path) -> dict[str, Counter[str]]:
 
 
 def main() -> None:
-    """Make all runs, and print the tables."""
+    """Do all runs, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("runs/pool"), help="replaced if it is there")
     parser.add_argument("--seeds", type=int, default=3)

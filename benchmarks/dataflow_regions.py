@@ -1,4 +1,4 @@
-"""Two regions with a long link between them: relays, training that goes on, and messages that are not what they were.
+"""Two regions with a slow link between them: relays, continuous training, and corrupted messages.
 
     python benchmarks/dataflow_regions.py [--batches 12] [--only NAME ...] [--output runs/regions]      (as root)
 
@@ -8,15 +8,15 @@ updates; here the rate is such that full weights take as much of it (`--update-s
 region). The 300 ms are not scaled, which is harder. `_link.py` has the parts. The runs of the tiny policy on Sokoban:
 
     home             all workers are near
-    direct 1, 2, 4   so many far workers, each of which asks home for its weights
+    direct 1, 2, 4   this number of far workers, each of which requests its weights from home
     relay 1, 2, 4    the same with a relay in the far region
-    faults           relay, 2 workers; the link flips bits and sends commits again
-    forger           relay, 2 workers, one of which forges half of its episodes
+    faults           relay, 2 workers; the link flips bits and resends commits
+    forger           relay, 2 workers, one of which falsifies half of its episodes
     bfloat16         relay, 2 workers; weights in bfloat16 and a learning rate of 1e-6: deltas are smaller
     lora             relay, 2 workers; adapters only
 
-All but the last two train on the same batches (fixed order, S = 4) and must end with equal weights. Exits with status 1
-otherwise, or if a forgery was taken. Workers take a stated time for an episode (`_latency_worker.py`).
+All except the last two train on the same batches (fixed order, S = 4) and must end with equal weights. Exits with
+status 1 otherwise, or if a forgery was accepted. Episodes have a given duration (`_latency_worker.py`).
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from agentgym_flow.errors import BadData, FlowDown
 
 STALENESS = 4
 PUBLISHED = 28e9 * 8 / 4e9 / 77.65
-"""Seconds that the published weights take on the published link, by the seconds between two updates there."""
+"""Transfer time of the published weights on the published link, divided by the time between two updates there."""
 
 HERE = Path(__file__).parent
 MANAGER, PROXY, RELAY = 8310, 9000, 8311
 
 
 class Run(NamedTuple):
-    """One run: how many far workers, and what is special."""
+    """One run: the number of far workers, and special settings."""
 
     far: int = 0
     relay: bool = True
@@ -78,7 +78,7 @@ class Regions:
 
     Args:
         chosen: the settings of the script.
-        name: of the run.
+        name: the name of the run.
         link: the far region.
     """
 
@@ -92,7 +92,7 @@ class Regions:
 
     @contextmanager
     def there(self) -> Iterator[Child]:
-        """Within, all of them are at work; gives the trainer, started."""
+        """Run all processes within the context; yield the started trainer."""
         settings = self.folder / "flow.yaml"
         flow = {"staleness": STALENESS, "workers": 0, "lease_seconds": 20.0, "deadline": 120}
         settings.write_text(yaml.safe_dump(flow), "utf-8")
@@ -139,7 +139,7 @@ class Regions:
 
 
 def done(chosen: argparse.Namespace, name: str, link: FarRegion) -> dict[str, Any]:
-    """Do a run and return its figures."""
+    """Do a run and return its results."""
     parts = Regions(chosen, name, link)
     acknowledged: list[float] = []
     status: dict[str, Any] = {}
@@ -186,19 +186,19 @@ def _status(flow: HttpFlow) -> dict[str, Any] | None:
 
 
 def _sizes(flow: HttpFlow, version: int) -> dict[str, Any]:
-    """Return what a version weighs, in full and for who has the one before; both must come to the same weights."""
+    """Return the sizes of a version in full and as a delta; both must give the same weights."""
     try:
         base = flow.fetch("policy", version - 1, None)
         whole, change = flow.fetch("policy", version, None), flow.fetch("policy", version, version - 1)
     except BadData:
-        return {}  # not kept any more
+        return {}  # no longer stored
     state = apply(None, base)
     same = all(apply(None, whole)[name].equal(weight) for name, weight in apply(state, change).items())
     return {"full": len(whole), "sent": len(change), "kind": header(change).kind, "same": same}
 
 
 def problems(runs: dict[str, dict[str, Any]], chosen: argparse.Namespace) -> list[str]:
-    """Return everything that is not as it must be."""
+    """Return all violated requirements."""
     said = []
     planned = chosen.batches * chosen.episodes
     for name, run in runs.items():
@@ -215,7 +215,7 @@ def problems(runs: dict[str, dict[str, Any]], chosen: argparse.Namespace) -> lis
 
 
 def table(runs: dict[str, dict[str, Any]]) -> str:
-    """Return the figures as a table in Markdown."""
+    """Return the results as a Markdown table."""
     lines = ["| run | to the far region | back | s a batch | longest | far share | an update weighs | weights |"]
     lines.append("|---" * 8 + "|")
     for name, run in runs.items():
@@ -248,7 +248,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Do the runs and print the table; exit with status 1 if anything is not as it must be."""
+    """Do the runs and print the table; exit with status 1 if a requirement is violated."""
     chosen = arguments()
     if os.geteuid():
         raise SystemExit("network namespaces need root")

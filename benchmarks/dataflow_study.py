@@ -1,15 +1,15 @@
-"""Real training with a stated latency: what asynchrony gains in time, and what it costs in learning.
+"""Training with a given latency: the gain of asynchrony in time, and its cost in learning.
 
     python benchmarks/dataflow_study.py [--jobs 1] [--seeds 3] [--updates 48] [--median 0.4] [--output runs/study]
 
-A tiny policy learns Sokoban (6x6, one box, three pushes) with RewardFlow: 16 tasks x 8 attempts a batch, 64 places of
-workers. Playing an episode takes a time from a lognormal distribution (sigma 0.8, `--median` seconds), drawn from its
-slot: the same in all runs of a seed. All runs of a seed begin with the same weights and make equally many updates, with
-the same settings. `MODES` has the runs; those with two policies let them act in turn, each with a trainer of its own.
+A tiny policy learns Sokoban (6x6, one box, three pushes) with RewardFlow: 16 tasks x 8 attempts per batch, 64 parallel
+episodes. The duration of an episode is lognormal (sigma 0.8, `--median` seconds) and depends on its slot: the same in
+all runs of a seed. All runs of a seed start with the same weights, make equally many updates, and have the same
+settings. `MODES` lists the runs; those with two policies let them act in turn, each with its own trainer.
 
-Time is counted from the first weights to the last update; success is that of training episodes, and of 300 test tasks
-before and after. Intervals are bootstraps over seeds and test tasks. With `--jobs` above 1 runs share the machine: give
-each about two cores.
+Time is measured from the first weights to the last update; success on training episodes, and on 300 test tasks before
+and after. Intervals are bootstraps over seeds and test tasks. With `--jobs` above 1 runs share the machine: give each
+about two cores.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BATCH = [
 
 @dataclass(frozen=True)
 class Mode:
-    """How a run is made: see `_study_trainer.py` for rules."""
+    """The settings of a run; see `_study_trainer.py` for rules."""
 
     flow: Mapping[str, Any]
     rule: str = "plain"
@@ -63,11 +63,11 @@ MODES: dict[str, Mode] = {
 }
 SYNCHRONOUS = {1: "synchronous", 2: "two policies, synchronous, taking turns"}
 LAST = 8
-"""Updates whose training episodes are the final success."""
+"""The number of last updates whose training episodes give the final success."""
 
 
 class LatentParts(OverHttp):
-    """A manager, and workers whose episodes take a stated time."""
+    """A manager, and workers whose episodes have a given duration."""
 
     median = 0.4
 
@@ -79,7 +79,7 @@ class LatentParts(OverHttp):
 
 @dataclass(frozen=True)
 class Study:
-    """What all runs share."""
+    """The shared settings of all runs."""
 
     output: Path
     updates: int
@@ -87,7 +87,7 @@ class Study:
     tests: int
 
     def warm_start(self, seed: int) -> Path:
-        """Make the weights that the runs of a seed begin with, if they are not there."""
+        """Create the initial weights of a seed's runs, if they do not exist."""
         folder = self.output / f"warm-{seed}"
         if not (folder / "summary.json").exists():
             shutil.rmtree(folder, ignore_errors=True)
@@ -96,7 +96,7 @@ class Study:
         return folder / "warm_start"
 
     def run(self, name: str, seed: int) -> dict[str, Any]:
-        """Return the figures of a run, made now or before."""
+        """Return the results of a run, which is done now or was before."""
         mode = MODES[name]
         folder = self.output / f"{name.replace(', ', '-').replace(' ', '_').replace('=', '')}-{seed}"
         if (folder / "figures.json").exists():
@@ -166,7 +166,7 @@ def interval(values: list[float]) -> str:
 
 
 def table(found: list[dict[str, Any]], updates: int) -> None:
-    """Print what came of all runs."""
+    """Print the results of all runs."""
     by = {(one["mode"], one["seed"]): one for one in found}
     print(f"| {updates} updates | seconds | times as fast | success, last {LAST} updates | minus synchronous | tests, "
           "sampled | greedy | effective sample size |")  # fmt: skip
@@ -191,7 +191,7 @@ def one_policy(runs: list[dict[str, Any]]) -> bool:
 
 
 def main() -> None:
-    """Make all runs, and print the table."""
+    """Do all runs, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("runs/study"), help="runs that are there are not repeated")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default 1)")

@@ -1,4 +1,4 @@
-"""Two policies that share the episodes of Search, each with a trainer of its own: is every one of them needed?
+"""Two policies share the episodes of Search, each with its own trainer: are both needed?
 
     python benchmarks/dataflow_team.py [--seeds 3] [--batches 20] [--output runs/team]
 
@@ -79,7 +79,7 @@ def points(table: Table) -> str:
 
 
 def main() -> None:
-    """Make all runs, and print the tables."""
+    """Do all runs, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("runs/team"), help="replaced if it is there")
     parser.add_argument("--seeds", type=int, default=3)

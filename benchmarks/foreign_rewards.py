@@ -1,9 +1,9 @@
-"""Dense rewards on environments of others without text: tabular Q-learning with and without the wrapper.
+"""Dense rewards on other environments without text: tabular Q-learning with and without the wrapper.
 
     python benchmarks/foreign_rewards.py            # FrozenLake; with `pip install minigrid` DoorKey as well
 
-Each learner plays one layout, epsilon-greedily, and learns after every step; both differ in the wrapper alone. A cell
-is the share of successful episodes in a quarter of the training: the mean over seeds, with a 95 % bootstrap interval.
+Each learner plays one layout epsilon-greedily, and learns after every step; the two differ only in the wrapper. A cell
+is the success rate in a quarter of the training: the mean over seeds, with a 95 % bootstrap interval.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ QUARTERS, GAMMA = 4, 0.99
 
 @dataclass(frozen=True)
 class Case:
-    """An environment, and what its states are."""
+    """An environment, and its state key."""
 
     name: str
     make: Callable[[], gym.Env[Any, Any]]
@@ -37,12 +37,12 @@ class Case:
 
 
 def solved(reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
-    """Return whether a step has reached the goal: both environments pay for nothing else."""
+    """Return whether a step reached the goal, the only reward of both environments."""
     return terminated and reward > 0
 
 
 def learn(case: Case, dense: bool, seed: int, episodes: int) -> list[bool]:
-    """Return which episodes of a learner succeed."""
+    """Return the success of each episode of a learner."""
     env: gym.Env[Any, Any] = case.make()
     bare = env
     if dense:

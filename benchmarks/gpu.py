@@ -1,14 +1,14 @@
-"""One call of at most ten minutes on one GPU: a model clones, then learns with GRPO and RewardFlow, in bf16.
+"""One command of at most ten minutes on one GPU: a model is cloned, then trained with GRPO and RewardFlow, in bf16.
 
     python benchmarks/gpu.py [--deadline 540] [--output runs/gpu] [--envs sokoban,alfworld] [--generators vllm]
     python benchmarks/gpu.py --small --batches 1          # a tiny model on a CPU: shows that the script works
 
 The model has Qwen3's architecture (85 million parameters; 0.1 million with --small), random weights and a byte-level
-tokenizer that is trained first. In each environment it is cloned from the expert once. From there GRPO learns with
-rollouts by Transformers, and RewardFlow with every generator that is installed. A run is the package's own recipe and
-differs from `agentgym-flow train` in one thing: learning stops after the batch in which its share of the time is over,
-so that the call ends by itself with what it has measured. The first table has success on the same test tasks before and
-after, with 95 % intervals; the second says what the time went to. A run that fails is a line of the first table.
+tokenizer that is trained first. In each environment it is cloned from the expert once. From there GRPO trains with
+rollouts by Transformers, and RewardFlow with every installed generator. A run is the package's own recipe with one
+difference to `agentgym-flow train`: it stops after the batch in which its share of the time is over, so that the
+command ends by itself with the results so far. The first table has success on the same test tasks before and after,
+with 95 % intervals; the second shows the use of time. A failed run is a line of the first table.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.model_evaluation import EvaluationRun, ModelEvaluation
-from agentgym_flow.training.recipe import Recipe, opened
+from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.results import Results
 from agentgym_flow.training.run import quiet, save_model
 from agentgym_flow.training.warm_start import clone, demonstrations
@@ -109,24 +109,24 @@ SMALL: Settings = {
     "threads": 1,
 }
 CLONING = 0.25
-"""The share of an environment's time that cloning may take."""
+"""The largest share of an environment's time for cloning."""
 
 RESERVE = 3.0
-"""Seconds for the batch under way and for the report, beside 1.3 times those of the first evaluation."""
+"""Seconds for the current batch and the report, in addition to 1.3 times those of the first evaluation."""
 
 LAST = 5.0
-"""Seconds before the deadline at which whatever goes on is cut short, so that the tables are printed in time."""
+"""Seconds before the deadline at which the work is cut short, so that the tables are printed in time."""
 
 PARTS = ("env", "generate", "score", "update")
 HOW, WHAT = ("sampled", "greedy"), ("before", "after", "gain in points")
 
 
 class TimeOver(KeyboardInterrupt):
-    """The deadline has come; to a recipe it is an interruption."""
+    """The deadline has passed; a recipe handles it as an interruption."""
 
 
 class Gpu:
-    """What the GPU does while a run learns: sampled by a thread, where nvidia-ml-py is installed to ask with."""
+    """GPU utilisation during a run, sampled by a thread if nvidia-ml-py is installed."""
 
     def __init__(self) -> None:
         self.there = torch.cuda.is_available()
@@ -168,14 +168,14 @@ class Gpu:
 
 @dataclass
 class Meter(TrainerCallback):  # type: ignore[misc]
-    """Counts tokens and seconds batch by batch, and stops learning after the batch in which the time is over.
+    """Counts tokens and seconds per batch, and stops after the batch in which the time is over.
 
     The recipe must log once a batch.
 
     Args:
-        recipe: what learns.
-        stop_at: the time, as `time.monotonic` has it.
-        most: batches after which it stops in any case.
+        recipe: the run.
+        stop_at: the time to stop, as of `time.monotonic`.
+        most: the most batches.
     """
 
     recipe: Recipe
@@ -206,7 +206,7 @@ class Meter(TrainerCallback):  # type: ignore[misc]
             control.should_training_stop = True
 
     def rates(self) -> tuple[str, str]:
-        """Return tokens per second of rollouts, read and said, and of updates, in words."""
+        """Return tokens per second of rollouts, read and written, and of updates, as text."""
         generate, update = (max(self.seconds[name], 1e-9) for name in ("generate", "update"))
         rollout = f"{(self.read + self.said) / generate:,.0f} ({self.said / generate:,.0f} sampled)"
         return rollout, f"{(self.read + self.said) / update:,.0f}"
@@ -228,7 +228,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Cloned:
-    """What all runs in an environment begin with: the folder of a model, its evaluation, and how long that took."""
+    """The start of all runs in an environment: the folder of a model, its evaluation, and its time."""
 
     model: Path
     before: ModelEvaluation
@@ -237,13 +237,13 @@ class Cloned:
 
 @dataclass
 class Call:
-    """All that one call shares.
+    """The shared state of one call.
 
     Args:
-        output: where the runs go.
+        output: the folder of the runs.
         small: whether everything is tiny.
-        generators: those to try RewardFlow with.
-        batches: at most so many in each run.
+        generators: the generators for RewardFlow.
+        batches: the most batches of each run.
     """
 
     output: Path
@@ -260,21 +260,21 @@ class Call:
         return {**COMMON, **sizes, **of_env[env], "logging_steps": sizes["steps_per_batch"]}
 
     def configs(self, env: str, algorithm: str, name: str, **others: Any) -> Configs:
-        """Return them as the command line would, with others."""
+        """Return the parsed settings, with changes."""
         chosen = {**self.settings(env), "credit": algorithm, "output_dir": str(self.output / name), **others}
         file = self.output / f"{name}.yaml"
         file.write_text(json.dumps(chosen), "utf-8")  # JSON is YAML
         return parse_configs([f"--config={file}", f"--credit={algorithm}"])
 
     def play(self, env: str, until: float) -> None:
-        """Do everything in one environment until a time of `time.monotonic`."""
+        """Do all runs in one environment until a time of `time.monotonic`."""
         settings, folder = self.settings(env), self.output / f"{env}-model"
         tokenizer = byte_level_tokenizer(settings["env_id"], settings["env_kwargs"], episodes=30, vocabulary=1024)
         size = write_model(folder, tokenizer, **(SMALL_SHAPE if self.small else SHAPE))
         print(f"{env}: {size:,} parameters, {len(tokenizer)} tokens", flush=True)
         cloning = time.monotonic() + CLONING * (until - time.monotonic())
         console = Console(quiet=True)
-        with opened(self.configs(env, "grpo", f"{env}-cloned", model=str(folder)), console) as recipe:
+        with open_run(self.configs(env, "grpo", f"{env}-cloned", model=str(folder)), console) as recipe:
             cloned = self._clone(recipe, cloning)
         jobs = [Job(env, "grpo", TRANSFORMERS), *(Job(env, "rewardflow", generator) for generator in self.generators)]
         for number, job in enumerate(jobs):
@@ -284,7 +284,7 @@ class Call:
             torch.cuda.empty_cache()
 
     def _clone(self, recipe: Recipe, until: float) -> Cloned:
-        """Clone with as many updates as there is time for, and evaluate."""
+        """Clone with as many updates as the time allows, and evaluate."""
         few = replace(recipe.warm, warm_start_updates=2, warm_start_validations=1)
         rows = demonstrations(
             recipe.run.make_env,
@@ -314,7 +314,7 @@ class Call:
         return Cloned(recipe.folder.warm_start, recipe.evaluations["before"], evaluating)
 
     def _attempt(self, job: Job, cloned: Cloned, until: float) -> None:
-        """Do one run until a time, and keep its figures; one that fails leaves a line that says why."""
+        """Do one run until a time, and store its results; a failed run leaves a line with the reason."""
         stop_at = until - 1.3 * cloned.evaluating - RESERVE
         if time.monotonic() >= stop_at:
             self.outcomes.append((job.name, "no time left"))
@@ -324,7 +324,7 @@ class Call:
             configs = self.configs(
                 job.env, job.algorithm, job.name, model=str(cloned.model), warm_start_levels=0, **generator
             )
-            with opened(configs, Console(quiet=True)) as recipe:
+            with open_run(configs, Console(quiet=True)) as recipe:
                 recipe.evaluations["before"] = cloned.before
                 meter = Meter(recipe, stop_at, self.batches)
                 recipe.trainer.add_callback(meter)
@@ -367,7 +367,7 @@ def _time_over(*_: object) -> NoReturn:
 
 
 def main() -> None:
-    """Share out the time and print what was measured."""
+    """Divide the time among the runs and print the results."""
     started = time.monotonic()
     parser = arguments(__doc__ or "")
     parser.add_argument("--deadline", type=float, default=540.0, help="seconds for the whole call (default 540)")

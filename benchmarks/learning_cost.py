@@ -1,20 +1,19 @@
-"""What an episode costs that a policy learns from, in core-seconds, and what is saved of that.
+"""The cost in core-seconds of an episode of training, and what the package's optimisations save.
 
     python benchmarks/learning_cost.py [--envs Sokoban-v0 Search-v0 ...] [--batches 4] [--repetitions 2]
 
-The packaged settings of each environment with RewardFlow, one thread, after a warm start of its own. Two sides, one
-after the other in turns:
+The packaged settings of each environment with RewardFlow, one thread, after a warm start. Two variants take turns:
 
-- *plain*: every layer is computed at every position, a minibatch is one forward pass that is padded to its longest
-  prompt, a forward pass of sampling has prompts of exactly one length, and all rows are trained on;
+- *plain*: every layer is computed at every position, a minibatch is one forward pass padded to its longest prompt, a
+  forward pass of sampling has prompts of exactly one length, and all rows are trained on;
 - *saving*: the default. The last layer is computed at the last position (`generation.last_position`), prompts of
-  similar length share passes (`loss.passes_by_length`, `TransformersGenerator`), and of the rows without advantage a
-  share stands for all (`zero_advantage_share`).
+  similar length share passes (`loss.passes_by_length`, `TransformersGenerator`), and a fraction of the rows without
+  advantage stands for all of them (`zero_advantage_share`).
 
-The first three change results in the last bits only; the fourth changes which rows are computed. Figures are CPU
+The first three change results in the last bits only; the fourth changes which rows are computed. Results are CPU
 seconds of the process: of the warm start, and per 1,000 episodes of rollouts (environment with prompts, generation), of
-credit and rows, of updates, and in all; the share of padding in updates; and how much dearer the plain side is. The
-median of the repetitions counts.
+credit and rows, of updates, and in total; the fraction of padding in updates; and the ratio of both variants. They are
+medians of the repetitions.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from agentgym_flow.generation import last_position
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.training import loss
 from agentgym_flow.training.config_file import parse_configs
-from agentgym_flow.training.recipe import Recipe, opened
+from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.run import quiet
 
 ENVIRONMENTS = ("Sokoban-v0", "ALFWorld-v0", "WebShop-v0", "Search-v0", "Canvas-v0")
@@ -45,12 +44,12 @@ PHASES = ("time/env", "time/generate", "time/score", "time/update")
 COLUMNS = ("warm start", *PHASES, "all", "padding")
 COMPARED = ("warm start", "time/generate", "time/update", "all")
 ONE_PASS = 1 << 60
-"""So many positions are never saved by a second pass."""
+"""More positions than a second pass can save."""
 
 
 @contextmanager
 def without_savings() -> Iterator[None]:
-    """Compute everything everywhere within, as Transformers does by itself."""
+    """Compute all layers at all positions within the context, as Transformers does."""
     with ExitStack() as stack:
         stack.enter_context(patch.dict(loss.PASS_COST, cpu=ONE_PASS))
         stack.enter_context(patch.object(last_position, "_plain_gpt2", lambda model: None))
@@ -68,7 +67,7 @@ def run(env_id: str, batches: int, plain: bool, folder: Path) -> dict[str, float
     with (
         without_savings() if plain else ExitStack(),
         patch.object(time, "perf_counter", time.process_time),  # the trainer's clocks count CPU seconds
-        opened(configs, Console(quiet=True)) as recipe,
+        open_run(configs, Console(quiet=True)) as recipe,
     ):
         begun = time.process_time()
         recipe.clone_behaviour()
@@ -87,7 +86,7 @@ def _figures(recipe: Recipe, seconds: float, batches: int) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure both sides in turns and print a row for each environment and side."""
+    """Measure both variants in turns and print a row for each environment and variant."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--envs", nargs="+", default=ENVIRONMENTS, choices=ENVIRONMENTS)
     parser.add_argument("--batches", type=int, default=4)

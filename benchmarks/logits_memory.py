@@ -1,30 +1,26 @@
-"""How much memory log-probabilities take: in tiles of the vocabulary, as they are computed here, and from whole logits.
+"""Memory for computing log-probabilities: in tiles of the vocabulary, as here, and from whole logits.
 
     python benchmarks/logits_memory.py [--rows 2] [--tokens 512] [--vocabulary 151936]
 
-The model is one small layer under a large vocabulary, so that the output is what counts. Every way has a process of its
-own: what it adds to the largest resident memory so far is its peak. `reference` computes without gradient, as the KL
+The model is one small layer with a large vocabulary, so that the output dominates. Every variant runs in its own
+process, and its peak is the increase of the largest resident memory. `reference` computes without gradient, as the KL
 term does; `cloning` computes the loss of behaviour cloning and its gradient.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
 
+from _timing import peak_megabytes
+
 WAYS = ("reference", "cloning")
 
 
-def peak() -> float:
-    """Return the largest resident memory of this process so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def measure(way: str, whole: bool, rows: int, tokens: int, vocabulary: int) -> None:
-    """Print how much one pass adds to the peak, in MB."""
+    """Print the increase of the peak by one pass, in MB."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -50,13 +46,13 @@ def measure(way: str, whole: bool, rows: int, tokens: int, vocabulary: int) -> N
     work: Callable[[loss.Batch], None] = {"reference": reference, "cloning": cloning}[way]
     work(few)  # libraries, and the gradients of the weights
     loss.WHOLE_LOGITS = sys.maxsize if whole else loss.WHOLE_LOGITS
-    before = peak()
+    before = peak_megabytes()
     work(batch)
-    print(peak() - before)
+    print(peak_megabytes() - before)
 
 
 def main() -> None:
-    """Measure every way in a process of its own and print a table."""
+    """Measure every variant in its own process and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=512)

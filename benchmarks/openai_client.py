@@ -1,14 +1,14 @@
-"""What a request costs the official OpenAI client, asked as its guide says and as this package asks it.
+"""The CPU time of a request with the official OpenAI client, used as documented and as this package uses it.
 
     python benchmarks/openai_client.py [--repetitions 7] [--requests 320] [--concurrency 32]
 
-A server on the loopback interface, in a process of its own, answers every request after 50 ms. The ways of asking take
-turns, each with a client of its own, `--concurrency` requests at a time:
+A server on the loopback interface, in another process, answers every request after 50 ms. The variants take turns, each
+with its own client, `--concurrency` requests at a time:
 
-- `chat.completions.create`: the arguments are looked through, and the answer becomes a model;
-- `chat.completions.with_streaming_response.create`: the answer stays bytes, and may be left when it grows too long;
-- `OpenAIPolicy`: its `respond`, with the prompt of a Sokoban board made and the answer parsed;
-- Canvas's backend: its request without the operator around it.
+- `chat.completions.create`: arguments are validated, and the answer is parsed into a model;
+- `chat.completions.with_streaming_response.create`: the answer stays bytes, and may be cut off when it grows too long;
+- `OpenAIPolicy`: its `respond`, including the prompt of a Sokoban board and the parsing of the answer;
+- Canvas's backend: its request without the operator.
 
 Figures are milliseconds of CPU time per request of the whole client process: the median of the repetitions. Opening
 the connections is left out.

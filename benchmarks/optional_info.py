@@ -1,9 +1,9 @@
-"""What `info` costs: its share of a step, and what the optional keys add. CPU time, in one run.
+"""The cost of `info`: its fraction of a step, and the cost of optional keys. CPU time, in one run.
 
     python benchmarks/optional_info.py
 
-The same random valid actions on 60 tasks of `valid` each time, through `gymnasium.make`; the contestants take turns,
-and the best of seven counts. Without `info` is `advance`, which does all that `step` does but tell it.
+The same random valid actions on 60 tasks of `valid`, through `gymnasium.make`; the contestants take turns, and the best
+of seven repetitions counts. Without `info` is `advance`, which does everything that `step` does except return it.
 """
 
 from __future__ import annotations

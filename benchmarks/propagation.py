@@ -1,4 +1,4 @@
-"""What keeping exact distances costs, against sweeping all edges 1,000 times, and as episodes pile up.
+"""The cost of exact incremental distances, compared with 1,000 sweeps over all edges, and as episodes accumulate.
 
     pip install networkx && python benchmarks/propagation.py
 
@@ -47,7 +47,7 @@ def random_group(num_states: int, stream: Stream, attempts: int = 8) -> list[Ste
 
 
 def ours(steps: list[Step]) -> dict[str, float]:
-    """Build the graph from the raw steps and return every potential."""
+    """Build the graph from the raw steps and return all potentials."""
     graph = StateGraph(gamma=GAMMA)
     for src, action, dst, success in steps:
         graph.add(src, action, dst, success=success)
@@ -98,7 +98,7 @@ def first_rewards(steps: list[Step]) -> dict[str, float]:
 
 
 def compare() -> None:
-    """Print the table of the three ways to find all values of one group."""
+    """Print the table of the three methods for all values of one group."""
     columns = ["States", "Steps", "Sweeps, networkx (ms)", "Sweeps, dictionaries (ms)", "Ours (ms)"]
     print_header(*columns, "networkx / ours", "dictionaries / ours", numeric=True)
     for num_states in (60, 100, 150):
@@ -123,7 +123,7 @@ def compare() -> None:
 
 
 def online() -> None:
-    """Print what one step costs when 10, 100, ... episodes of the same task went before."""
+    """Print the cost of one step after 10, 100, ... episodes of the same task."""
     print_header("Episodes seen", "States", "Edges", "One step (us)", numeric=True)
     stream = Stream("benchmarks", "online")
     graph = StateGraph(gamma=GAMMA)

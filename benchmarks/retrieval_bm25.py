@@ -12,14 +12,13 @@ Memory is the process's peak above what it held before, while building and, in a
 from __future__ import annotations
 
 import multiprocessing
-import resource
 import statistics
 import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-from _timing import arguments, print_header, print_row, seconds
+from _timing import arguments, peak_megabytes, print_header, print_row, seconds
 
 from agentgym_flow.retrieval import BM25
 from agentgym_flow.seeding import Stream
@@ -47,11 +46,6 @@ class Searched(NamedTuple):
 def text(stream: Stream, words: int) -> str:
     """Return a text in which word number n stands about once in n draws."""
     return " ".join(f"word{int(VOCABULARY ** stream.uniform())}x" for _ in range(words))
-
-
-def peak_megabytes() -> float:
-    """Return the largest resident size of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # kibibytes on Linux
 
 
 def build(size: int, folder: str) -> Built:

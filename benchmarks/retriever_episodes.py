@@ -1,4 +1,4 @@
-"""Episodes of Search against the retriever's server: turns a second, the time of a step, what asking at once gains.
+"""Episodes of Search with the retriever's server: turns per second, time of a step, gain of joint requests.
 
 Launch: `python benchmarks/retriever_episodes.py [--rollouts 64] [--seconds 10] [--repetitions 3] [--data FOLDER]`; it
 needs the extra `serve`. With `--data`, or where `AGENTGYM_FLOW_TEST_DATA` names the samples, 2Wiki's passages and
@@ -58,13 +58,13 @@ PROGRAM = "from agentgym_flow.cli import main; main()"
 
 @dataclass
 class Figures:
-    """What a way to play came to in one or more runs of it.
+    """The results of one or more runs of a method.
 
     Attributes:
-        rates: of each run, turns a second.
-        times: of all searching steps, in seconds.
-        requests: of each run, requests a second.
-        cpu: of each run, the cores that the server kept busy.
+        rates: turns per second of each run.
+        times: seconds of all searching steps.
+        requests: requests per second of each run.
+        cpu: cores that the server kept busy in each run.
     """
 
     rates: list[float] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Figures:
 
 
 def action(env: SearchEnv) -> str:
-    """Return what every rollout does next."""
+    """Return the next action of every rollout."""
     dialogue = env.game
     step = len(dialogue.queries)
     if step == SEARCHES:
@@ -84,7 +84,7 @@ def action(env: SearchEnv) -> str:
 
 
 class Clock:
-    """Counts turns, and notes how long those that searched took, from the end of the warm-up on."""
+    """Counts turns, and records the time of searches, after the warm-up."""
 
     def __init__(self, seconds: float) -> None:
         self.start = time.perf_counter() + WARM_UP
@@ -105,7 +105,7 @@ class Clock:
 
 
 def in_threads(make: Callable[[], TextEnv], rollouts: int, clock: Clock) -> None:
-    """Play in so many threads."""
+    """Play in `rollouts` threads."""
 
     def play(number: int) -> None:
         recorder = EpisodeRecorder(make())
@@ -151,14 +151,14 @@ def in_lock_step(make: Callable[[], TextEnv], rollouts: int, clock: Clock) -> No
 
 
 def one_by_one(make: Callable[[], TextEnv], rollouts: int, clock: Clock) -> None:
-    """Play in rounds in which each episode asks for itself."""
+    """Play in rounds with a separate request for each episode."""
     with mock.patch.object(SearchEnv, "prepare_steps", TextEnv.prepare_steps):
         in_lock_step(make, rollouts, clock)
 
 
 @contextmanager
 def server(folder: Path) -> Iterator[tuple[str, int]]:
-    """Serve a folder in a process of its own; give its address and the number of the process."""
+    """Serve a folder in another process; yield its address and process id."""
     command = [sys.executable, "-c", PROGRAM, "retriever", "serve", str(folder), "--port", "0"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:

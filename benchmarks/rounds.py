@@ -1,4 +1,4 @@
-"""What it costs that every round of a rollout waits for its slowest answer.
+"""The cost of rollouts in rounds, each of which waits for its slowest answer.
 
     python benchmarks/rounds.py [--repetitions 3] [--episodes 32] [--latency 0.2]
 

@@ -1,8 +1,8 @@
-"""What one call of the sandbox costs, against running the same interpreter without any.
+"""The cost of one call of the sandbox, compared with running the same interpreter without it.
 
     python benchmarks/sandbox_cost.py [--repetitions 50]
 
-The program is `print(6 * 7)`, so all that is measured is the way in and out. Contestants:
+The program is `print(6 * 7)`, so only the overhead is measured. Contestants:
 
 - a plain `subprocess.run` of the same interpreter, with the same options, on the same file: no walls, no limits;
 - the same in bubblewrap, where `bwrap` is installed: namespaces, read-only system folders, no limits;

@@ -1,4 +1,4 @@
-"""Search: how much of what questions name the retrievers find, and what a query costs.
+"""Search: the recall of passages that questions name, and the cost of a query.
 
 Launch: `python benchmarks/search_recall.py [CORPUS QUESTIONS] [--retrievers bm25 dense hybrid] [--passages N]`.
 
@@ -57,7 +57,7 @@ def cut(corpus: MemoryCorpus, questions: list[NeededTitles], passages: int) -> M
 
 
 def retriever(name: str, corpus: MemoryCorpus, folder: str, made: dict[str, Retriever]) -> Retriever:
-    """Return a retriever over the corpus; `made` has those that there are already."""
+    """Return a retriever over the corpus; `made` caches retrievers."""
     if name == "bm25":
         return LexicalRetriever(corpus)
     if name == "hybrid":

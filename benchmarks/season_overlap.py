@@ -29,7 +29,7 @@ TRAIN = 10_000
 
 
 def tasks_of(name: str, settings: dict[str, Any], split: str, season: str = "", most: int = TRAIN) -> list[str]:
-    """Return what identifies the first `most` tasks of a split, without the numbers that tasks have."""
+    """Return identifiers of the first `most` tasks of a split, without the numbers of tasks."""
     env = make_text_env(f"agentgym_flow/{name}-v0", split=split, season=season, **settings)
     if isinstance(env, SearchEnv):
         return [" ".join(one.text.lower().split()) for one in env._source.questions[:most]]

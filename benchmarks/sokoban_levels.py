@@ -1,4 +1,4 @@
-"""Level generation: our generator against gym-sokoban's `generate_room`, in one process, turn and turn about.
+"""Level generation: our generator compared with gym-sokoban's `generate_room`, in turns in one process.
 
 Needs the extra `sokoban`. Launch: `python benchmarks/sokoban_levels.py [--repetitions 5]`.
 
@@ -42,7 +42,7 @@ CASES = (
 
 
 def levels_per_second(make: Callable[[int], bool], count: int) -> Callable[[], float]:
-    """Return what gives, `count` further calls of `make` at a time, the successful ones per second of CPU time."""
+    """Return a function that makes `count` calls of `make` and returns successes per second of CPU time."""
     indices = itertools.count()
 
     def measure() -> float:

@@ -225,7 +225,7 @@ def compare(repetitions: int, peer_venv: Path) -> None:
 
 
 def main() -> None:
-    """Compare, or be the other process."""
+    """Compare, or run as the other process."""
     parser = arguments(__doc__, repetitions=7)
     default = Path(tempfile.gettempdir()) / "agentgym_flow-jumanji"
     parser.add_argument("--peer-venv", type=Path, default=default, help=f"where jumanji lives (default {default})")

@@ -1,4 +1,4 @@
-"""What an update costs: ours and TRL's on the same rows, what our ways around work save, what the environment takes.
+"""The cost of an update: ours and TRL's on the same rows, the savings of our optimisations, and the environment's time.
 
     python benchmarks/training_step.py [--repetitions 5] [--levels 64]
 
@@ -54,7 +54,7 @@ from agentgym_flow.training.warm_start import warm_start
 
 Weights = list[torch.Tensor]
 TOLERANCE = 1e-3
-"""How far two results may be apart, as a share of the way that training went."""
+"""The largest difference of two results, as a fraction of the distance that training moved."""
 
 BATCHES = 3
 """The batches that are played and learnt from for the split of time; the first is not counted."""
@@ -63,7 +63,7 @@ PARTS = ("env", "generate", "score", "update")
 
 
 class StepClock(TrainerCallback):  # type: ignore[misc]
-    """Adds up the CPU time between the beginning and the end of optimizer steps; batches are made in there too."""
+    """Sums the CPU time of optimizer steps, which includes making batches."""
 
     seconds = 0.0
 
@@ -77,7 +77,7 @@ class StepClock(TrainerCallback):  # type: ignore[misc]
 
 
 class FromTensors(AgentTrainer):
-    """Our trainer, which is handed its rows as tensors."""
+    """Our trainer with given tensors as rows."""
 
     tensors: Batch
 
@@ -189,7 +189,7 @@ class Comparison:
             trainer, clock = make(), StepClock()
             trainer.add_callback(clock)
             trainer.remove_callback(PrinterCallback)
-            trimming = nullcontext() if trim else mock.patch.object(trainer_module, "trimmed", as_it_is)
+            trimming = nullcontext() if trim else mock.patch.object(trainer_module, "trim_padding", as_it_is)
             with mock.patch.object(group_source, "rollout", self.played), trimming:
                 trainer.train()
             self.arrived[name] = [parameter.detach() for parameter in trainer.model.parameters()]
@@ -212,7 +212,7 @@ class Comparison:
         for trainer in trainers.values():
             trainer.create_optimizer()
             trainer.current_gradient_accumulation_steps = 1
-        with mock.patch.object(trainer_module, "trimmed", as_it_is):
+        with mock.patch.object(trainer_module, "trim_padding", as_it_is):
             for number in range(rounds * self.settings["steps_per_generation"]):
                 for name, trainer in list(trainers.items())[:: 1 if number % 2 else -1]:
                     started = time.process_time()
@@ -247,12 +247,12 @@ def furthest(some: Weights, others: Weights) -> float:
 
 
 def as_it_is(batch: Batch) -> Batch:
-    """Stand in for `trimmed` in our trainer: keep all padding, as TRL does."""
+    """Stand in for `trim_padding` in our trainer: keep all padding, as TRL does."""
     return batch
 
 
 def outcome_of(completions: list[Any], success: list[float], **_: Any) -> list[float]:
-    """Return what came of each recorded episode, as a reward function of TRL."""
+    """Return the outcome of each recorded episode, as a reward function of TRL."""
     torch.manual_seed(0)  # of the shuffling into minibatches, which comes next
     return success
 

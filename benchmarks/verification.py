@@ -1,4 +1,4 @@
-"""CPU time of verifying a log, against playing the same actions unchecked; in one process, and in workers.
+"""CPU time of verifying a log, compared with playing the same actions unchecked; in one process, and in workers.
 
 `python benchmarks/verification.py [--episodes N] [ENV...]`
 """

@@ -1,4 +1,4 @@
-"""WebShop's full catalogue on disk: what an import costs, and then opening, a listing, a search.
+"""WebShop's full catalogue on disk: the cost of an import, and then of opening, a listing, a search.
 
 Launch: `python benchmarks/webshop_catalogue.py [--products 20000] [--folder FOLDER]`; the official catalogue has
 1,181,430 products, and so many need 8 GB of disk for a while.

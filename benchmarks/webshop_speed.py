@@ -1,4 +1,4 @@
-"""WebShop: what a step costs, cold, by default and at best; searches against real Lucene; memory of environments.
+"""WebShop: the cost of a step, cold, by default and at best; searches compared with Lucene; memory of environments.
 
 Launch: `python benchmarks/webshop_speed.py [--repetitions 5] [--episodes 40] [--data FOLDER]`; with `--data`, or where
 `AGENTGYM_FLOW_TEST_DATA` names the samples, on the official 1,000 products, else on the embedded shop. The memory is

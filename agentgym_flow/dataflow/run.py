@@ -21,7 +21,7 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.config import TRANSFORMERS, Configs
 from agentgym_flow.training.group_source import OwnRollout
-from agentgym_flow.training.recipe import Recipe, opened
+from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.results import Results
 
 SETTINGS = "dataflow.yaml"
@@ -53,7 +53,7 @@ def train(configs: Configs, config: FlowConfig, engine: str, policy: str, consol
         NoWorkers: no worker has called for longer than the deadline.
     """
     check(configs)
-    with opened(configs, console) as recipe, _engine(recipe, config, engine, policy) as running:
+    with open_run(configs, console) as recipe, _engine(recipe, config, engine, policy) as running:
         _replace_rollout(recipe, config, policy, running)  # checks the settings before any work
         alone = len(config.policies(policy)) == 1
         recipe.clone_behaviour()

@@ -1,4 +1,4 @@
-"""Generation: a model that answers token ids with token ids. A backend is anything with this protocol.
+"""Generation of token ids from token ids. A backend is any object that implements the protocol `Generator`.
 
 base                     the protocol: `GenerationRequest`, `Sampling`, `Completion`, `Generator`
 transformers_generator   a Transformers model in this process; the default, on any device

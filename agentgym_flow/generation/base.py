@@ -1,7 +1,7 @@
-"""What a policy asks of whatever runs its model: tokens in, tokens out.
+"""The interface between a policy and the backend that runs its model: tokens in, tokens out.
 
-A generator knows nothing of prompts, turns or actions. It answers one request at a time, asynchronously; how many it
-works on together is its own business, and must not change an answer: that depends on the request and the weights alone.
+A generator has no notion of prompts, turns or actions. It answers requests one by one, asynchronously. It may process
+several together, but an answer must depend only on its request and the weights.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 SEEDS = 1 << 53
-"""How many seeds there are: as many as a float in [0, 1) has values of equal weight."""
+"""The number of seeds: as many as there are equally spaced floats in [0, 1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the tokens of an answer are chosen. Log-probabilities are those of the tempered distribution.
+    """Sampling settings. Log-probabilities are those of the tempered distribution.
 
     Attributes:
-        temperature: the logits are divided by it.
-        greedy: take the most likely token instead of drawing one (`temperature` then only scales log-probabilities).
-        max_new_tokens: the longest answer.
-        ends: tokens that end an answer; the one that did is its last.
-        stops: texts that end an answer; the token that completes one is its last, with whatever it has behind that.
+        temperature: divides the logits.
+        greedy: take the most likely token instead of sampling (`temperature` then only affects log-probabilities).
+        max_new_tokens: the longest answer, in tokens.
+        ends: tokens that end an answer; the end token is included.
+        stops: texts that end an answer; the token that completes one is included whole.
 
     Raises:
-        BadSetting: a number is out of its range.
+        BadSetting: a number is out of range.
     """
 
     temperature: float = 1.0
@@ -51,15 +51,15 @@ class Sampling:
 
 
 class GenerationRequest(NamedTuple):
-    """One prompt to be answered.
+    """A prompt to complete.
 
     Attributes:
-        prompt_ids: its tokens.
-        sampling: how to choose those of the answer.
-        seed: of the random draws, drawn uniformly from `range(SEEDS)`. Equal requests get equal answers from the same
+        prompt_ids: the tokens of the prompt.
+        sampling: the sampling settings.
+        seed: the seed of the random draws, uniform in `range(SEEDS)`. Equal requests get equal answers from the same
             weights.
-        said: in a conversation that may go on, how many of the first tokens an earlier prompt and the answer to it are,
-            0 at its beginning; None for a prompt by itself. A generator may keep what it has computed of them.
+        said: in a conversation, the number of prompt tokens that repeat the previous prompt and answer, 0 in its first
+            turn; None for an independent prompt. A generator may cache what it computes for conversations.
     """
 
     prompt_ids: tuple[int, ...]
@@ -72,9 +72,9 @@ class Completion(NamedTuple):
     """The answer to a request.
 
     Attributes:
-        token_ids: its tokens, with the one that ended it, if one did.
-        logprobs: their log-probabilities in nats, one per token.
-        version: that of the weights which gave them.
+        token_ids: the tokens, including the one that ended the answer.
+        logprobs: their log-probabilities in nats.
+        version: the version of the weights that sampled them.
     """
 
     token_ids: tuple[int, ...]
@@ -86,52 +86,60 @@ NOT_A_NUMBER = (
     "is not a number: lower learning_rate and muon_learning_rate, or max_grad_norm, and go back to an earlier "
     "checkpoint"
 )
-"""What became of a model that diverged, and what to do."""
+"""Message for a diverged model, with advice."""
 
 
 def checked_completion(completion: Completion) -> Completion:
-    """Return `completion`. Raises `TrainingFailed` when one of its log-probabilities is not a number."""
+    """Return `completion`. Raises `TrainingFailed` if one of its log-probabilities is not finite."""
     if not all(map(math.isfinite, completion.logprobs)):
         raise TrainingFailed(f"the model's output {NOT_A_NUMBER}")
     return completion
 
 
+def check_fits(prompt: int, answer: int, context: int, whose: str, advice: str) -> None:
+    """Raise `BadSetting` if a prompt and an answer of these lengths do not fit into `whose` context, all in tokens."""
+    if prompt + answer > context:
+        raise BadSetting(
+            f"a prompt of {prompt} tokens and a completion of {answer} do not fit into {whose} context of {context}: "
+            f"{advice}"
+        )
+
+
 @runtime_checkable
 class Generator(Protocol):
-    """Whatever runs a causal language model.
+    """A backend that runs a causal language model.
 
-    One that holds what belongs to an event loop, such as connections, is an asynchronous context manager as well, and
+    A generator with resources of an event loop, such as connections, is an asynchronous context manager as well, and
     is entered around its use.
     """
 
     version: int
-    """Of the weights that answer now."""
+    """The version of the current weights."""
 
     exact: bool
-    """Whether its log-probabilities are those which the model in training gives, but for the order of summation."""
+    """Whether its log-probabilities equal those of the model in training, up to the order of summation."""
 
     async def generate(self, request: GenerationRequest) -> Completion:
         """Answer one request.
 
-        Raises `GenerationFailed` when this one cannot be answered, and `TrainingFailed` when the model's output is not
-        a number.
+        Raises `GenerationFailed` if it cannot be answered, and `TrainingFailed` if the model's output is not finite.
         """
 
     def update(self, model: PreTrainedModel, version: int) -> None:
-        """Answer with the weights of `model` from now on, which are of `version`; nothing happens if they are already.
+        """Use the weights of `model`, whose version is `version`, from now on. Does nothing if they are current.
 
-        All processes of a run call this at the same place, each with whole weights (ZeRO-3 gathers them), and while no
-        request is under way. Raises `UpdateFailed` when the weights could not be taken over, and `TrainingFailed` when
-        they are not numbers.
+        All processes of a run call this at the same point, each with whole weights (ZeRO-3 gathers them), while no
+        request is pending. Raises `UpdateFailed` if the weights could not be loaded, and `TrainingFailed` if they are
+        not finite.
         """
 
     def close(self) -> None:
-        """Let go of what it holds: processes, connections, memory."""
+        """Release its resources: processes, connections, memory."""
 
 
 @runtime_checkable
 class BatchGenerator(Generator, Protocol):
-    """A generator in this process, which is quicker when it is asked for many answers in one go."""
+    """A generator in this process that is faster with many requests at once."""
 
     def generate_batch(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        """Answer all requests, in order; the same answers as `generate` gives one by one. Raises what that raises."""
+        """Answer all requests, in order, with the answers that `generate` would give. Raises what that raises."""

@@ -1,4 +1,4 @@
-"""One request per answer outside, many at a time inside."""
+"""Batching of concurrent requests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from agentgym_flow.generation.base import Completion, GenerationRequest
 Waiting = tuple[GenerationRequest, "asyncio.Future[Completion]"]
 
 
-class Gathering:
-    """Gathers requests that are made at the same time, and has them answered in one go.
+class RequestBatcher:
+    """Collects concurrent requests and answers them in one batch.
 
-    "The same time" needs no clock: whatever is asked before the event loop has nothing else to do belongs together.
+    A batch is everything that is requested before the event loop becomes idle, so it does not depend on a clock.
 
     Args:
-        answer: answers many requests, in order.
+        answer: answers a batch of requests, in order.
     """
 
     def __init__(self, answer: Callable[[Sequence[GenerationRequest]], list[Completion]]) -> None:
@@ -24,7 +24,7 @@ class Gathering:
         self._waiting: list[Waiting] = []
 
     async def ask(self, request: GenerationRequest) -> Completion:
-        """Return the answer to one request; what `answer` raises is raised for all that were asked together."""
+        """Return the answer to one request. An exception of `answer` is raised for all requests of the batch."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Completion] = loop.create_future()
         if not self._waiting:

@@ -1,4 +1,4 @@
-"""Keys and values of conversations that may go on, so that a longer prompt is not read from its beginning again."""
+"""A cache of keys and values of conversations, so that later prompts are not processed from their beginning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel
 
 KEPT_BYTES = 1 << 30
-"""Up to about so much memory is used; beyond it, what was kept first is dropped first."""
+"""The approximate memory limit; beyond it, the oldest entries are dropped."""
 
 Tokens = tuple[int, ...]
 
@@ -20,7 +20,7 @@ States = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 class KeyValueCache:
-    """Keys and values by the tokens that they belong to, of one version of the weights."""
+    """Keys and values by their tokens, for one version of the weights."""
 
     def __init__(self) -> None:
         self._states: dict[Tokens, States] = {}
@@ -33,7 +33,7 @@ class KeyValueCache:
         return self._states[tokens]
 
     def put(self, tokens: Tokens, states: States) -> None:
-        """Keep the states of a sequence, and drop the oldest ones where there is no room."""
+        """Store the states of a sequence, and drop the oldest ones if there is no room."""
         self.drop(tokens)
         self._states[tokens] = states
         self._bytes += _size(states)
@@ -41,7 +41,7 @@ class KeyValueCache:
             self.drop(next(iter(self._states)))
 
     def drop(self, tokens: Tokens) -> None:
-        """Drop the states of a sequence, if they are there."""
+        """Drop the states of a sequence, if present."""
         self._bytes -= _size(self._states.pop(tokens, []))
 
     def clear(self) -> None:
@@ -54,17 +54,17 @@ def _size(states: States) -> int:
     return sum(tensor.nbytes for pair in states for tensor in pair)
 
 
-def can_be_kept(model: PreTrainedModel) -> bool:
-    """Return whether all layers of a model keep keys and values of every token, and nothing else."""
+def is_cacheable(model: PreTrainedModel) -> bool:
+    """Return whether all layers of a model cache exactly the keys and values of every token."""
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer
 
-    cache = DynamicCache(config=model.config)  # without layers where all are of the usual kind
+    cache = DynamicCache(config=model.config)  # has no layers if all are of the standard type
     return not model.config.is_encoder_decoder and all(type(layer) is DynamicLayer for layer in cache.layers)
 
 
-def joined(sequences: Sequence[States]) -> Cache:
-    """Return the cache that begins with the states of these sequences, filled up with zeros on the left."""
+def join_states(sequences: Sequence[States]) -> Cache:
+    """Return a cache with the states of these sequences, padded with zeros on the left."""
     from transformers import DynamicCache
 
     longest = max(states[0][0].shape[1] for states in sequences)
@@ -82,5 +82,5 @@ def joined(sequences: Sequence[States]) -> Cache:
 
 
 def states_of(cache: Any, row: int, columns: torch.Tensor) -> States:
-    """Return a copy of what a cache holds in some columns of a row; `columns` are indices."""
+    """Return a copy of the states in some columns of a row of a cache; `columns` are indices."""
     return [(layer.keys[row][:, columns], layer.values[row][:, columns]) for layer in cache.layers]

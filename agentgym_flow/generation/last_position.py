@@ -1,10 +1,10 @@
-"""What a causal model says after a prompt, computed only where it is asked for.
+"""The logits after a prompt, computed only at the last position.
 
-The next token depends on the last layer at the last position alone. Transformers computes that layer at all positions;
-in the tiny GPT-2, which has two, it is more than a third of the work, forwards and backwards. So for GPT-2 the last
-layer's queries, its output and its MLP are computed at the last position; keys and values stay those of all positions.
-Without dropout, results differ in their last bits only. Other models run unchanged, and so does a GPT-2 that somebody
-has changed or wrapped: of many layers, the last one matters little.
+The next token depends on the last layer at the last position alone, but Transformers computes that layer at all
+positions. In the tiny GPT-2, which has two layers, that is more than a third of the work, forwards and backwards. So
+for GPT-2 the last layer's queries, output and MLP are computed at the last position only; keys and values are those of
+all positions. Without dropout, results differ in their last bits only. Other models run unchanged, and so does a
+modified or wrapped GPT-2: with many layers, the last one matters little.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def next_logits(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor | 
     """Return the logits of the next token after each prompt; (R, vocabulary).
 
     Args:
-        model: the causal language model; DDP, DeepSpeed or LoRA may be around it.
+        model: the causal language model, possibly wrapped by DDP, DeepSpeed or LoRA.
         ids: the prompts, padded on the left; (R, T).
-        mask: 1 at tokens and 0 at padding, (R, T); None where nothing is padded.
+        mask: 1 at tokens and 0 at padding, (R, T); None if nothing is padded.
     """
     plain = _plain_gpt2(model)
     if plain is not None:
@@ -37,8 +37,8 @@ def next_logits(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor | 
 
 
 def _plain_gpt2(model: Any) -> GPT2LMHeadModel | None:
-    """Return the model, or the one below adapters, if it is Transformers' own GPT-2 and nobody listens to its parts."""
-    if hasattr(model, "get_base_model"):  # of PEFT; adapters sit in the layers themselves
+    """Return the model, without adapters, if it is Transformers' own GPT-2 without hooks; else None."""
+    if hasattr(model, "get_base_model"):  # a PEFT model; its adapters are inside the layers
         model = model.get_base_model()
     config: Any = getattr(model, "config", None)
     if getattr(config, "model_type", None) != "gpt2":
@@ -50,7 +50,7 @@ def _plain_gpt2(model: Any) -> GPT2LMHeadModel | None:
     body = model.transformer
     parts = (body, *body.h, body.h[-1].attn)
     hooks = [*model._forward_hooks.values(), *model._forward_pre_hooks.values()]
-    listened = any(hook is not positions_from_mask for hook in hooks) or any(  # that one does what is done here anyway
+    listened = any(hook is not positions_from_mask for hook in hooks) or any(  # its effect is included here
         part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) for part in parts
     )
     usual = config._attn_implementation in ("sdpa", "eager") and not config.reorder_and_upcast_attn
@@ -59,7 +59,7 @@ def _plain_gpt2(model: Any) -> GPT2LMHeadModel | None:
 
 
 def _last_hidden_state(body: GPT2Model, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Return what `GPT2Model.forward` does, at the last position; (R, width)."""
+    """Return the output of `GPT2Model.forward` at the last position; (R, width)."""
     from transformers.masking_utils import create_causal_mask
 
     places = torch.arange(ids.shape[1], device=ids.device)[None] if mask is None else positions(mask)
@@ -74,7 +74,7 @@ def _last_hidden_state(body: GPT2Model, ids: torch.Tensor, mask: torch.Tensor | 
 
 
 def _block_at_last_position(block: Any, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Return a layer's output at the last position, (R, 1, width), from the hidden states before it, (R, T, width)."""
+    """Return a layer's output at the last position, (R, 1, width), given its input at all positions, (R, T, width)."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
     from transformers.models.gpt2.modeling_gpt2 import eager_attention_forward
 

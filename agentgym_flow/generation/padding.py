@@ -1,4 +1,4 @@
-"""Token sequences as rectangular tensors."""
+"""Padding of token sequences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 def left_padded(
     sequences: Sequence[Sequence[int]], pad: int, width: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return tokens and mask of sequences filled up with `pad` on the left, both (R, width); None: of the longest."""
+    """Return tokens and mask of left-padded sequences, both (R, width); without `width`, of the longest length."""
     longest = max(map(len, sequences)) if width is None else width
     ids = torch.tensor([[pad] * (longest - len(s)) + list(s) for s in sequences])
     lengths = torch.tensor([len(s) for s in sequences])
@@ -20,19 +20,19 @@ def left_padded(
 
 
 def positions(mask: torch.Tensor) -> torch.Tensor:
-    """Return the position ids that count from the first token that is not padding; `mask` is (R, T)."""
+    """Return position ids that count from the first token that is not padding; `mask` is (R, T)."""
     return (mask.long().cumsum(-1) - 1).clamp(min=0)
 
 
 def positions_from_mask(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Forward pre-hook: count positions from the first token that is not padding.
+    """Forward pre-hook: add position ids that count from the first token that is not padding.
 
-    TRL pads prompts on the left and passes no positions, so a model with learned positions would see a padded prompt
-    shifted against the one it sampled from.
+    TRL pads prompts on the left and passes no position ids, so a model with learned positions would see prompts at
+    other positions than in sampling.
     """
     mask, cached = kwargs.get("attention_mask"), kwargs.get("past_key_values")
     if mask is None or mask.dim() != 2 or kwargs.get("position_ids") is not None or cached is not None:
         return None
-    if mask[:, 0].all():  # nothing is padded on the left: the model's own positions are right, and one row serves all
+    if mask[:, 0].all():  # no padding on the left: the model's default positions are right, and cheaper
         return None
     return args, {**kwargs, "position_ids": positions(mask)}

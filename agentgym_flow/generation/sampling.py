@@ -1,12 +1,12 @@
-"""Sampling inside Transformers' `generate` from each request's own random stream.
+"""Sampling in Transformers' `generate` from each request's own random stream.
 
-Transformers draws a whole batch from one global generator, so what a request gets would depend on its neighbours. Here
-a logits processor does the draw and leaves `generate` only one token to choose.
+Transformers draws a whole batch from one global generator, so an answer would depend on its neighbours. Here a logits
+processor samples the token and masks all others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from agentgym_flow.seeding import Stream
 
 
 def check_numbers(logprobs: torch.Tensor) -> None:
-    """Raise `TrainingFailed` unless all of these log-probabilities are finite."""
+    """Raise `TrainingFailed` unless all log-probabilities are finite."""
     if not bool(torch.isfinite(logprobs).all()):
         raise TrainingFailed(f"the model's output {NOT_A_NUMBER}")
 
@@ -28,41 +28,31 @@ def first_draw(seed: int) -> float:
     return seed / SEEDS
 
 
-class AnswerRandom:
-    """The random numbers of one answer."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._stream: Stream | None = None
-        self._begun = False
-
-    def uniform(self) -> float:
-        """Return the next float in [0, 1)."""
-        if not self._begun:
-            self._begun = True
-            return first_draw(self._seed)
-        if self._stream is None:
-            self._stream = Stream("answer", self._seed)
-        return self._stream.uniform()
+def answer_draws(seed: int) -> Iterator[float]:
+    """Yield the random numbers of one answer, in [0, 1)."""
+    yield first_draw(seed)
+    stream = Stream("answer", seed)
+    while True:
+        yield stream.uniform()
 
 
 class StreamSampler(LogitsProcessor):  # type: ignore[misc]
-    """Draws the next token of every row and masks all others.
+    """Samples the next token of every row and masks all others.
 
-    After generation `tokens` and `logprobs` hold what was drawn, row by row, up to and with the token that ended the
-    row. A row that has ended draws no more, see `Ended`.
+    After generation `tokens` and `logprobs` hold the samples of each row, including the token that ended it. Ended rows
+    draw no more.
 
     Args:
-        draws: one per row, or None for the most likely token.
-        temperature: the scores are divided by it.
-        is_over: whether an answer of such tokens is complete.
+        draws: the random numbers of each row, or None for the most likely token.
+        temperature: divides the scores.
+        is_over: whether an answer with these tokens is complete.
 
     Attributes:
         ended: whether each row has ended.
     """
 
     def __init__(
-        self, draws: Sequence[AnswerRandom | None], temperature: float, is_over: Callable[[list[int]], bool]
+        self, draws: Sequence[Iterator[float] | None], temperature: float, is_over: Callable[[list[int]], bool]
     ) -> None:
         self.tokens: list[list[int]] = [[] for _ in draws]
         self.logprobs: list[list[float]] = [[] for _ in draws]
@@ -72,9 +62,9 @@ class StreamSampler(LogitsProcessor):  # type: ignore[misc]
         self._is_over = is_over
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        """Return scores that are 0 at the drawn token and minus infinity elsewhere; shapes (rows, vocabulary).
+        """Return scores that are 0 at the sampled token and minus infinity elsewhere; (rows, vocabulary).
 
-        Raises `TrainingFailed` when the scores are not numbers.
+        Raises `TrainingFailed` if the scores are not finite.
         """
         logprobs = torch.log_softmax(scores.float() / self._temperature, dim=-1)
         check_numbers(logprobs.amax(dim=-1))
@@ -82,7 +72,7 @@ class StreamSampler(LogitsProcessor):  # type: ignore[misc]
         running = [row for row, ended in enumerate(self.ended) if not ended]
         sampled = [row for row in running if self._draws[row] is not None]
         if sampled:
-            uniforms = [draws.uniform() for row in sampled if (draws := self._draws[row]) is not None]
+            uniforms = [next(draws) for row in sampled if (draws := self._draws[row]) is not None]
             cumulative = logprobs[sampled].double().exp().cumsum(dim=-1)
             points = torch.tensor(uniforms, dtype=torch.double, device=scores.device)[:, None] * cumulative[:, -1:]
             found = torch.searchsorted(cumulative, points, right=True)[:, 0]
@@ -95,8 +85,8 @@ class StreamSampler(LogitsProcessor):  # type: ignore[misc]
         return torch.full_like(scores, -torch.inf).scatter_(1, drawn[:, None], 0.0)  # type: ignore[return-value]
 
 
-class Ended(StoppingCriteria):  # type: ignore[misc]
-    """Tells `generate` which rows of a sampler have ended, so that it ends with the last of them."""
+class StopWhenEnded(StoppingCriteria):  # type: ignore[misc]
+    """Stops `generate` when all rows of a sampler have ended."""
 
     def __init__(self, sampler: StreamSampler) -> None:
         self._sampler = sampler

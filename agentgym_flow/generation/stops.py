@@ -1,4 +1,4 @@
-"""Where an answer ends: at a text of the profile's, whatever the model would go on to say."""
+"""Stop texts: an answer ends at the first one, wherever the model would continue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def holds_stop(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int], stops: Sequence[str]) -> bool:
-    """Return whether the text of `tokens`, without special ones, holds one of `stops`."""
+    """Return whether the text of `tokens`, without special tokens, contains one of `stops`."""
     if not stops:
         return False
     text = tokenizer.decode(tokens, skip_special_tokens=True)
@@ -19,9 +19,9 @@ def holds_stop(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int], stops:
 
 
 def length_of_answer(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int], stops: Sequence[str]) -> int:
-    """Return how many of `tokens` belong to the answer: all up to the one that completes the first of `stops`.
+    """Return the length of the answer: all tokens up to the one that completes the first of `stops`.
 
-    What a token has behind the stop is part of the answer, too: a token is sampled whole.
+    Text of that token after the stop is part of the answer, because a token is sampled whole.
     """
     if not holds_stop(tokenizer, tokens, stops):
         return len(tokens)

@@ -1,9 +1,9 @@
-"""A Transformers model in this process as a generator.
+"""A generator that runs a Transformers model in this process.
 
-Matrix products give other last bits for other numbers of rows, so an answer would depend on what else is asked. On the
+The last bits of matrix products depend on the number of rows, so an answer would depend on concurrent requests. On the
 CPU every forward pass therefore has the same number of rows, filled up by repeating one, and a width that depends on
-the prompt alone: then each row comes out the same, to the bit, whatever stands beside it. With several threads that
-holds for answers of one token only.
+the prompt alone. Then each row is bitwise independent of the others; with several threads only for answers of one
+token.
 """
 
 from __future__ import annotations
@@ -21,58 +21,58 @@ import torch
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.generation.base import Completion, GenerationRequest, Sampling
-from agentgym_flow.generation.batching import Gathering
-from agentgym_flow.generation.key_value_cache import KeyValueCache, States, Tokens, can_be_kept, joined, states_of
+from agentgym_flow.generation.batching import RequestBatcher
+from agentgym_flow.generation.key_value_cache import KeyValueCache, States, Tokens, is_cacheable, join_states, states_of
 from agentgym_flow.generation.last_position import next_logits
 from agentgym_flow.generation.padding import left_padded, positions
-from agentgym_flow.generation.sampling import AnswerRandom, Ended, StreamSampler, check_numbers, first_draw
+from agentgym_flow.generation.sampling import StopWhenEnded, StreamSampler, answer_draws, check_numbers, first_draw
 from agentgym_flow.generation.stops import holds_stop
 
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel, PreTrainedTokenizerBase
 
 ROWS = 16
-"""Rows of a forward pass on the CPU. Fewer would cost time in full batches, more in small ones."""
+"""Rows of a forward pass on the CPU. Fewer would slow down large batches, more small ones."""
 
 MAX_ROWS = 1024
-"""The most rows of a forward pass where their number is free."""
+"""The most rows of a forward pass without a fixed number of rows."""
 
 PASS_ROWS = 64
-"""The most rows of a forward pass over conversations that go on, which are of unequal length."""
+"""The most rows of a forward pass over conversations, which have unequal lengths."""
 
 MAX_WORDS = 4096
-"""The largest vocabulary of which the distribution after a prompt is kept."""
+"""The largest vocabulary for which the distributions after prompts are cached."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Next:
-    """What the model says about the next token after one prompt."""
+class _NextToken:
+    """The distribution of the next token after a prompt."""
 
     logprobs: list[float]
     cumulative: list[float]
     best: int
 
     def draw(self, uniform: float) -> int:
-        # Rounding may leave the last sum a little below 1, or the draw on a word of probability 0 at its very end.
+        # Rounding may leave the last sum below 1, or the draw at its very end.
         return min(bisect_right(self.cumulative, uniform * self.cumulative[-1]), len(self.cumulative) - 1)
 
 
 class TransformersGenerator:
-    """Answers with a model in this process.
+    """Generates with a model in this process.
 
-    Answers of one token from a vocabulary of at most `MAX_WORDS` are drawn at the last position of the prompt, and
-    equal prompts share one forward pass for as long as the weights stay unchanged. Others are written by the model's
-    `generate`. Where passes on the CPU may have any number of rows, a conversation goes on from the keys and values of
-    its last turn, and attempts that begin alike share those of their first prompt.
+    Answers of one token from a vocabulary of at most `MAX_WORDS` are sampled from the distribution at the last position
+    of the prompt, and equal prompts share one forward pass while the weights are unchanged. Other answers are generated
+    by the model's `generate`. If the number of rows is free on the CPU, conversations reuse the keys and values of
+    earlier turns, and attempts with equal first prompts share those.
 
     Args:
-        model: the causal language model; it is put into evaluation mode for every call and back after it.
-        pad: the token that fills up prompts.
-        rows: every forward pass has exactly so many rows; 0 for any number. None: `ROWS` on the CPU, else 0.
-        version: of the weights.
-        tokenizer: of the model, for requests with `stops`.
-        exact: see `Generator`; false where the computation is in bfloat16, whose rounding depends on the shapes of the
-            tensors, and these are others in sampling than in training.
+        model: the causal language model; it is in evaluation mode during calls.
+        pad: the padding token.
+        rows: the exact number of rows of every forward pass; 0 for any number. None: `ROWS` on the CPU, else 0.
+        version: the version of the weights.
+        tokenizer: the model's tokenizer, for requests with `stops`.
+        exact: see `Generator`; false for bfloat16, whose rounding depends on the shapes of tensors, which differ
+            between sampling and training.
     """
 
     def __init__(
@@ -91,23 +91,23 @@ class TransformersGenerator:
         self.version = version
         self._pad = pad
         self._rows = rows if rows is None or rows == 0 else check_positive("rows", rows)
-        self._next: dict[float, dict[Tokens, _Next]] = {}
-        self._kept = KeyValueCache()
-        self._gathering = Gathering(self.generate_batch)
+        self._next: dict[float, dict[Tokens, _NextToken]] = {}
+        self._states = KeyValueCache()
+        self._batcher = RequestBatcher(self.generate_batch)
 
     def update(self, model: PreTrainedModel, version: int) -> None:
-        """Answer with `model` from now on, whose weights are of `version`."""
+        """Use `model`, whose weights have the version `version`, from now on."""
         if version != self.version:
             self._next.clear()
-            self._kept.clear()
+            self._states.clear()
         self.model, self.version = model, version
 
     async def generate(self, request: GenerationRequest) -> Completion:
-        """Answer one request, together with others that are made at the same time; see `Generator`."""
-        return await self._gathering.ask(request)
+        """Answer one request, together with concurrent ones; see `Generator`."""
+        return await self._batcher.ask(request)
 
     def generate_batch(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        """Answer all requests, in order. Raises `TrainingFailed` when the model's output is not a number."""
+        """Answer all requests, in order. Raises `TrainingFailed` if the model's output is not finite."""
         was_training = self.model.training
         self.model.eval()
         try:
@@ -117,30 +117,30 @@ class TransformersGenerator:
             self.model.train(was_training)
 
     def close(self) -> None:
-        """Forget what was computed; the model belongs to the caller."""
+        """Clear the caches; the model belongs to the caller."""
         self._next.clear()
-        self._kept.clear()
+        self._states.clear()
 
     def _answers(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        if len({id(request.sampling) for request in requests}) == 1:  # nearly always, and quicker
-            return self._alike(requests, requests[0].sampling)
+        if len({id(request.sampling) for request in requests}) == 1:  # the usual case, and faster
+            return self._generate_alike(requests, requests[0].sampling)
         alike: dict[Sampling, list[int]] = {}
         for number, request in enumerate(requests):
             alike.setdefault(request.sampling, []).append(number)
         answers: dict[int, Completion] = {}
         for sampling, numbers in alike.items():
-            found = self._alike([requests[number] for number in numbers], sampling)
+            found = self._generate_alike([requests[number] for number in numbers], sampling)
             answers.update(zip(numbers, found, strict=True))
         return [answers[number] for number in range(len(requests))]
 
-    def _alike(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
-        # Whole distributions are kept, which a large vocabulary leaves no memory for.
+    def _generate_alike(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
+        # Whole distributions are cached, which takes too much memory with a large vocabulary.
         small = self.model.config.get_text_config().vocab_size <= MAX_WORDS
         one = sampling.max_new_tokens == 1 and small
-        return self._one_token(requests, sampling) if one else self._many(requests, sampling)
+        return self._sample_one_token(requests, sampling) if one else self._generate_many(requests, sampling)
 
     def _batches(self, sequences: Sequence[Sequence[int]], widths: Sequence[int]) -> Iterator[list[int]]:
-        """Yield the numbers of the sequences that run together: all of one width, in passes of equal height."""
+        """Yield the indices of sequences that run together: equal widths, in passes of equal height."""
         of_width: dict[int, list[int]] = {}
         for number, width in enumerate(widths):
             of_width.setdefault(width, []).append(number)
@@ -148,10 +148,10 @@ class TransformersGenerator:
         for same in of_width.values():
             for first in range(0, len(same), height):
                 part = same[first : first + height]
-                yield part + part[:1] * (self._height - len(part))  # nothing to fill up where the height is free
+                yield part + part[:1] * (self._height - len(part))  # no filling if the height is free
 
     def _widths(self, lengths: Sequence[int], room: int) -> list[int]:
-        """Return the width of the pass that each prompt runs in, which depends on it alone."""
+        """Return the width of each prompt's pass, which depends on the prompt alone."""
         return [max(length, min(_rounded(length), room)) for length in lengths]
 
     @property
@@ -165,20 +165,20 @@ class TransformersGenerator:
         return ROWS if self.model.device.type == "cpu" else 0
 
     # ---------------------------------------------------------------- one token: a forward pass
-    def _one_token(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
+    def _sample_one_token(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
         known = self._next.setdefault(sampling.temperature, {})
         new = [ids for ids in dict.fromkeys(request.prompt_ids for request in requests) if ids not in known]
         widths = self._widths([len(ids) for ids in new], self._context)
         for numbers in self._batches(new, widths):
-            self._look_up([new[number] for number in numbers], widths[numbers[0]], sampling.temperature)
-        return [self._drawn(known[request.prompt_ids], request) for request in requests]
+            self._compute_next([new[number] for number in numbers], widths[numbers[0]], sampling.temperature)
+        return [self._completion(known[request.prompt_ids], request) for request in requests]
 
-    def _drawn(self, following: _Next, request: GenerationRequest) -> Completion:
+    def _completion(self, following: _NextToken, request: GenerationRequest) -> Completion:
         greedy = request.sampling.greedy
         token = following.best if greedy else following.draw(first_draw(request.seed))
         return Completion((token,), (following.logprobs[token],), self.version)
 
-    def _look_up(self, prompts: Sequence[Tokens], width: int, temperature: float) -> None:
+    def _compute_next(self, prompts: Sequence[Tokens], width: int, temperature: float) -> None:
         ids, mask = (tensor.to(self.model.device) for tensor in left_padded(prompts, self._pad, width))
         tempered = torch.log_softmax(next_logits(self.model, ids, mask).float() / temperature, dim=-1)
         check_numbers(tempered.amax(dim=-1))
@@ -187,28 +187,32 @@ class TransformersGenerator:
         best = logprobs.argmax(axis=-1).tolist()
         known = self._next[temperature]
         for row, prompt in enumerate(prompts):
-            known[prompt] = _Next(logprobs[row].tolist(), cumulative[row], best[row])
+            known[prompt] = _NextToken(logprobs[row].tolist(), cumulative[row], best[row])
 
     # ---------------------------------------------------------------- several tokens: generate
-    def _many(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
-        if self._keeps and all(request.said is not None and len(request.prompt_ids) > 1 for request in requests):
-            return self._going_on(requests, sampling)
+    def _generate_many(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
+        if self._caches_states and all(
+            request.said is not None and len(request.prompt_ids) > 1 for request in requests
+        ):
+            return self._continue_conversations(requests, sampling)
         lengths = [len(request.prompt_ids) for request in requests]
         widths = self._widths(lengths, self._context - sampling.max_new_tokens)
-        if not self._height:  # one call of `generate` for as many as may be
+        if not self._height:  # one call of `generate` for as many prompts as possible
             widths = [max(lengths, default=0)] * len(lengths)
         answers: dict[int, Completion] = {}
         for numbers in self._batches([request.prompt_ids for request in requests], widths):
-            found = self._written([requests[number] for number in numbers], sampling, widths[numbers[0]])
+            found = self._generate_padded([requests[number] for number in numbers], sampling, widths[numbers[0]])
             answers.update(zip(numbers, found, strict=True))
         return [answers[number] for number in range(len(requests))]
 
-    def _written(self, requests: Sequence[GenerationRequest], sampling: Sampling, width: int) -> list[Completion]:
-        return self._generated(
+    def _generate_padded(
+        self, requests: Sequence[GenerationRequest], sampling: Sampling, width: int
+    ) -> list[Completion]:
+        return self._generate(
             requests, sampling, *left_padded([request.prompt_ids for request in requests], self._pad, width)
         )
 
-    def _generated(
+    def _generate(
         self,
         requests: Sequence[GenerationRequest],
         sampling: Sampling,
@@ -216,8 +220,8 @@ class TransformersGenerator:
         mask: torch.Tensor,
         cache: Cache | None = None,
     ) -> list[Completion]:
-        """Return the answers to prompts as tensors, of which a cache may hold the first columns; it is added to."""
-        draws = [None if sampling.greedy else AnswerRandom(request.seed) for request in requests]
+        """Generate answers to prompts as tensors, whose first columns may be in `cache`, which is extended."""
+        draws = [None if sampling.greedy else answer_draws(request.seed) for request in requests]
         sampler = StreamSampler(draws, sampling.temperature, partial(self._is_over, sampling))
         device = self.model.device
         self.model.generate(
@@ -226,77 +230,77 @@ class TransformersGenerator:
             past_key_values=cache,
             generation_config=self._settings(sampling),
             logits_processor=[sampler],
-            stopping_criteria=[Ended(sampler)],
+            stopping_criteria=[StopWhenEnded(sampler)],
         )
         sampled = zip(sampler.tokens, sampler.logprobs, strict=True)
         return [Completion(tuple(tokens), tuple(logprobs), self.version) for tokens, logprobs in sampled]
 
-    # ---------------------------------------------------------------- conversations that go on
+    # ---------------------------------------------------------------- conversations: cached keys and values
     @property
-    def _keeps(self) -> bool:
-        """Whether keys and values are kept from turn to turn.
+    def _caches_states(self) -> bool:
+        """Whether keys and values are cached from turn to turn.
 
-        They are where a pass may have any number of rows: what was computed in several passes has other last bits. On a
-        GPU they would take memory that updates need.
+        They are on the CPU if a pass may have any number of rows, because results of several passes differ in their
+        last bits. On a GPU they would take memory that updates need.
         """
-        return self._height == 0 and self.model.device.type == "cpu" and can_be_kept(self.model)
+        return self._height == 0 and self.model.device.type == "cpu" and is_cacheable(self.model)
 
-    def _going_on(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
-        """Answer requests of which the first tokens, but the last of these, have been computed in an earlier turn."""
+    def _continue_conversations(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
+        """Answer requests of conversations, whose known tokens except the last were computed in earlier turns."""
         known = [request.prompt_ids[: (request.said or len(request.prompt_ids)) - 1] for request in requests]
-        found: dict[Tokens, States] = {ids: self._kept[ids] for ids in known if ids in self._kept}
+        found: dict[Tokens, States] = {ids: self._states[ids] for ids in known if ids in self._states}
         missing = sorted({ids for ids in known if ids not in found}, key=len)
         for first in range(0, len(missing), PASS_ROWS):
-            found |= self._read(missing[first : first + PASS_ROWS])
+            found |= self._compute_states(missing[first : first + PASS_ROWS])
         for ids, request in zip(known, requests, strict=True):
-            if request.said == 0:  # other attempts may begin alike
-                self._kept.put(ids, found[ids])
+            if request.said == 0:  # other attempts may share the first prompt
+                self._states.put(ids, found[ids])
             else:
-                self._kept.drop(ids)
+                self._states.drop(ids)
         order = sorted(range(len(requests)), key=lambda number: len(requests[number].prompt_ids))
         answers: dict[int, Completion] = {}
         for first in range(0, len(order), PASS_ROWS):
             part = order[first : first + PASS_ROWS]
             rows = [(requests[number], known[number], found[known[number]]) for number in part]
-            answers.update(zip(part, self._gone_on(rows, sampling), strict=True))
+            answers.update(zip(part, self._continue_batch(rows, sampling), strict=True))
         return [answers[number] for number in range(len(requests))]
 
-    def _read(self, sequences: Sequence[Tokens]) -> dict[Tokens, States]:
-        """Return the keys and values of sequences."""
+    def _compute_states(self, sequences: Sequence[Tokens]) -> dict[Tokens, States]:
+        """Compute the keys and values of sequences."""
         ids, mask = (tensor.to(self.model.device) for tensor in left_padded(sequences, self._pad))
         inputs = {"attention_mask": mask, "position_ids": positions(mask), "logits_to_keep": 1}
-        found = self.model(input_ids=ids, use_cache=True, **inputs)  # trainers switch it off in the model's config
+        found = self.model(input_ids=ids, use_cache=True, **inputs)  # trainers disable it in the model's config
         return {
             sequence: states_of(found.past_key_values, row, mask[row].nonzero()[:, 0])
             for row, sequence in enumerate(sequences)
         }
 
-    def _gone_on(
+    def _continue_batch(
         self, rows: Sequence[tuple[GenerationRequest, Tokens, States]], sampling: Sampling
     ) -> list[Completion]:
-        """Answer requests whose first tokens have these keys and values, and keep those of prompts and answers."""
+        """Answer requests given the keys and values of their first tokens, and cache those of prompts and answers."""
         old, old_mask = left_padded([known for _, known, _ in rows], self._pad)
         new, new_mask = left_padded([request.prompt_ids[len(known) :] for request, known, _ in rows], self._pad)
         ids, mask = torch.cat([old, new], dim=1), torch.cat([old_mask, new_mask], dim=1)
-        cache = joined([states for _, _, states in rows])
-        answers = self._generated([request for request, _, _ in rows], sampling, ids, mask, cache)
+        cache = join_states([states for _, _, states in rows])
+        answers = self._generate([request for request, _, _ in rows], sampling, ids, mask, cache)
         for row, ((request, _, _), answer) in enumerate(zip(rows, answers, strict=True)):
-            said = answer.token_ids[:-1]  # the last one was not read
+            said = answer.token_ids[:-1]  # the last token was never an input
             columns = torch.cat([mask[row].nonzero()[:, 0], torch.arange(len(said)) + mask.shape[1]])
-            self._kept.put((*request.prompt_ids, *said), states_of(cache, row, columns))
+            self._states.put((*request.prompt_ids, *said), states_of(cache, row, columns))
         return answers
 
     def _is_over(self, sampling: Sampling, tokens: list[int]) -> bool:
         if tokens[-1] in sampling.ends or not sampling.stops:
             return tokens[-1] in sampling.ends
         if self._tokenizer is None:
-            raise BadSetting("stops are texts, and this generator has no tokenizer to read tokens with: give it one")
+            raise BadSetting("stops are texts, but this generator has no tokenizer to decode tokens with: pass one")
         return holds_stop(self._tokenizer, tokens, sampling.stops)
 
     def _settings(self, sampling: Sampling) -> Any:
         from transformers import GenerationConfig
 
-        # Neither the model's own sampling settings nor its forced tokens: what is drawn is what is trained on.
+        # Without the model's own sampling settings and forced tokens, which training does not know.
         return GenerationConfig(
             max_new_tokens=sampling.max_new_tokens,
             do_sample=False,
@@ -306,6 +310,6 @@ class TransformersGenerator:
 
 
 def _rounded(length: int) -> int:
-    """Return a width for prompts of about this length: at most an eighth more, so that few widths serve all prompts."""
+    """Return a rounded width, at most an eighth larger, so that all prompts need few distinct widths."""
     step = max(8, 1 << max(0, length.bit_length() - 4))
     return -(-length // step) * step

@@ -1,7 +1,7 @@
-"""vLLM in this process as a generator: continuous batching, a shared cache of prefixes, weights replaced in place.
+"""A generator that runs vLLM in this process: continuous batching, prefix caching, weights replaced in place.
 
-The engine takes a step whenever every episode waits for an answer. What it computes together therefore depends on the
-episodes, not on the clock: with environments that make no requests of their own, a run on a CPU repeats to the bit.
+The engine makes a step when all episodes wait for an answer. Its batches therefore depend on the episodes, not on the
+clock: with environments that make no requests of their own, runs on a CPU are bitwise reproducible.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from agentgym_flow.errors import AgentGymFlowError, BadSetting, TrainingFailed, UpdateFailed
-from agentgym_flow.generation.base import Completion, GenerationRequest, Sampling, checked_completion
+from agentgym_flow.generation.base import Completion, GenerationRequest, Sampling, check_fits, checked_completion
 from agentgym_flow.generation.vllm_version import require_vllm
 from agentgym_flow.generation.weights import (
     adapter_rank,
@@ -33,34 +33,34 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The largest ranks of adapters that vLLM can be set up for."""
+"""The values that vLLM supports for the largest rank of adapters."""
 
 ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # in this process, so that weights are handed over and not copied
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the trainer wants the cores as well
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # in this process, so that weights are passed without a copy
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the trainer uses the cores as well
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
-"""What vLLM reads from the environment, where nothing else is set there."""
+"""Defaults of environment variables of vLLM."""
 
 
 class VLLMEngine:
-    """Answers with an engine of vLLM in this process, which has weights of its own.
+    """Generates with a vLLM engine in this process, which has its own copy of the weights.
 
-    It has none before the first `update`. Greedy answers have log-probabilities at temperature 1.
+    It has no weights before the first `update`. Log-probabilities of greedy answers are at temperature 1.
 
     Args:
-        model: the causal language model; with adapters of peft, these alone are given to the engine again and again.
-        tokenizer: of the model.
-        folder: where the model is described and adapters are put for the engine; it is removed in the end.
-        dtype: in what the engine keeps weights and computes.
-        memory_share: the share of a GPU's memory that the engine may take. On a CPU that of all memory, unless
+        model: the causal language model. If it has adapters of peft, updates transfer only these.
+        tokenizer: the model's tokenizer.
+        folder: a folder for the model's description and adapters, removed at the end.
+        dtype: the type of weights and computation.
+        memory_share: the fraction of a GPU's memory that the engine may use; on a CPU of all memory, unless
             `VLLM_CPU_KVCACHE_SPACE` (GB) is set.
-        max_model_len: the longest prompt with its answer, in tokens; None: the model's context.
+        max_model_len: the longest prompt and answer together, in tokens; None: the model's context.
 
     Raises:
         MissingExtra: vLLM is not installed.
-        UnsupportedVLLM: it is of a version that is not supported, or cannot run on this machine.
-        BadSetting: vLLM cannot run this model, or not with these settings.
+        UnsupportedVLLM: its version is not supported, or it cannot run on this machine.
+        BadSetting: vLLM cannot run this model with these settings.
     """
 
     exact = False
@@ -103,7 +103,7 @@ class VLLMEngine:
             wanted = adapter_rank(model)
             rank = next((rank for rank in RANKS if rank >= wanted), None)
             if rank is None:
-                raise BadSetting(f"lora_rank {wanted} is more than vLLM has room for: at most {RANKS[-1]}")
+                raise BadSetting(f"lora_rank {wanted} is more than vLLM supports: at most {RANKS[-1]}")
             lora = {"enable_lora": True, "max_lora_rank": rank, "max_loras": 1, "max_cpu_loras": 1}
         alone = os.environ.get("WORLD_SIZE", "1") == "1"
         try:
@@ -111,15 +111,15 @@ class VLLMEngine:
                 return LLMEngine.from_engine_args(
                     EngineArgs(
                         model=str(outline),
-                        load_format="dummy",  # the weights come by `update`
-                        generation_config="vllm",  # none of the model's own sampling settings
+                        load_format="dummy",  # `update` provides the weights
+                        generation_config="vllm",  # not the model's own sampling settings
                         dtype=dtype,
                         max_model_len=max_model_len,
                         gpu_memory_utilization=memory_share,
                         enable_prefix_caching=True,
                         logprobs_mode="processed_logprobs",  # of the tempered distribution
                         enforce_eager=self._device == "cpu",
-                        # Of several processes each takes the GPU that the launcher gave it, as in TRL.
+                        # With several processes each uses the GPU that the launcher assigned, as in TRL.
                         distributed_executor_backend=None if alone else "external_launcher",
                         disable_log_stats=True,
                         seed=0,
@@ -128,15 +128,15 @@ class VLLMEngine:
                 )
         except (ValueError, RuntimeError, NotImplementedError) as error:
             raise BadSetting(
-                f"vLLM cannot run this model or not with these settings (vllm_gpu_memory_utilization "
-                f"{memory_share}, vllm_max_model_length {max_model_len}): {_reason(error)}"
+                f"vLLM cannot run this model with these settings (vllm_gpu_memory_utilization {memory_share}, "
+                f"vllm_max_model_length {max_model_len}): {_reason(error)}"
             ) from error
 
     # ---------------------------------------------------------------- answers
     async def generate(self, request: GenerationRequest) -> Completion:
-        """Answer one request, together with all that are under way; see `Generator`.
+        """Answer one request, together with concurrent ones; see `Generator`.
 
-        Raises `BadSetting` when prompt and answer do not fit into the engine's context.
+        Raises `BadSetting` if prompt and answer do not fit into the engine's context.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Completion] = loop.create_future()
@@ -147,19 +147,15 @@ class VLLMEngine:
         try:
             return await future
         finally:
-            if self._waiting.pop(name, None) is not None:  # nobody waits for it any more
+            if self._waiting.pop(name, None) is not None:  # cancelled
                 self._engine.abort_request([name])
 
     def _add(self, request: GenerationRequest) -> str:
         if self.version < 0:
-            raise UpdateFailed("vLLM was asked before it got any weights: call update first")
+            raise UpdateFailed("vLLM received a request before any weights: call update first")
         prompt, sampling = request.prompt_ids, request.sampling
-        if len(prompt) + sampling.max_new_tokens > self._context:
-            raise BadSetting(
-                f"a prompt of {len(prompt)} tokens and a completion of {sampling.max_new_tokens} do not fit into the "
-                f"{self._context} tokens that vLLM has room for: raise vllm_max_model_length, or lower "
-                "max_completion_length"
-            )
+        advice = "raise vllm_max_model_length, or lower max_completion_length"
+        check_fits(len(prompt), sampling.max_new_tokens, self._context, "vLLM's", advice)
         name = str(next(self._numbers))
         self._engine.add_request(
             name,
@@ -170,16 +166,16 @@ class VLLMEngine:
         return name
 
     async def _step_on(self) -> None:
-        """Let the engine take steps for as long as anybody waits."""
+        """Run steps of the engine while requests are waiting."""
         try:
             while self._waiting:
-                await asyncio.sleep(0)  # whoever can ask by now, does
+                await asyncio.sleep(0)  # let other episodes make their requests
                 self._step()
         except Exception as error:
             if not isinstance(error, AgentGymFlowError):
                 error = TrainingFailed(
-                    f"vLLM's engine failed ({type(error).__name__}: {_reason(error)}): see what it printed, and go on "
-                    "with --resume=true"
+                    f"vLLM's engine failed ({type(error).__name__}: {_reason(error)}): see its output, and resume with "
+                    "--resume=true"
                 )
             waiting, self._waiting = self._waiting, {}
             for future in waiting.values():
@@ -187,7 +183,7 @@ class VLLMEngine:
                     future.set_exception(error)
 
     def _step(self) -> None:
-        with torch.autocast(self._device, enabled=False):  # that is the trainer's
+        with torch.autocast(self._device, enabled=False):  # the trainer's autocast does not apply here
             outputs = self._engine.step()
         for output in outputs:
             future = self._waiting.pop(output.request_id, None) if output.finished else None
@@ -201,7 +197,7 @@ class VLLMEngine:
 
     # ---------------------------------------------------------------- weights
     def update(self, model: PreTrainedModel, version: int) -> None:
-        """Replace the engine's weights by those of `model`; see `Generator`."""
+        """Replace the engine's weights; see `Generator`."""
         if version == self.version:
             return
         check_finite(model)
@@ -212,20 +208,20 @@ class VLLMEngine:
             raise
         except Exception as error:
             raise UpdateFailed(
-                f"vLLM did not take the weights of version {version} over ({type(error).__name__}: {_reason(error)})"
+                f"vLLM could not load the weights of version {version} ({type(error).__name__}: {_reason(error)})"
             ) from error
         self.version = version
 
     def _take_over(self, model: PreTrainedModel, version: int) -> None:
         if self._engine.has_unfinished_requests():
-            raise UpdateFailed(f"the weights of version {version} came while vLLM was answering requests")
+            raise UpdateFailed(f"the weights of version {version} arrived while vLLM was answering requests")
         if not (has_adapter(model) and self._has_base):
             self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": checkpoint_weights(model)})
             self._has_base = True
         if has_adapter(model):
             self._swap_adapter(model)
         if not self._engine.reset_prefix_cache():
-            raise UpdateFailed(f"vLLM still holds what it computed before version {version}")
+            raise UpdateFailed(f"vLLM could not clear its prefix cache for version {version}")
 
     def _swap_adapter(self, model: PreTrainedModel) -> None:
         from vllm.lora.request import LoRARequest
@@ -241,7 +237,7 @@ class VLLMEngine:
             shutil.rmtree(old.lora_path, ignore_errors=True)
 
     def close(self) -> None:
-        """End the engine and remove its folder."""
+        """Stop the engine and remove its folder."""
         self._engine.engine_core.shutdown()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -255,8 +251,8 @@ def _parameters(sampling: Sampling, seed: int) -> Any:
         seed=None if sampling.greedy else seed,
         max_tokens=sampling.max_new_tokens,
         stop_token_ids=sorted(sampling.ends),
-        ignore_eos=True,  # `ends` are all there are
-        logprobs=0,  # that of the sampled token
+        ignore_eos=True,  # only `ends` end an answer
+        logprobs=0,  # only that of the sampled token
         stop=list(sampling.stops),
         include_stop_str_in_output=True,
         detokenize=bool(sampling.stops),
@@ -271,7 +267,7 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def _random_state_kept() -> Iterator[None]:
-    """Leave the global random states as they are: vLLM seeds them, and the trainer draws from them."""
+    """Restore the global random states, which vLLM seeds and the trainer draws from."""
     import random
 
     import numpy as np

@@ -1,10 +1,10 @@
-"""Servers of vLLM as a generator: requests are spread over them, and all get new weights before any is asked again.
+"""A generator that uses vLLM servers: requests are distributed, and new weights go to all servers first.
 
-A server is a separate process, perhaps on another machine, so it can die, hang, come back with the weights that it was
-started with, or get weights from somebody else. The version that vLLM keeps beside its weights tells: it is set with
-every update, and asked for before and after every use.
+A server is a separate process, possibly on another machine. It can die, hang, restart with its initial weights, or
+receive weights from somebody else. The version that vLLM stores with its weights reveals that: it is set with every
+update, and checked before and after every use.
 
-What a server is asked for beside completions belongs to vLLM's development mode; see docs/training.md.
+Except for completions, the endpoints belong to vLLM's development mode; see docs/training.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import httpx2
 import torch
 
 from agentgym_flow.errors import BadSetting, GenerationFailed, ServerDown, TrainingFailed, UpdateFailed, shown
-from agentgym_flow.generation.base import NOT_A_NUMBER, Completion, GenerationRequest, checked_completion
+from agentgym_flow.generation.base import NOT_A_NUMBER, Completion, GenerationRequest, check_fits, checked_completion
 from agentgym_flow.generation.vllm_version import check_version
 from agentgym_flow.generation.weights import check_finite, has_adapter, save_weights
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WHOLE, ADAPTER = "whole", "adapter"
-"""The first words of the versions that servers get: of whole weights, or of an adapter."""
+"""Prefixes of weight versions: for whole weights, and for an adapter."""
 
 SHORT = 10.0
-"""Seconds for what a living server answers at once."""
+"""Timeout in seconds for requests that a healthy server answers immediately."""
 
 _START = "start it with VLLM_SERVER_DEV_MODE=1 and --logprobs-mode processed_logprobs"
 _START_ADAPTERS = "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora, with room for lora_rank"
@@ -45,14 +45,14 @@ _START_ADAPTERS = "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable
 
 @dataclass(slots=True)
 class _VLLMServer:
-    """One server.
+    """The state of one server.
 
     Attributes:
-        url: its address.
+        url: its URL.
         model: the name of its model.
-        context: the longest prompt with its answer, in tokens.
-        down: why it is not asked any more; None while it is.
-        busy: how many requests it is working on, of this process.
+        context: the longest prompt and answer together, in tokens.
+        down: why it is not used; None while it is.
+        busy: number of pending requests of this process.
     """
 
     url: str
@@ -63,29 +63,28 @@ class _VLLMServer:
 
 
 class _Unreachable(Exception):
-    """There is nobody at the address."""
+    """The server does not answer."""
 
 
 class VLLMServers:
-    """Answers with servers of vLLM.
+    """Generates with vLLM servers.
 
-    A request whose server dies is asked of another one. A dead server is left out until the next update, and is asked
-    again if it takes that. Greedy answers have log-probabilities at temperature 1.
+    If a server dies, its requests go to another one. It is not used until the next update, which it must accept.
+    Log-probabilities of greedy answers are at temperature 1.
 
     Args:
-        model: the causal language model, which must be that of the servers; of one with adapters, these alone are sent.
-        urls: the addresses, each without a path.
-        folder: where weights are put; the servers must see it under the same name. It is removed in the end.
-        dtype: in what weights are written.
-        silence: seconds after which a silent server is asked whether it is alive, and for which it may take new
-            weights over, or start up.
-        on_main_process: does work in the main process of a run alone, and returns its result in all of them.
+        model: the causal language model, the same as on the servers. If it has adapters, updates transfer only these.
+        urls: the URLs of the servers, without a path.
+        folder: a folder for weights that the servers must see under the same path. It is removed at the end.
+        dtype: the type of the written weights.
+        silence: seconds after which a silent server is checked, and the time limit for loading weights and starting.
+        on_main_process: runs a function in the main process of a run, and returns its result in all processes.
         rank: the number of this process.
 
     Raises:
         ServerDown: a server cannot be reached.
-        UnsupportedVLLM: one is of a version that is not supported.
-        BadSetting: one is not set up as training needs it; the message names it.
+        UnsupportedVLLM: the version of a server is not supported.
+        BadSetting: a server is not set up for training; the message names it.
     """
 
     exact = False
@@ -108,11 +107,11 @@ class VLLMServers:
         self._silence = silence
         self._on_main_process = on_main_process
         self._is_main = rank == 0
-        self._mark = ""  # of the weights that the servers have
+        self._mark = ""  # the version of the servers' weights
         self._adapter: str | None = None
         self._client: httpx2.AsyncClient | None = None
-        first = rank % len(urls)  # not all processes begin with the same one
-        found = dict(on_main_process(partial(self._everywhere, self._looked_up, urls)))
+        first = rank % len(urls)  # processes start with different servers
+        found = dict(on_main_process(partial(self._on_all_servers, self._inspect, urls)))
         self._servers = [_VLLMServer(url, *found[url]) for url in [*urls[first:], *urls[:first]]]
 
     # ---------------------------------------------------------------- answers
@@ -127,23 +126,25 @@ class VLLMServers:
         assert self._client is not None  # entered
         try:
             if kind is None:
-                for server in await self._check_marks():  # it may have had others for a while
+                for server in await self._check_marks():  # its earlier answers may have used other weights
                     raise UpdateFailed(
-                        f"{server.url} {server.down}: it was started again, or given weights by somebody else, while "
-                        "it was in use. Go on with --resume=true"
+                        f"{server.url} {server.down}: it was restarted, or received weights from somebody else, while "
+                        "in use. Resume with --resume=true"
                     )
         finally:
             client, self._client = self._client, None
             await client.aclose()
 
     async def generate(self, request: GenerationRequest) -> Completion:
-        """Answer one request, by the server that has the least to do; see `Generator`.
+        """Answer one request with the least busy server; see `Generator`.
 
-        Raises `ServerDown`, which names the servers, when none is left, and `BadSetting` when a request is refused.
+        Raises `ServerDown`, which names the servers, if none is left, and `BadSetting` if a request is refused.
         """
         while True:
             server = self._least_busy()
-            self._check_length(server, request)
+            advice = "start it with a larger --max-model-len, or lower max_completion_length"
+            lengths = len(request.prompt_ids), request.sampling.max_new_tokens
+            check_fits(*lengths, server.context, f"{server.url}'s", advice)
             server.busy += 1
             try:
                 return await self._ask(server, request)
@@ -159,40 +160,31 @@ class VLLMServers:
     def _check_any(self) -> None:
         if all(server.down is not None for server in self._servers):
             each = "; ".join(f"{server.url} {server.down}" for server in self._servers)
-            raise ServerDown(f"no vLLM server is left: {each}. Start one again, and go on with --resume=true")
-
-    @staticmethod
-    def _check_length(server: _VLLMServer, request: GenerationRequest) -> None:
-        prompt, answer = len(request.prompt_ids), request.sampling.max_new_tokens
-        if prompt + answer > server.context:
-            raise BadSetting(
-                f"a prompt of {prompt} tokens and a completion of {answer} do not fit into the {server.context} tokens "
-                f"of {server.url}: start it with a larger --max-model-len, or lower max_completion_length"
-            )
+            raise ServerDown(f"no vLLM server is left: {each}. Start one, and resume with --resume=true")
 
     async def _ask(self, server: _VLLMServer, request: GenerationRequest) -> Completion:
-        response = await self._patient(server, {"model": self._adapter or server.model, **body_of(request)})
+        response = await self._post(server, {"model": self._adapter or server.model, **body_of(request)})
         if response.status_code >= 500:
             await self._check_alive(server)
-            raise GenerationFailed(f"{server.url} failed with HTTP {response.status_code}: {_said(response)}")
+            raise GenerationFailed(f"{server.url} failed with HTTP {response.status_code}: {_text_of(response)}")
         if response.status_code == 404:
-            raise _Unreachable(f"has lost the weights of version {self.version}")
-        if response.status_code >= 400 and "Out of range float" in response.text:  # NaN, which JSON does not have
+            raise _Unreachable(f"no longer has the weights of version {self.version}")
+        if response.status_code >= 400 and "Out of range float" in response.text:  # JSON has no NaN
             raise TrainingFailed(f"the model's output {NOT_A_NUMBER}")
         if response.status_code >= 400:
-            raise BadSetting(f"{server.url} refused a request with HTTP {response.status_code}: {_said(response)}")
+            raise BadSetting(f"{server.url} refused a request with HTTP {response.status_code}: {_text_of(response)}")
         return completion_of(response, server.url, self.version)
 
-    async def _patient(self, server: _VLLMServer, body: dict[str, Any]) -> httpx2.Response:
-        """Post a request; after every `silence` seconds without an answer ask whether the server is alive."""
-        assert self._client is not None, "VLLMServers is to be entered: async with"
+    async def _post(self, server: _VLLMServer, body: dict[str, Any]) -> httpx2.Response:
+        """Post a request; check that the server is alive after every `silence` seconds without an answer."""
+        assert self._client is not None, "VLLMServers must be entered: async with"
         post = asyncio.ensure_future(self._client.post(f"{server.url}/v1/completions", json=body))
         try:
             while not (await asyncio.wait({post}, timeout=self._silence))[0]:
                 await self._check_alive(server)
             return post.result()
         except httpx2.TransportError as error:
-            raise _Unreachable(f"did not answer ({_kind(error)})") from None
+            raise _Unreachable(f"did not answer ({_error_name(error)})") from None
         finally:
             post.cancel()
 
@@ -201,14 +193,14 @@ class VLLMServers:
         try:
             healthy = (await self._client.get(f"{server.url}/health", timeout=SHORT)).status_code == 200
         except httpx2.TransportError as error:
-            raise _Unreachable(f"is silent ({_kind(error)})") from None
+            raise _Unreachable(f"is silent ({_error_name(error)})") from None
         if not healthy:
-            raise _Unreachable("says that its engine is dead")
+            raise _Unreachable("reports that its engine is dead")
 
     async def _check_marks(self) -> list[_VLLMServer]:
-        """Leave out servers that do not have the weights that were sent last; return those that have others."""
+        """Mark servers without the latest weights as down; return those that have other weights."""
         if not self._mark:
-            raise UpdateFailed("vLLM servers were asked before they got any weights: call update first")
+            raise UpdateFailed("vLLM servers received a request before any weights: call update first")
         up = [server for server in self._servers if server.down is None]
         stale = await asyncio.gather(*map(self._is_stale, up))
         return [server for server, is_stale in zip(up, stale, strict=True) if is_stale]
@@ -218,7 +210,7 @@ class VLLMServers:
         try:
             response = await self._client.get(f"{server.url}/weight_info", timeout=self._silence)
         except httpx2.TransportError as error:
-            server.down = f"did not answer ({_kind(error)})"
+            server.down = f"did not answer ({_error_name(error)})"
             return False
         if response.status_code >= 500:
             server.down = f"did not answer (HTTP {response.status_code})"
@@ -230,10 +222,10 @@ class VLLMServers:
 
     # ---------------------------------------------------------------- weights
     def update(self, model: PreTrainedModel, version: int) -> None:
-        """Give all servers the weights of `model`, those that were down as well; see `Generator`.
+        """Send the weights of `model` to all servers, including those that were down; see `Generator`.
 
-        A server that cannot be reached is left out. Raises `UpdateFailed`, which names it, when one can be reached and
-        does not take the weights over, and `ServerDown` when none is left.
+        Unreachable servers are left out. Raises `UpdateFailed`, which names the server, if a reachable server does not
+        load the weights, and `ServerDown` if none is left.
         """
         if version == self.version:
             return
@@ -245,70 +237,70 @@ class VLLMServers:
         self._check_any()
 
     def _send(self, model: PreTrainedModel, version: int) -> tuple[dict[str, str | None], str, str | None]:
-        """Write and post the weights; return why a server is down, for each, the mark and the name of the adapter."""
+        """Write and send the weights; return the reasons of servers that are down, the version, and the adapter."""
         kind = ADAPTER if self._with_adapter else WHOLE
-        mark = f"{kind}-{version}-{secrets.token_hex(4)}"  # no other run's, nor that of an earlier start of this one
+        mark = f"{kind}-{version}-{secrets.token_hex(4)}"  # unique among runs and restarts
         adapter = mark if self._with_adapter else None
         path = self._folder / mark
         save_weights(model, path, self._dtype)
         urls = [server.url for server in self._servers]
-        down = dict(self._everywhere(partial(self._deliver, path=path, mark=mark, adapter=adapter), urls))
+        down = dict(self._on_all_servers(partial(self._deliver, path=path, mark=mark, adapter=adapter), urls))
         for old in self._folder.iterdir():
             if old != path:
                 shutil.rmtree(old, ignore_errors=True)
         return down, mark, adapter
 
     def _deliver(self, client: httpx2.Client, url: str, *, path: Path, mark: str, adapter: str | None) -> str | None:
-        """Let one server take weights over; return why it is down, None when it has them. Raises `UpdateFailed`."""
+        """Let one server load weights; return why it is down, or None. Raises `UpdateFailed`."""
         try:
             if adapter is None:
                 weights = {"method": "reload_weights", "kwargs": {"weights_path": str(path)}}
-                _taken(client.post(f"{url}/collective_rpc", json=weights), url, path)
+                _accepted(client.post(f"{url}/collective_rpc", json=weights), url, path)
             else:
-                _taken(
+                _accepted(
                     client.post(f"{url}/v1/load_lora_adapter", json={"lora_name": adapter, "lora_path": str(path)}),
                     url,
                     path,
                 )
-                if self._adapter is not None:  # a server that was started again does not know it
+                if self._adapter is not None:  # fails on a restarted server, which does not have it
                     client.post(f"{url}/v1/unload_lora_adapter", json={"lora_name": self._adapter})
-            emptied = _taken(client.post(f"{url}/reset_prefix_cache"), url, path)
+            emptied = _accepted(client.post(f"{url}/reset_prefix_cache"), url, path)
             if _field(emptied, "success") is False:
-                raise UpdateFailed(f"{url} still holds what it computed with earlier weights")
-            _taken(client.post(f"{url}/update_weight_version", json={"new_version": mark}), url, path)
+                raise UpdateFailed(f"{url} could not clear its prefix cache of earlier weights")
+            _accepted(client.post(f"{url}/update_weight_version", json={"new_version": mark}), url, path)
         except httpx2.ConnectError as error:
-            return f"cannot be reached ({_kind(error)})"
+            return f"cannot be reached ({_error_name(error)})"
         except httpx2.TransportError as error:
             raise UpdateFailed(
-                f"{url} did not take the weights in {path} over ({_kind(error)}); it may take vllm_server_timeout "
-                f"seconds ({self._silence:g})"
+                f"{url} did not load the weights in {path} ({_error_name(error)}) within vllm_server_timeout seconds "
+                f"({self._silence:g})"
             ) from error
         return None
 
-    def _everywhere(self, work: Callable[[httpx2.Client, str], T], urls: Sequence[str]) -> list[tuple[str, T]]:
-        """Do `work` with every server at the same time; return the results."""
+    def _on_all_servers(self, work: Callable[[httpx2.Client, str], T], urls: Sequence[str]) -> list[tuple[str, T]]:
+        """Run `work` for all servers in parallel; return the results."""
         with httpx2.Client(timeout=self._silence) as client, ThreadPoolExecutor(len(urls)) as pool:
             return list(zip(urls, pool.map(partial(work, client), urls), strict=True))
 
-    # ---------------------------------------------------------------- what a server is
-    def _looked_up(self, client: httpx2.Client, url: str) -> tuple[str, int]:
-        """Return the name of a server's model and how many tokens it has room for; wait until it is up."""
-        models = self._when_up(client, url)
+    # ---------------------------------------------------------------- setup
+    def _inspect(self, client: httpx2.Client, url: str) -> tuple[str, int]:
+        """Return the name of a server's model and its context in tokens; wait until the server is up."""
+        models = self._wait_until_up(client, url)
         check_version(str(_field(client.get(f"{url}/version"), "version")), url)
         mark = _field(client.get(f"{url}/weight_info"), "weight_version")
         if not isinstance(mark, str):
-            raise BadSetting(f"{url} does not tell which weights it has: {_START}")
+            raise BadSetting(f"{url} does not report the version of its weights: {_START}")
         self._check_settings(client, url)
         if self._with_adapter and mark.startswith(WHOLE):
-            raise BadSetting(f"{url} has had whole weights, which are not those below the adapter: start it again")
+            raise BadSetting(f"{url} has whole weights of an earlier run instead of the base model: restart it")
         try:
             model = models.json()["data"][0]
             name, context = str(model["id"]), int(model["max_model_len"])
         except (ValueError, LookupError, TypeError) as error:
-            raise BadSetting(f"{url} does not say which model it has, as a server of vLLM does") from error
+            raise BadSetting(f"{url} does not report its model as vLLM servers do") from error
         return name, context
 
-    def _when_up(self, client: httpx2.Client, url: str) -> httpx2.Response:
+    def _wait_until_up(self, client: httpx2.Client, url: str) -> httpx2.Response:
         until = time.monotonic() + self._silence
         while True:
             try:
@@ -316,7 +308,7 @@ class VLLMServers:
             except httpx2.TransportError as error:
                 if time.monotonic() > until:
                     raise ServerDown(
-                        f"{url} cannot be reached ({_kind(error)}), also after vllm_server_timeout seconds "
+                        f"{url} cannot be reached ({_error_name(error)}) within vllm_server_timeout seconds "
                         f"({self._silence:g}): start the server, or correct the address"
                     ) from error
                 time.sleep(min(1.0, self._silence / 10))
@@ -326,25 +318,25 @@ class VLLMServers:
             raise BadSetting(f"{url} is not a vLLM server: HTTP {response.status_code} at /v1/models")
 
     def _check_settings(self, client: httpx2.Client, url: str) -> None:
-        """Raise `BadSetting` unless a server is set up for the weights it will get."""
+        """Raise `BadSetting` unless a server's settings fit the weights it will receive."""
         found = _field(client.get(f"{url}/server_info", params={"config_format": "json"}), "vllm_config")
         try:
             mode, adapters = found["model_config"]["logprobs_mode"], found["lora_config"] is not None
         except (LookupError, TypeError):
-            raise BadSetting(f"{url} does not tell how it is set up: {_START}") from None
+            raise BadSetting(f"{url} does not report its settings: {_START}") from None
         if mode != "processed_logprobs":
-            raise BadSetting(f"{url} gives log-probabilities that know no temperature: {_START}")
+            raise BadSetting(f"{url} returns log-probabilities without temperature: {_START}")
         if self._with_adapter and not adapters:
-            raise BadSetting(f"{url} takes no adapters: {_START_ADAPTERS}")
+            raise BadSetting(f"{url} does not accept adapters: {_START_ADAPTERS}")
 
     def close(self) -> None:
-        """Remove what was written for the servers; they go on running."""
-        if self._is_main:  # no meeting of the processes: one of them may have failed
+        """Remove the weights written for the servers, which keep running."""
+        if self._is_main:  # without waiting for the other processes, which may have failed
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def body_of(request: GenerationRequest) -> dict[str, Any]:
-    """Return a request as vLLM's completions endpoint reads it."""
+    """Return the body of a request to vLLM's completions endpoint."""
     sampling = request.sampling
     return {
         "prompt": list(request.prompt_ids),
@@ -358,14 +350,14 @@ def body_of(request: GenerationRequest) -> dict[str, Any]:
         "stop_token_ids": sorted(sampling.ends),
         "stop": list(sampling.stops),
         "include_stop_str_in_output": True,
-        "ignore_eos": True,  # `ends` are all there are
-        "logprobs": 0,  # that of the sampled token
+        "ignore_eos": True,  # only `ends` end an answer
+        "logprobs": 0,  # only that of the sampled token
         "return_token_ids": True,
     }
 
 
 def completion_of(response: httpx2.Response, url: str, version: int) -> Completion:
-    """Return a server's answer. Raises `GenerationFailed` when it is none, `TrainingFailed` when it is no number."""
+    """Return a server's answer. Raises `GenerationFailed` if it is malformed, `TrainingFailed` if it is not finite."""
     try:
         choice = response.json()["choices"][0]
         tokens = tuple(int(token) for token in choice["token_ids"])
@@ -378,11 +370,11 @@ def completion_of(response: httpx2.Response, url: str, version: int) -> Completi
     return checked_completion(Completion(tokens, logprobs, version))
 
 
-def _taken(response: httpx2.Response, url: str, path: Path) -> httpx2.Response:
+def _accepted(response: httpx2.Response, url: str, path: Path) -> httpx2.Response:
     if response.status_code != 200:
-        advice = f"; {_START}" if response.status_code == 404 else "; it must see that folder under the same name"
+        advice = f"; {_START}" if response.status_code == 404 else "; it must see that folder under the same path"
         raise UpdateFailed(
-            f"{url} did not take the weights in {path} over: HTTP {response.status_code}: {_said(response)}{advice}"
+            f"{url} did not load the weights in {path}: HTTP {response.status_code}: {_text_of(response)}{advice}"
         )
     return response
 
@@ -394,9 +386,9 @@ def _field(response: httpx2.Response, name: str) -> Any:
         return None
 
 
-def _said(response: httpx2.Response) -> str:
+def _text_of(response: httpx2.Response) -> str:
     return shown(" ".join(response.text.split())[:200])
 
 
-def _kind(error: Exception) -> str:
+def _error_name(error: Exception) -> str:
     return type(error).__name__

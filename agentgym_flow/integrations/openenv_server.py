@@ -1,7 +1,7 @@
-"""Serving an environment to clients of OpenEnv, by default to this machine only.
+"""Serve an environment to OpenEnv clients, by default on this machine only.
 
-Every client has to send a token. A WebSocket is a session with an environment of its own; sessions are limited in
-number, and those that are idle are closed.
+Every client must send a token. Each WebSocket is a session with its own environment. The number of sessions is limited,
+and idle ones are closed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ with loopback.needing_extra():
     from openenv.core.env_server.types import ConcurrencyConfig
 
 PATHS = frozenset({"/ws", "/health", "/schema"})
-"""What is served. OpenEnv's other routes make environments that no session counts, and are left out."""
+"""Served paths. OpenEnv's other routes create environments outside the session limit, so they are disabled."""
 
 PATIENCE = 3
-"""Requests under way have so many seconds to end when the server stops."""
+"""Seconds for pending requests to finish when the server stops."""
 
 Scope = MutableMapping[str, Any]
 
@@ -45,23 +45,23 @@ def serve(
 
     Args:
         env_id: the id of a text environment.
-        token: what clients have to send as `Authorization: Bearer TOKEN`.
-        port: the port; 0: a free one.
-        host: the address to listen on. There is no encryption: between machines use a tunnel or a proxy with TLS.
-        sessions: the most sessions at a time; one more is refused with OpenEnv's `CAPACITY_REACHED`.
-        idle: a session in which no message arrives for so many seconds is closed.
-        on_ready: called with the address as soon as requests can be made.
+        token: the token that clients must send as `Authorization: Bearer TOKEN`.
+        port: the port; 0 selects a free one.
+        host: the address to listen on. Connections are not encrypted: between machines use a tunnel or a TLS proxy.
+        sessions: the most concurrent sessions; others are refused with OpenEnv's `CAPACITY_REACHED`.
+        idle: seconds without a message after which a session is closed.
+        on_ready: called with the URL when the server accepts requests.
         settings: keyword arguments of the environment.
 
     Raises:
-        BadSetting: the token is empty or none that a client can send, the port is taken, or a number is not positive.
-        UnknownEnvironment: there is no text environment of this id.
-        KeyboardInterrupt: Ctrl-C ended it.
+        BadSetting: the token is empty or not valid in a header, the port is taken, or a number is not positive.
+        UnknownEnvironment: there is no text environment with this id.
+        KeyboardInterrupt: the user pressed Ctrl-C.
     """
     check_token(token)
     check_positive("sessions", sessions)
     if not idle > 0:
-        raise BadSetting(f"idle is a number of seconds above 0, not {idle}")
+        raise BadSetting(f"idle must be a positive number of seconds, got {idle}")
     OpenEnvEnvironment(
         env_id, **settings
     ).close()  # a wrong id or setting is reported here, and not to the first client
@@ -80,7 +80,7 @@ def serve(
 
 
 class _Guard:
-    """Stands before the application: refuses whoever has no token, and closes sessions that are idle."""
+    """Middleware that refuses requests without the token and closes idle sessions."""
 
     def __init__(self, app: Any, token: str, idle: float, *, local: bool) -> None:
         self._app, self._token, self._idle, self._local = app, token, idle, local
@@ -99,7 +99,7 @@ class _Guard:
             await self._app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> int:
-        """Return the status with which a request is refused; 0 where it is not."""
+        """Return the HTTP status for refusing a request; 0 if it is accepted."""
         headers = [(name.lower(), value.decode("latin-1")) for name, value in scope["headers"]]
         hosts = [value for name, value in headers if name == b"host"]
         if self._local and not loopback.is_this_machine(hosts):
@@ -117,7 +117,7 @@ class _Guard:
         await send({"type": f"{kind}.body", "body": b""})
 
     async def _next(self, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> Any:
-        """Return the next message of a session; that it is over, if none came in time."""
+        """Return the next message of a session, or a disconnect if none arrives in time."""
         try:
             async with asyncio.timeout(self._idle):
                 return await receive()

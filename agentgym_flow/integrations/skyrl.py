@@ -1,7 +1,7 @@
-"""SkyRL-Gym: any text environment as a `BaseTextEnv`, for the generator of SkyRL and for `skyrl_gym.make`.
+"""SkyRL-Gym: any text environment as a `BaseTextEnv`, for SkyRL's generator and `skyrl_gym.make`.
 
-Importing this module registers the environment class under the name `agentgym_flow`. Which environment it is stands in
-the configuration (`environment.skyrl_gym.agentgym_flow`), which task in the row of the data set:
+Importing this module registers the environment class under the name `agentgym_flow`. The configuration
+(`environment.skyrl_gym.agentgym_flow`) selects the environment, the row of the data set the task:
 
     env = skyrl_gym.make("agentgym_flow", env_config={"env_id": "agentgym_flow/Sokoban-v0"}, extras={"task": 7})
 """
@@ -22,24 +22,24 @@ import skyrl_gym
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 NAME = "agentgym_flow"
-"""The name in SkyRL's registry, and so `env_class` of a row."""
+"""The name in SkyRL's registry, which is also the `env_class` of a row."""
 
 
 class SkyRLEnv(BaseTextEnv):  # type: ignore[misc]  # the package has no types
     """One episode of a text environment.
 
     Args:
-        env_config: `env_id`; optionally `profile` (the prompt profile, `"text"`), `reward` (`"success"`, the default:
-            1 for the last turn of an episode that achieved its task; `"return"`: every turn's native reward), and
+        env_config: `env_id`; optionally `profile` (the prompt template, default `"text"`), `reward` (`"success"`, the
+            default: 1 for the last turn of a successful episode; `"return"`: every turn's native reward), and
             `settings`, the keyword arguments of the environment.
-        extras: the row of the data set. `task` is the index of the task, and `seed` draws the noise, and the task where
-            none is named; the rows of a group are equal, so their episodes begin equally. `max_turns`, which SkyRL's
-            generator adds, is the step budget unless `settings` name one.
+        extras: the row of the data set. `task` is the index of the task. `seed` determines the noise, and the task if
+            none is given. The rows of a group are equal, so their episodes start equally. `max_turns`, which SkyRL's
+            generator adds, is the step limit unless `settings` have one.
 
     Raises:
-        BadSetting: there is no `env_id`, or a setting of the environment cannot work.
-        UnknownOption: `env_config` has another key, or `reward` is neither word.
-        UnknownEnvironment: there is no text environment of this id.
+        BadSetting: `env_id` is missing, or a setting of the environment is invalid.
+        UnknownOption: `env_config` has another key, or `reward` is unknown.
+        UnknownEnvironment: there is no text environment with this id.
     """
 
     def __init__(self, env_config: Mapping[str, Any], extras: Mapping[str, Any] | None = None) -> None:
@@ -61,7 +61,7 @@ class SkyRLEnv(BaseTextEnv):  # type: ignore[misc]  # the package has no types
         self.max_turns = self._chat.env.max_steps
 
     def init(self, prompt: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Start the episode; return its first messages, after the system messages of `prompt`, and what task it is."""
+        """Start the episode; return system messages of `prompt` and its first messages, and its keys."""
         system = [message for message in prompt if message["role"] == "system"]
         task = None if self._task is None else int(self._task)
         messages = self._chat.reset(seed=self._seed, task=task)
@@ -73,10 +73,10 @@ class SkyRLEnv(BaseTextEnv):  # type: ignore[misc]  # the package has no types
         }
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Play the action in a completion; return the next message, the reward and whether the episode is over.
+        """Play the action in a completion; return the next message, the reward and whether the episode has ended.
 
-        The metadata have what `agentgym_flow.rewards.token_advantages` needs: the state before and after the turn and
-        its native reward.
+        The metadata have the data for `agentgym_flow.rewards.token_advantages`: the states before and after the turn,
+        and its native reward.
         """
         turn = self._chat.step(action)
         self.turns += 1

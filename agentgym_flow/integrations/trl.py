@@ -6,9 +6,9 @@
         model, args=args, train_dataset=rows, environment_factory=environment_factory("agentgym_flow/Sokoban-v0")
     )
 
-A row of the data set names its task: `{"prompt": [{"role": "user", "content": ""}], "task": 7}`, or a `seed` that draws
-one. TRL resets all environments of a group with the same row, so their episodes begin equally. For models that answer
-in text instead of calling tools, see `agentgym_flow.integrations.trl_text`.
+A row of the data set names its task: `{"prompt": [{"role": "user", "content": ""}], "task": 7}`, or a `seed` that
+selects one. TRL resets all environments of a group with the same row, so their episodes start equally. For models that
+answer in text instead of calling tools, see `agentgym_flow.integrations.trl_text`.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from agentgym_flow.integrations.chat import REWARDS
 from agentgym_flow.prompts import profiles_of
 
 EXAMPLES = 8
-"""How many proposed actions are shown where actions are templates to fill in."""
+"""The number of example actions to show if actions are templates."""
 
 OVER = "The episode is over. Do not call step again."
-"""What the tool answers after the end. TRL goes on until the model stops calling it."""
+"""The tool's answer after the end. TRL continues until the model stops calling it."""
 
 _MARKUP, _SHOWN = re.compile(r"<(?=[|/A-Za-z])"), "\u2039"
 
 
 class TRLEnvironment:
-    """One environment of TRL's pool. Its public methods are TRL's: `reset`, `get_reward`, and the tool `step`.
+    """One environment of TRL's pool. TRL calls its public methods `reset`, `get_reward`, and the tool `step`.
 
     Args:
         env_id: the id of a text environment.
@@ -42,26 +42,26 @@ class TRLEnvironment:
         settings: keyword arguments of the environment.
 
     Raises:
-        UnknownEnvironment: there is no text environment of this id.
-        UnknownOption: `reward` is neither word, or the environment does not take one of the settings.
+        UnknownEnvironment: there is no text environment with this id.
+        UnknownOption: `reward` is unknown, or the environment does not have one of the settings.
     """
 
     def __init__(self, env_id: str, reward: str, settings: Mapping[str, Any]) -> None:
         if reward not in REWARDS:
             raise UnknownOption.among(reward, REWARDS)
         self._recorder = EpisodeRecorder(make_text_env(env_id, **settings))
-        self._rules = str(getattr(profiles_of(env_id)["choice"], "rules", ""))  # they name plain commands, without tags
+        self._rules = str(getattr(profiles_of(env_id)["choice"], "rules", ""))  # describe plain commands, without tags
         self._reward = reward
 
     @property
     def episode(self) -> Episode:
-        """The episode so far, for reward functions of your own. Raises `ResetNeeded` before the first reset."""
+        """The episode so far, for custom reward functions. Raises `ResetNeeded` before the first reset."""
         if self._recorder.episode is None:
             raise ResetNeeded("call reset() before reading the episode")
         return self._recorder.episode
 
     def reset(self, seed: int | None = None, task: int | None = None, **row: Any) -> str:
-        """Start the episode that a row of the data set names; return the text that TRL appends to the user's message.
+        """Start the episode of a data set row; return the text that TRL appends to the user's message.
 
         Other columns of the row are ignored. Raises `UnknownTask` if there is no such task.
         """
@@ -86,11 +86,11 @@ class TRLEnvironment:
         return "\n\n".join([*refused, self._shown(), *([OVER] if over else [])])
 
     def get_reward(self) -> float:
-        """Return the reward of the episode as it stands; one that was not played to its end has not succeeded."""
+        """Return the reward of the episode so far; an unfinished episode is not successful."""
         return float(self.episode.success) if self._reward == "success" else self.episode.total_reward
 
     def _shown(self) -> str:
-        """Return the observation and what can be done."""
+        """Return the observation and the available actions."""
         info = self._recorder.info
         offered = {"Actions you can take now": "admissible_actions", "Actions to fill in": "action_templates"}
         lines = [f"{words}: {', '.join(info[key])}" for words, key in offered.items() if info[key]]
@@ -101,10 +101,10 @@ class TRLEnvironment:
 
 
 def _plain(text: str) -> str:
-    """Return a text in which nothing is read as markup of a chat template; `step` takes it back as it was."""
+    """Replace characters that a chat template could read as markup; `step` restores them."""
     return _MARKUP.sub(_SHOWN, text)
 
 
 def environment_factory(env_id: str, *, reward: str = "success", **settings: Any) -> Callable[[], TRLEnvironment]:
-    """Return what makes environments for `GRPOTrainer(environment_factory=...)`; arguments as `TRLEnvironment`."""
+    """Return an environment factory for `GRPOTrainer(environment_factory=...)`; arguments as for `TRLEnvironment`."""
     return partial(TRLEnvironment, env_id, reward, settings)

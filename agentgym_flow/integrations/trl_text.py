@@ -10,9 +10,9 @@
         rollout_func=TextRollout("agentgym_flow/Search-v0", answer_tokens=64),
     )
 
-TRL passes only the prompts of the data set, so the task is written into the message:
+TRL passes only the prompts of the data set, so the message names the task:
 `{"prompt": [{"role": "user", "content": "", "task": 7, "seed": 0}]}`. The environment replaces its content. Each
-episode is one row: the tokens that were sampled, and those of the environment between them, which TRL masks.
+episode is one row: sampled tokens, and tokens of the environment between them, which TRL masks.
 """
 
 from __future__ import annotations
@@ -29,24 +29,23 @@ from agentgym_flow.errors import BadSetting, MissingExtra, TrainingFailed
 if find_spec("trl") is None:
     raise MissingExtra.of("trl", "train")
 
-from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.prompts import profile_for
 from agentgym_flow.rollout import ERROR, EnvPool, EpisodeSpec, rollout
-from agentgym_flow.training.policy import ModelPolicy, pad_token
+from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import CONVERSATION, rows
 
 
 class TextRollout:
-    """Plays the episodes of a batch with the trainer's model, in this process, by Transformers.
+    """Plays the episodes of a batch with the trainer's model, in this process with Transformers.
 
     Args:
         env_id: the id of a text environment.
         profile: the name of a prompt profile with a `follow_up` message.
-        answer_tokens: the longest answer of one turn. TRL's `max_completion_length` cuts nothing here.
+        answer_tokens: the longest answer of one turn. TRL's `max_completion_length` has no effect.
         settings: keyword arguments of the environment.
 
     Raises:
-        UnknownEnvironment: there is no text environment of this id.
+        UnknownEnvironment: there is no text environment with this id.
         UnknownProfile: the environment has no such profile.
     """
 
@@ -58,16 +57,16 @@ class TextRollout:
         self._attempts: Counter[tuple[int, int | None]] = Counter()
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
-        """Return what TRL asks for, and the columns `success` and `native_return` for reward functions.
+        """Return TRL's columns, and the columns `success` and `native_return` for reward functions.
 
-        Raises `BadSetting` for a prompt that names no task and no seed, or a conversation beyond the model's context,
-        and `TrainingFailed` if an environment breaks before its first turn is over.
+        Raises `BadSetting` for a prompt without task and seed, or a conversation longer than the model's context, and
+        `TrainingFailed` if an environment fails in its first turn.
         """
         starts = [self._start(prompt, trainer.accelerator) for prompt in prompts]
         episodes = rollout(self._current_policy(trainer), self._pool, starts)
         for episode in episodes:
             if not episode.turns:
-                raise TrainingFailed(f"task {episode.task} broke in its first step: {episode.meta.get(ERROR)}")
+                raise TrainingFailed(f"task {episode.task} failed in its first step: {episode.meta.get(ERROR)}")
         groups = [Group([episode]) for episode in episodes]
         made = rows(groups, [[[0.0] * len(episode.turns)] for episode in episodes], layout=CONVERSATION)
         return {
@@ -80,26 +79,25 @@ class TextRollout:
         }
 
     def _start(self, prompt: Any, accelerator: Any) -> EpisodeSpec:
-        """Return where the episode of a prompt begins; attempts differ in the random draws of the policy alone."""
+        """Return the start of a prompt's episode; attempts differ only in the random draws of the policy."""
         message = prompt[-1] if isinstance(prompt, list) and prompt else {}
         named: Mapping[str, Any] = message if isinstance(message, Mapping) else {}
         seed, task = named.get("seed"), named.get("task")
         if seed is None and task is None:
-            raise BadSetting("a prompt is a list of messages, and the last one names its task or its seed")
+            raise BadSetting("a prompt must be a list of messages, whose last one has a task or a seed")
         begun = (int(seed or 0), None if task is None else int(task))
         number = self._attempts[begun]
         self._attempts[begun] += 1
         return EpisodeSpec(*begun, attempt=number * accelerator.num_processes + accelerator.process_index)
 
     def _current_policy(self, trainer: Any) -> ModelPolicy:
-        """Return the policy with the trainer's present weights."""
+        """Return the policy with the trainer's current weights."""
         model, tokenizer = trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class
         if self._policy is None:
             self._policy = ModelPolicy(
                 model,
                 tokenizer,
                 self._profile,
-                generator=TransformersGenerator(model, pad_token(tokenizer), tokenizer=tokenizer),
                 temperature=trainer.temperature,
                 max_new_tokens=self._answer_tokens,
                 layout=CONVERSATION,
@@ -110,7 +108,7 @@ class TextRollout:
 
 
 def success(success: list[float], **columns: Any) -> list[float]:
-    """Return 1 for every episode that achieved its task, as a reward function of TRL."""
+    """Return 1 for every successful episode, else 0, as a reward function of TRL."""
     return success
 
 

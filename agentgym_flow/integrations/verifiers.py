@@ -1,12 +1,12 @@
-"""verifiers (and so prime-rl): any text environment as a taskset with an environment that plays it, turn by turn.
+"""verifiers and prime-rl: any text environment as a taskset with an environment that plays it, turn by turn.
 
-verifiers finds an environment by the name of an installed module, so name one of your own after it, with two lines:
+verifiers finds an environment by the name of an installed module, so create a module of that name with two lines:
 
     from agentgym_flow.integrations.verifiers import FlowEnv, FlowHarness, FlowTaskset
     __all__ = ["FlowEnv", "FlowHarness", "FlowTaskset"]
 
-The environment plays the user of the conversation. A trace is rewarded with `success`, and with `native_return`, whose
-weight is 0 until you raise it. `verifiers_credit.assign_credit` gives the turns of a group advantages of their own.
+The environment is the user of the conversation. A trace is rewarded with `success` and `native_return`, whose weight is
+0 by default. `verifiers_credit.assign_credit` gives the turns of a group advantages of their own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from verifiers.v1.dialects.chat import message_to_wire
 
 
 class FlowTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]  # the package's types are not read
-    """Which tasks there are, under `--env.taskset.*`."""
+    """The tasks, under `--env.taskset.*`."""
 
     env_id: str = "agentgym_flow/Sokoban-v0"
     """The id of a text environment."""
@@ -39,7 +39,7 @@ class FlowTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]  # the package'
     settings: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the environment, such as its split."""
     seed: int = 0
-    """Draws the noise of every episode; all rollouts of a task begin equally."""
+    """Determines the noise of every episode; all rollouts of a task start equally."""
 
 
 class FlowData(vf.TaskData):  # type: ignore[misc]
@@ -53,11 +53,11 @@ class FlowData(vf.TaskData):  # type: ignore[misc]
 
 
 class FlowTask(vf.Task[FlowData, vf.State, vf.TaskConfig]):  # type: ignore[misc]
-    """What a finished conversation is worth; weights are changed under `--env.taskset.task.rewards.*`."""
+    """The rewards of a finished conversation; weights are set under `--env.taskset.task.rewards.*`."""
 
     @vf.reward  # type: ignore[untyped-decorator]
     async def success(self, trace: Any) -> float:
-        """Return 1 if the task was achieved, else 0."""
+        """Return 1 if the episode is successful, else 0."""
         return _result(trace, "success")
 
     @vf.reward(weight=0.0)  # type: ignore[untyped-decorator]
@@ -67,12 +67,12 @@ class FlowTask(vf.Task[FlowData, vf.State, vf.TaskConfig]):  # type: ignore[misc
 
     @vf.metric  # type: ignore[untyped-decorator]
     async def episode(self, trace: Any) -> dict[str, float]:
-        """Return the other results: the score, the number of turns and the share of valid actions."""
+        """Return the other metrics: the score, the number of turns and the fraction of valid actions."""
         return {name: _result(trace, name) for name in ("score", "turns", "valid_actions")}
 
 
 class FlowTaskset(vf.Taskset[FlowTask, FlowTasksetConfig]):  # type: ignore[misc]
-    """All tasks of the split that the settings name, in order."""
+    """All tasks of the selected split, in order."""
 
     def load(self) -> Iterator[FlowTask]:
         """Yield the tasks. Raises `UnknownEnvironment` and what the environment's constructor raises."""
@@ -86,7 +86,7 @@ class FlowTaskset(vf.Taskset[FlowTask, FlowTasksetConfig]):  # type: ignore[misc
 
 
 class FlowHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
-    """Asks the model for one answer to the conversation, in this process: no program is started, no package loaded."""
+    """Requests one answer to the conversation from the model, without starting a program or loading a package."""
 
     APPENDS_SYSTEM_PROMPT = True
     SUPPORTS_RESUME = True
@@ -100,7 +100,7 @@ class FlowHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
         system, prompt = self.resolve_prompt(data)
         messages = [{"role": "system", "content": system}] if system else []
         messages += [{"role": "user", "content": prompt}] if isinstance(prompt, str) else map(message_to_wire, prompt)
-        async with httpx.AsyncClient(timeout=None) as client:  # the agent's own timeouts are around it
+        async with httpx.AsyncClient(timeout=None) as client:  # the agent has its own timeouts
             response = await client.post(
                 f"{endpoint.rstrip('/')}/chat/completions",
                 headers={"Authorization": f"Bearer {secret}"},
@@ -110,16 +110,16 @@ class FlowHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
 
 
 class FlowEnvConfig(vf.EnvConfig):  # type: ignore[misc]
-    """The environment's configuration: its one agent runs in this process."""
+    """The environment's configuration, with one agent in this process."""
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
 
 
 class FlowEnv(vf.Env[FlowEnvConfig]):  # type: ignore[misc]
-    """Plays an episode: the environment speaks, the agent answers, until the episode or the agent's budget ends."""
+    """Plays an episode: environment and agent take turns until the episode or the agent's budget ends."""
 
     async def run(self, task: Any, agents: Any) -> None:
-        """Play one episode of `task` and leave what it came to in `trace.info`."""
+        """Play one episode of `task` and store its results in `trace.info`."""
         row = task.data
         chat = await asyncio.to_thread(ChatEnv, row.env_id, row.profile, **row.settings)
         try:
@@ -138,5 +138,5 @@ class FlowEnv(vf.Env[FlowEnvConfig]):  # type: ignore[misc]
 
 
 def _result(trace: Any, name: str) -> float:
-    """Return one result of an episode; 0 where none was played to its end."""
+    """Return one result of an episode; 0 if it is unfinished."""
     return float(trace.info.get(KEY, {}).get(name, 0.0))

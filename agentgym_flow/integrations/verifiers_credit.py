@@ -1,7 +1,6 @@
-"""Credit for single turns in traces of verifiers, where prime-rl's algorithms put theirs: `node.advantages`.
+"""Credit for single turns in traces of verifiers, stored in `node.advantages` like prime-rl's algorithms do.
 
-An algorithm of your own calls `assign_credit` with the rollouts of a task that `FlowEnv` has played. It needs nothing
-but the traces.
+A custom algorithm calls `assign_credit` with the rollouts of a task that `FlowEnv` played. Only the traces are needed.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.token_advantages import TokenEpisode, TokenTurn, token_advantages
 
 KEY = "agentgym_flow"
-"""What an episode came to is in `trace.info` under this key: its results, and the states and rewards of its turns."""
+"""The key in `trace.info` of an episode's results, and the states and rewards of its turns."""
 
 
 def assign_credit(traces: Sequence[Any], credit: str = "rewardflow", **settings: Any) -> list[list[float]]:
-    """Give every turn of a group its advantage: in `nodes[...].advantages`, for each token that was sampled.
+    """Set the advantage of every turn of a group, in `nodes[...].advantages` for each sampled token.
 
     Args:
         traces: all rollouts of one task.
@@ -27,7 +26,7 @@ def assign_credit(traces: Sequence[Any], credit: str = "rewardflow", **settings:
     Returns the advantages of the turns, [traces][turns].
 
     Raises:
-        UnknownOption: there is no such credit function.
+        UnknownOption: the credit function is unknown.
         BadSetting: the traces are of several tasks, or not of this environment.
     """
     attempts = []
@@ -35,7 +34,7 @@ def assign_credit(traces: Sequence[Any], credit: str = "rewardflow", **settings:
         played = trace.info.get(KEY)
         answers = [node for node in trace.nodes if node.sampled]
         if played is None or len(played["steps"]) > len(answers):
-            raise BadSetting(f"trace {trace.id} is no complete episode of FlowEnv: leave out those that are not ok")
+            raise BadSetting(f"trace {trace.id} is not a complete episode of FlowEnv: leave out those that are not ok")
         steps = [
             TokenTurn(state, following, reward, (place, place + 1))
             for place, (state, following, reward) in enumerate(played["steps"])

@@ -1,7 +1,7 @@
 """Training on TRL: rows, the trainer, its configuration, the tiny policy and its warm start. Needs the extra `train`.
 
-Importing changes nothing in the process. `agentgym-flow train` and the baselines keep the client of Hugging Face off
-line and its telemetry off (`HF_HUB_OFFLINE`, `HF_HUB_DISABLE_TELEMETRY`), unless the environment says otherwise.
+Importing has no side effects. `agentgym-flow train` and the baselines set `HF_HUB_OFFLINE` and
+`HF_HUB_DISABLE_TELEMETRY`, unless the environment already sets them.
 """
 
 from importlib.util import find_spec

@@ -1,10 +1,9 @@
-"""The seam to TRL: the only module that touches members of TRL which are not documented for users.
+"""The interface to TRL: the only module that uses members of TRL that are not documented for users.
 
-TRL gives no public way to train on rows of one's own making, so `RowTrainer` overrides the two members that TRL's own
-experimental trainers override too: the one that makes a batch and the one that computes the loss. A third, which saves
-a checkpoint, makes a resumed run equal to one that never stopped. Their
-signatures are checked when this module is imported, so that a TRL in which they have moved is refused by name, not by a
-strange failure. What they do is checked by `tests/training/test_trl_contract.py`, one test for each thing relied on.
+TRL has no public way to train on custom rows, so `RowTrainer` overrides the two methods that TRL's own experimental
+trainers override too: the one that makes a batch and the one that computes the loss. It overrides a third, which saves
+a checkpoint, to make resumption exact. Their signatures are checked on import, so that an incompatible version of TRL
+raises a clear error. `tests/training/test_trl_contract.py` has a test for each behaviour that this module relies on.
 """
 
 from __future__ import annotations
@@ -33,21 +32,21 @@ from agentgym_flow.training.out_of_memory import PLAY, out_of_memory
 from agentgym_flow.training.processes import Together, take_state
 
 TESTED = ("1.16",)
-"""The minor versions of TRL that the tests have run with."""
+"""Minor versions of TRL that were tested."""
 
 REQUIRED = {
     "_generate_and_score_completions": ("self", "inputs"),
     "_compute_loss": ("self", "model", "inputs"),
     "_save_checkpoint": ("self", "model", "trial"),
 }
-"""The members of `GRPOTrainer` that are overridden, with their parameters."""
+"""Overridden methods of `GRPOTrainer`, with their parameters."""
 
 ATTRIBUTES = ("_metrics", "loss_type", "entropy_coef", "num_generations")
-"""The attributes of a `GRPOTrainer` that are read or set here; each is there once it has been made."""
+"""Attributes of a `GRPOTrainer` instance that are read or set here."""
 
 
 def check_trl(trainer: type) -> None:
-    """Raise `UnsupportedTRL` unless `trainer` has the members of `REQUIRED`, each with these parameters."""
+    """Raise `UnsupportedTRL` unless `trainer` has the methods of `REQUIRED`, with the same parameters."""
     for name, expected in REQUIRED.items():
         member = getattr(trainer, name, None)
         found = None if member is None else tuple(inspect.signature(member).parameters)
@@ -58,7 +57,7 @@ def check_trl(trainer: type) -> None:
 
 def _unsupported(what: str) -> UnsupportedTRL:
     return UnsupportedTRL(
-        f"TRL {version('trl')}: {what}. Tested with TRL {', '.join(TESTED)}; install one of these: "
+        f"TRL {version('trl')}: {what}. Tested with TRL {', '.join(TESTED)}; install a tested version: "
         f"pip install 'trl=={TESTED[-1]}.*'"
     )
 
@@ -67,7 +66,7 @@ check_trl(GRPOTrainer)
 
 
 def _member(module: str, name: str) -> Any:
-    """Return a function of TRL. Raises `UnsupportedTRL` when it has none of this name."""
+    """Return a function of TRL. Raises `UnsupportedTRL` if it does not exist."""
     found = getattr(import_module(module), name, None)
     if found is None:
         raise _unsupported(f"{module}.{name} is gone")
@@ -81,10 +80,10 @@ add_fused_lm_head = _member("trl.trainer.utils", "add_fused_lm_head")
 
 @contextmanager
 def fused_lm_head(model: PreTrainedModel, temperature: float) -> Iterator[None]:
-    """Within, `model(..., labels=labels, fused_lm_head=True)` gives `log_probs` of labels in place of logits.
+    """Within the context, `model(..., labels=labels, fused_lm_head=True)` returns `log_probs` of labels, not logits.
 
-    TRL computes them in tiles of the vocabulary, at labels other than -100, so that whole logits are never in memory.
-    The policy in training has such a head already, at the temperature of sampling, for the loss.
+    TRL computes them in tiles of the vocabulary, at labels other than -100, so the full logits are never in memory. The
+    policy in training already has such a head for the loss, at the sampling temperature.
     """
     plain = model.get_base_model() if hasattr(model, "peft_config") else model
     before = vars(plain).get("forward")
@@ -99,10 +98,10 @@ def fused_lm_head(model: PreTrainedModel, temperature: float) -> Iterator[None]:
 
 @contextmanager
 def _without_step_check(engine: Any) -> Iterator[None]:
-    """Let ranks make unequal numbers of forward passes under ZeRO-3, whose weights are gathered.
+    """Let ranks make unequal numbers of forward passes under ZeRO-3 with gathered weights.
 
-    TRL takes DeepSpeed's hooks off the model for sampling, but for one: at every forward pass it asks all ranks whether
-    they are at the same step, and waits for ever where episodes are longer on one of them.
+    TRL removes DeepSpeed's hooks for sampling except one, which checks at every forward pass that all ranks are at the
+    same step. It would wait forever if one rank has longer episodes.
     """
     offload = getattr(getattr(engine, "optimizer", None), "parameter_offload", None)
     hook = getattr(offload, "fwd_pre_hook", None)
@@ -118,23 +117,23 @@ def _without_step_check(engine: Any) -> Iterator[None]:
 
 
 def _two_columns(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return `batch` with a masked second column where completions are single tokens.
+    """Add a masked second column to `batch` if all completions are single tokens.
 
-    TRL takes a single column for one value a sequence and leaves the mask out of its metrics: padding would reach them.
+    TRL takes a single column for one value per sequence and ignores the mask, so padding would change its metrics.
     """
     columns = batch["completion_ids"].shape
-    if columns[1] > 1 or (batch["completion_mask"] * batch["tool_mask"] == 1).all():  # nothing to leave out
+    if columns[1] > 1 or (batch["completion_mask"] * batch["tool_mask"] == 1).all():  # nothing is masked
         return batch
     return {name: pad(value, (0, 1)) if value.shape == columns else value for name, value in batch.items()}
 
 
 def _no_reward(completions: list[Any], **_: Any) -> list[None]:
-    # TRL insists on a reward function; credit is given where the batch is made, so this one is never asked.
+    # TRL requires a reward function. It is never called: `make_batch` computes the advantages.
     return [None] * len(completions)
 
 
-class _Begin(TrainerCallback):  # type: ignore[misc]
-    """Tells a trainer that its model is in place, and gives a resumed one back what it had measured since a log."""
+class _StartCallback(TrainerCallback):  # type: ignore[misc]
+    """Restores a resumed trainer's unlogged metrics and calls `RowTrainer.begin` when the model is ready."""
 
     def __init__(self, trainer: RowTrainer) -> None:
         self._trainer = trainer
@@ -145,17 +144,17 @@ class _Begin(TrainerCallback):  # type: ignore[misc]
 
 
 class RowTrainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's GRPO trainer for batches of our own making; a subclass provides `make_batch` and may extend `loss`.
+    """TRL's GRPO trainer for custom batches. A subclass provides `make_batch` and may extend `loss`.
 
     Args:
         args: the settings.
-        together: the processes of the run; made here if None.
+        together: the processes of the run; created here if None.
         kwargs: the other arguments of TRL's trainer.
     """
 
     def __init__(self, args: AgentConfig, together: Together | None = None, **kwargs: Any) -> None:
         take_state(args)
-        beta, args.beta = args.beta, 0.0  # TRL would load a reference model by its name; a subclass brings its own
+        beta, args.beta = args.beta, 0.0  # else TRL loads a reference model by name; subclasses have their own
         try:
             super().__init__(args=args, reward_funcs=_no_reward, **kwargs)
         finally:
@@ -167,21 +166,21 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
         self.model.register_forward_pre_hook(positions_from_mask, with_kwargs=True)
         self._together = together or Together(args.ddp_timeout)
         self._resumed: Path | None = None
-        self.add_callback(_Begin(self))
+        self.add_callback(_StartCallback(self))
 
     @abstractmethod
     def make_batch(self) -> dict[str, torch.Tensor]:
         """Return the tensors of the next generation batch.
 
-        The first dimension of every tensor counts rows; it is a multiple of `args.steps_per_generation`. Scalars are
-        allowed.
+        The first dimension of every tensor is the number of rows, a multiple of `args.steps_per_generation`. Scalars
+        are allowed.
         """
 
     def loss(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Return TRL's loss of one micro-batch. With `beta` the batch has `ref_per_token_logps` as well.
+        """Return TRL's loss of one micro-batch. With `beta` the batch must have `ref_per_token_logps`.
 
-        TRL's entropy bonus is a mean over each micro-batch. Here it is divided as the objective is, by the tokens of
-        the whole batch, so that a batch may be split in any way (unless the bonus adapts or picks tokens).
+        TRL's entropy bonus is a mean over each micro-batch. Here it is divided by the tokens of the whole batch, like
+        the objective, so that a batch may be split in any way (unless the bonus adapts or selects tokens).
         """
         args, batch = self.args, _two_columns(batch)
         if not args.entropy_coef or args.use_adaptive_entropy or args.top_entropy_quantile < 1:
@@ -191,7 +190,7 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
             parts = args.steps_per_generation * self.accelerator.num_processes
             self.entropy_coef = args.entropy_coef * (tokens * parts / batch["num_items_in_batch"].clamp(min=1.0)).item()
         loss = super()._compute_loss(model, batch)
-        self._metrics["train"].pop("entropy_coef", None)  # a constant, but for the share of this micro-batch
+        self._metrics["train"].pop("entropy_coef", None)  # it varies only with the size of the micro-batch
         return loss  # type: ignore[no-any-return]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
@@ -201,16 +200,16 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
         return self.loss(model, inputs)
 
     def record(self, metrics: Mapping[str, float]) -> None:
-        """Add values to the metrics of the present mode; TRL logs their means."""
+        """Add values to the metrics of the current mode; TRL logs their means."""
         mode = "train" if self.model.training else "eval"
         for name, value in metrics.items():
             self._metrics[mode][name].append(value)
 
     @contextmanager
     def frozen_model(self) -> Iterator[PreTrainedModel]:
-        """Give the model to sample from; under ZeRO-3 with its weights gathered.
+        """Yield the model to sample from, under ZeRO-3 with gathered weights.
 
-        It computes in what the updates compute in (`bf16`), so that both have the same log-probabilities.
+        It computes in the precision of the updates (`bf16`), so that both have the same log-probabilities.
         """
         kwargs = self.args.gradient_checkpointing_kwargs
         with (
@@ -225,30 +224,30 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
 
     # ---------------------------------------------------------------- checkpoints
     def train(self, resume_from_checkpoint: Path | None = None, **kwargs: Any) -> Any:
-        """Train to the end, from the beginning or from a checkpoint folder; return what the Hugging Face trainer does.
+        """Train from the beginning or from a checkpoint folder; return what the Hugging Face trainer returns.
 
-        `resume_from_checkpoint` is a folder that this trainer has written.
+        `resume_from_checkpoint` is a folder that this trainer wrote.
         """
         self._resumed = resume_from_checkpoint
         folder = None if resume_from_checkpoint is None else str(resume_from_checkpoint)
         return super().train(resume_from_checkpoint=folder, **kwargs)
 
     def begin(self, resumed: Path | None) -> None:
-        """Do what has to be done before the first step, once the model is on its device and, with ZeRO, split.
+        """Prepare for the first step, after the model has been moved to its device and, with ZeRO, split.
 
-        `resumed` is the checkpoint that was loaded. Called in all processes.
+        `resumed` is the loaded checkpoint. All processes call this.
         """
 
     def describe(self, folder: Path) -> None:
-        """Write into a new checkpoint what a subclass wants to find there again; called in the main process."""
+        """Add the state of a subclass to a new checkpoint; called in the main process."""
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
-        # Nothing is left to resume at the last step: the caller has the model itself.
+        # After the last step there is nothing to resume; the caller saves the model.
         if self.state.global_step >= self.state.max_steps:
             return
         output, name = Path(self.args.output_dir), STEP_FOLDER.format(self.state.global_step)
         unfinished = output / PARTIAL / name
-        # To write, hash and flush a large model takes minutes: who is done waits for the others without a timeout.
+        # Writing, hashing and flushing a large model takes minutes, so processes wait without a timeout.
         self._together.share(partial(self._write_checkpoint, model, trial, output / name, unfinished))
         self._together.on_main_process(partial(self._complete, output / name, unfinished))
 
@@ -259,7 +258,7 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _write_checkpoint(self, model: torch.nn.Module, trial: Any, folder: Path, unfinished: Path) -> None:
         output = self.args.output_dir
-        self.args.output_dir = str(unfinished.parent)  # where the Hugging Face trainer puts a folder of just this name
+        self.args.output_dir = str(unfinished.parent)  # the Hugging Face trainer writes a folder of this name there
         unlogged = {
             "metrics": dict(self._metrics["train"]),
             "loss": self._tr_loss.item(),

@@ -1,8 +1,7 @@
-"""Algorithms whose papers fix more than the credit: the trainer's settings with those constants as defaults.
+"""Algorithms whose papers fix more than the credit function: their constants, as defaults of the trainer's settings.
 
-The others take theirs from the settings file alone, so that a comparison is one of estimators. What a paper fixes wins
-over the packaged settings of an environment, which are for all, and gives way to the file and the command line
-of whoever runs it.
+Other algorithms share the settings file, so that a comparison measures the estimators alone. A paper's constants take
+precedence over the packaged settings of an environment, and yield to the user's own file and command line.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from agentgym_flow.training.config import AgentConfig
 
 @dataclass
 class CWRPOConfig(AgentConfig):
-    """The trainer's settings with the loss of FlowSteer: clipped alike on both sides, and near the reference model."""
+    """The trainer's settings with FlowSteer's loss: symmetric clipping and a KL penalty."""
 
     credit: str = "cwrpo"
     epsilon_high: float | None = 0.2
@@ -26,21 +25,21 @@ class CWRPOConfig(AgentConfig):
 
 
 CONFIGS: Mapping[str, type[AgentConfig]] = {"cwrpo": CWRPOConfig}
-"""Algorithm name -> its settings, where they are its own."""
+"""Algorithm name -> its settings class, where it has one."""
 
 PAPERS: Mapping[str, Mapping[str, Any]] = {
     "cwrpo": {"epsilon_high": CWRPOConfig.epsilon_high, "beta": CWRPOConfig.beta},
 }
-"""Algorithm name -> what its paper fixes beyond the credit."""
+"""Algorithm name -> the settings that its paper fixes."""
 
 
 def algorithm_settings(algorithm: str, env_id: str) -> Mapping[str, Any]:
-    """Return the settings that are an algorithm's own in an environment; none for most.
+    """Return the settings of an algorithm in an environment: those of `PAPERS`, and of the environment's class.
 
-    What its paper fixes everywhere is in `PAPERS`, the rest in the `algorithm_settings` of the environment's class.
+    Most algorithms have none.
     """
     try:
         own = text_env_class(env_id).algorithm_settings
-    except UnknownEnvironment:  # making it raises the error
+    except UnknownEnvironment:  # creating the environment raises the error
         own = {}
     return {**PAPERS.get(algorithm, {}), **own.get(algorithm, {})}

@@ -1,4 +1,4 @@
-"""How a batch is shared out: to processes, to forward passes and to optimizer steps."""
+"""How a batch is divided among processes, forward passes and optimizer steps."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.training.run_config import at_least
 
 if TYPE_CHECKING:
-    from agentgym_flow.training.config import AgentConfig
+    from trl import GRPOConfig
 
 
 def processes() -> int:
-    """Return how many processes the launcher has started."""
+    """Return the number of processes that the launcher started."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def share_out(args: AgentConfig) -> None:
+def share_out(args: GRPOConfig) -> None:
     """Set `steps_per_generation` and `gradient_accumulation_steps` from `groups_per_batch` and `steps_per_batch`.
 
-    The first is how many passes each process makes over its share of a batch, the second how many of these make an
-    optimizer step. Raises `BadSetting` when the numbers do not divide, or say two things.
+    The first is the number of passes of each process over its share of a batch, the second the number of passes per
+    optimizer step. Raises `BadSetting` if the numbers do not divide or contradict each other.
     """
     if args.groups_per_batch is None:
         args.steps_per_generation = args.steps_per_generation or 4
@@ -32,8 +32,8 @@ def share_out(args: AgentConfig) -> None:
         passes, left = divmod(episodes, count * args.per_device_train_batch_size)
         if left:
             raise BadSetting(
-                f"a batch of {episodes} episodes cannot be shared out to {count} processes with "
-                f"{args.per_device_train_batch_size} in a pass: change groups_per_batch, num_generations or "
+                f"a batch of {episodes} episodes cannot be divided among {count} processes with "
+                f"{args.per_device_train_batch_size} per pass: change groups_per_batch, num_generations or "
                 "per_device_train_batch_size"
             )
         if args.steps_per_generation not in (None, passes):

@@ -1,4 +1,4 @@
-"""What a training run shows and keeps while it runs: a metrics file, a progress line, validation."""
+"""Callbacks of a training run: metrics file, progress display, validation."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ if TYPE_CHECKING:
     from agentgym_flow.training.config import AgentConfig
     from agentgym_flow.training.trainer import AgentTrainer
 
-SHOWN = ("success", "valid_success", "entropy", "zero_variance_groups")
-"""The metrics of a printed line. The bar has room for the first two in a terminal of 80 columns."""
+Logs = dict[str, float]
 
-_LINES = 10  # at least so many are printed over a run where there is no terminal to animate,
-_SECONDS = 300.0  # and one after so many seconds
+SHOWN = ("success", "valid_success", "entropy", "zero_variance_groups")
+"""Metrics in a printed line. The progress bar has room for the first two in a terminal of 80 columns."""
+
+_LINES = 10  # the least number of lines printed in a run without a terminal
+_SECONDS = 300.0  # the most seconds between two lines
 
 
 class MetricsFile(TrainerCallback):  # type: ignore[misc]
-    """Appends one JSON object to a file at every log: `step` and all metrics; NaN becomes null.
+    """Appends one JSON object to a file at every log: `step` and all metrics. NaN becomes null.
 
-    The file grows while the run goes on, so it can be followed.
+    The file is flushed at every log, so it can be followed.
 
     Args:
         path: the file.
-        resumed_at: the optimizer step that a killed run goes on from: what it wrote of later steps will be written
-            again, and is taken out.
+        resumed_at: the optimizer step at which a killed run is resumed; records of later steps are removed, because
+            they will be written again. None: keep the file.
 
     Attributes:
         records: the objects written, in order.
@@ -51,22 +53,15 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
         for line in self.path.read_text("utf-8", errors="replace").splitlines():
             try:
                 record = json.loads(line)
-            except ValueError:  # the end of a file that a killed process or a full disk cut short
+            except ValueError:  # a line cut short by a killed process or a full disk
                 break
             if record["step"] <= step:
                 self.records.append(record)
         with whole(self.path) as partial:
             partial.write_text("".join(json.dumps(record) + "\n" for record in self.records), "utf-8")
 
-    def on_log(
-        self,
-        args: AgentConfig,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **_: Any,
-    ) -> None:
-        """Write `logs`, unless they are the totals at the end of training."""
+    def on_log(self, args: Any, state: TrainerState, control: Any, logs: Logs | None = None, **_: Any) -> None:
+        """Write `logs`, except the totals at the end of training."""
         if not state.is_world_process_zero or not logs or "train_runtime" in logs:
             return
         record: dict[str, float | None] = {"step": state.global_step}
@@ -78,7 +73,7 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
 
 
 class LiveProgress(TrainerCallback):  # type: ignore[misc]
-    """A progress bar with success and the time to go; where there is no terminal, a line with them now and then."""
+    """A progress bar with success and remaining time; without a terminal, a line with them from time to time."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -105,14 +100,7 @@ class LiveProgress(TrainerCallback):  # type: ignore[misc]
             self._bar = self._progress.add_task("training", total=state.max_steps, metrics="")
             self._progress.start()
 
-    def on_log(
-        self,
-        args: AgentConfig,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **_: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: TrainerState, control: Any, logs: Logs | None = None, **_: Any) -> None:
         """Show the newest metrics."""
         if not state.is_world_process_zero or not logs or "success" not in logs:
             return
@@ -137,18 +125,18 @@ class LiveProgress(TrainerCallback):  # type: ignore[misc]
         self._console.print(line, soft_wrap=True, highlight=False)
 
     def close(self) -> None:
-        """Take the bar off the screen; safe to call at any time."""
+        """Remove the bar. May be called at any time."""
         if self._progress.live.is_started:
             self._progress.stop()
 
 
 class Validation(TrainerCallback):  # type: ignore[misc]
-    """Measures success on validation tasks now and then and adds it to the metrics as `valid_success`.
+    """Measures success on validation tasks at intervals and records it as `valid_success`.
 
     Args:
-        trainer: whose metrics.
-        validate: returns the success, given nothing; it must not change the global random state.
-        times: how often over the run, evenly spread, the last time at its end.
+        trainer: the trainer whose metrics are extended.
+        validate: returns the success rate; it must not change the global random state.
+        times: the number of validations, evenly spread; the last is at the end.
     """
 
     def __init__(self, trainer: AgentTrainer, validate: Callable[[], float], times: int) -> None:
@@ -157,7 +145,7 @@ class Validation(TrainerCallback):  # type: ignore[misc]
         self._times = times
 
     def on_step_end(self, args: AgentConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Validate when it is time."""
+        """Validate if a validation is due."""
         due, before = (step * self._times // state.max_steps for step in (state.global_step, state.global_step - 1))
         if due > before:
             self._trainer.record({"valid_success": self._validate()})

@@ -1,7 +1,7 @@
-"""Chat templates: settings such as `enable_thinking`, and the templates that TRL trains with.
+"""Chat templates: settings such as `enable_thinking`, and TRL's training templates.
 
-A setting is written into the template itself. So it holds wherever the tokenizer writes a prompt, and is saved with the
-model: whoever serves a checkpoint later shows it the prompts that it was trained with.
+A setting is written into the template itself, so it applies to every prompt and is saved with the model: a server that
+loads a checkpoint later uses the prompts of training.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 _SETTINGS = re.compile(r"((?:\{% set \w+ = [^\n]*? %\})*)\{\{ '' \}\}")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _SET = "{{% set {name} = {value} %}}"
-# A template that begins with a line break would lose it behind a statement, and does not behind an expression.
+# Without this expression, a line break at the beginning of a template would be lost after the statement.
 _END = "{{ '' }}"
 
 
 def write_settings(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, Any]) -> None:
-    """Write settings into the tokenizer's chat template, in place of those that were written into it before.
+    """Write settings into the tokenizer's chat template, replacing those written before.
 
     Args:
         tokenizer: must have a chat template.
-        settings: the name of a variable of the template -> true, false, a number or a text.
+        settings: name of a template variable -> true, false, a number or a text.
 
     Raises:
-        BadSetting: there is no chat template, it does not read one of the variables, or a value is something else.
+        BadSetting: there is no chat template, it does not read a variable, or a value has another type.
     """
     if not settings:
         return
     if tokenizer.chat_template is None:
         raise BadSetting(
-            f"chat_template_kwargs sets {', '.join(settings)}, and this model's tokenizer has no chat template: leave "
-            "it out, or choose an instruction-tuned model"
+            f"chat_template_kwargs sets {', '.join(settings)}, but this model's tokenizer has no chat template: leave "
+            "it out, or use an instruction-tuned model"
         )
     template = without_settings(tokenizer.get_chat_template())
     written = ""
@@ -61,13 +61,13 @@ def without_settings(template: str) -> str:
 
 
 def training_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """Return the template that TRL trains models with such a chat template with, settings included; None without."""
+    """Return TRL's training template for a tokenizer, with the settings; None if there is none."""
     template = tokenizer.get_chat_template()
     plain = without_settings(template)
     bare = copy.copy(tokenizer)
     bare.chat_template = plain
     try:
         other: str | None = get_training_chat_template(bare)
-    except ValueError:  # TRL has none for it
+    except ValueError:  # unsupported by TRL
         return None
     return None if other is None else f"{template.removesuffix(plain)}{other}"

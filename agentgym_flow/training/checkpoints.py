@@ -1,13 +1,13 @@
-"""Checkpoints that a run resumes from: complete or not there, the last few kept, refused by runs they do not fit.
+"""Checkpoints for resuming a run: atomic, verified, limited in number, and checked against the run that loads them.
 
 A checkpoint is a folder `checkpoint-STEP` in the output folder: what the Hugging Face trainer saves (weights,
-optimizer, schedule, random states, progress), `unlogged_RANK.json` with what each process had measured since the last
-log, `made_with.json` with the settings, model and environment it belongs to, and `manifest.json` with the size and
-SHA-256 of every other file. It is written under another name and renamed when all processes are done, so a killed run
-leaves complete checkpoints only. The manifest finds what a disk, a copy or a quota has damaged since: a run resumes
-from the last checkpoint that is intact.
+optimizer, schedule, random states, progress), `unlogged_RANK.json` with the metrics of each process since the last log,
+`made_with.json` with the settings, model and environment of its run, and `manifest.json` with the size and SHA-256 of
+every other file. It is written under another name and renamed when all processes are done, so a killed run leaves only
+complete checkpoints. The manifest reveals later damage by a disk, a copy or a quota: a run resumes from the last intact
+checkpoint.
 
-Checkpoints are taken between batches: the episodes of a half-used batch are not kept.
+Checkpoints are taken between batches, because the episodes of a half-used batch are not saved.
 """
 
 from __future__ import annotations
@@ -33,40 +33,40 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 STEP_FOLDER = "checkpoint-{}"
-"""The name of a checkpoint; Hugging Face's own."""
+"""The name of a checkpoint, as in Hugging Face's trainer."""
 
 PARTIAL = "checkpoints.partial"
-"""The folder in which a checkpoint is written; a leftover of a killed run is removed with the next one."""
+"""The folder in which a checkpoint is written. One left by a killed run is removed with the next checkpoint."""
 
 UNLOGGED = "unlogged_{}.json"
-"""The file for what one process has measured since the last log."""
+"""The file with the metrics of one process since the last log."""
 
 MADE_WITH = "made_with.json"
-"""The file that says which run a checkpoint belongs to."""
+"""The file with the settings, model and environment of a checkpoint's run."""
 
 SOURCE = "group_source.json"
-"""The file with the state of the source of groups: which tasks come next."""
+"""The file with the state of the source of groups."""
 
 MANIFEST = "manifest.json"
-"""The file that lists the other files of a checkpoint, with size and SHA-256."""
+"""The file with the size and SHA-256 of the other files."""
 
 _STATE = "trainer_state.json"
 
 
 class CheckpointProgress(NamedTuple):
-    """How far a checkpoint is: optimizer steps done, and epochs of the training tasks."""
+    """The progress of a checkpoint: optimizer steps, and epochs of the training tasks."""
 
     step: int
     epoch: float
 
 
 def progress_of(checkpoint: Path) -> CheckpointProgress:
-    """Return how far a checkpoint is. Raises `BadSetting` when the folder is not a checkpoint."""
+    """Return the progress of a checkpoint. Raises `BadSetting` if the folder is not a checkpoint."""
     try:
         state = json.loads((checkpoint / _STATE).read_text("utf-8"))
         return CheckpointProgress(int(state["global_step"]), float(state["epoch"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadSetting(f"resume: {checkpoint} is not a checkpoint that training can go on from ({error})") from error
+        raise BadSetting(f"resume: {checkpoint} is not a checkpoint that can be resumed ({error})") from error
 
 
 def checkpoints(output: Path) -> list[Path]:
@@ -80,9 +80,9 @@ def checkpoints(output: Path) -> list[Path]:
 
 
 def keep_last(output: Path, written: Path, limit: int | None) -> None:
-    """Give the checkpoint `written` its manifest and its place in `output`, then remove all but the last `limit`.
+    """Add a manifest to the checkpoint `written`, move it to `output`, and remove all but the last `limit` checkpoints.
 
-    With None for `limit` all are kept.
+    None for `limit` keeps all.
     """
     write_manifest(written)
     for file in _files(written):
@@ -96,7 +96,7 @@ def keep_last(output: Path, written: Path, limit: int | None) -> None:
         shutil.rmtree(old)
 
 
-# ---------------------------------------------------------------- intact or not
+# ---------------------------------------------------------------- integrity
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
@@ -107,7 +107,7 @@ def _fingerprint(file: Path) -> dict[str, Any]:
 
 
 def write_manifest(folder: Path) -> None:
-    """Write the manifest of a folder: size and SHA-256 of every file in it."""
+    """Write the manifest of a folder, with the size and SHA-256 of every file."""
     write_json(
         folder / MANIFEST,
         {file.relative_to(folder).as_posix(): _fingerprint(file) for file in _files(folder) if file.name != MANIFEST},
@@ -115,7 +115,7 @@ def write_manifest(folder: Path) -> None:
 
 
 def check_intact(folder: Path) -> None:
-    """Raise `BadData` naming the first file that is missing or is not what the manifest of `folder` says."""
+    """Raise `BadData` naming the first file of `folder` that is missing or differs from the manifest."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
         for name, expected in manifest.items():
@@ -138,7 +138,7 @@ def check_intact(folder: Path) -> None:
 def last_intact(output: Path) -> tuple[Path | None, list[str]]:
     """Return the last intact checkpoint of a run, and what is wrong with each later one; None without checkpoints.
 
-    Raises `BadData` when there are checkpoints and none of them is intact.
+    Raises `BadData` if there are checkpoints and all are damaged.
     """
     problems: list[str] = []
     for checkpoint in reversed(checkpoints(output)):
@@ -156,9 +156,9 @@ def last_intact(output: Path) -> tuple[Path | None, list[str]]:
     return None, []
 
 
-def _unwritten(partial: Path, error: Exception) -> str:
-    """Return what could not be written: the library names no file, and the last one begun is the one."""
-    if isinstance(error, SafetensorError):  # writes elsewhere first
+def _failed_file(partial: Path, error: Exception) -> str:
+    """Return which file could not be written: the newest one, because the libraries do not name it."""
+    if isinstance(error, SafetensorError):  # it writes to a temporary file first
         return "the weights"
     newest = max(_files(partial), key=lambda file: file.stat().st_mtime_ns, default=partial)
     return newest.name
@@ -166,38 +166,37 @@ def _unwritten(partial: Path, error: Exception) -> str:
 
 @contextmanager
 def writing(folder: Path, partial: Path) -> Iterator[None]:
-    """Within, `folder` is written under the name `partial`; if that fails, `partial` is removed to make room again.
+    """Convert errors while `folder` is written under the name `partial`, which is removed to free space.
 
-    Raises `TrainingFailed` for every error of the disk. PyTorch and safetensors report a full disk without naming the
-    file, and as `RuntimeError` and `SafetensorError`.
+    Raises `TrainingFailed` for every disk error. PyTorch and safetensors report a full disk as `RuntimeError` and
+    `SafetensorError`, without a file name.
     """
     try:
         yield
     except AgentGymFlowError:
         raise
     except (OSError, RuntimeError, SafetensorError) as error:
-        place = f"{folder}: {_unwritten(partial, error)}" if partial.is_dir() else str(folder)
+        place = f"{folder}: {_failed_file(partial, error)}" if partial.is_dir() else str(folder)
         free = shutil.disk_usage(folder.parent).free / 1e6
         shutil.rmtree(partial, ignore_errors=True)
         full = "the disk is full."
         why = full if free < 1 else f"{free:,.0f} MB are free, so perhaps a quota or a limit on file sizes was reached."
         reason = str(error).partition("\n")[0]
         raise TrainingFailed(
-            f"{place} cannot be written ({reason}): {why} Make room, and go on with resume; what was saved before is "
-            "intact"
+            f"{place} cannot be written ({reason}): {why} Free some space, and resume; files saved before are intact"
         ) from error
 
 
 def model_outline(model: PreTrainedModel) -> str:
-    """Return a line that tells models of different shapes apart, whatever their weights."""
-    # ZeRO-3 leaves empty tensors behind and the shape beside them.
+    """Return a line that identifies the shape of a model, whatever its weights."""
+    # ZeRO-3 replaces tensors by empty ones with the original shape in an attribute.
     shapes = [[name, list(getattr(p, "ds_shape", p.shape))] for name, p in model.named_parameters()]
     size = sum(math.prod(shape) for _, shape in shapes)
     return f"{type(model).__name__}, {size} parameters, {stable_hash(shapes)[:12]}"
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Write plain data; what JSON does not know becomes text."""
+    """Write plain data as JSON; other types become text."""
     with whole(path) as partial:
         partial.write_text(json.dumps(dict(data), indent=1, default=str) + "\n", "utf-8")
 
@@ -207,7 +206,7 @@ def check_made_with(checkpoint: Path, run: Mapping[str, Any]) -> None:
     try:
         made_with = json.loads((checkpoint / MADE_WITH).read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise BadSetting(f"resume: {checkpoint} does not say what it was made with ({error})") from error
+        raise BadSetting(f"resume: {checkpoint} has no readable {MADE_WITH} ({error})") from error
     check_same(checkpoint, made_with, run)
 
 
@@ -217,6 +216,6 @@ def check_same(place: Path, made_with: Mapping[str, Any], run: Mapping[str, Any]
     for name in [*now, *(name for name in made_with if name not in now)]:
         if made_with.get(name) != now.get(name):
             raise BadSetting(
-                f"resume: {place} was made with {name}={made_with.get(name)!r}, and this run has {now.get(name)!r}: "
-                "give it the same, or start a new run"
+                f"resume: {place} was made with {name}={made_with.get(name)!r}, but this run has {now.get(name)!r}: "
+                "use the same value, or start a new run"
             )

@@ -1,4 +1,4 @@
-"""From rows to the tensors of one batch, padded so that padding changes nothing."""
+"""From rows to the padded tensors of one batch. Padding does not change the loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMPLETION = (
     *("completion_ids", "completion_mask", "tool_mask", "advantages", "old_per_token_logps"),
     "sampling_per_token_logps",  # only where it differs from the old ones
 )
-"""The tensors of ordinary rows with one column per completion token."""
+"""Tensors of ordinary rows that have one column per completion token."""
 
 
 def collate(
@@ -23,16 +23,16 @@ def collate(
 ) -> Batch:
     """Return TRL's tensors for ordinary rows: prompts padded on the left, completions on the right.
 
-    The number of rows is filled up to `least` and to a multiple of `multiple` with rows of weight zero. TRL sees every
-    present token (`completion_mask`) and takes its sums and means with `tool_mask`, which holds the row's weight on
-    sampled tokens and 0 on observations.
+    Rows of weight zero are added up to `least` and to a multiple of `multiple`. `completion_mask` is 1 on every token
+    that is not padding. TRL's sums and means use `tool_mask`, which is the row's weight on sampled tokens and 0 on
+    observations.
 
     Args:
         batch: the rows; may be empty.
         pad: the padding token.
-        multiple: the number of minibatches the rows will be split into.
-        least: the least number of rows: all processes must come to the same one.
-        device: where the tensors go.
+        multiple: the number of minibatches.
+        least: the minimal number of rows, which is the same in all processes.
+        device: the device of the tensors.
 
     Returns:
         `prompt_ids`, `prompt_mask` (R, P); `completion_ids`, `completion_mask`, `tool_mask`, `advantages`,
@@ -61,7 +61,7 @@ def collate(
 def collate_merged(
     batch: Sequence[MergedRow], *, pad: int, multiple: int, least: int = 0, device: torch.device | None = None
 ) -> Batch:
-    """Return the tensors of merged rows, filled up like ordinary ones; unused alternatives have weight zero.
+    """Return the tensors of merged rows, padded like ordinary ones; unused alternatives have weight zero.
 
     Returns:
         `prompt_ids`, `prompt_mask` (R, P); `tokens`, `old_logprobs`, `positive`, `negative`, `weights` (R, A).
@@ -82,16 +82,15 @@ def collate_merged(
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
-def trimmed(batch: Batch) -> Batch:
-    """Return `batch` without the columns that are padding in all of its rows.
+def trim_padding(batch: Batch) -> Batch:
+    """Remove the columns that are padding in all rows of `batch`, which both `collate` functions may have made.
 
-    A batch is padded to its longest rows; a minibatch of it seldom holds these, and need not pay for them. Ranks may
-    come to different widths. Takes what either `collate` or `collate_merged` made, or a part of its rows.
+    A batch is padded to its longest row, which most minibatches do not contain. Processes may get different widths.
     """
     longest = int(batch["prompt_mask"].sum(1).max())
     cut = {name: batch[name][:, -longest:] for name in ("prompt_ids", "prompt_mask")}
     if "completion_mask" in batch:
-        # Never a single column: TRL's metrics would take that for one value per sequence and count padding rows.
+        # Never a single column: TRL's metrics would read it as one value per sequence and count padding rows.
         longest = max(2, int(batch["completion_mask"].sum(1).max()))
         cut |= {name: batch[name][:, :longest] for name in COMPLETION if name in batch}
     return {**batch, **cut}

@@ -1,6 +1,6 @@
-"""The settings of the trainer, as a typed dataclass that checks itself: every setting of TRL's `GRPOConfig`, and ours.
+"""Settings of the trainer: a dataclass that extends TRL's `GRPOConfig` and checks its values.
 
-Those of the run around it are in `training.run_config`; `training.config_file` reads and writes all of them.
+Settings of the run around the trainer are in `training.run_config`. `training.config_file` reads and writes both.
 """
 
 from __future__ import annotations
@@ -23,128 +23,97 @@ from agentgym_flow.rewards.credit.comparison import Advantages
 from agentgym_flow.rewards.credit.penalty import check_penalty
 from agentgym_flow.rewards.structure_score import StructureScore
 from agentgym_flow.training.batch_shape import processes, share_out
+from agentgym_flow.training.main_settings import NOT_USED
 from agentgym_flow.training.off_policy import Bounds
-from agentgym_flow.training.processes import state_kept
+from agentgym_flow.training.processes import isolated_state
 from agentgym_flow.training.rows import CONVERSATION, LAYOUTS, TURN
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, at_least, mapping
 
-NOT_USED = (
-    "cache_implementation",
-    "ds3_gather_for_generation",
-    "eval_strategy",
-    "generation_kwargs",
-    "log_completions",
-    "mask_truncated_completions",
-    "min_p",
-    "model_init_kwargs",
-    "multi_objective_aggregation",
-    "repetition_penalty",
-    "resume_from_checkpoint",
-    "reward_weights",
-    "scale_rewards",
-    "shuffle_dataset",
-    "sync_ref_model",
-    "top_k",
-    "top_p",
-    "use_transformers_continuous_batching",
-    "use_vllm",
-    "vllm_enable_sleep_mode",
-    "vllm_group_port",
-    "vllm_mode",
-    "vllm_model_impl",
-    "vllm_server_base_url",
-    "vllm_server_host",
-    "vllm_server_port",
-    "vllm_structured_outputs_regex",
-    "vllm_tensor_parallel_size",
-)
-"""Settings of TRL for parts of it that are replaced here (its sampling and its rewards): refused."""
-
 NATIVE, STRUCTURE = REWARDS = ("native", "structure")
-"""What training episodes are rewarded with: by the environment, or for the design of a workflow."""
+"""The rewards of training: the environment's own, or a score of the workflow's design."""
 
 TRANSFORMERS, VLLM, SERVERS = "transformers", "vllm", ("http://", "https://")
-"""What `generator` may be; the addresses of servers begin like this."""
+"""Values of `generator`: two names, and the prefixes of server URLs."""
 
 VLLM_SETTINGS = {
     "vllm_gpu_memory_utilization": (VLLM,),
     "vllm_max_model_length": (VLLM,),
     "vllm_server_timeout": SERVERS,
 }
-"""Settings of TRL that say something to vLLM, and how a `generator` begins that reads them."""
+"""TRL's vLLM settings that are supported -> the prefixes of `generator` that read them."""
 
 REPORTERS = ("tensorboard", "trackio", "wandb")
-"""The packages that `report_to` may name; those that others use are checked by Transformers alone."""
+"""Packages whose presence is checked when `report_to` names them. Transformers checks the others."""
 
 LOSS_TYPES = {"dapo": "turns", "cispo": "turns", "vespo": "turns", "bnpo": "rows"}
-"""TRL's losses that padding rows cannot reach, and what each is a mean over: all turns, or the rows trained on."""
+"""TRL's losses that ignore padding rows -> what each is a mean over: all turns, or the rows trained on."""
 
 
 @dataclass
 class AgentConfig(GRPOConfig):  # type: ignore[misc]
-    """TRL's settings with defaults for agents, and what agents need beside them.
+    """TRL's settings with defaults for agents, and additional settings.
 
-    A batch is `groups_per_batch` groups, on which `steps_per_batch` optimizer steps are taken, however many processes
-    share the work. Of TRL's names: `num_generations` is the size of a group; `per_device_train_batch_size` is the
-    number of episodes in one forward pass of one process; `max_steps` counts optimizer steps; `max_completion_length`
-    is the longest answer of one turn. Where `groups_per_batch` is not given, each process has
-    `per_device_train_batch_size` times `steps_per_generation` episodes in a batch; where `steps_per_batch` is not, an
-    optimizer step is taken every `gradient_accumulation_steps` passes.
+    A batch has `groups_per_batch` groups and is used for `steps_per_batch` optimizer steps, for any number of
+    processes. Names kept from TRL: `num_generations` is the group size; `per_device_train_batch_size` is the number of
+    episodes in one forward pass of one process; `max_steps` counts optimizer steps; `max_completion_length` is the
+    longest answer of one turn, in tokens. If `groups_per_batch` is not given, each process has
+    `per_device_train_batch_size * steps_per_generation` episodes of a batch. If `steps_per_batch` is not given, there
+    is one optimizer step every `gradient_accumulation_steps` passes.
 
-    Also of TRL's names: `beta` weighs the KL divergence to a copy of the model as it is when training begins, estimated
-    on sampled tokens at the temperature of sampling; `entropy_coef` weighs the entropy of the policy there. Both are
-    sums over sampled tokens divided as the objective is. `chat_template_kwargs` sets variables of the model's chat
-    template, such as `{"enable_thinking": false}`; they are written into the template, which is saved with the model.
+    `beta` is the weight of the KL divergence to the model at the start of training, estimated on sampled tokens at the
+    sampling temperature. `entropy_coef` is the weight of the policy's entropy at the same tokens. Both terms are sums
+    over sampled tokens, normalised like the objective. `chat_template_kwargs` sets variables of the chat template, such
+    as `{"enable_thinking": false}`; they are written into the template, which is saved with the model.
 
     Attributes:
-        groups_per_batch: see above.
-        steps_per_batch: see above; all passes over the batch count (`num_iterations`).
-        layout: `turn` for a row a turn, each with its own prompt; `conversation` for a row an episode, whose prompts
-            grow by what was said (the profile needs a `follow_up` message).
-        mask_observations: keep what the environment said out of the loss. False trains on it as if the policy had said
-            it, which is an ablation; only for conversations.
+        groups_per_batch: groups in a batch, see above.
+        steps_per_batch: optimizer steps per batch, see above. All passes over the batch count (`num_iterations`).
+        layout: `turn` makes one row per turn, each with its own prompt. `conversation` makes one row per episode, whose
+            prompts grow from turn to turn; the profile needs a `follow_up` message.
+        mask_observations: exclude observations from the loss. False trains on them as if the policy had written them,
+            which is an ablation; only for conversations.
         reward: `native`, or `structure` to reward training episodes for the design of their workflow
-            (`agentgym_flow.rewards.structure`). Credit is then given for returns; evaluation and logs stay native.
-        reward_settings: the keyword arguments of `StructureScore`; on the command line as JSON.
-        invalid_action_penalty: taken from the advantage of every turn whose action was not valid, see
-            `agentgym_flow.rewards.credit.penalty`; with verl-agent's prompts, whose answer was malformed.
-        credit: the function that turns a batch of groups into advantages: one of `agentgym_flow.rewards.CREDIT`, or
-            `module:function` for one of your own.
-        credit_settings: its keyword arguments; on the command line as JSON.
-        muon_learning_rate: the step of Muon on hidden matrices, next to AdamW with `learning_rate` on the rest; none
-            for AdamW alone.
-        final_lr_ratio: what the linear schedule ends at, as a share of the full step.
-        merge_prompts: let equal prompts share one row where answers are single tokens. Exact, and much cheaper where
-            prompts repeat. Conversations are never merged.
-        zero_advantage_share: of the rows whose advantages are all 0, the share that is computed, in [0, 1]. They feel
-            only the entropy bonus and the KL term, and each that is computed counts for those that are not; 0 leaves
-            all of them out. The objective is divided by the number of all turns in any case.
-        stop_when: a key of `info` that, when true, cuts a training episode short (Sokoban: `deadlock`); none for full
-            episodes. Evaluation never stops early.
-        replay_share: the share of a batch's tasks that are played again because their last group ended differently, in
-            [0, 1); the rest are new: every task once, in random order, before any comes again.
-        dynamic_sampling: play further tasks in place of groups that ended alike, until the batch is full of groups that
-            have something to compare or `max_sampling_rounds` are played. All episodes count, also those left out.
-        max_sampling_rounds: how often at most is played for one batch, at least 2; only with `dynamic_sampling`.
-        num_envs: environments running at a time while collecting.
-        activation_checkpointing: keep the activations of layers' inputs only, and compute the others again in the
-            backward pass: a third more work for a fraction of the memory. None leaves it off; a run of
-            `agentgym-flow train` then has it on, but for the model `tiny`.
-        wants_gpu: bfloat16 or half precision was asked for, and not on a CPU.
-        generation_rows: the exact number of rows in each forward pass of sampling, so that no bit of an answer depends
-            on what else is asked; 0 for as many as there are. None: 16 on the CPU, 0 on a GPU. With 0 on the CPU,
-            conversations go on from the keys and values of their last turn.
-        generator: what runs the model in rollouts and evaluations: `transformers`; `vllm` for an engine in every
-            process; or the addresses of vLLM servers, with commas between them, which get all new weights. Of TRL's
-            names, an engine reads `vllm_gpu_memory_utilization`, its share of the memory, and `vllm_max_model_length`,
-            prompt and answer in tokens; with servers `vllm_server_timeout` is for how many seconds one may be silent.
+            (`agentgym_flow.rewards.structure`). Credit is then computed from returns; evaluation and logs stay native.
+        reward_settings: keyword arguments of `StructureScore`; JSON on the command line.
+        invalid_action_penalty: subtracted from the advantage of every turn with an invalid action, see
+            `agentgym_flow.rewards.credit.penalty`. With verl-agent's prompts, of every turn with a malformed answer.
+        credit: the function that computes advantages from a batch of groups: one of `agentgym_flow.rewards.CREDIT`, or
+            `module:function`.
+        credit_settings: its keyword arguments; JSON on the command line.
+        muon_learning_rate: learning rate of Muon on hidden matrices; AdamW with `learning_rate` trains the other
+            parameters. None: AdamW trains all of them.
+        final_lr_ratio: the learning rate at the end of the linear schedule, as a fraction of the full one.
+        merge_prompts: let rows with equal prompts share one forward pass where answers are single tokens. Exact, and
+            much cheaper where prompts repeat. Conversations are never merged.
+        zero_advantage_share: the fraction, in [0, 1], of the rows with zero advantages that is computed. Only the
+            entropy bonus and the KL term act on these rows, and each computed row is weighted up for those left out;
+            0 leaves all of them out. The objective is divided by the number of all turns in any case.
+        stop_when: a key of `info` that ends a training episode early when true (Sokoban: `deadlock`). None: episodes
+            end by the environment's rules, as they always do in evaluation.
+        replay_share: the fraction of a batch's tasks, in [0, 1), that are replayed because their last group had mixed
+            outcomes. The others are new: every task once, in random order, before any repeats.
+        dynamic_sampling: replace groups with equal outcomes by groups of further tasks, until the batch is full of
+            groups with mixed outcomes or `max_sampling_rounds` is reached. Discarded episodes count as played.
+        max_sampling_rounds: the most rounds of play for one batch, at least 2; only with `dynamic_sampling`.
+        num_envs: environments that run at the same time.
+        activation_checkpointing: store only the inputs of layers and recompute the other activations in the backward
+            pass: a third more work for a fraction of the memory. None: off, except in `agentgym-flow train` with a
+            model other than `tiny`.
+        wants_gpu: whether bfloat16 or half precision was requested without `use_cpu`.
+        generation_rows: the exact number of rows in each forward pass of sampling, which makes answers bitwise
+            independent of concurrent requests; 0: no fixed number. None: 16 on the CPU, 0 on a GPU. With 0 on the CPU,
+            conversations reuse the keys and values of earlier turns.
+        generator: the backend that samples in rollouts and evaluations: `transformers`; `vllm`, an engine in every
+            process; or the URLs of vLLM servers, separated by commas, which all receive new weights. An engine reads
+            `vllm_gpu_memory_utilization`, its fraction of the memory, and `vllm_max_model_length`, prompt and answer in
+            tokens. For servers `vllm_server_timeout` is the number of seconds after which a silent one counts as down.
 
-    Also of TRL's names: `vllm_importance_sampling_correction` corrects for turns that older weights or another program
-    have sampled, vLLM or not (see `agentgym_flow.training.off_policy`); `vllm_importance_sampling_mode`, `_clip_min`
-    and `_clip_max` say how. Nothing is corrected where the model in training has sampled all turns itself.
+    `vllm_importance_sampling_correction` corrects for turns sampled by older weights or another backend, vLLM or not
+    (see `agentgym_flow.training.off_policy`); `vllm_importance_sampling_mode`, `_clip_min` and `_clip_max` configure
+    it. Turns sampled by the model in training itself need no correction.
 
-    `save_strategy="steps"` writes a checkpoint to resume from every `save_steps` optimizer steps, and keeps the last
-    `save_total_limit`. `save_steps` must end with a batch.
+    `save_strategy="steps"` writes a checkpoint every `save_steps` optimizer steps and keeps the last
+    `save_total_limit`. `save_steps` must be a multiple of the optimizer steps per batch.
     """
 
     learning_rate: float = 5e-4
@@ -184,20 +153,20 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         checkpointing = self.gradient_checkpointing
         if self.activation_checkpointing is not None:
             checkpointing = self.activation_checkpointing
-        self.use_checkpointing(bool(checkpointing))  # to leave it open would give TRL's own default
+        self.use_checkpointing(bool(checkpointing))  # None would select TRL's own default
         self.wants_gpu = (bool(self.bf16) or self.fp16) and not self.use_cpu
         self.credit_settings = mapping("credit_settings", self.credit_settings)
         self.reward_settings = mapping("reward_settings", self.reward_settings)
-        if self.stop_when == "null":  # as the command line says it; in YAML it is None already
+        if self.stop_when == "null":  # on the command line; in YAML it is None already
             self.stop_when = None
         at_least("num_envs", self.num_envs, 1)
         at_least("generation_rows", self.generation_rows or 0, 0)
         at_least("max_sampling_rounds", self.max_sampling_rounds, 2)
-        at_least("num_generations", self.num_generations, 2)  # an attempt alone has nothing to be compared with
+        at_least("num_generations", self.num_generations, 2)  # credit compares the attempts of a group
         if self.layout not in LAYOUTS:
             raise UnknownOption.among(self.layout, LAYOUTS)
         if not self.mask_observations and self.layout != CONVERSATION:
-            raise BadSetting("in layout turn observations are prompts: only layout conversation can train on them")
+            raise BadSetting("only layout conversation can train on observations: in layout turn they are prompts")
         self._check_reward()
         self._check_generator()
         check_penalty(self.invalid_action_penalty)
@@ -225,28 +194,28 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         if self.bf16 is None and not torch.cuda.is_available():
             self.bf16 = False
         try:
-            with state_kept():
+            with isolated_state():
                 super().__post_init__()
         except ValueError as error:
             raise BadSetting(str(error)) from error
         self.groups_per_batch = self.generation_batch_size // self.num_generations
         self.steps_per_batch = self.steps_per_generation * self.num_iterations / self.gradient_accumulation_steps
         self.use_checkpointing(checkpointing)
-        if self.mixed_precision == "bf16":  # as the launcher said, on a CPU too, where DeepSpeed must find it here
+        if self.mixed_precision == "bf16":  # set by the launcher; DeepSpeed reads it here, on a CPU too
             self.bf16 = True
         self._check_checkpoints()
 
     @property
     def credit_keywords(self) -> dict[str, Any]:
-        """The keyword arguments of the credit function as a mapping; a reward that is not native is read as return."""
+        """Keyword arguments of the credit function. A reward that is not native makes `return` the default outcome."""
         given = mapping("credit_settings", self.credit_settings)
         return given if self.reward == NATIVE else {"outcome": "return", **given}
 
     @property
     def structure_score(self) -> StructureScore | None:
-        """What training episodes are rewarded with in place of native rewards; None for these.
+        """The score that replaces native rewards in training; None for native rewards.
 
-        Raises `BadSetting` or `UnknownOption` for a setting that it does not have or that cannot work.
+        Raises `BadSetting` or `UnknownOption` for an invalid setting.
         """
         if self.reward == NATIVE:
             return None
@@ -257,7 +226,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
 
     @property
     def importance_bounds(self) -> Bounds:
-        """How the ratios of importance sampling are limited. Raises `UnknownOption` for a mode that there is not."""
+        """Bounds of the importance ratios. Raises `UnknownOption` for an unknown mode."""
         return Bounds(
             self.vllm_importance_sampling_mode,
             self.vllm_importance_sampling_clip_min,
@@ -273,9 +242,9 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
 
     @property
     def credit_function(self) -> Callable[..., Advantages]:
-        """The function that turns a batch of groups into advantages.
+        """The function that computes advantages from a batch of groups.
 
-        Raises `UnknownOption` when there is no such function, and `BadSetting` for a keyword that it does not have.
+        Raises `UnknownOption` for an unknown function, and `BadSetting` for a keyword argument it does not have.
         """
         known, settings = settings_of(self.credit), self.credit_keywords
         for name in settings:
@@ -288,9 +257,9 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
 
     @property
     def outcome(self) -> str:
-        """What an episode is worth to the credit function: `success` or `return`; `success` if it has no such setting.
+        """The value of an episode that the credit function compares: `success` (its default) or `return`.
 
-        Raises `UnknownOption` when there is no such function.
+        Raises `UnknownOption` for an unknown function.
         """
         return str((settings_of(self.credit) | self.credit_keywords).get("outcome", "success"))
 
@@ -299,12 +268,12 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             raise UnknownOption.among(self.reward, REWARDS, "These are the rewards of training.")
         if self.reward == NATIVE:
             if self.reward_settings:
-                raise BadSetting("reward_settings belong to reward structure: leave them out for native rewards")
+                raise BadSetting("reward_settings are for reward structure: leave them out for native rewards")
             return
         _ = self.structure_score
         if self.outcome != "return":
             raise BadSetting(
-                f"reward {self.reward} is a return, and credit_settings ask for outcome {self.outcome!r}: leave it out"
+                f"reward {self.reward} needs outcome return, but credit_settings have {self.outcome!r}: leave it out"
             )
 
     def _check_generator(self) -> None:
@@ -315,11 +284,11 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             self.generator = ",".join(urls)
         elif self.generator not in (TRANSFORMERS, VLLM):
             known = (TRANSFORMERS, VLLM, "http://HOST:PORT")
-            raise UnknownOption.among(self.generator, known, "generator is what runs the model.")
+            raise UnknownOption.among(self.generator, known, "generator is the backend that samples.")
         for setting in fields(self):
             readers = VLLM_SETTINGS.get(setting.name, ("",))
             if not self.generator.startswith(readers) and getattr(self, setting.name) != setting.default:
-                raise BadSetting(f"{setting.name} says nothing to generator {self.generator!r}: leave it out")
+                raise BadSetting(f"{setting.name} has no effect with generator {self.generator!r}: leave it out")
 
     def _check_reporters(self) -> None:
         names = [self.report_to] if isinstance(self.report_to, str) else self.report_to or []
@@ -330,9 +299,9 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     def _check_used(self) -> None:
         for setting in fields(self):
             if setting.name in NOT_USED and getattr(self, setting.name) != setting.default:
-                raise BadSetting(f"{setting.name} belongs to a part of TRL that is not used here: leave it out")
+                raise BadSetting(f"{setting.name} is for a part of TRL that is not used here: leave it out")
         if self.loss_type not in LOSS_TYPES:
-            raise UnknownOption.among(self.loss_type, LOSS_TYPES, "These are the losses that padding cannot change.")
+            raise UnknownOption.among(self.loss_type, LOSS_TYPES, "These are the losses that ignore padding.")
         if self.zero_advantage_share != 1 and LOSS_TYPES[self.loss_type] == "rows":
             raise BadSetting(
                 f"zero_advantage_share below 1 would change the scale of loss_type {self.loss_type!r}, a "
@@ -340,11 +309,11 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             )
 
     def ends_batch(self, step: int) -> bool:
-        """Return whether a batch is used up after so many optimizer steps."""
+        """Return whether optimizer step number `step` is the last one of a batch."""
         return bool(step * self.gradient_accumulation_steps % (self.steps_per_generation * self.num_iterations) == 0)
 
     def use_checkpointing(self, on: bool | None) -> None:
-        """Set `activation_checkpointing`, under the name that Transformers had for it before 5.23 as well."""
+        """Set `activation_checkpointing` and `gradient_checkpointing`, its name in Transformers before 5.23."""
         self.activation_checkpointing, self.gradient_checkpointing = on, bool(on)
 
     def _check_checkpoints(self) -> None:
@@ -352,23 +321,22 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             raise BadSetting(f"save_strategy must be no or steps, got {self.save_strategy!r}")
         if self.save_strategy == "steps" and (self.save_steps < 1 or not self.ends_batch(int(self.save_steps))):
             raise BadSetting(
-                f"save_steps={self.save_steps} would stop inside a batch, and half a batch is not kept: give a "
+                f"save_steps={self.save_steps} is inside a batch, and checkpoints hold whole batches only: use a "
                 f"multiple of {self.steps_per_batch:g}, the optimizer steps of one batch"
             )
 
     def _check_processes(self) -> None:
         if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true" or self.deepspeed is not None:
             if self.use_cpu:
-                raise BadSetting("use_cpu would switch DeepSpeed off without a word: leave it out, also on a CPU")
+                raise BadSetting("use_cpu would silently switch DeepSpeed off: leave it out, also on a CPU")
             if self.muon_learning_rate is not None:
                 raise BadSetting(
-                    "ZeRO cannot split Muon and AdamW between processes: set muon_learning_rate to null, which leaves "
-                    "AdamW alone"
+                    "ZeRO does not support Muon beside AdamW: set muon_learning_rate to null, which uses AdamW alone"
                 )
         elif not torch.accelerator.is_available():
             self.use_cpu = True
         if not torch.accelerator.is_available() and processes() > 1:
-            self.ddp_backend = self.ddp_backend or "gloo"  # or Accelerate goes on with each process on its own
+            self.ddp_backend = self.ddp_backend or "gloo"  # without one Accelerate would not connect the processes
 
     def _check_mergeable(self) -> None:
         needed = {

@@ -1,8 +1,8 @@
-"""Settings in a file and on the command line: read, shown, written, and compared with those of a run to resume.
+"""Settings in a file and on the command line: reading, help, writing, and comparison when a run is resumed.
 
-The three configurations of `training.config` stand flat in one YAML file. A key that none of them has is refused; the
-command line wins over the file. The key `base` names files, relative to this one, whose settings it takes over; of
-several the later one wins, and the file itself over all of them.
+The three configurations of `training.config` share one flat YAML file. Unknown keys are rejected, and the command line
+takes precedence over the file. The key `base` names files, relative to this one, whose settings are the defaults; later
+ones take precedence over earlier ones, and the file over all of them.
 """
 
 from __future__ import annotations
@@ -27,29 +27,28 @@ from agentgym_flow.rewards.credit import settings_of
 from agentgym_flow.training.algorithms import CONFIGS, algorithm_settings
 from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.config import AgentConfig, Configs
-from agentgym_flow.training.main_settings import MAIN_SETTINGS
+from agentgym_flow.training.main_settings import ALWAYS_SHOWN, DERIVED, MAIN_SETTINGS, MAY_CHANGE
 from agentgym_flow.training.run import TINY
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, mapping
 
 
 def packaged_config(env_id: str) -> Path | None:
-    """Return the settings file that an environment names in `train_config`; None if there is no such environment.
+    """Return the settings file that an environment's `train_config` names; None for an unknown environment.
 
-    The file is looked for beside the environment's module, then among those of this package. Raises `BadSetting` if it
-    is in neither place.
+    The file is beside the environment's module or in this package. Raises `BadSetting` if it is in neither.
     """
     try:
         kind = text_env_class(env_id)
-    except UnknownEnvironment:  # making it raises the error
+    except UnknownEnvironment:  # creating the environment raises the error
         return None
     beside = Path(inspect.getfile(kind)).parent / f"{kind.train_config}.yaml"
     return beside if beside.is_file() else find_config(kind.train_config)
 
 
 def find_config(name: str) -> Path:
-    """Return the settings file of a path, or of the name of one in this package, such as `alfworld_1.5b`.
+    """Return the settings file at a path, or the one of that name in this package, such as `alfworld_1.5b`.
 
-    Raises `BadSetting` when there is neither.
+    Raises `BadSetting` if neither exists.
     """
     packaged = Path(__file__).parent / "configs"
     path = Path(name)
@@ -58,17 +57,17 @@ def find_config(name: str) -> Path:
     if (packaged / f"{name}.yaml").is_file():
         return packaged / f"{name}.yaml"
     names = ", ".join(sorted(file.stem for file in packaged.glob("*.yaml")))
-    raise BadSetting(f"config: {name} is neither a file nor one of the package: {names}")
+    raise BadSetting(f"config: {name} is neither a file nor a file of this package: {names}")
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return the settings of a file with those of its `base` files. Raises `BadSetting` for what cannot be read."""
+    """Return the settings of a file, including those of its `base` files. Raises `BadSetting` if one is unreadable."""
     try:
         settings = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BadSetting(f"config: {path} cannot be read ({error})") from error
     if not isinstance(settings, dict):
-        raise BadSetting(f"config: there are no settings in {path}")
+        raise BadSetting(f"config: {path} has no settings")
     bases = settings.pop("base", [])
     merged: dict[str, Any] = {}
     for base in [bases] if isinstance(bases, str) else bases:
@@ -77,44 +76,42 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 ALL_SETTINGS = "--all-settings"
-"""Beside `--help`: list every setting, those of TRL too."""
+"""With `--help`: list all settings, including those of TRL."""
 
 
 class _Parser(TrlParser):  # type: ignore[misc]
     def format_help(self) -> str:
-        """Return the main settings, one a line; with `--all-settings` on the command line all of them."""
+        """Return the main settings, one per line, or all settings if `--all-settings` is given."""
         if ALL_SETTINGS in sys.argv:
             return str(super().format_help())
         width = max(map(len, MAIN_SETTINGS))
         lines = "\n".join(f"  --{name:{width}}  {meaning}" for name, meaning in MAIN_SETTINGS.items())
         return (
             f"usage: {self.prog} [--config FILE] [--key value ...]\n\n"
-            f"Settings of the command line win over those of the file. The main ones:\n\n{lines}\n\n"
+            f"The command line takes precedence over the file. The main settings:\n\n{lines}\n\n"
             f"{self.prog} --help {ALL_SETTINGS} lists every setting.\n"
         )
 
     def error(self, message: str) -> NoReturn:
-        """Raise instead of printing how all of the settings are used and leaving."""
+        """Raise `BadSetting` instead of printing the usage of all settings and exiting."""
         raise BadSetting(message)
 
 
 def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[AgentConfig] | None = None) -> Configs:
-    """Read the three configurations from `--config` and the command line, which wins.
+    """Read the three configurations from `--config` and the command line, which takes precedence.
 
-    `--config` is a path, or the name of a file in this package, see `find_config`.
-
-    Without `--config` the file is that of the environment, see `packaged_config`; what the algorithm's paper fixes
-    there wins over it, see `algorithms.PAPERS`.
+    `--config` is a path or the name of a file of this package, see `find_config`. Without it the file is the
+    environment's, see `packaged_config`, overridden by what the algorithm's paper fixes, see
+    `algorithms.algorithm_settings`.
 
     Args:
-        arguments: the command line; None for that of the process.
-        agent_type: the class of the trainer's settings, which may bring defaults of its own; that of the algorithm
-            which the command line names with `--credit` if None. `AgentConfig` itself is no algorithm's, and leaves all
-            papers aside.
+        arguments: the command line; None: `sys.argv`.
+        agent_type: the class of the trainer's settings, which may have its own defaults. None: the class of the
+            algorithm that `--credit` names. `AgentConfig` ignores what papers fix.
 
     Raises:
-        BadSetting: a value cannot work, a key is unknown, or the file cannot be read.
-        SystemExit: the command line asks for help.
+        BadSetting: a value is invalid, a key is unknown, or the file cannot be read.
+        SystemExit: after `--help`.
     """
     try:
         file, line, agent_type = _with_config(sys.argv[1:] if arguments is None else arguments, agent_type)
@@ -129,7 +126,7 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
     except (ValueError, OSError, yaml.YAMLError) as error:
         raise BadSetting(str(error)) from error
     except TypeError as error:
-        raise BadSetting(f"a setting has a value of the wrong kind ({error})") from error
+        raise BadSetting(f"a setting has a value of the wrong type ({error})") from error
     if agent.activation_checkpointing is None:
         agent.use_checkpointing(run.model != TINY)
     return run, warm_start, agent
@@ -138,7 +135,7 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
 def _with_config(
     arguments: Sequence[str], agent_type: type[AgentConfig] | None
 ) -> tuple[Path | None, list[str], type[AgentConfig]]:
-    """Return the settings file that is meant, the rest of the command line, and the class of the trainer's settings."""
+    """Return the settings file, the rest of the command line, and the class of the trainer's settings."""
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     finder.add_argument("--config")
     finder.add_argument("--env_id", "--env-id")
@@ -151,10 +148,10 @@ def _with_config(
     env_id = found.env_id or RunConfig.env_id
     file = find_config(found.config) if found.config else packaged_config(env_id)
     kind = agent_type or CONFIGS.get(found.credit, AgentConfig)
-    # A comparison passes AgentConfig itself: there all else is equal, and what differs is said.
+    # Comparisons pass AgentConfig: their algorithms differ in nothing that their file does not state.
     plain = found.config is not None or agent_type is AgentConfig
     fixed = {} if plain else dict(algorithm_settings(found.credit or kind.credit, env_id))
-    if found.credit_settings is not None:  # each of them wins by itself
+    if found.credit_settings is not None:  # overrides single keys
         given = mapping("credit_settings", found.credit_settings)
         fixed["credit_settings"] = {**fixed.get("credit_settings", {}), **given}
     own = [f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in fixed.items()]
@@ -163,63 +160,10 @@ def _with_config(
     return file, [*own, *env, *credit, *rest], kind
 
 
-ALWAYS_SHOWN = (
-    "seed",
-    "temperature",
-    "num_generations",
-    "num_iterations",
-    "loss_type",
-    "epsilon",
-    "beta",
-    "entropy_coef",
-    "lr_scheduler_type",
-    "warmup_steps",
-    "weight_decay",
-    "max_grad_norm",
-)
-"""Settings of TRL that a reader of a run wants to see even where they are TRL's own defaults."""
-
-
-DERIVED = (
-    "generation_batch_size",
-    "gradient_accumulation_steps",  # of steps_per_batch
-    "gradient_checkpointing",
-    "logging_dir",
-    "steps_per_generation",  # of groups_per_batch and the number of processes
-)
-"""Settings that follow from others, and are refused beside them: a run's own file does not have them."""
-
-MAY_CHANGE = (
-    "ddp_backend",
-    "deepspeed",
-    "disable_tqdm",
-    "generator",
-    "hub_token",
-    "local_rank",
-    "log_level",
-    "log_level_replica",
-    "logging_dir",
-    "num_envs",
-    "output_dir",
-    "report_to",
-    "run_name",
-    "save_steps",
-    "save_strategy",
-    "save_total_limit",
-    "threads",
-    "use_cpu",
-    "vllm_gpu_memory_utilization",
-    "vllm_max_model_length",
-    "vllm_server_timeout",
-)
-"""Settings that may differ when a run is resumed: they say where and how fast it runs."""
-
-
 def resolved(configs: Configs) -> dict[str, Any]:
-    """Return as plain data what a config file needs to repeat the run: all our settings, and TRL's where they matter.
+    """Return the settings that a file needs to repeat the run, as plain data: ours, and TRL's where they differ.
 
-    The output folder is left out, and what the run was resumed from. Raises `UnknownOption` when there is no such
-    credit function.
+    Leaves out the output folder and the resumed run. Raises `UnknownOption` for an unknown credit function.
     """
     run, warm_start, agent = configs
     standard = AgentConfig(output_dir=agent.output_dir).to_dict()
@@ -234,7 +178,7 @@ def resolved(configs: Configs) -> dict[str, Any]:
 
 
 def lasting_settings(agent: AgentConfig) -> dict[str, Any]:
-    """Return the settings that a resumed run must share with the run it goes on with."""
+    """Return the settings that must not change when a run is resumed."""
     settings = {name: value for name, value in agent.to_dict().items() if name not in MAY_CHANGE}
     return settings | {"credit_settings": settings_of(agent.credit) | agent.credit_keywords}
 
@@ -246,12 +190,7 @@ def write_config(path: Path, configs: Configs) -> None:
 
 
 def check_config(path: Path, configs: Configs) -> None:
-    """Raise `BadSetting` naming the first setting that differs from those in the config file of a run to resume."""
-    try:
-        made_with = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise BadSetting(f"resume: the run's settings cannot be read ({error})") from error
-    if not isinstance(made_with, dict):
-        raise BadSetting(f"resume: there are no settings in {path}")
+    """Raise `BadSetting` naming the first setting that differs from the config file of the run to resume."""
+    made_with = read_config(path)
     ours = ({k: v for k, v in settings.items() if k not in MAY_CHANGE} for settings in (made_with, resolved(configs)))
     check_same(path.parent, *ours)

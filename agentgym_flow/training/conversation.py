@@ -1,8 +1,8 @@
-"""One conversation over a whole episode: every prompt is the one before it, the answer sampled, and what came of it.
+"""One conversation per episode: every prompt is the previous prompt, the sampled answer, and the new observation.
 
-What the policy sampled is never turned into text and back: its tokens are kept, and only the new observation is
-tokenised and appended. So the tokens of the last prompt are those of the whole episode, and the log-probabilities taken
-in sampling are those that training computes in one forward pass over them.
+Sampled tokens are never decoded and tokenised again: they are kept, and only the new observation is tokenised and
+appended. So the tokens of the last prompt are those of the whole episode, and training computes the log-probabilities
+of sampling in one forward pass over them.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 ACTION = "<action>probe</action>"
 PROBE = f"<think>\nprobe\n</think>\n\n{ACTION}"
-"""An answer with the parts that chat templates are known to rewrite, in the form in which most write them."""
+"""An answer with the parts that chat templates often rewrite, in the usual format."""
 
 
 class Conversation:
     """Continues a conversation token by token.
 
-    Where the tokenizer's chat template rewrites what was said before, as Qwen3's drops earlier reasoning, the one that
-    TRL trains such models with is used for what follows an answer. A template may begin the answer itself, as Qwen3.5's
-    opens a thought, or opens and closes an empty one where thinking is off.
+    If the tokenizer's chat template rewrites earlier messages, as Qwen3's drops earlier reasoning, the template that
+    TRL uses for training such models is used after the first answer. A template may begin the answer itself: Qwen3.5's
+    opens a thought, or adds an empty one if thinking is off.
 
     Args:
-        tokenizer: without a chat template, texts follow each other with an empty line between them.
-        profile: must say what follows an action. What a `TranscriptTemplate` says is appended unchanged.
+        tokenizer: without a chat template, texts are separated by an empty line.
+        profile: must have a `follow_up` message. That of a `TranscriptTemplate` is appended unchanged.
         ends: the tokens that end a completion.
 
     Raises:
-        BadSetting: the profile has no `follow_up`, or the chat template rewrites what was said before and TRL knows
-            none in its place.
+        BadSetting: the profile has no `follow_up`, or the chat template rewrites earlier messages and TRL has no
+            replacement.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, profile: PromptTemplate, ends: Set[int]) -> None:
@@ -55,19 +55,19 @@ class Conversation:
         self._known: dict[str, tuple[int, ...]] = {}
         self._is_transcript = isinstance(profile, TranscriptTemplate)
         chats = tokenizer.chat_template is not None and not self._is_transcript
-        self._written = self._lasting_template() if chats else None
+        self._style = self._find_style() if chats else None
 
     def prompt(self, view: PolicyInput) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return what was said so far and what is new, as tokens, for a turn that is not the episode's first.
+        """Return the tokens of the conversation so far and the new tokens, for a turn after the first.
 
-        Raises `BadSetting` when the last turn has no tokens.
+        Raises `BadSetting` if the last turn has no tokens.
         """
         last = view.episode.turns[-1]
         if last.prompt_ids is None or not last.completion_ids:
             raise BadSetting("a conversation continues turns that have tokens: let one policy play the whole episode")
         answered = last.completion_ids[-1]
         new = self._encode(self._profile.follow_up(view))
-        # The template closes an answer; one that closed itself must not be closed twice.
+        # The template adds an end token to answers; a sampled one must not be repeated.
         if answered in self._ends and new and new[0] == answered:
             new = new[1:]
         return (*last.prompt_ids, *last.completion_ids), new
@@ -81,15 +81,15 @@ class Conversation:
         return ids
 
     def _after(self, text: str) -> str:
-        """Return the text between an answer and the next: the end of the answer, the new message, who speaks next."""
-        if self._written is not None:
-            return self._written_after(text, self._written)
+        """Return the text between two answers: the end of the first, the new message, the start of the second."""
+        if self._style is not None:
+            return self._render_after(text, self._style)
         return text if self._is_transcript else f"\n\n{text}\n\n"
 
-    def _written_after(self, text: str, way: _Way) -> str:
+    def _render_after(self, text: str, style: _AnswerStyle) -> str:
         opening = _message("user", "probe")
-        answered = self._render([opening], way.template) + way.answer
-        return self._render([opening, way.message, _message("user", text)], way.template)[len(answered) :]
+        answered = self._render([opening], style.template) + style.answer
+        return self._render([opening, style.message, _message("user", text)], style.template)[len(answered) :]
 
     def _render(self, messages: list[dict[str, str]], template: str) -> str:
         text = self._tokenizer.apply_chat_template(
@@ -98,34 +98,34 @@ class Conversation:
         assert isinstance(text, str)  # not tokenised
         return text
 
-    def _lasting_template(self) -> _Way:
-        """Return the tokenizer's template if it leaves answers as they were, or else TRL's in its place."""
+    def _find_style(self) -> _AnswerStyle:
+        """Return the tokenizer's template if it does not rewrite answers, else TRL's replacement."""
         own: str = self._tokenizer.get_chat_template()
         asked = [_message("user", "probe")]
         opening = self._render(asked, own)
         for template in (own, training_template(self._tokenizer)):
             if template is not None and self._render(asked, template) == opening:
-                for way in _ways(template, opening):
-                    if self._keeps(way):
-                        return way
+                for style in _answer_styles(template, opening):
+                    if self._is_stable(style):
+                        return style
         raise BadSetting(
-            "the tokenizer's chat template rewrites earlier messages when new ones come (many drop earlier reasoning): "
-            "give it a chat_template that keeps every answer as it was, or set layout to turn"
+            "the tokenizer's chat template rewrites earlier messages when new ones are added (many drop earlier "
+            "reasoning): use a chat_template that keeps every answer unchanged, or set layout to turn"
         )
 
-    def _keeps(self, way: _Way) -> bool:
-        """Return whether what a template writes for a longer conversation begins with what it wrote for a shorter."""
+    def _is_stable(self, style: _AnswerStyle) -> bool:
+        """Return whether the text of a longer conversation begins with the text of a shorter one."""
         messages = [_message("user", "probe")]
-        said = self._render(messages, way.template) + way.answer
+        said = self._render(messages, style.template) + style.answer
         for text in ("first", "second"):
-            messages += [way.message, _message("user", text)]
+            messages += [style.message, _message("user", text)]
             try:
-                rendered = self._render(messages, way.template)
-            except TemplateError:  # some want the parts of a message in another form
+                rendered = self._render(messages, style.template)
+            except TemplateError:  # some templates need the content in another form
                 return False
-            if rendered != said + self._written_after(text, way):
+            if rendered != said + self._render_after(text, style):
                 return False
-            said = rendered + way.answer
+            said = rendered + style.answer
         return True
 
 
@@ -133,13 +133,13 @@ _MAX_KNOWN = 1 << 15
 _OPENED = re.compile(r"<think>\s*(</think>\s*)?$")
 
 
-class _Way(NamedTuple):
-    """How a chat template writes an answer.
+class _AnswerStyle(NamedTuple):
+    """A way to write an answer with a chat template.
 
     Attributes:
         template: the chat template.
-        answer: what a policy would sample.
-        message: the message that the template makes of it.
+        answer: the text that a policy would sample.
+        message: the corresponding message for the template.
     """
 
     template: str
@@ -147,17 +147,20 @@ class _Way(NamedTuple):
     message: dict[str, str]
 
 
-def _ways(template: str, opening: str) -> list[_Way]:
-    """Return how a template may write an answer after a prompt `opening`, which may begin the answer itself.
+def _answer_styles(template: str, opening: str) -> list[_AnswerStyle]:
+    """Return the possible ways to write an answer after the prompt `opening`, which may begin the answer itself.
 
-    Some templates look for a thought in the message's text, others have a field for it.
+    Some templates parse a thought from the message's text, others have a field for it.
     """
     opened = _OPENED.search(opening)
     begun = "" if opened is None else opened[0]
-    if "</think>" in begun:  # an empty thought: what is sampled is the rest
-        return [_Way(template, ACTION, _message("assistant", text)) for text in (begun + ACTION, ACTION)]
+    if "</think>" in begun:  # an empty thought: only the rest is sampled
+        return [_AnswerStyle(template, ACTION, _message("assistant", text)) for text in (begun + ACTION, ACTION)]
     thought = {**_message("assistant", ACTION), "reasoning_content": "probe"}
-    return [_Way(template, PROBE.removeprefix(begun), message) for message in (_message("assistant", PROBE), thought)]
+    return [
+        _AnswerStyle(template, PROBE.removeprefix(begun), message)
+        for message in (_message("assistant", PROBE), thought)
+    ]
 
 
 def _message(role: str, content: str) -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""Dynamic sampling: play on until the batch is full of groups that have something to compare.
+"""Dynamic sampling: play until the batch is full of groups with variance.
 
-A group whose members all ended alike has no variance, and gives no advantage that compares episodes. DAPO (Yu et al.,
-2025) plays further tasks in place of such groups, so that every update is made of as many groups as the settings say.
-That costs episodes which nobody trains on; they are counted with the others.
+A group whose members all have the same outcome has no variance, so its episodes get no advantage over each other. DAPO
+(Yu et al., 2025) replaces such groups by groups of further tasks, so that every update uses a full batch. This costs
+episodes that are not trained on; they are counted with the others.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class SampledBatch:
     """The groups of one batch.
 
     Attributes:
-        batch: the groups to train on, in the order in which they were played.
-        played: all groups that were played for it, these and those left out.
-        kept: how many groups of `batch` have variance.
-        rounds: how often was played.
+        batch: the groups to train on, in the order of play.
+        played: all groups that were played, including discarded ones.
+        kept: the number of groups in `batch` with variance.
+        rounds: the number of rounds.
     """
 
     batch: list[Group]
@@ -33,15 +33,15 @@ class SampledBatch:
 def collect(
     play: Callable[[int, int], list[Group]], wanted: int, *, alike: Callable[[Group], bool], max_rounds: int = 1
 ) -> SampledBatch:
-    """Return a batch of `wanted` groups; for those that ended alike others are played, as long as rounds are left.
+    """Return a batch of `wanted` groups, replacing groups without variance while rounds are left.
 
-    A round plays as many groups as are still missing, so none with variance is ever left out. When the last round has
-    been played, groups that ended alike take the places that are left, the first ones first: every batch has `wanted`
-    groups. With one round it is all that was played.
+    A round plays as many groups as are still missing, so groups with variance are never discarded. After the last round
+    the first groups without variance fill the remaining places: every batch has `wanted` groups. With one round it has
+    all groups that were played.
 
     Args:
-        play: given the number of the round (0, 1, ...) and of the groups, plays that many.
-        wanted: the size of the batch in groups; at least 1.
+        play: plays groups, given the number of the round (from 0) and the number of groups.
+        wanted: groups in the batch; at least 1.
         alike: whether a group has no variance.
         max_rounds: the most rounds; at least 1.
     """

@@ -1,8 +1,8 @@
-"""What a training run will cost, before it is started: no model is loaded, and nothing is trained.
+"""The cost of a training run, estimated without loading a model or training.
 
-Prompts are counted on a few episodes of random play, which last long; the rest is arithmetic on the settings. It is an
-upper bound where it has to guess: answers are as long as they may be, and no prompts are shared. Attention over long
-contexts, which grows with their square, is left out, and so are waiting and communication.
+Prompts are counted in a few episodes of random play, which tend to be long; the rest follows from the settings. Where
+it must guess, the estimate is an upper bound: answers have the maximal length, and no prompts are shared. It leaves out
+attention over long contexts, which grows quadratically, and waiting and communication.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import ConversationTemplate, PromptTemplate
 from agentgym_flow.seeding import Stream
 from agentgym_flow.training.config import Configs
-from agentgym_flow.training.memory import LAYOUTS, Memory, Work, config_of, memory
+from agentgym_flow.training.memory import LAYOUTS, Memory, config_of, memory
 from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.run import TINY, is_own_model, load_model
 from agentgym_flow.training.run_config import RunConfig
@@ -31,14 +31,14 @@ from agentgym_flow.training.vocabulary import profile_of
 from agentgym_flow.training.warm_start import check_demonstrations
 
 CHARACTERS_PER_TOKEN = 4.0
-"""Of English text in the vocabulary of a large language model, roughly; the tiny policy's tokens are words."""
+"""Roughly, for English text and a large language model. The tiny policy's tokens are words."""
 
 READING, WRITING = 200e12, 10e12
-"""Floating-point operations per second assumed of one GPU: in passes over many tokens (a fifth to a half of what the
-large ones can do), and when answers are written token by token in batches of a hundred."""
+"""Floating-point operations per second assumed for one GPU: in passes over many tokens (a fifth to a half of the peak
+of large ones), and when answers are written token by token in batches of a hundred."""
 
 CORE = 25e9
-"""The same of one core of a processor, with small models."""
+"""The same for one CPU core with small models."""
 
 _PROBES = 8  # episodes
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([BM])(?![A-Za-z])")
@@ -46,14 +46,14 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([BM])(?![A-Za-z])")
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What episodes of a few training tasks look like, in means.
+    """Mean sizes of episodes of a few training tasks.
 
     Attributes:
-        turns: decisions per episode.
-        read: prompt tokens that sampling reads in an episode.
-        trained: tokens of the training rows of an episode, prompts and answers.
+        turns: turns per episode.
+        read: prompt tokens per episode that sampling reads.
+        trained: prompt and answer tokens per episode in training rows.
         longest: tokens of the longest prompt.
-        step_seconds: processor time of one environment step on this machine.
+        step_seconds: processor time of an environment step on this machine.
     """
 
     turns: float
@@ -64,7 +64,7 @@ class Probe:
 
 
 class Flops(NamedTuple):
-    """Floating-point operations: of updates, of reading prompts, of writing answers."""
+    """Floating-point operations of updates, reading prompts and writing answers."""
 
     update: float
     read: float
@@ -76,14 +76,14 @@ class CostEstimate:
     """The cost of a run.
 
     Attributes:
-        parameters: of the model.
-        batches: of episodes, in training.
-        episodes: played in training.
-        evaluated: played in evaluation and validation.
+        parameters: number of the model's parameters.
+        batches: batches of training.
+        episodes: episodes of training.
+        evaluated: episodes of evaluation and validation.
         answer: the longest answer, in tokens.
-        probe: what the episodes are like.
-        flops: what is computed, with evaluation.
-        memory: what each GPU needs, by (number of GPUs, ZeRO stage); empty where the shape of the model is not known.
+        probe: mean sizes of episodes.
+        flops: operations, including evaluation.
+        memory: the need of each GPU, by (number of GPUs, ZeRO stage); empty if the model's shape is unknown.
     """
 
     parameters: int
@@ -101,7 +101,7 @@ class CostEstimate:
         return ((self.flops.update + self.flops.read) / READING + self.flops.write / WRITING) / 3600
 
     def summary(self) -> dict[str, str]:
-        """Return the figures by name, and then what they assume."""
+        """Return the figures and their assumptions, by name."""
         turns, probe = self.episodes * self.probe.turns, self.probe
         steps = (self.episodes + self.evaluated) * probe.turns
         return {
@@ -140,15 +140,15 @@ class CostEstimate:
 
 
 def estimate(configs: Configs) -> CostEstimate:
-    """Return what a run with these settings costs.
+    """Return the cost of a run with these settings.
 
     Raises:
-        AgentGymFlowError: a setting cannot work, or the size of the model is not known.
+        AgentGymFlowError: a setting is invalid, or the size of the model is unknown.
     """
     run, warm, agent = configs
-    _ = agent.credit_function  # raises for what it does not have
+    _ = agent.credit_function  # raises for invalid settings
     profile = profile_of(run)
-    with closing(run.make_env()) as env:  # what would end the run when it has hardly begun
+    with closing(run.make_env()) as env:  # fails now instead of soon after the start of the run
         if warm.warm_start_levels:
             check_demonstrations(env, warm.warm_start_levels, warm.warm_start_noise if env.has_expert else 1.0)
     parameters = count_parameters(run, profile)
@@ -157,7 +157,7 @@ def estimate(configs: Configs) -> CostEstimate:
     batches = agent.max_steps / agent.steps_per_batch
     episodes = batches * agent.generation_batch_size
     evaluated = 4 * run.eval_episodes + run.validations * run.validation_episodes
-    # Backwards costs twice as much as forwards; half of that is the gradient of weights, which LoRA does not change.
+    # A backward pass costs two forward passes; half of it is the gradient of weights, which LoRA does not need.
     per_token = 2 + (2 if run.lora else 4) + (2 if agent.gradient_checkpointing else 0)
     passes = per_token * agent.num_iterations + (2 if agent.beta else 0)
     cloned = warm.warm_start_updates * warm.warm_start_batch if warm.warm_start_levels else 0
@@ -170,7 +170,7 @@ def estimate(configs: Configs) -> CostEstimate:
 
 
 def memory_of(configs: Configs, probe: Probe, answer: int) -> dict[tuple[int, int], Memory]:
-    """Return what each GPU needs, by number of GPUs and ZeRO stage; nothing where no file has its shape."""
+    """Return the memory of each GPU by number of GPUs and ZeRO stage; empty if the model's shape is unknown."""
     run, _, agent = configs
     config = None if run.model == TINY or is_own_model(run.model) else config_of(run.model)
     if config is None:
@@ -183,7 +183,10 @@ def memory_of(configs: Configs, probe: Probe, answer: int) -> dict[tuple[int, in
         (processes, stage): memory(
             config,
             configs,
-            Work(rows, probe.longest, answer, playing=min(agent.num_envs, math.ceil(at_once / processes))),
+            rows=rows,
+            prompt=probe.longest,
+            answer=answer,
+            playing=min(agent.num_envs, math.ceil(at_once / processes)),
             bf16=True,
             processes=processes,
             stage=stage,
@@ -193,9 +196,9 @@ def memory_of(configs: Configs, probe: Probe, answer: int) -> dict[tuple[int, in
 
 
 def count_parameters(run: RunConfig, profile: PromptTemplate) -> int:
-    """Return the number of a model's parameters: from its shape where that is on disk, else from its name.
+    """Return the number of a model's parameters, from its config.json if there is one, else from its name.
 
-    Raises `BadSetting` when neither says it.
+    Raises `BadSetting` if neither has it.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -210,14 +213,14 @@ def count_parameters(run: RunConfig, profile: PromptTemplate) -> int:
     found = _SIZE.search(run.model.rpartition("/")[2])
     if found is None:
         raise BadSetting(
-            f"model {run.model!r} is no folder with a config.json, and its name does not tell its size as in 1.5B: "
-            "give the folder"
+            f"model {run.model!r} is not a folder with a config.json, and its name has no size such as 1.5B: use the "
+            "folder"
         )
     return int(float(found[1]) * (1e9 if found[2] == "B" else 1e6))
 
 
 def probe(run: RunConfig, profile: PromptTemplate, layout: str, answer: int) -> Probe:
-    """Play a few training tasks at random, as far as they go, and count; an answer has `answer` tokens."""
+    """Play a few training tasks at random and measure them; each answer counts as `answer` tokens."""
     prompts: list[list[int]] = []
     seconds = 0.0
     with closing(run.make_env()) as env:
@@ -227,14 +230,14 @@ def probe(run: RunConfig, profile: PromptTemplate, layout: str, answer: int) -> 
             new = []
             while not recorder.done:
                 view = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
-                new.append(_tokens(_told(profile, view, layout), run.model))
+                new.append(_tokens(_new_text(profile, view, layout), run.model))
                 action = env.sample_action(rng)
                 begun = time.process_time()
                 recorder.step(action)
                 seconds += time.process_time() - begun
             prompts.append([said - answer for said in accumulate(n + answer for n in new)] if layout != TURN else new)
     count, turns = len(prompts), sum(map(len, prompts))
-    # A conversation is trained as one row: its last prompt has all the others in it.
+    # A conversation is one training row: its last prompt contains all others.
     trained = [sum(p) + len(p) * answer if layout == TURN else p[-1] + answer for p in prompts]
     return Probe(
         turns=turns / count,
@@ -245,8 +248,8 @@ def probe(run: RunConfig, profile: PromptTemplate, layout: str, answer: int) -> 
     )
 
 
-def _told(profile: PromptTemplate, view: PolicyInput, layout: str) -> str:
-    """Return what is new in a prompt: in a conversation what was said before is still there."""
+def _new_text(profile: PromptTemplate, view: PolicyInput, layout: str) -> str:
+    """Return the new text of a turn's prompt; in a conversation it is the `follow_up` message."""
     if layout != TURN and view.episode.turns and isinstance(profile, ConversationTemplate):
         return profile.follow_up(view)
     return profile.prompt(view)

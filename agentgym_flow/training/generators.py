@@ -1,4 +1,4 @@
-"""Which generator a run's settings ask for: `generator` is transformers, vllm, or the addresses of vLLM servers."""
+"""The generator that the settings of a run select: Transformers, a vLLM engine, or vLLM servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def transformers_generator(
     args: AgentConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> TransformersGenerator:
-    """Return the default: Transformers, in this process."""
+    """Return the default generator: Transformers in this process."""
     exact = args.mixed_precision == "no" and model.dtype == torch.float32
     return TransformersGenerator(
         model, pad_token(tokenizer), exact=exact, rows=args.generation_rows, tokenizer=tokenizer
@@ -30,19 +30,19 @@ def transformers_generator(
 def make_generator(
     args: AgentConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, together: Together
 ) -> Generator:
-    """Return the generator that the settings ask for; all processes must call this.
+    """Return the generator that the settings select; all processes must call this.
 
     Args:
         args: the settings.
-        model: the model as it is now.
-        tokenizer: of the model.
-        folder: a folder of the run, where weights are put for a generator that reads them there.
+        model: the current model.
+        tokenizer: the model's tokenizer.
+        folder: a folder of the run for transferring weights to the generator.
         together: the processes of the run.
 
     Raises:
         MissingExtra: vLLM is not installed.
-        UnsupportedVLLM: it is of a version that is not supported, or cannot run on this machine.
-        BadSetting: vLLM cannot run the model, or a server is not what training needs.
+        UnsupportedVLLM: its version is not supported, or it cannot run on this machine.
+        BadSetting: vLLM cannot run the model, or a server is not set up for training.
         ServerDown: a server cannot be reached.
     """
     half = "bfloat16" if args.mixed_precision == "bf16" else "float32"

@@ -1,8 +1,8 @@
-"""Where the groups of a batch come from: from episodes that the trainer's processes play, or from somewhere else.
+"""Sources of the groups of a batch: the trainer's own rollout, or another one.
 
-A trainer asks for batch 0, 1, 2, ... and trains on what it gets. `OwnRollout` plays a batch when it is asked for it,
-with the present weights. Another source may have it played elsewhere, long before, with older weights: every turn
-says with which (`Turn.version`), and the trainer corrects for that (see `agentgym_flow.training.off_policy`).
+A trainer requests batch 0, 1, 2, ... `OwnRollout` plays each batch on request with the current weights. Another source
+may have batches played in advance elsewhere, with older weights. Every turn records their version (`Turn.version`), for
+which the trainer corrects (see `agentgym_flow.training.off_policy`).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class GroupBatch:
     """The groups of one batch, of all processes.
 
     Attributes:
-        groups: those to train on, in order.
-        played: all that were played for it, these and those left out, for statistics.
-        metrics: figures of the source, by the names under which they are logged.
+        groups: the groups to train on, in order.
+        played: all groups played for the batch, including discarded ones, for statistics.
+        metrics: metrics of the source, by the names in the log.
     """
 
     groups: list[Group]
@@ -48,45 +48,44 @@ class GroupBatch:
 
 
 class GroupSource(Protocol):
-    """Gives a trainer the groups of each batch."""
+    """Provides the groups of each batch."""
 
     @property
     def exact(self) -> bool:
-        """Whether turns of the version in training have the log-probabilities that the trainer would compute.
+        """Whether log-probabilities of turns sampled by the current weights equal those that the trainer computes.
 
         Otherwise the trainer computes them and corrects for the difference.
         """
 
     def take(self, batch: int, version: int) -> GroupBatch:
-        """Return batch number `batch`, the same in all processes; all of them call this.
+        """Return batch number `batch`, the same in all processes, which all call this.
 
-        `version` is that of the weights in training. Raises an `AgentGymFlowError` when there is no such batch.
+        `version` is that of the weights in training. Raises an `AgentGymFlowError` if there is no such batch.
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """Return as plain data, for a checkpoint, what decides the coming batches."""
+        """Return the state that determines the coming batches, as plain data for a checkpoint."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
 
     def close(self) -> None:
-        """Let go of what it holds, at the end of training; the next `take` may make it again."""
+        """Release resources at the end of training; the next `take` may acquire them again."""
 
 
 class OwnRollout:
-    """Plays each batch when it is asked for, every process its share of the episodes.
+    """Plays each batch on request; every process plays its share of the episodes.
 
-    Tasks and seeds are functions of the number of the batch alone, so a batch can be planned before it is played. With
-    `replay_share` or `dynamic_sampling` its tasks depend on what was played before, too, and batches are to be asked
-    for in order.
+    Tasks and seeds depend on the number of the batch alone, so batches can be planned before they are played. With
+    `replay_share` or `dynamic_sampling` tasks also depend on earlier outcomes, and batches must be requested in order.
 
     Args:
         policy: the policy in training.
-        envs: environments to play in.
-        tasks: chooses the tasks.
+        envs: the environments.
+        tasks: selects the tasks.
         args: the settings.
         together: the processes of the run.
-        frozen_model: gives the model to sample from, within a context.
+        frozen_model: returns a context that yields the model to sample from.
     """
 
     def __init__(
@@ -113,7 +112,7 @@ class OwnRollout:
         return self.policy.generator.exact
 
     def take(self, batch: int, version: int) -> GroupBatch:
-        """Play a batch with the present weights, in several rounds where the settings ask for variance."""
+        """Play a batch with the current weights, in several rounds with `dynamic_sampling`."""
         args = self.args
         started, generating = time.perf_counter(), self.policy.seconds
         replayed = 0
@@ -143,11 +142,11 @@ class OwnRollout:
         return GroupBatch(collected.batch, collected.played, metrics)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return which tasks come next."""
+        """Return the state of the task selection."""
         return self.tasks.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         self.tasks.load_state_dict(state)
 
     def close(self) -> None:
@@ -155,7 +154,7 @@ class OwnRollout:
         self.envs.close()
 
     def _play(self, starts: list[EpisodeSpec], version: int) -> list[Group]:
-        """Play these starts, each process its share; return the groups of all processes."""
+        """Play the episodes, each process its share; return the groups of all processes."""
         mine = starts[self.together.part(len(starts))]
         with self.frozen_model() as model:
             self.policy.generator.update(model, version)
@@ -169,13 +168,13 @@ class OwnRollout:
 
 
 def starts_of_batch(tasks: TaskSelector, args: AgentConfig, batch: int, number: int, groups: int) -> list[EpisodeSpec]:
-    """Return the starts of one round of a batch, group by group; round 0 is the first.
+    """Return the starts of one round of a batch, group by group. Rounds count from 0.
 
-    All tasks in turn are a function of the number of the batch. With `replay_share`, `dynamic_sampling` or another
-    selector, tasks are drawn from what is left, so rounds are to be asked for in order.
+    Tasks in fixed order depend only on the number of the batch. With `replay_share`, `dynamic_sampling` or another
+    selector, tasks are drawn from the remaining ones, so rounds must be requested in order.
     """
-    # One seed for the whole round, so that members of a group meet equal noise. A small split may come to the same
-    # task again: in a later round with another seed, in the same one with further attempts.
+    # One seed per round, so that members of a group have equal noise. A small split may repeat a task: later rounds
+    # then have another seed, and the same round further attempts.
     later = (number,) if number else ()
     seed = Stream("training batch", args.seed, batch, *later).word()
     before: Counter[int] = Counter()
@@ -189,5 +188,5 @@ def starts_of_batch(tasks: TaskSelector, args: AgentConfig, batch: int, number: 
 
 
 def stop_on(key: str | None) -> Callable[[PolicyInput], bool] | None:
-    """Return a function that ends an episode when `info[key]` is true; None for None."""
+    """Return a function that stops an episode when `info[key]` is true; None if `key` is None."""
     return None if key is None else lambda view: bool(view.info[key])

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while training: the first finishes the batch and writes a checkpoint, a second stops at once."""
+"""Ctrl-C and SIGTERM during training: the first finishes the batch and writes a checkpoint, a second stops at once."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ ADVICE = {
     signal.SIGINT: "Finishing this batch, then saving a checkpoint. Press Ctrl-C again to stop at once.",
     signal.SIGTERM: "SIGTERM: finishing this batch, then saving a checkpoint. A second one stops at once.",
 }
-"""What to say after the first signal."""
+"""Messages after the first signal."""
 
 PASSED_ON = 5.0
-"""Seconds in which a launcher passes a signal on to processes that a terminal or SLURM has sent it to already."""
+"""Seconds in which a repeated signal is ignored: a launcher forwards the signal of a terminal or SLURM."""
 
 
 class StopAfterBatch(TrainerCallback):  # type: ignore[misc]
-    """Ends training with a checkpoint, at the end of the batch in which Ctrl-C was pressed or SIGTERM came.
+    """Ends training with a checkpoint at the end of the batch in which a signal arrived.
 
     Args:
-        trainer: which training; with several processes all stop together, whichever got the signal.
-        tell: called with a sentence for whoever sent it.
+        trainer: the trainer to stop; in several processes all stop together, whichever received the signal.
+        tell: shows a message to the user.
 
     Attributes:
-        received: the signal; None without one.
-        together: whether all processes have stopped for it, at the same step.
+        received: the first signal; None without one.
+        together: whether all processes stopped for it, at the same step.
     """
 
     def __init__(self, trainer: AgentTrainer, tell: Callable[[str], None]) -> None:
@@ -48,7 +48,7 @@ class StopAfterBatch(TrainerCallback):  # type: ignore[misc]
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take both signals over, and raise at the end what the first one stands for.
+        """Handle both signals within the context, and raise the exception of the first one at its end.
 
         Raises `KeyboardInterrupt` after Ctrl-C and `Terminated` after SIGTERM.
         """
@@ -68,7 +68,7 @@ class StopAfterBatch(TrainerCallback):  # type: ignore[misc]
         return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
 
     def on_step_end(self, args: AgentConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Stop if a signal came to any process and the batch is used up."""
+        """Stop at the end of a batch if any process received a signal."""
         if not args.ends_batch(state.global_step):
             return
         accelerator = self._trainer.accelerator

@@ -1,7 +1,7 @@
-"""The part of a report card that trains: whether the tiny policy learns more in an environment than it was shown.
+"""The training part of a report card: whether the tiny policy learns more in an environment than it was shown.
 
 Run as `python -m agentgym_flow.training.learning_check`. A short warm start, an evaluation, updates, and an evaluation
-on the same tasks. Each has a share of the time. How much each does follows from the speed that is measured first.
+on the same tasks each have a share of the time. Their sizes follow from the speed, which is measured first.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +28,7 @@ from agentgym_flow.testing.card.parts import ValidationRequest, serve
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.estimate import probe
-from agentgym_flow.training.recipe import Recipe, opened
+from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.run import quiet
 from agentgym_flow.training.vocabulary import profile_of
 from agentgym_flow.training.warm_start import clone, demonstrations
@@ -37,17 +38,17 @@ T = TypeVar("T")
 TITLE = "The tiny policy learns more than it was shown"
 
 EVALUATED = 200
-"""The most test tasks that are played before and after, sampled."""
+"""The most test tasks to play before and after, sampled."""
 
 _WARM_START, _EVALUATION = 0.25, 0.15
-"""The shares of the time of the warm start and of each evaluation. What is left, after measuring, goes to updates."""
+"""The time shares of the warm start and of each evaluation. The rest, after measuring, goes to updates."""
 
-_SHOWN, _WARM_UPDATES, _GROUPS = 40, 60, 16  # the most demonstrations, updates of the warm start and groups in a batch
-_BATCH = 100_000  # words in the prompts of one batch, so that updates do not take minutes where episodes are long
-_FEWEST_UPDATES = 10  # that the batches leave time for
-_LEARNING = 3.0  # how long an episode takes to play and learn from, in units of playing it alone
-_TRIED_SHOWN, _TRIED = 2, (2, 16)  # demonstrations, and episodes at once, that tell the speed
-_AFTER = 1.0  # seconds at the end in which the result is computed
+_SHOWN, _WARM_UPDATES, _GROUPS = 40, 60, 16  # maximal demonstrations, updates of the warm start, and groups per batch
+_BATCH = 100_000  # words in the prompts of a batch, so that updates with long episodes do not take minutes
+_FEWEST_UPDATES = 10  # the batch size leaves time for this many
+_LEARNING = 3.0  # the time to play and learn from an episode, in units of playing it
+_TRIED_SHOWN, _TRIED = 2, (2, 16)  # demonstrations, and numbers of parallel episodes, for measuring the speed
+_AFTER = 1.0  # seconds reserved at the end for computing the result
 
 _SETTINGS: dict[str, Any] = {
     "model": "tiny",
@@ -69,18 +70,18 @@ _SETTINGS: dict[str, Any] = {
 
 
 class _TimeUp(BaseException):
-    """The alarm at the end of the time. No handler of `Exception` may keep it."""
+    """The alarm at the end of the time. Not an `Exception`, so that no handler catches it."""
 
 
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
-    """Raise `_TimeUp` after so many seconds, whatever is running."""
+    """Raise `_TimeUp` in the block after `seconds` seconds."""
 
     def ring(*_: object) -> None:
         raise _TimeUp
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, max(0.01, seconds), 1.0)  # again, if the first one is lost, as in a finalizer
+    signal.setitimer(signal.ITIMER_REAL, max(0.01, seconds), 1.0)  # repeats, because one in a finalizer is lost
     try:
         yield
     finally:
@@ -90,14 +91,14 @@ def _alarm(seconds: float) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Progress:
-    """How far the check has come, for a result at any time.
+    """The progress of the check, for a result at any time.
 
     Attributes:
-        during: what is being done.
+        during: the current step.
         taught: what the warm start imitates.
-        updates: done since the warm start.
+        updates: number of updates since the warm start.
         before: test episodes after the warm start.
-        after: episodes of the first of the same tasks after the updates.
+        after: episodes on the first of the same tasks after the updates.
     """
 
     during: str = "preparations"
@@ -109,13 +110,13 @@ class _Progress:
 
 @dataclass(frozen=True, slots=True)
 class _Speed:
-    """What was measured, in seconds.
+    """Measured times, in seconds.
 
     Attributes:
-        demonstration: of one demonstration.
-        update: of one update of the warm start.
-        start: of playing episodes at once, however many.
-        episode: of each of them beyond that.
+        demonstration: per demonstration.
+        update: per update of the warm start.
+        start: fixed cost of playing any number of parallel episodes.
+        episode: additional cost per episode.
     """
 
     demonstration: float
@@ -124,24 +125,18 @@ class _Speed:
     episode: float
 
     def episodes(self, seconds: float) -> int:
-        """Return how many episodes can be played at once in so many seconds."""
+        """Return the number of parallel episodes that fit into this time."""
         return int(max(0.0, seconds - self.start) / self.episode)
 
 
-class _TimedCalls:
-    """Calls functions; `seconds` is how long the last one took."""
-
-    seconds = 0.0
-
-    def __call__(self, function: Callable[[], T]) -> T:
-        begun = time.monotonic()
-        result = function()
-        self.seconds = time.monotonic() - begun
-        return result
+def _timed(function: Callable[[], T]) -> tuple[T, float]:
+    """Return the result of a function and its time in seconds."""
+    begun = time.monotonic()
+    return function(), time.monotonic() - begun
 
 
-class _Until(TrainerCallback):  # type: ignore[misc]
-    """Counts updates, and ends training when the time that is left would not do for another one."""
+class _Deadline(TrainerCallback):  # type: ignore[misc]
+    """Counts updates, and ends training if the time left is too short for another one."""
 
     def __init__(self, deadline: float, progress: _Progress) -> None:
         self.deadline = deadline
@@ -158,12 +153,12 @@ class _Until(TrainerCallback):  # type: ignore[misc]
 
 
 def plan(request: ValidationRequest) -> list[Finding]:
-    """Return what will be found out, as a finding without a result."""
+    """Return the findings of this part, without results."""
     return [_finding("unfinished")]
 
 
 def work(request: ValidationRequest) -> Iterator[Finding]:
-    """Yield whether the policy has learnt, or how far it has come in the time."""
+    """Yield the finding whether the policy has learnt, or how far it got in the time."""
     begun = time.monotonic()
     quiet()
     progress = _Progress()
@@ -175,7 +170,7 @@ def work(request: ValidationRequest) -> Iterator[Finding]:
     except AgentGymFlowError as error:
         yield _finding("advice", f"It cannot be trained: {error}", "Mend what the message says.")
         return
-    yield _told(progress, request.seconds)
+    yield _result(progress, request.seconds)
 
 
 def _finding(status: Status, said: str = "", mend: str = "", **figures: object) -> Finding:
@@ -191,27 +186,27 @@ def _configs(request: ValidationRequest, folder: Path, **settings: object) -> Co
 
 def _learn(request: ValidationRequest, folder: Path, begun: float, progress: _Progress) -> None:
     deadline = begun + request.seconds - _AFTER
-    with opened(_configs(request, folder / "speed", **_amounts(1, 1, 2)), Console(quiet=True)) as recipe:
+    with open_run(_configs(request, folder / "speed", **_amounts(1, 1, 2)), Console(quiet=True)) as recipe:
         speed, words = _speed(recipe), _words(recipe)
         with closing(recipe.run.make_env()) as env:
             shown = min(_SHOWN, len(env.drawn_tasks))
     amounts = _affordable(speed, words, shown, request.seconds, deadline - time.monotonic())
-    with opened(_configs(request, folder / "run", **amounts), Console(quiet=True)) as recipe:
+    with open_run(_configs(request, folder / "run", **amounts), Console(quiet=True)) as recipe:
         progress.during = "the warm start"
         recipe.clone_behaviour()
         progress.taught = "the expert" if recipe.warm.warm_start_noise < 1 else "random actions"
         progress.during = "the first evaluation"
-        timed = _TimedCalls()
-        progress.before = timed(lambda: recipe.evaluator.play_on_main_process("test", recipe.run.eval_episodes))
+        play = partial(recipe.evaluator.play_on_main_process, "test")
+        progress.before, seconds = _timed(partial(play, recipe.run.eval_episodes))
         progress.during = "the updates"
-        recipe.trainer.add_callback(_Until(deadline - 1.5 * timed.seconds, progress))
+        recipe.trainer.add_callback(_Deadline(deadline - 1.5 * seconds, progress))
         recipe.train()
         progress.during = "the last evaluation"
-        count = max(2, int(len(progress.before) * min(1.0, (deadline - time.monotonic()) / timed.seconds)))
+        count = max(2, int(len(progress.before) * min(1.0, (deadline - time.monotonic()) / seconds)))
         count = min(count, len(progress.before))
-        for half in (slice(0, (count + 1) // 2), slice((count + 1) // 2, count)):  # one of them is a result as well
+        for half in (slice(0, (count + 1) // 2), slice((count + 1) // 2, count)):  # the first half is a result too
             if half.start < half.stop:
-                progress.after += recipe.evaluator.play_on_main_process("test", count, half)
+                progress.after += play(count, half)
 
 
 def _amounts(levels: int, updates: int, groups: int) -> dict[str, object]:
@@ -223,37 +218,32 @@ def _amounts(levels: int, updates: int, groups: int) -> dict[str, object]:
 
 
 def _speed(recipe: Recipe) -> _Speed:
-    """Measure with few demonstrations, updates and episodes. The recipe is not used afterwards."""
+    """Measure the speed on a few demonstrations, updates and episodes. The recipe must not be used afterwards."""
     run, agent = recipe.run, recipe.agent
-    env = run.make_env()
-    tasks, noise = min(_TRIED_SHOWN, len(env.drawn_tasks)), recipe.warm.warm_start_noise if env.has_expert else 1.0
-    env.close()
-    timed = _TimedCalls()
-    rows = timed(
+    with closing(run.make_env()) as env:
+        tasks, noise = min(_TRIED_SHOWN, len(env.drawn_tasks)), recipe.warm.warm_start_noise if env.has_expert else 1.0
+    rows, demonstrating = _timed(
         lambda: demonstrations(
             run.make_env, recipe.tokenizer, recipe.profile, tasks=tasks, noise=noise, layout=agent.layout
         )
     )
-    demonstration = timed.seconds / tasks
     trial = replace(recipe.warm, warm_start_updates=1)
     for _ in range(2):  # the first one is slower
-        timed(lambda: clone(recipe.model, rows, trial, pad=recipe.tokenizer.pad_token_id))
-    update = timed.seconds
+        _, update = _timed(lambda: clone(recipe.model, rows, trial, pad=recipe.tokenizer.pad_token_id))
     few, many = _TRIED
-    timed(lambda: recipe.evaluator.play_on_main_process("valid", few))
-    start = timed.seconds
-    played = timed(lambda: recipe.evaluator.play_on_main_process("valid", many))
-    episode = max((timed.seconds - start) / max(1, len(played) - few), 0.1 * timed.seconds / len(played))
-    return _Speed(demonstration, update, start, episode)
+    _, start = _timed(lambda: recipe.evaluator.play_on_main_process("valid", few))
+    played, seconds = _timed(lambda: recipe.evaluator.play_on_main_process("valid", many))
+    episode = max((seconds - start) / max(1, len(played) - few), 0.1 * seconds / len(played))
+    return _Speed(demonstrating / tasks, update, start, episode)
 
 
 def _words(recipe: Recipe) -> float:
-    """Return the words in the prompts of an episode."""
+    """Return the mean number of words in the prompts of an episode."""
     return probe(recipe.run, profile_of(recipe.run), recipe.agent.layout, 1).read
 
 
 def _affordable(speed: _Speed, words: float, shown: int, seconds: float, left: float) -> dict[str, object]:
-    """Return the settings that fit into the shares of `seconds`, of which `left` are left."""
+    """Return the settings that fit into the time shares of `seconds`, of which `left` remain."""
     warm_start = _WARM_START * seconds
     levels = max(1, min(shown, int(warm_start / 3 / max(speed.demonstration, 1e-6))))
     updates = max(1, min(_WARM_UPDATES, int((warm_start - levels * speed.demonstration) / speed.update)))
@@ -263,7 +253,7 @@ def _affordable(speed: _Speed, words: float, shown: int, seconds: float, left: f
     return {**_amounts(levels, updates, max(2, min(_GROUPS, round(groups)))), "eval_episodes": evaluated}
 
 
-def _told(progress: _Progress, seconds: float) -> Finding:
+def _result(progress: _Progress, seconds: float) -> Finding:
     updates, count = progress.updates, len(progress.after)
     figures: dict[str, Any] = {"updates": updates}
     if not count:
@@ -278,7 +268,7 @@ def _told(progress: _Progress, seconds: float) -> Finding:
             "advice", said, "Give more --minutes, or make episodes shorter or faster; see Speed.", **figures
         )
     before, after = Evaluation.of(progress.before[:count], "before"), Evaluation.of(progress.after, "after")
-    metric = "success" if before.success or after.success else "score"  # then the score may say more
+    metric = "success" if before.success or after.success else "score"  # scores may show partial progress
     gain = paired_difference(progress.before[:count], progress.after, metric)
     old, new = getattr(before, metric), getattr(after, metric)
     said = (

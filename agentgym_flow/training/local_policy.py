@@ -1,4 +1,4 @@
-"""A policy whose weights are here: a Hugging Face folder, such as the checkpoint of a run."""
+"""A policy with local weights: a Hugging Face folder, such as the checkpoint of a run."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import torch
 import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.prompts import profile_for
-from agentgym_flow.training.policy import ModelPolicy, check_vocabulary, pad_token
+from agentgym_flow.training.policy import ModelPolicy, check_vocabulary
 from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.run import CONFIG, load_model, quiet
 
 MAX_TOKENS = 512
-"""The longest completion in a profile without a vocabulary of its own, in tokens."""
+"""The longest completion, in tokens, in profiles without their own vocabulary."""
 
 
 def local_policy(
@@ -33,23 +32,23 @@ def local_policy(
 ) -> ModelPolicy:
     """Return the policy of a causal language model in a folder, on the GPU if there is one.
 
-    Profile with its settings, layout and the longest completion are those of the run if the folder is the checkpoint of
-    a run, beside its `config.yaml`.
+    If the folder is the checkpoint of a run, beside its `config.yaml`, the defaults of profile, profile settings,
+    layout and longest completion are those of the run.
 
     Args:
-        folder: saved by Hugging Face, with its tokenizer; or the name of a downloaded model.
-        env_id: the environment that it plays.
-        profile: the prompt profile; by default the run's, else `text`.
+        folder: a folder saved by Hugging Face, with its tokenizer, or the name of a downloaded model.
+        env_id: the environment to play.
+        profile: the prompt template; by default the run's, else `text`.
         layout: `turn` or `conversation`; by default the run's, else `turn`.
-        max_tokens: the longest completion; by default the run's, else 1 where the profile has a vocabulary of its own,
-            and 512 elsewhere.
-        temperature: of sampling.
+        max_tokens: the longest completion; by default the run's, else 1 if the profile has its own vocabulary, and 512
+            otherwise.
+        temperature: the sampling temperature.
         greedy: take the most likely token.
-        dtype: of the weights, such as `bfloat16`.
+        dtype: the type of the weights, such as `bfloat16`.
 
     Raises:
-        BadSetting: there is no such model, or it cannot be used with the profile.
-        UnknownProfile, UnknownOption: there is no such profile or layout.
+        BadSetting: the model does not exist or does not fit the profile.
+        UnknownProfile, UnknownOption: the profile or layout is unknown.
     """
     quiet()
     run = _settings_of_run(Path(folder))
@@ -63,7 +62,6 @@ def local_policy(
         model,
         tokenizer,
         prompts,
-        generator=TransformersGenerator(model, pad_token(tokenizer), tokenizer=tokenizer),
         temperature=temperature,
         greedy=greedy,
         max_new_tokens=max_tokens or run.get("max_completion_length") or shortest,
@@ -73,12 +71,12 @@ def local_policy(
 
 
 def _settings_of_run(folder: Path) -> Mapping[str, Any]:
-    """Return the settings of the run whose checkpoint a folder is; nothing if there is no run."""
+    """Return the settings of the run whose checkpoint a folder is; empty if there is no run."""
     file = folder.parent / CONFIG
     if not file.is_file():
         return {}
     try:
         settings = yaml.safe_load(file.read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadSetting(f"{file} cannot be read ({error!s:.200}): name profile and layout yourself") from None
+        raise BadSetting(f"{file} cannot be read ({error!s:.200}): pass profile and layout explicitly") from None
     return settings if isinstance(settings, dict) else {}

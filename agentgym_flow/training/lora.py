@@ -1,6 +1,6 @@
-"""LoRA: train a small pair of matrices beside every weight matrix of a large model, which itself does not change.
+"""LoRA: train a pair of small matrices beside each weight matrix of a large, frozen model.
 
-E. Hu and others. LoRA: low-rank adaptation of large language models. 2022. The work is done by the package `peft`.
+E. Hu and others. LoRA: low-rank adaptation of large language models. 2022. Implemented with `peft`.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 ADAPTER = "adapter_config.json"
-"""The file by which a folder of an adapter is known."""
+"""The file that identifies the folder of an adapter."""
 
 
 POLICY, REFERENCE = "default", "reference"
-"""The names of the adapters on a model: the one that is trained, and the one it is held against."""
+"""Names of the adapters on a model: the trained one, and the frozen one of the KL term."""
 
 ALL_LINEAR = "all-linear"
-"""Adapters on every linear layer but the output head."""
+"""Adapters on every linear layer except the output head."""
 
 
 def with_lora(
     model: PreTrainedModel, *, rank: int, alpha: int, seed: int, dropout: float = 0.0, targets: str = ALL_LINEAR
 ) -> PreTrainedModel:
-    """Return `model` with fresh adapters on its linear layers; only they can be trained.
+    """Return `model` with new adapters on its linear layers; only they are trainable.
 
     Args:
-        model: any causal language model that was loaded from a folder or from the Hub.
+        model: a causal language model loaded from a folder or the Hub.
         rank: the inner dimension of the adapters.
-        alpha: the adapters' output is scaled by `alpha / rank`.
-        seed: of their first weights; they change nothing until they are trained.
-        dropout: the share of the adapters' inputs that is dropped while the model is in training mode.
-        targets: the layers that get one: `ALL_LINEAR`, or the ends of their names, with commas between them.
+        alpha: the output of the adapters is scaled by `alpha / rank`.
+        seed: determines the initial weights, with which the adapters change nothing.
+        dropout: dropout on the inputs of the adapters in training mode.
+        targets: the layers with adapters: `ALL_LINEAR`, or the ends of their names, separated by commas.
 
     Raises:
         MissingExtra: peft is not installed.
@@ -51,7 +51,7 @@ def with_lora(
 
     layers = targets if targets == ALL_LINEAR else [name.strip() for name in targets.split(",")]
     unknown = [name for name in layers if not _has_layer(model, name)] if isinstance(layers, list) else []
-    if unknown:  # peft would only complain when none of them is there
+    if unknown:  # peft raises only if none of them exists
         raise BadSetting(f"lora_targets: the model has no layer whose name ends in {unknown[0]!r}")
     settings = LoraConfig(task_type="CAUSAL_LM", target_modules=layers, r=rank, lora_alpha=alpha, lora_dropout=dropout)
     with torch.random.fork_rng(devices=[]):
@@ -65,22 +65,22 @@ def _has_layer(model: PreTrainedModel, name: str) -> bool:
 
 
 def is_adapted(model: torch.nn.Module) -> bool:
-    """Return whether a model has adapters on it."""
+    """Return whether a model has adapters."""
     return hasattr(model, "peft_config")
 
 
 def add_reference(model: PreTrainedModel) -> None:
-    """Put a second, frozen adapter of the same shape on a model; the first stays the one that is used and trained."""
-    if REFERENCE in model.peft_config:  # of an earlier trainer
+    """Add a second, frozen adapter of the same shape to a model; the first one stays active and trained."""
+    if REFERENCE in model.peft_config:  # added by an earlier trainer
         return
-    with torch.random.fork_rng(devices=[]):  # its first weights are drawn, and will be replaced
+    with torch.random.fork_rng(devices=[]):  # its random initial weights will be replaced
         model.add_adapter(REFERENCE, model.peft_config[POLICY], autocast_adapter_dtype=not is_deepspeed_zero3_enabled())
     model.set_adapter(POLICY)
 
 
 @contextmanager
-def switched(model: PreTrainedModel, adapter: str) -> Iterator[None]:
-    """Within, a model uses another of its adapters, in evaluation mode: no dropout."""
+def active_adapter(model: PreTrainedModel, adapter: str) -> Iterator[None]:
+    """Activate another adapter of a model within the context, in evaluation mode, without dropout."""
     was_training = model.training
     model.eval()
     model.set_adapter(adapter)
@@ -92,16 +92,16 @@ def switched(model: PreTrainedModel, adapter: str) -> Iterator[None]:
 
 
 def is_adapter(name: str) -> bool:
-    """Return whether `name` is a folder that holds an adapter and not a whole model."""
+    """Return whether `name` is a folder with an adapter instead of a whole model."""
     return (Path(name) / ADAPTER).is_file()
 
 
 def load_adapter(folder: str, dtype: str) -> PreTrainedModel:
-    """Return the adapter in `folder` on the model it was trained on, ready to be trained further.
+    """Return the adapter in `folder` on its base model, ready for further training.
 
-    The model becomes `dtype`, the adapter float32.
+    The model is converted to `dtype`, the adapter to float32.
 
-    Raises `MissingExtra` when peft is not installed, `OSError` or `ValueError` when one of the two cannot be loaded.
+    Raises `MissingExtra` if peft is not installed, and `OSError` or `ValueError` if either cannot be loaded.
     """
     _require_peft()
     from peft import AutoPeftModelForCausalLM

@@ -1,7 +1,7 @@
-"""The parts of the loss that are not TRL's: merged rows, and log-probabilities for other uses of ordinary ones.
+"""The loss of merged rows, and log-probabilities of ordinary rows.
 
-TRL's own loss covers ordinary rows. In merged ones a position has several sampled tokens, each with the sums of its
-positive and negative advantages, which is all that the clipped objective needs (see `agentgym_flow.training.rows`).
+TRL's own loss covers ordinary rows. A merged row has several sampled tokens at one position, each with the sums of its
+positive and negative advantages, which are all that the clipped objective needs (see `agentgym_flow.training.rows`).
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ import torch
 from agentgym_flow.generation.last_position import next_logits
 from agentgym_flow.generation.padding import positions
 from agentgym_flow.training._trl import fused_lm_head
-from agentgym_flow.training.collate import Batch, trimmed
+from agentgym_flow.training.collate import Batch, trim_padding
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
 PASS_COST = {"cpu": 256, "cuda": 1 << 14}
-"""What a forward and backward pass costs by itself, in positions of the tiny model (measured) and of 0.5B (a guess)."""
+"""Fixed cost of a forward and backward pass, in positions: of the tiny model (measured), and of 0.5B (a guess)."""
 
 WHOLE_LOGITS = 1 << 25
-"""Up to so many logits (128 MB in float32) are computed at once: simpler, and quicker on a CPU."""
+"""Up to this many logits (128 MB in float32) are computed at once, which is simpler and faster on a CPU."""
 
 
 class MergedLoss(NamedTuple):
-    """Sums over one micro-batch, not divided by anything.
+    """Sums over one micro-batch, not normalised.
 
     Attributes:
         policy: minus the clipped objective (Schulman et al., 2017), with gradient.
         entropy: the entropy of the next-token distribution in nats, summed over turns, with gradient.
-        kl: the estimate of the KL divergence to the reference, summed over turns, with gradient; 0 without one.
-        turns: the number of turns, weighted.
-        clipped_low: the sum of absolute advantages whose gradient the clipping has cut from below.
-        clipped_high: and from above.
+        kl: the estimated KL divergence to the reference, summed over turns, with gradient; 0 without a reference.
+        turns: the weighted number of turns.
+        clipped_low: the sum of absolute advantages whose gradient was clipped at the lower bound.
+        clipped_high: the same at the upper bound.
         total: the sum of absolute advantages.
     """
 
@@ -66,11 +66,11 @@ def merged_loss(
         model: the causal language model.
         batch: the tensors.
         temperature: the logits are divided by it, as in sampling.
-        epsilon_low: the ratio is clipped from below at 1 minus this where the advantage is negative.
-        epsilon_high: and from above at 1 plus this where it is positive.
-        reference_logprobs: those of `tokens` by the model to stay close to, (R, A); None for no such term.
+        epsilon_low: for negative advantages the ratio is clipped below at 1 minus this.
+        epsilon_high: for positive advantages the ratio is clipped above at 1 plus this.
+        reference_logprobs: log-probabilities of `tokens` by the reference, (R, A); None for no KL term.
         corrected: multiply the KL estimate by the probability ratio (TRL's `use_bias_correction_kl`).
-        by_length: split the rows into passes of similar length; see `next_logprobs`.
+        by_length: split the rows into passes of similar length, see `next_logprobs`.
     """
     logprobs = next_logprobs(model, batch, temperature, by_length=by_length)
     chosen = logprobs.gather(1, batch["tokens"])
@@ -94,10 +94,10 @@ def merged_loss(
 
 
 def next_logprobs(model: torch.nn.Module, batch: Batch, temperature: float, *, by_length: bool = False) -> torch.Tensor:
-    """Return the log-probabilities of all next tokens after the prompts of `batch`, tempered; (R, vocabulary).
+    """Return the tempered log-probabilities of all next tokens after the prompts of `batch`; (R, vocabulary).
 
-    With `by_length`, prompts of similar length share a forward pass, so that little padding is computed. Results differ
-    in their last bits only. Processes would then make unequal numbers of passes, which DDP and ZeRO-3 do not allow.
+    With `by_length`, prompts of similar length share a forward pass, which saves padding and changes results in their
+    last bits only. Processes then make unequal numbers of passes, which DDP and ZeRO-3 do not support.
     """
     ids, mask = batch["prompt_ids"], batch["prompt_mask"]
     if not by_length:
@@ -109,19 +109,19 @@ def next_logprobs(model: torch.nn.Module, batch: Batch, temperature: float, *, b
 
 
 def passes_by_length(lengths: torch.Tensor) -> list[tuple[torch.Tensor, int]]:
-    """Return the rows of each forward pass, as indices, and its width: the split that costs least.
+    """Return the row indices and the width of each forward pass, for the split of least cost.
 
-    What counts is the number of positions computed, padding among them, and `PASS_COST` for each pass.
+    The cost is the number of positions computed, including padding, plus `PASS_COST` for each pass.
 
     Args:
-        lengths: of the prompts, in tokens; (R,).
+        lengths: the lengths of the prompts in tokens, (R,).
     """
     cost = PASS_COST.get(lengths.device.type, PASS_COST["cuda"])
     ascending, order = lengths.sort(stable=True)
     widths, counts = (found.cpu().numpy() for found in ascending.unique_consecutive(return_counts=True))  # type: ignore[no-untyped-call]
-    ends = np.concatenate([[0], counts.cumsum()])  # how many rows are at most as wide
+    ends = np.concatenate([[0], counts.cumsum()])  # the number of rows up to each width
     least, cut = np.zeros(len(ends)), np.zeros(len(ends), dtype=int)
-    for last in range(1, len(ends)):  # the cheapest passes for all rows up to this width
+    for last in range(1, len(ends)):  # dynamic programming: the cheapest passes for all rows up to this width
         costs = least[:last] + cost + max(1, widths[last - 1]) * (ends[last] - ends[:last])
         cut[last] = costs.argmin()
         least[last] = costs[cut[last]]
@@ -138,10 +138,10 @@ def _next_logprobs(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor
 
 
 def completion_logprobs(model: PreTrainedModel, batch: Batch, temperature: float = 1.0) -> torch.Tensor:
-    """Return the log-probability of every completion token of a batch made by `collate`, tempered; (R, C).
+    """Return the tempered log-probability of every completion token of a batch made by `collate`; (R, C).
 
-    Where the logits of all of them would be more than `WHOLE_LOGITS`, they never exist at once: TRL's fused head gives
-    the log-probabilities, of tokens that are present, and 0 for padding.
+    If there are more than `WHOLE_LOGITS` logits, TRL's fused head computes the log-probabilities of tokens that are not
+    padding without storing the logits, and returns 0 for padding.
     """
     (rows, columns), vocabulary = batch["completion_ids"].shape, model.config.get_text_config().vocab_size
     if columns == 1:
@@ -163,23 +163,23 @@ def completion_logprobs(model: PreTrainedModel, batch: Batch, temperature: float
 
 
 def batch_logprobs(model: PreTrainedModel, batch: Batch, temperature: float, size: int) -> torch.Tensor:
-    """Return the log-probabilities that `model` gives to the tokens of a whole batch, in evaluation mode.
+    """Return the log-probabilities of the tokens of a whole batch, with `model` in evaluation mode.
 
     Args:
         model: the causal language model.
         batch: the tensors of `collate` or `collate_merged`.
-        temperature: that of sampling.
+        temperature: the sampling temperature.
         size: rows per forward pass.
 
     Returns:
-        (R, C) for the completions of ordinary rows, (R, A) for the alternatives of merged ones; 0 beyond their ends.
+        (R, C) for the completions of ordinary rows, (R, A) for the alternatives of merged ones; 0 where padded.
     """
     found = torch.zeros_like(batch["old_logprobs" if "tokens" in batch else "old_per_token_logps"])
     was_training = model.training
     model.eval()
     with torch.no_grad():
         for first in range(0, len(batch["prompt_ids"]), size):
-            part = trimmed({name: tensor[first : first + size] for name, tensor in batch.items() if tensor.dim()})
+            part = trim_padding({name: tensor[first : first + size] for name, tensor in batch.items() if tensor.dim()})
             if "tokens" in part:
                 logprobs = next_logprobs(model, part, temperature).gather(1, part["tokens"])
             else:

@@ -1,45 +1,23 @@
-"""The settings that most runs touch, one line each; the others are those of TRL's `GRPOConfig` and rarely matter."""
+"""The main settings with their meanings, and lists of TRL settings with special treatment; see `settings.json`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from pathlib import Path
 
-MAIN_SETTINGS: Mapping[str, str] = {
-    "env_id": "the environment",
-    "env_kwargs": "its arguments, as JSON: split, data, max_steps, ...",
-    "model": "tiny, a Hugging Face folder or name, or module:function",
-    "profile": "the prompt template: compact, text, choice, or NAME:PATH",
-    "layout": "turn: each turn is a row of its own; conversation: an episode is one row",
-    "output_dir": "the folder of the run",
-    "seed": "of everything random",
-    "threads": "threads of PyTorch",
-    "resume": "true, or a run folder: go on from its last checkpoint",
-    "warm_start_levels": "tasks whose expert episodes are cloned first; 0 for none",
-    "warm_start_noise": "the share of random actions in these episodes",
-    "warm_start_updates": "optimizer steps of cloning",
-    "credit": "the credit function",
-    "credit_settings": "its arguments, as JSON",
-    "reward": "native, or structure on Canvas",
-    "num_generations": "attempts per task: the size of a group",
-    "groups_per_batch": "tasks per batch",
-    "steps_per_batch": "optimizer steps per batch",
-    "per_device_train_batch_size": "episodes in one forward pass",
-    "max_steps": "optimizer steps in all",
-    "num_envs": "environments that run at a time",
-    "replay_share": "the share of tasks played again because their last group had mixed outcomes",
-    "dynamic_sampling": "play on until a batch is full of groups with mixed outcomes",
-    "stop_when": "a key of info that ends hopeless training episodes",
-    "max_completion_length": "the longest answer, in tokens",
-    "temperature": "of sampling",
-    "learning_rate": "of AdamW",
-    "muon_learning_rate": "of Muon, for hidden matrices; none without it",
-    "entropy_coef": "weight of the entropy bonus",
-    "beta": "weight of the KL term against the first policy",
-    "epsilon": "lower clip range",
-    "epsilon_high": "upper clip range",
-    "eval_episodes": "test tasks played before and after training",
-    "validations": "evaluations on validation tasks during training",
-    "save_steps": "optimizer steps between checkpoints",
-    "lora": "train adapters instead of all weights",
-    "generator": "transformers, vllm, or the URL of a server",
-}
+_LISTS = json.loads(Path(__file__).with_name("settings.json").read_text("utf-8"))
+
+MAIN_SETTINGS: dict[str, str] = _LISTS["main"]
+"""The settings that most runs change -> their meanings. The others are those of TRL's `GRPOConfig`."""
+
+NOT_USED = frozenset[str](_LISTS["not_used"])
+"""TRL settings that are rejected, because this package has its own sampling and rewards."""
+
+ALWAYS_SHOWN = frozenset[str](_LISTS["always_shown"])
+"""TRL settings that are always written to a run's file, even at TRL's defaults."""
+
+DERIVED = frozenset[str](_LISTS["derived"])
+"""Settings that follow from others. They are not written to a run's file, because one that has both is rejected."""
+
+MAY_CHANGE = frozenset[str](_LISTS["may_change"])
+"""Settings that may change when a run is resumed: they affect where and how fast it runs."""

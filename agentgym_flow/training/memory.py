@@ -1,8 +1,8 @@
-"""What a training run keeps in the memory of each GPU, by part; no weights are loaded and nothing is computed.
+"""The GPU memory of a training run, by part, estimated without loading weights or computing anything.
 
 Weights, gradients and optimizer state are counted. Activations are those that PyTorch saves for the backward pass of
-this very model: a copy of it without data (`FakeTensorMode`) with one and with two layers makes a forward pass, and the
-difference is what every further layer adds. Allocator, communication buffers and CUDA itself take one or two GB more.
+the actual model: copies of it without data (`FakeTensorMode`), with one and with two layers, make a forward pass, and
+the difference is the cost of a layer. The allocator, communication buffers and CUDA take one or two GB more.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
 TOKENS, WORDS = 4096, 32768
-"""The size of the tile in which TRL's loss computes logits: at most this many tokens, and this many words."""
+"""The largest tile in which TRL's loss computes logits, in tokens and words."""
 
 WITHOUT_TRITON = 5
-"""Tensors of the size of a tile that TRL's loss has at a time on a CPU; on a GPU its kernel works in place."""
+"""Tensors of a tile's size that TRL's loss holds at a time on a CPU; on a GPU its kernel works in place."""
 
 LAYOUTS = ((1, 0), (8, 0), (8, 2), (8, 3))
-"""The numbers of processes and the ZeRO stages (0 for none) that a dry run prints; a node often has 8 GPUs."""
+"""Numbers of processes and ZeRO stages (0 for none) in the output of a dry run; a node often has 8 GPUs."""
 
 
 def _qwen(layers: int, width: int, inner: int, heads: int, groups: int, words: int = 151936) -> dict[str, Any]:
@@ -52,11 +52,11 @@ QWEN = {
     "Qwen/Qwen2.5-3B-Instruct": _qwen(36, 2048, 11008, 16, 2),
     "Qwen/Qwen2.5-7B-Instruct": _qwen(28, 3584, 18944, 28, 4, 152064),
 }
-"""The shapes of the models of our recipes, from their `config.json`, for machines that have not downloaded them."""
+"""Shapes of the models of our recipes, from their `config.json`, for machines without these models."""
 
 
 def config_of(model: str) -> PretrainedConfig | None:
-    """Return a model's configuration: from its folder, from what was downloaded, or from `QWEN`; None if unknown."""
+    """Return a model's configuration, from its folder, the download cache or `QWEN`; None if unknown."""
     from transformers import AutoConfig, Qwen2Config
 
     try:
@@ -70,13 +70,13 @@ class Memory:
     """Bytes on each GPU.
 
     Attributes:
-        weights: of the model, with adapters.
-        reference: the frozen model of the KL term; of a model with adapters only these.
-        optimizer: AdamW's two moments, and float32 weights where the model's own are bfloat16 (DeepSpeed).
-        gradients: of the weights that are trained.
+        weights: the model and its adapters.
+        reference: the frozen model of the KL term; for a model with adapters, only a copy of these.
+        optimizer: AdamW's two moments, and float32 weights if the model's own are bfloat16 (DeepSpeed).
+        gradients: gradients of the trained weights.
         activations: kept for the backward pass of a micro-batch.
-        logits: of a micro-batch, as far as they exist at a time.
-        kv_cache: keys and values of the episodes that are played at a time.
+        logits: the logits of a micro-batch that exist at one time.
+        kv_cache: keys and values of the episodes played at one time.
     """
 
     weights: float
@@ -89,7 +89,7 @@ class Memory:
 
     @property
     def total(self) -> float:
-        """What is needed at most at a time: updates and play take turns."""
+        """The peak: updates and rollouts take turns."""
         updating = self.gradients + self.activations + self.logits
         return self.weights + self.reference + self.optimizer + max(updating, self.kv_cache)
 
@@ -102,16 +102,16 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What of a model decides the memory it takes.
+    """The properties of a model that determine its memory.
 
     Attributes:
-        parameters: how many, without adapters.
-        trained: how many are trained.
+        parameters: number of parameters, without adapters.
+        trained: number of trained parameters.
         base: bytes of activations outside the layers.
         layer: bytes of activations of one layer.
         checkpoint: bytes that one layer keeps with activation checkpointing.
-        layers: how many.
-        kv: keys and values of a token, as numbers.
+        layers: number of layers.
+        kv: numbers in the keys and values of one token.
         head: trained parameters of the output head.
         embedding: parameters of the word embedding.
     """
@@ -130,8 +130,8 @@ class Shape:
 def shape_of(config: PretrainedConfig, run: RunConfig, rows: int, tokens: int, *, bf16: bool, stage: int) -> Shape:
     """Measure a model's shape in a micro-batch of `rows` rows of `tokens` tokens.
 
-    With `bf16` the computation is in bfloat16: from float32 weights, or under DeepSpeed (`stage` above 0) from bfloat16
-    ones.
+    With `bf16` the computation is in bfloat16, with float32 weights, or under DeepSpeed (`stage` above 0) with bfloat16
+    weights.
     """
     autocast, low = bf16 and not stage, bf16 and stage > 0
     text = config.get_text_config()
@@ -159,7 +159,7 @@ def shape_of(config: PretrainedConfig, run: RunConfig, rows: int, tokens: int, *
 def _measured(
     config: PretrainedConfig, run: RunConfig, layers: int, batch: tuple[int, int], low: bool, autocast: bool
 ) -> tuple[int, int, int, int]:
-    """Return parameters, trained ones, bytes saved by a forward pass, and trained parameters of the head."""
+    """Return the parameters, the trained ones, the bytes saved by a forward pass, and the head's trained parameters."""
     from transformers import AutoModelForCausalLM
 
     shallow = copy.deepcopy(config)
@@ -171,18 +171,11 @@ def _measured(
         model: PreTrainedModel = AutoModelForCausalLM.from_config(shallow, dtype=dtype).train()
         parameters = model.num_parameters()
         if run.lora:
-            model = with_lora(
-                model,
-                rank=run.lora_rank,
-                alpha=run.lora_alpha,
-                seed=0,
-                dropout=run.lora_dropout,
-                targets=run.lora_targets,
-            )
+            model = with_lora(model, seed=0, **run.lora_settings)
     head = model.get_output_embeddings().weight
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     backbone = model.base_model.model.base_model if run.lora else model.base_model
-    with FakeTensorMode():  # knows the kernels of the CPU, which meta tensors do not
+    with FakeTensorMode():  # uses the CPU's kernels, which meta tensors do not
         tensors = {
             name: torch.empty(t.shape, dtype=t.dtype, requires_grad=t.requires_grad)
             for name, t in (*backbone.named_parameters(), *backbone.named_buffers())
@@ -194,14 +187,14 @@ def _measured(
 
 
 def saved_bytes(own: Iterable[torch.Tensor], work: Callable[[], Any]) -> int:
-    """Return the bytes that `work` saves for the backward pass, each tensor once, without those of `own`."""
+    """Return the bytes that `work` saves for the backward pass, each tensor once, without those in `own`."""
     weights = {tensor.untyped_storage()._cdata for tensor in own}
     found: dict[int, tuple[torch.Tensor, int]] = {}
 
     def save(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
         if storage._cdata not in weights:
-            found[storage._cdata] = tensor, storage.nbytes()  # the tensor, so that no other takes its place
+            found[storage._cdata] = tensor, storage.nbytes()  # holding the tensor keeps its address unique
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
@@ -211,65 +204,54 @@ def saved_bytes(own: Iterable[torch.Tensor], work: Callable[[], Any]) -> int:
     return size
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What is worked on at a time on one GPU.
-
-    Attributes:
-        rows: of a micro-batch.
-        prompt: tokens of the longest prompt.
-        answer: tokens of the longest answer.
-        playing: episodes under way.
-    """
-
-    rows: int
-    prompt: int
-    answer: int
-    playing: int
-
-
 def memory(
     config: PretrainedConfig,
     configs: Configs,
-    work: Work,
     *,
+    rows: int,
+    prompt: int,
+    answer: int,
+    playing: int,
     bf16: bool,
     processes: int = 1,
     stage: int = 0,
     triton: bool = True,
 ) -> Memory:
-    """Return what each GPU keeps.
+    """Return the memory that each GPU needs.
 
     Args:
-        config: of the model.
+        config: the model's configuration.
         configs: the settings.
-        work: what is worked on at a time.
+        rows: rows of a micro-batch.
+        prompt: tokens of the longest prompt.
+        answer: tokens of the longest answer.
+        playing: episodes that run at the same time.
         bf16: whether the computation is in bfloat16.
-        processes: GPUs.
-        stage: of DeepSpeed ZeRO; 0 without.
-        triton: whether TRL's loss has its kernel, as on a GPU.
+        processes: number of GPUs.
+        stage: DeepSpeed ZeRO stage; 0 without DeepSpeed.
+        triton: whether TRL's loss has its Triton kernel, as on a GPU.
     """
     run, _, agent = configs
-    shape = shape_of(config, run, work.rows, work.prompt + work.answer, bf16=bf16, stage=stage)
+    shape = shape_of(config, run, rows, prompt + answer, bf16=bf16, stage=stage)
     low = bf16 and stage > 0  # DeepSpeed keeps the model itself in bfloat16, and float32 weights with the optimizer
     number = 2 if low else 4
     frozen = shape.parameters * (2 if low or run.dtype == "bfloat16" else 4) if run.lora else 0
     weights = shape.trained * number + frozen
     reference = 0
     if agent.beta:
-        # Autocast needs the weights of linear layers in bfloat16 only; those of embeddings stay in float32.
+        # Autocast casts only the weights of linear layers to bfloat16; embeddings stay in float32.
         saved = 2 * shape.parameters if low else 2 * (shape.parameters - shape.embedding) if bf16 else 0
         reference = shape.trained * 4 if run.lora else shape.parameters * 4 - saved
     activations = shape.base + shape.layers * shape.layer
     if agent.gradient_checkpointing:
-        # One layer is computed again at a time; autocast has its own bfloat16 copy of the weights meanwhile.
+        # One layer is recomputed at a time, while autocast holds its bfloat16 copy of the weights.
         copies = 2 * shape.parameters if bf16 and not low else 0
         activations = shape.base + shape.layers * shape.checkpoint + shape.layer + copies
     compute = 2 if bf16 else 4
-    scored = work.rows * (work.answer if triton else work.prompt + work.answer - 1)
+    scored = rows * (answer if triton else prompt + answer - 1)
     tile = min(scored, TOKENS) * WORDS * compute
-    kept = agent.max_completion_length != 1 or agent.layout != TURN  # an answer of one token is one forward pass
-    kept = kept and agent.generator == TRANSFORMERS  # vLLM has the memory that it is given
+    kept = agent.max_completion_length != 1 or agent.layout != TURN  # single tokens need no cache
+    kept = kept and agent.generator == TRANSFORMERS  # vLLM's share of the memory is a setting
     return Memory(
         weights=weights / (processes if stage == 3 else 1),
         reference=reference / (processes if stage == 3 else 1),
@@ -277,5 +259,5 @@ def memory(
         gradients=shape.trained * number / (processes if stage >= 2 else 1),
         activations=activations,
         logits=tile * (1 if triton else WITHOUT_TRITON) + shape.head * 4,
-        kv_cache=work.playing * (work.prompt + work.answer) * shape.kv * compute if kept else 0,
+        kv_cache=playing * (prompt + answer) * shape.kv * compute if kept else 0,
     )

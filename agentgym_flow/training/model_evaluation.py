@@ -1,7 +1,7 @@
-"""Evaluate a model: the same held-out tasks every time, sampled and greedy, with logs; and further tasks, if asked to.
+"""Evaluate a model on held-out tasks, sampled and greedy, with logs, and optionally on further tasks.
 
-Of several processes each plays its share of the tasks. The main process gathers the episodes and writes the log that
-one process alone would write.
+Each process plays its share of the tasks. The main process gathers the episodes and writes the log, which does not
+depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRun:
-    """One evaluation with what it played and where the log is."""
+    """One evaluation with its episodes and the path of its log."""
 
     evaluation: Evaluation
     episodes: list[Episode]
@@ -45,12 +45,12 @@ class EvaluationRun:
 
     @property
     def success(self) -> float:
-        """The share of tasks achieved."""
+        """The success rate."""
         return self.evaluation.success
 
     @property
     def figures(self) -> dict[str, float]:
-        """The means of what the environment says of the ends of episodes; see `TextEnv.end_figures`."""
+        """The means of the environment's `TextEnv.end_figures` over the episodes."""
         kind = text_env_class(self.evaluation.env_id)
         ends = [kind.end_figures(episode.turns[-1].next_observation) for episode in self.episodes if episode.turns]
         return {name: sum(end[name] for end in ends) / len(ends) for name in (ends[0] if ends else ())}
@@ -63,12 +63,12 @@ class EvaluationRun:
 
 @dataclass(frozen=True, slots=True)
 class ModelEvaluation:
-    """A model at one moment.
+    """The evaluations of a model at one time.
 
     Attributes:
-        sampled: held-out tasks, actions drawn at the training temperature.
-        greedy: the same tasks, the most likely action.
-        also_on: further tasks, sampled, by the name that the settings give them.
+        sampled: held-out tasks, with actions sampled at the training temperature.
+        greedy: the same tasks, with the most likely actions.
+        also_on: further tasks, sampled, by their name in the settings.
     """
 
     sampled: EvaluationRun
@@ -77,7 +77,7 @@ class ModelEvaluation:
 
     @property
     def parts(self) -> list[EvaluationRun]:
-        """Everything that was played."""
+        """All evaluations."""
         return [self.sampled, self.greedy, *self.also_on.values()]
 
     def as_dict(self) -> dict[str, Any]:
@@ -88,25 +88,25 @@ class ModelEvaluation:
 
 
 class ModelEvaluator:
-    """Evaluates a model while it changes.
+    """Evaluates a model during a run.
 
     Args:
-        run: which environment, how many episodes, which further tasks.
+        run: the environment, numbers of episodes, and further tasks.
         agent: the temperature and the longest answer.
         model: the model.
-        tokenizer: of the model.
-        profile: the prompt profile.
-        folder: where the logs go.
-        together: the processes that share the episodes; by default this one alone.
-        generator: what runs the model; it is given the model's weights before every evaluation. None: Transformers.
+        tokenizer: the model's tokenizer.
+        profile: the prompt template.
+        folder: the folder of the logs.
+        together: the processes that share the episodes; None: created here.
+        generator: the backend that samples; callers update its weights before every evaluation. None: Transformers.
 
     Attributes:
-        held_out: whether the tasks examined are not those of training.
+        held_out: whether the evaluation tasks differ from those of training.
 
     Raises:
-        BadSetting, UnknownOption: a setting of the environment cannot work.
-        BadData: data has no split to evaluate on.
-        UnknownData: data is neither a path nor registered.
+        BadSetting, UnknownOption: a setting of the environment is invalid.
+        BadData: the data has no split to evaluate on.
+        UnknownData: the data is neither a path nor registered.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class ModelEvaluator:
         self._generator = generator
 
     def evaluate(self, moment: str, split: str = "test") -> ModelEvaluation | None:
-        """Play the tasks of `split` sampled and greedy, and further tasks sampled; the logs' names begin with `moment`.
+        """Play the tasks of `split` sampled and greedy, and further tasks sampled; log names begin with `moment`.
 
         All processes must call this; the main process gets the result, the others None.
         """
@@ -146,12 +146,12 @@ class ModelEvaluator:
         return ModelEvaluation(sampled, greedy, {name: part for name, part in also_on.items() if part is not None})
 
     def validate(self, episodes: int) -> float:
-        """Return the sampled success on the first `episodes` validation tasks; all processes must call this."""
+        """Return the sampled success rate on the first `episodes` validation tasks; all processes must call this."""
         played = self._gathered("validation", self._run.env_settings, episodes, greedy=False, split="valid")
         return self._together.on_main_process(lambda: _success(played or []))
 
     def validate_on_main_process(self, episodes: int) -> float:
-        """Return the same, played by this process alone and with Transformers: the weights may change at any time."""
+        """Return the same, played by this process alone with Transformers, so that weights may change between calls."""
         return _success(self.play_on_main_process("valid", episodes))
 
     def play_on_main_process(self, split: str, episodes: int, share: slice = slice(None)) -> list[Episode]:
@@ -164,7 +164,7 @@ class ModelEvaluator:
             return len(env.drawn_tasks)
 
     def verify(self, log: Path) -> LogVerdict:
-        """Step every episode of a log again."""
+        """Replay every episode of a log."""
         return verify_log(log, self._data, jobs=0)
 
     @property
@@ -173,7 +173,7 @@ class ModelEvaluator:
         return {data.name: data.path for data in used if data is not None}
 
     def _read(self, log: Path) -> list[Episode]:
-        # Lines do not hold observations, so the episodes are stepped again; none is taken from a log that is not true.
+        # Logs do not contain observations, so episodes are replayed. A log that fails verification is ignored.
         episodes: list[Episode | None] = []
         ok = verify_log(log, self._data, lambda _, episode: episodes.append(episode), jobs=0).ok
         read = [episode for episode in episodes if episode is not None] if ok else []
@@ -199,7 +199,7 @@ class ModelEvaluator:
     ) -> EvaluationRun | None:
         log = self._folder / f"{name}.jsonl.gz"
         tasks = self._num_tasks(kwargs, split)
-        done: list[Episode] = []  # by a killed run that is resumed
+        done: list[Episode] = []  # played before a killed run was resumed
 
         def is_done() -> bool:
             if log.exists():
@@ -211,7 +211,7 @@ class ModelEvaluator:
         episodes = self._gathered(name, kwargs, count, greedy=greedy, split=split)
         if episodes is None:
             return None
-        with LogWriter(log, replace=True) as writer:  # of a killed run
+        with LogWriter(log, replace=True) as writer:  # replaces that of a killed run
             for episode in episodes:
                 writer.write(episode)
         return EvaluationRun(Evaluation.of(episodes, name, tasks), episodes, log)
@@ -219,7 +219,7 @@ class ModelEvaluator:
     def _gathered(
         self, name: str, kwargs: Mapping[str, Any], count: int, *, greedy: bool, split: str
     ) -> list[Episode] | None:
-        """Play the first `count` tasks of a split in all processes; return the episodes in the main one, in order."""
+        """Play the first `count` tasks of a split in all processes; return the ordered episodes in the main one."""
         rank, ranks = self._together.rank, self._together.count
         policy = self._policy(name, self._generator, greedy=greedy)
         share = partial(self._share, policy, kwargs, count, slice(rank, None, ranks), split=split)
@@ -250,7 +250,7 @@ def _success(episodes: Sequence[Episode]) -> float:
 
 
 def _with_split(env_id: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments with the split to evaluate on: their own, or `test`, or else `valid`.
+    """Add the split to evaluate on to the arguments: their own, or `test`, or else `valid`.
 
     Raises `BadData` if the data has neither, and what the environment's constructor raises.
     """
@@ -264,11 +264,11 @@ def _with_split(env_id: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
             problems.append(str(error))
         else:
             return {**kwargs, "split": split}
-    raise BadData(f"also_on: there are no tasks to evaluate on. {problems[0]}")
+    raise BadData(f"also_on: the data has no tasks to evaluate on. {problems[0]}")
 
 
 def _held_out(run: RunConfig) -> bool:
-    """Return whether the splits differ: levels on disk may be the same in all of them. Raises where one is missing."""
+    """Return whether the splits have different tasks; data on disk may share them. Raises if a split is missing."""
     keys = set()
     for split in SPLITS:
         with closing(run.make_env(split)) as env:
@@ -278,7 +278,7 @@ def _held_out(run: RunConfig) -> bool:
 
 
 def problems(evaluator: ModelEvaluator, evaluations: Sequence[ModelEvaluation]) -> list[str]:
-    """Verify every log of `evaluations`; return one sentence per problem, none when all came out as logged."""
+    """Verify every log of `evaluations`; return one sentence per problem."""
     found = []
     for part in (part for evaluation in evaluations for part in evaluation.parts):
         verdict = evaluator.verify(part.log)

@@ -1,10 +1,10 @@
-"""Corrections for turns that other weights, or another program, have sampled.
+"""Corrections for turns sampled by older weights or another backend.
 
-The clipped objective holds the policy close to the *proximal* policy: the model at the beginning of a batch. Where
-other weights, or a generator that rounds in another way, have sampled the turns, the decoupled objective (Hilton et
-al., 2022; AReaL, Fu et al., 2025) clips the ratio to the proximal policy and weighs each term by the ratio of the
-proximal to the sampling policy. That weight is kept in bounds, as in truncated importance sampling (Yao et al., 2025).
-The settings are those that TRL has for vLLM.
+The clipped objective keeps the policy close to the *proximal* policy: the model at the beginning of a batch. If other
+weights or a generator with different rounding sampled the turns, the decoupled objective (Hilton et al., 2022; AReaL,
+Fu et al., 2025) clips the ratio to the proximal policy and weighs each term by the ratio of the proximal to the
+sampling policy. This weight is bounded, as in truncated importance sampling (Yao et al., 2025). The settings are TRL's
+for vLLM.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from agentgym_flow.errors import UnknownOption
 from agentgym_flow.training.collate import Batch
 
 MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
-"""What happens to a ratio out of bounds: it is moved to the bound, or counts as 0; of a token, or of a whole row."""
+"""The treatment of ratios out of bounds: set to the bound, or to 0; per token, or per row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Which importance ratios are let through.
+    """Bounds of importance ratios.
 
     Attributes:
         mode: one of `MODES`.
-        low: the least ratio; None for no bound.
-        high: the largest.
+        low: the lower bound; None for no bound.
+        high: the upper bound; None for no bound.
 
     Raises:
-        UnknownOption: there is no such mode.
+        UnknownOption: the mode is unknown.
     """
 
     mode: str = "token_truncate"
@@ -44,7 +44,7 @@ class Bounds:
             raise UnknownOption.among(self.mode, MODES, "vllm_importance_sampling_mode is one of these.")
 
     def limited(self, ratios: torch.Tensor) -> torch.Tensor:
-        """Return the ratios with those out of bounds moved or set to 0."""
+        """Return the ratios, with those out of bounds set to the bound or to 0."""
         if self.mode.endswith("truncate"):
             return ratios if self.low is None and self.high is None else ratios.clamp(self.low, self.high)
         low, high = float("-inf") if self.low is None else self.low, float("inf") if self.high is None else self.high
@@ -53,14 +53,14 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """How far a batch is from the model that trains on it: sums over sampled tokens, to be added over processes.
+    """Differences between the sampling policy and the model in training, summed over sampled tokens and processes.
 
     Attributes:
-        tokens: how many there are, weighted.
-        ratios: of the ratios of the proximal to the sampling policy.
-        squares: of their squares.
-        kl: of the estimates of the KL divergence of the sampling from the proximal policy (k3 of Schulman, 2020).
-        limited: of tokens whose ratio was out of bounds.
+        tokens: the weighted number of tokens.
+        ratios: sum of the ratios of the proximal to the sampling policy.
+        squares: sum of their squares.
+        kl: sum of the estimated KL divergences of the sampling from the proximal policy (k3 of Schulman, 2020).
+        limited: number of tokens whose ratio was out of bounds.
         largest: the largest ratio, not a sum.
     """
 
@@ -72,7 +72,7 @@ class Mismatch:
     largest: float
 
     def metrics(self) -> dict[str, float]:
-        """Return means, and the effective sample size as a share of the tokens; nothing without tokens."""
+        """Return means, and the effective sample size as a fraction of the tokens; nothing without tokens."""
         if not self.tokens:
             return {}
         return {
@@ -85,15 +85,15 @@ class Mismatch:
 
 
 def corrected(batch: Batch, proximal: torch.Tensor, bounds: Bounds) -> tuple[Batch, Mismatch]:
-    """Return a batch for the decoupled objective, and how far it is from the model in training.
+    """Return a batch for the decoupled objective, and its mismatch with the model in training.
 
-    Advantages are weighed by the limited ratio of the proximal to the sampling policy, and the proximal policy takes
-    the place of the sampling one in the clipped ratio.
+    Advantages are multiplied by the bounded ratio of the proximal to the sampling policy, and the proximal policy
+    replaces the sampling policy in the clipped ratio.
 
     Args:
         batch: the tensors of `collate` or `collate_merged`.
-        proximal: the log-probabilities of its tokens by the model as it is now; the shape of the old ones.
-        bounds: of the ratios.
+        proximal: the log-probabilities of its tokens by the current model; the shape of the old ones.
+        bounds: bounds of the ratios.
     """
     merged = "tokens" in batch
     old = "old_logprobs" if merged else "old_per_token_logps"
@@ -102,7 +102,7 @@ def corrected(batch: Batch, proximal: torch.Tensor, bounds: Bounds) -> tuple[Bat
     difference = torch.where(there, proximal - batch[old], 0.0)
     ratios = difference.exp()
     judged = ratios
-    if bounds.mode.startswith("sequence") and not merged:  # in merged rows every token is an answer
+    if bounds.mode.startswith("sequence") and not merged:  # in merged rows every token is a whole answer
         judged = difference.sum(-1, keepdim=True).exp().expand_as(ratios)
     weights = bounds.limited(judged)
     changed = {old: torch.where(there, proximal, batch[old])}
@@ -122,5 +122,5 @@ def corrected(batch: Batch, proximal: torch.Tensor, bounds: Bounds) -> tuple[Bat
 
 
 def staleness(turns: Iterable[Turn], version: int) -> list[int]:
-    """Return for each turn how many versions the weights that answered are behind `version`; 0 if it does not say."""
+    """Return for each turn how many versions its weights are behind `version`; 0 if it records no version."""
     return [0 if turn.version is None else version - turn.version for turn in turns]

@@ -1,11 +1,11 @@
-"""Muon for the hidden matrices and AdamW for everything else, as one optimizer; and the schedule both follow.
+"""Muon for the hidden matrices and AdamW for all other parameters as one optimizer, and its learning rate schedule.
 
-Muon (Jordan et al., 2024) orthogonalises the momentum of a matrix before it steps, which suits the weights inside a
-transformer but not embeddings, norms and biases. Trainers expect a single `Optimizer`, so the pair acts as one.
+Muon (Jordan et al., 2024) orthogonalises the momentum of a matrix before each step. It suits the weights inside a
+transformer, but not embeddings, norms and biases. Trainers expect a single `Optimizer`, so the two are combined.
 
-Muon scales a step by sqrt(max(1, outputs / inputs)) of the layer. PyTorch reads both numbers off the stored matrix, and
-GPT-2 stores its matrices as inputs x outputs (`Conv1D`) where most models have outputs x inputs. Here each matrix takes
-its step as outputs x inputs, so that a layer learns alike however it is stored.
+Muon scales a step by sqrt(max(1, outputs / inputs)) of the layer. PyTorch takes both numbers from the shape of the
+stored matrix, but GPT-2 stores its matrices as inputs x outputs (`Conv1D`), most models as outputs x inputs. Here each
+matrix is updated as outputs x inputs, so that the storage of a layer does not affect its training.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from agentgym_flow.errors import BadSetting
 
 
 def hidden_matrices(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Split the trainable parameters into the 2-D ones between embedding and output head, and all others."""
+    """Split the trainable parameters into the matrices between embedding and output head, and all others."""
     outside = {id(p) for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters(recurse=False)}
     head = getattr(model, "get_output_embeddings", lambda: None)()
     if head is not None:
@@ -39,7 +39,7 @@ def hidden_matrices(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Param
 
 @contextmanager
 def _transposed(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
-    """Within, the parameters and their gradients are transposed; updates in place reach the stored values."""
+    """Transpose parameters and their gradients within the context; in-place updates change the stored values."""
     gradients = [parameter.grad for parameter in parameters]
     try:
         for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -53,19 +53,19 @@ def _transposed(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
 
 
 class MuonAdamW(Optimizer):
-    """Two optimizers behind one face: their parameter groups stand in one list, their states are saved side by side.
+    """Two optimizers as one: their parameter groups are in one list, and their states are saved together.
 
     Args:
-        model: the model whose trainable parameters it updates.
-        muon_lr: the step of Muon, on the hidden matrices.
-        adamw_lr: the step of AdamW, on the rest.
-        momentum: of Muon.
-        betas: of AdamW.
-        eps: of AdamW.
+        model: the model to train.
+        muon_lr: learning rate of Muon, for the hidden matrices.
+        adamw_lr: learning rate of AdamW, for the rest.
+        momentum: momentum of Muon.
+        betas: betas of AdamW.
+        eps: epsilon of AdamW.
         weight_decay: decoupled, for both.
 
     Raises:
-        BadSetting: a step size is not above 0, or the model has no hidden matrix to train.
+        BadSetting: a learning rate is not positive, or the model has no hidden matrix to train.
     """
 
     def __init__(
@@ -80,24 +80,24 @@ class MuonAdamW(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         if muon_lr <= 0 or adamw_lr <= 0:
-            raise BadSetting(f"step sizes must be above 0, got {muon_lr} for Muon and {adamw_lr} for AdamW")
+            raise BadSetting(f"learning rates must be above 0, got {muon_lr} for Muon and {adamw_lr} for AdamW")
         matrices, others = hidden_matrices(model)
         if not matrices:
             raise BadSetting("this model has no 2-D hidden weight to train with Muon: set muon_learning_rate to null")
         stored_as_inputs_by_outputs = {id(m.weight) for m in model.modules() if isinstance(m, Conv1D)}
         self._to_transpose = [matrix for matrix in matrices if id(matrix) in stored_as_inputs_by_outputs]
         self.muon = Muon(matrices, lr=muon_lr, momentum=momentum, weight_decay=weight_decay)
-        # Named as a group, because there may be none: LoRA trains matrices only.
+        # An explicit group, because it may be empty: LoRA trains matrices only.
         self.adamw = AdamW([{"params": others}], lr=adamw_lr, betas=betas, eps=eps, weight_decay=weight_decay)
         super().__init__([*self.muon.param_groups, *self.adamw.param_groups], {})
         self._share_groups()
 
     def _share_groups(self) -> None:
-        # A scheduler writes the step sizes into our groups, so they must be the very dictionaries the parts read.
+        # A scheduler changes the groups in place, so they must be the same dictionaries that both optimizers use.
         self.param_groups = [*self.muon.param_groups, *self.adamw.param_groups]
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take one step with both; `closure` is evaluated once, first."""
+        """Take one step with both optimizers; `closure` is evaluated once, first."""
         loss = None if closure is None else closure()
         with _transposed(self._to_transpose):
             self.muon.step()  # type: ignore[no-untyped-call]
@@ -105,20 +105,20 @@ class MuonAdamW(Optimizer):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of both parts."""
+        """Return the states of both optimizers."""
         return {"muon": self.muon.state_dict(), "adamw": self.adamw.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what `state_dict` returned. Raises `KeyError` or `ValueError` for the state of another optimizer."""
+        """Load a state from `state_dict`. Raises `KeyError` or `ValueError` for the state of another optimizer."""
         self.muon.load_state_dict(state_dict["muon"])
         self.adamw.load_state_dict(state_dict["adamw"])
-        self._share_groups()  # loading replaced the dictionaries of the parts
+        self._share_groups()  # loading replaced the dictionaries
 
 
 def linear_decay(optimizer: Optimizer, *, warmup: int, total: int, floor: float) -> LambdaLR:
-    """Return the schedule: up linearly over `warmup` steps, then down linearly to `floor` times the full step.
+    """Return a schedule that rises linearly over `warmup` steps, then falls linearly to `floor` times the full rate.
 
-    All step sizes of `optimizer` are scaled alike. Raises `BadSetting` when `floor` is not in [0, 1] or a number of
+    It scales all learning rates of `optimizer` alike. Raises `BadSetting` if `floor` is not in [0, 1] or a number of
     steps is negative.
     """
     if not 0 <= floor <= 1 or warmup < 0 or total < 0:

@@ -1,4 +1,4 @@
-"""Running out of memory on a GPU, told with the setting to change."""
+"""Errors for running out of GPU memory that name the setting to change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from agentgym_flow.errors import TrainingFailed
 
 PLAY = "play", "lower num_envs or max_completion_length"
-"""What was done, and what makes it smaller."""
+"""The kind of work, and advice on how to reduce its memory."""
 
 UPDATE = (
     "an update",
@@ -25,7 +25,7 @@ CLONING = "cloning", "lower warm_start_batch"
 
 @contextmanager
 def out_of_memory(work: tuple[str, str]) -> Iterator[None]:
-    """Raise `TrainingFailed` naming the settings to change when PyTorch runs out of a GPU's memory within."""
+    """Raise `TrainingFailed` naming the settings to change if PyTorch runs out of GPU memory."""
     try:
         yield
     except torch.OutOfMemoryError as error:

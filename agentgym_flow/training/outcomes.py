@@ -1,9 +1,9 @@
-"""What came of the episodes of a batch: which groups have something to compare, which episodes were lost, and figures.
+"""Outcomes of the episodes of a batch: groups with variance, lost episodes, and metrics.
 
-An episode is *lost* when the environment or the policy raised in it. That says nothing about how good the policy is, so
-a lost episode neither trains nor is compared with: its group goes on with the others. A group may come down to one
-episode, which is compared with itself and gets no advantage from that (see `agentgym_flow.rewards.credit`), or to none,
-and is left out.
+An episode is *lost* if the environment or the policy raised in it. That is no evidence about the policy, so lost
+episodes are neither trained on nor compared with, and their groups continue without them. A group with one episode left
+compares it with itself, which gives no advantage (see `agentgym_flow.rewards.credit`). A group without episodes is left
+out.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ def is_lost(episode: Episode) -> bool:
 
 
 def without_lost(groups: Iterable[Group]) -> list[Group]:
-    """Return the groups without their lost episodes; a group that has no other is left out."""
+    """Return the groups without their lost episodes; groups that become empty are left out."""
     left = ((group, [episode for episode in group if not is_lost(episode)]) for group in groups)
     return [group if len(episodes) == len(group) else Group(episodes) for group, episodes in left if episodes]
 
 
 def ended_alike(group: Group, outcome: str = "success", policy: str | None = None) -> bool:
-    """Return whether the group has no variance: all members are worth the same, or at most one was not lost.
+    """Return whether the group has no variance: all members have equal values, or at most one was not lost.
 
-    Members in which only others than `policy` acted do not count; None stands for all policies.
-
-    `outcome` is what an episode is worth, as for credit functions: `success`, or `return` for the sum of rewards.
+    `outcome` is the value of an episode, as for credit functions: `success`, or `return` for the sum of rewards.
+    Episodes without turns of `policy` are ignored; None stands for all policies.
     """
     left = [episode for episode in group if not is_lost(episode) and episode.counts_for(policy)]
     return len({episode.success if outcome == "success" else episode.total_reward for episode in left}) <= 1
@@ -41,13 +40,13 @@ def ended_alike(group: Group, outcome: str = "success", policy: str | None = Non
 
 @dataclass
 class TrainingOutcomes:
-    """What all processes have played since training began, also what was not trained on.
+    """Counts over all processes since training began, including episodes that were not trained on.
 
     Attributes:
-        batches: how many batches of groups.
-        episodes: how many episodes.
-        env_steps: how many steps they had.
-        lost_episodes: in how many of them the environment or the policy raised.
+        batches: number of batches.
+        episodes: number of episodes.
+        env_steps: number of environment steps.
+        lost_episodes: number of lost episodes.
     """
 
     batches: int = 0
@@ -72,14 +71,13 @@ def outcome_metrics(
     is_valid: IsValid = ACCEPTED,
     policy: str | None = None,
 ) -> dict[str, float]:
-    """Return means over the episodes of some groups: success, native return and length; lost ones as they stood.
+    """Return means over episodes: success, native return, length and others. Lost episodes count as they ended.
 
-    `invalid_actions` is the share of turns whose action the environment did not accept, and `invalid_penalty` the mean
-    penalty of a turn, which those pay that are not `is_valid`.
-    `zero_variance_groups` is the share of groups whose members all ended alike.
+    `invalid_actions` is the fraction of turns whose action the environment rejected, `invalid_penalty` the mean penalty
+    of a turn for answers that are not `is_valid`, and `zero_variance_groups` the fraction of groups without variance.
 
-    With `policy` they are over the turns of that one of several policies, and over the episodes in which it acted, with
-    the whole return of these. Raises `BadSetting` when there is no such episode.
+    With `policy` the means are over its turns and the episodes in which it acted, whose whole return counts. Raises
+    `BadSetting` if there is no such episode.
     """
     episodes = [episode for group in groups for episode in group if episode.counts_for(policy)]
     if not episodes:

@@ -1,6 +1,6 @@
-"""A causal language model as a policy: a profile makes the prompts and reads the answers, a generator runs the model.
+"""A causal language model as a policy: a prompt template, and a generator that runs the model.
 
-What an episode samples depends on its own random stream and on its own prompts, not on which episodes run beside it.
+The answers in an episode depend on its own random stream and prompts, not on the episodes that run beside it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.generation import SEEDS, BatchGenerator, Completion, GenerationRequest, Generator, Sampling
+from agentgym_flow.generation.base import check_fits
 from agentgym_flow.generation.stops import length_of_answer
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.policies import PolicyInput, PolicyOutput
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 MAX_PROMPTS = 1 << 17
-"""Tokenised prompts are kept from batch to batch up to about this many."""
+"""The largest number of tokenised prompts in the cache."""
 
 
 def prompt_text(tokenizer: PreTrainedTokenizerBase, profile: PromptTemplate, view: PolicyInput) -> str:
     """Return the text of a turn's prompt: the profile's chat if the tokenizer has a template, else its plain prompt.
 
-    A last message of the policy itself is the beginning of its answer.
+    If the last message has the role of the assistant, the policy continues it.
     """
     if tokenizer.chat_template is None:
         return profile.prompt(view)
@@ -45,9 +46,9 @@ def prompt_text(tokenizer: PreTrainedTokenizerBase, profile: PromptTemplate, vie
 
 
 def prompt_tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
-    """Return the tokens of such a text."""
+    """Return the tokens of a text of `prompt_text`."""
     special = tokenizer.chat_template is None  # a chat template writes its own special tokens
-    if tokenizer.is_fast:  # several times quicker than by way of all that Transformers puts around it
+    if tokenizer.is_fast:  # the backend alone is several times faster
         backend = tokenizer.backend_tokenizer
         if backend.truncation is None and backend.padding is None:
             return tuple(backend.encode(text, add_special_tokens=special).ids)
@@ -55,29 +56,29 @@ def prompt_tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, .
 
 
 class PromptedPolicy:
-    """Makes requests to a generator of what an episode shows, and moves of its answers.
+    """Turns observations into requests to a generator, and its answers into actions.
 
-    In the layout `conversation` the first prompt of an episode is the same, and every later one is all that was said
-    before, token by token, with the profile's `follow_up` message after it (see `agentgym_flow.training.conversation`).
+    In the layout `conversation` the first prompt of an episode is the same. Every later one is the conversation so far,
+    token by token, followed by the profile's `follow_up` message (see `agentgym_flow.training.conversation`).
 
     Args:
-        model: the causal language model, for the length of its context and the tokens that end an answer; asked itself
-            unless there is a `generator`.
-        tokenizer: its tokenizer. With a chat template the profile's messages are used, else its plain prompt.
-        profile: the prompt and the parser.
-        generator: what runs the model; None: Transformers, in this process.
-        temperature: the logits are divided by it; log-probabilities are those of the tempered distribution.
-        greedy: take the most likely token instead of drawing (`temperature` then only scales log-probabilities).
-        max_new_tokens: the longest completion.
-        layout: what a prompt is, one of `agentgym_flow.training.rows.LAYOUTS`.
-        name: the name results are reported under.
+        model: the causal language model. Read for its context length and the tokens that end an answer; it generates
+            only if there is no `generator`.
+        tokenizer: the model's tokenizer. With a chat template the profile's messages are used, else its plain prompt.
+        profile: the prompt template.
+        generator: the backend that runs the model; None: Transformers in this process.
+        temperature: divides the logits; log-probabilities are those of the tempered distribution.
+        greedy: take the most likely token instead of sampling (`temperature` then only affects log-probabilities).
+        max_new_tokens: the longest completion, in tokens.
+        layout: one of `agentgym_flow.training.rows.LAYOUTS`.
+        name: the name in reports.
 
     Attributes:
-        seconds: for how long answers were waited for.
+        seconds: total time spent waiting for answers.
 
     Raises:
-        BadSetting: a number is out of its range, or profile or chat template cannot hold a conversation.
-        UnknownOption: there is no such layout.
+        BadSetting: a number is out of range, or the profile or chat template does not support conversations.
+        UnknownOption: the layout is unknown.
     """
 
     def __init__(
@@ -104,13 +105,13 @@ class PromptedPolicy:
         self.name = name
         self.conversation = Conversation(tokenizer, profile, ends) if layout == CONVERSATION else None
         self.seconds = 0.0
-        self._context = context_of(model)  # asked once: a configuration is slow to ask
+        self._context = context_of(model)  # cached, because reading a configuration is slow
         self._ids: dict[str, tuple[int, ...]] = {}
         self._words: dict[int, str] = {}
 
     # ---------------------------------------------------------------- prompts
     def encode(self, text: str) -> tuple[int, ...]:
-        """Return the tokens of a prompt. Raises `BadSetting` when they are too many or some are unknown."""
+        """Return the tokens of a prompt. Raises `BadSetting` if they are too many or some are unknown."""
         ids = self._ids.get(text)
         if ids is None:
             ids = prompt_tokens(self.tokenizer, text)
@@ -121,11 +122,11 @@ class PromptedPolicy:
         return ids
 
     def prompt_ids(self, view: PolicyInput) -> tuple[int, ...]:
-        """Return the tokens of this turn's prompt. Raises `BadSetting` when they are too many or some are unknown."""
+        """Return the tokens of this turn's prompt. Raises `BadSetting` if they are too many or some are unknown."""
         return self._prompt(view)[0]
 
     def _prompt(self, view: PolicyInput) -> tuple[tuple[int, ...], int | None]:
-        """Return the tokens of a prompt, and how many of them a conversation begins with; None without one."""
+        """Return the tokens of a prompt, and how many of them repeat the conversation so far; None in layout `turn`."""
         if self.conversation is None or not view.episode.turns:
             ids = self.encode(prompt_text(self.tokenizer, self.profile, view))
             return ids, None if self.conversation is None else 0
@@ -137,7 +138,7 @@ class PromptedPolicy:
     def _check_prompt(self, ids: tuple[int, ...]) -> None:
         self._check_length(len(ids))
         if not ids:
-            raise BadSetting("the tokenizer makes no tokens of a prompt: give the folder that the model was saved with")
+            raise BadSetting("the tokenizer returns no tokens for a prompt: use the folder that the model was saved in")
         self._check_words(ids)
 
     def _check_length(self, length: int) -> None:
@@ -146,25 +147,26 @@ class PromptedPolicy:
             check_context(self.model, length, self.sampling.max_new_tokens, layout)
 
     def _check_words(self, ids: tuple[int, ...]) -> None:
-        if isinstance(self.profile, WordTemplate):  # whose words are those that play has shown when it was trained
+        if isinstance(self.profile, WordTemplate):  # its vocabulary is collected by play and may be incomplete
             return
         if self.tokenizer.unk_token_id is not None and self.tokenizer.unk_token_id in ids:
             raise BadSetting(
-                f"the tokenizer does not know every word of profile {self.profile.name!r}: change one of them"
+                f"the tokenizer does not know every word of profile {self.profile.name!r}: use another tokenizer or "
+                "profile"
             )
 
     # ---------------------------------------------------------------- requests and answers
     def request(self, view: PolicyInput) -> GenerationRequest:
-        """Return what to ask the generator at this turn; one draw is taken from `view.rng`. Raises `BadSetting`."""
+        """Return this turn's request to the generator; takes one draw from `view.rng`. Raises `BadSetting`."""
         ids, said = self._prompt(view)
         return GenerationRequest(ids, self.sampling, int(view.rng.uniform() * SEEDS), said)  # the seed is exact
 
     def move(self, view: PolicyInput, request: GenerationRequest, answer: Completion) -> PolicyOutput:
-        """Return the move that an answer is."""
+        """Return the policy output for an answer."""
         length = length_of_answer(self.tokenizer, answer.token_ids, request.sampling.stops)
         tokens, logprobs = answer.token_ids[:length], answer.logprobs[:length]
         text = self._text(tokens)
-        action = self.profile.parse_action(text, view)  # equal prompts may stand for different actions
+        action = self.profile.parse_action(text, view)  # not cached: it depends on more than the prompt
         completion = None if text == action else text
         return PolicyOutput(action, completion, request.prompt_ids, tokens, logprobs, version=answer.version)
 
@@ -178,14 +180,14 @@ class PromptedPolicy:
 
 
 class ModelPolicy(PromptedPolicy):
-    """Answers all running episodes together, which a generator in this process wants; see `PromptedPolicy`."""
+    """Answers all running episodes in one batch, for generators in this process; see `PromptedPolicy`."""
 
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Return one move per view, with its tokens and log-probabilities; the time taken is added to `seconds`.
+        """Return one output per view, with its tokens and log-probabilities; adds the time taken to `seconds`.
 
         Raises:
             BadSetting: a prompt does not fit into the model's context, or has words that the tokenizer does not know.
-            TrainingFailed: the model's output is not a number.
+            TrainingFailed: the model's output is not finite.
         """
         assert isinstance(self.generator, BatchGenerator)
         requests = [self.request(view) for view in views]
@@ -196,12 +198,12 @@ class ModelPolicy(PromptedPolicy):
 
 
 class AsyncModelPolicy(PromptedPolicy):
-    """Answers every episode by itself, as soon as its own answer is there; see `PromptedPolicy`.
+    """Answers every episode as soon as its own answer is ready; see `PromptedPolicy`.
 
-    A generator that holds what belongs to an event loop is entered with the policy, as `rollout` does.
+    A generator that is an asynchronous context manager is entered together with the policy, as `rollout` does.
     """
 
-    _asked = 0  # requests under way
+    _pending = 0  # requests under way
     _since = 0.0
 
     async def __aenter__(self) -> Self:
@@ -212,19 +214,19 @@ class AsyncModelPolicy(PromptedPolicy):
         await session(self.generator).__aexit__(*raised)
 
     async def respond(self, view: PolicyInput) -> PolicyOutput:
-        """Return the move for one view; the time in which anything was waited for is added to `seconds`.
+        """Return the output for one view; adds the time in which any answer was pending to `seconds`.
 
-        Raises what `ModelPolicy.act` raises, and `GenerationFailed` when the generator has no answer.
+        Raises what `ModelPolicy.act` raises, and `GenerationFailed` if the generator has no answer.
         """
         request = self.request(view)
-        if not self._asked:
+        if not self._pending:
             self._since = time.perf_counter()
-        self._asked += 1
+        self._pending += 1
         try:
             answer = await self.generator.generate(request)
         finally:
-            self._asked -= 1
-            if not self._asked:
+            self._pending -= 1
+            if not self._pending:
                 self.seconds += time.perf_counter() - self._since
         return self.move(view, request, answer)
 
@@ -237,53 +239,48 @@ def model_policy(
     generator: Generator,
     **settings: Any,
 ) -> ModelPolicy | AsyncModelPolicy:
-    """Return the policy that suits a generator: asked in rounds where many answers come quicker in one go, else not.
+    """Return the policy that suits a generator: `ModelPolicy` for a `BatchGenerator`, else `AsyncModelPolicy`.
 
-    For the other arguments see `PromptedPolicy`. Raises what that raises.
+    For the other arguments and errors see `PromptedPolicy`.
     """
     kind = ModelPolicy if isinstance(generator, BatchGenerator) else AsyncModelPolicy
     return kind(model, tokenizer, profile, generator=generator, **settings)
 
 
 def pad_token(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Return the token that fills up prompts."""
+    """Return the padding token of prompts."""
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     return 0 if pad is None else int(pad)
 
 
 def ends_of_completion(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Return the tokens that end an answer: those that the model declares and the tokenizer's."""
+    """Return the tokens that end an answer: those that the model declares, and the tokenizer's."""
     declared = model.generation_config.eos_token_id
     ends = [declared] if isinstance(declared, int) else list(declared or ())
     return frozenset([*ends, *([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])])
 
 
 def context_of(model: PreTrainedModel) -> int:
-    """Return the longest sequence that a model reads, in tokens; `sys.maxsize` where it declares no limit."""
+    """Return the longest sequence that a model reads, in tokens; `sys.maxsize` if it declares no limit."""
     declared = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return sys.maxsize if declared is None else int(declared)
 
 
 def check_context(model: PreTrainedModel, prompt: int, completion: int, layout: str) -> None:
-    """Raise `BadSetting` when a prompt and a completion of so many tokens do not fit into the model's context."""
-    context = context_of(model)
-    if prompt + completion <= context:
-        return
+    """Raise `BadSetting` if a prompt and a completion of these lengths do not fit into the model's context."""
     shorter = "a shorter profile, a smaller board"
     if layout == CONVERSATION:
         shorter = "layout turn, a lower max_steps or max_completion_length, a shorter profile"
-    raise BadSetting(
-        f"a prompt of {prompt} tokens and a completion of {completion} do not fit into the model's context of "
-        f"{context}: use {shorter} or a model with a longer context"
-    )
+    advice = f"use {shorter} or a model with a longer context"
+    check_fits(prompt, completion, context_of(model), "the model's", advice)
 
 
 def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise `BadSetting` when the tokenizer has tokens that the model does not."""
+    """Raise `BadSetting` if the tokenizer has tokens that the model does not have."""
     known = model.config.get_text_config().vocab_size
     if len(tokenizer) > known:
         raise BadSetting(
-            f"the tokenizer has {len(tokenizer)} tokens and the model only {known}: let model be a folder whose "
+            f"the tokenizer has {len(tokenizer)} tokens and the model only {known}: set model to a folder whose "
             "tokenizer and weights belong together"
         )
 
@@ -291,22 +288,22 @@ def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
 def check_answers(
     tokenizer: PreTrainedTokenizerBase, profile: PromptTemplate, view: PolicyInput, max_new_tokens: int
 ) -> None:
-    """Check that the answers for every admissible action of a turn can be sampled and read back.
+    """Check that the answer for every admissible action of a turn can be sampled and parsed.
 
-    Raises `BadSetting` naming the first that has unknown tokens, needs more than `max_new_tokens` of them, or does not
-    come back as it was from its tokens; and when no action has an answer.
+    Raises `BadSetting` naming the first answer that has unknown tokens, needs more than `max_new_tokens` tokens, or
+    changes when it is tokenised and decoded, or if no action has an answer.
     """
     asked = [profile.format_action(action, view) for action in view.info["admissible_actions"]]
     answers = list(dict.fromkeys(answer for answer in asked if answer is not None))
     if asked and not answers:
-        raise BadSetting(f"profile {profile.name!r} cannot ask for any action here: use another profile")
+        raise BadSetting(f"profile {profile.name!r} cannot express any action here: use another profile")
     for answer in answers:
         ids = tokenizer(answer, add_special_tokens=False).input_ids
         unknown = tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids
         if unknown or tokenizer.decode(ids, skip_special_tokens=True).strip() != answer:
             raise BadSetting(
-                f"the tokenizer, of {len(tokenizer)} tokens, cannot express the answer {answer!r}: let model be one "
-                "whose folder has a tokenizer with these words, or choose another profile"
+                f"the tokenizer, of {len(tokenizer)} tokens, cannot express the answer {answer!r}: set model to one "
+                "whose tokenizer has these words, or choose another profile"
             )
         if len(ids) > max_new_tokens:
             raise BadSetting(

@@ -1,8 +1,8 @@
-"""One run in several processes: what the main process does alone, what all must know, and how they end together.
+"""One run in several processes: work of the main process alone, shared work, and a common end.
 
-`accelerate launch` starts the same program several times. A recipe has one run folder and one behaviour cloning, which
-the main process takes care of (`Together.alone`), and evaluations, which all processes share (`Together.gather`). In a
-program of one process all of this is free.
+`accelerate launch` starts the same program several times. The main process alone makes the run folder and clones
+behaviour (`Together.on_main_process`); all processes share evaluations (`Together.gather`). With one process these
+methods only call the function.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,38 +34,20 @@ MAIN = 0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """How a piece of work ended in one process: well, or with an error or a signal."""
-
-    error: str | None = None
-    terminated: bool = False
-    interrupted: bool = False
-
-    def check(self, rank: int) -> None:
-        """Raise what ended the work in process `rank`."""
-        if self.terminated:
-            raise Terminated
-        if self.interrupted:
-            raise KeyboardInterrupt
-        if self.error is not None:
-            raise OtherProcessFailed(f"process {rank} failed: {self.error}")
-
-
 class Together:
-    """The processes of this run. Make the settings first: they choose device and backend.
+    """The processes of this run. Create the settings first: they select device and backend.
 
-    Collective operations of `torch.distributed` fail where one process is later than the others by `ddp_timeout`, and
-    an evaluation or a behaviour cloning may take hours. So processes wait here for each other without one: a process at
-    work says every second that it is alive, through a key-value store in the main process, and only then do all of them
-    meet in a collective operation.
+    Collective operations of `torch.distributed` fail if one process is later than the others by `ddp_timeout`, but an
+    evaluation or behaviour cloning may take hours. So processes wait here without a timeout: a busy process sends a
+    heartbeat every second through a key-value store in the main process, and the collective operation starts when all
+    have arrived.
 
     Args:
-        timeout: seconds of silence after which a process counts as lost, the setting `ddp_timeout`.
+        timeout: seconds without a heartbeat after which a process counts as lost, the setting `ddp_timeout`.
 
     Attributes:
         rank: the number of this process.
-        count: how many there are.
+        count: the number of processes.
     """
 
     def __init__(self, timeout: float = 1800.0) -> None:
@@ -75,7 +56,8 @@ class Together:
         self.count: int = state.num_processes
         self._timeout, self._tick = timeout, min(1.0, timeout / 4)
         self._meetings = 0
-        self._store = None if self.count == 1 else self._make_store()
+        if self.count > 1:
+            self._store = self._make_store()
 
     @property
     def is_main(self) -> bool:
@@ -83,30 +65,30 @@ class Together:
         return self.rank == MAIN
 
     def part(self, count: int) -> slice:
-        """Return which of `count` things, shared out in order, are this process's."""
+        """Return the slice of `count` items that this process handles."""
         return slice(self.rank * count // self.count, (self.rank + 1) * count // self.count)
 
     def on_main_process(self, work: Callable[[], T]) -> T:
-        """Let the main process do `work` while the others wait; return its result, a picklable one, in all of them.
+        """Run `work` in the main process while the others wait; return its picklable result in all of them.
 
-        All processes must call this at the same place. However long the work takes, they wait.
+        All processes must call this at the same point. There is no time limit.
 
         Raises:
-            OtherProcessFailed: the main process raised an error, or was lost. There, an error passes through.
+            OtherProcessFailed: the main process raised an error or was lost. There the error itself propagates.
             KeyboardInterrupt: the main process was interrupted, by Ctrl-C or SIGTERM.
         """
         if self.count == 1:
             return work()
-        result: list[Any] = [self._meet(work if self.is_main else _nothing)]
+        result: list[Any] = [self._meet(work if self.is_main else lambda: None)]
         broadcast_object_list(result, from_process=MAIN)
         done: T = result[0]
         return done
 
     def gather(self, work: Callable[[], T]) -> list[T] | None:
-        """Do `work` in every process; return the results, picklable ones, by rank in the main process, else None.
+        """Run `work` in every process; return the picklable results by rank in the main process, None in the others.
 
-        All processes must call this at the same place. However much longer one of them takes, the others wait. Raises
-        what `on_main_process` does, for any of them.
+        All processes must call this at the same point. There is no time limit. Raises what `on_main_process` raises,
+        for any of them.
         """
         if self.count == 1:
             return [work()]
@@ -116,7 +98,7 @@ class Together:
         return results
 
     def share(self, work: Callable[[], T]) -> list[T]:
-        """Do `work` in every process; return the results, picklable ones, by rank in all of them. As `gather` else."""
+        """Run `work` in every process; return the picklable results by rank in all of them. Otherwise as `gather`."""
         if self.count == 1:
             return [work()]
         results: list[Any] = [None] * self.count
@@ -126,8 +108,8 @@ class Together:
     def _make_store(self) -> Store:
         from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-        # The main process listens at any free port and tells the others, as the default group's own store cannot be
-        # had by public means.
+        # The main process listens on a free port and broadcasts it: there is no public access to the default group's
+        # own store.
         limit = timedelta(seconds=self._timeout)
         host, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), [0]
         store: Store | None = None
@@ -135,34 +117,31 @@ class Together:
             store = made = TCPStore(host, 0, is_master=True, timeout=limit, wait_for_workers=False)
             port = [made.port]
         broadcast_object_list(port, from_process=MAIN)
-        with _naming(MAIN):
+        with _naming_unreachable(MAIN):
             return store or TCPStore(host, port[0], timeout=limit, wait_for_workers=False)
 
     def _meet(self, work: Callable[[], T]) -> T:
-        """Do `work`, and return its result when all others have done theirs."""
+        """Run `work`, and return its result when all processes have finished theirs."""
         self._meetings += 1
         try:
-            with self._heard():
+            with self._heartbeat():
                 result = work()
-        except KeyboardInterrupt as interrupt:
-            self._tell(_Outcome(terminated=isinstance(interrupt, Terminated), interrupted=True))
-            raise
         except BaseException as error:
-            self._tell(_Outcome(error=f"{type(error).__name__}: {error}"))
+            self._announce(error)
             raise
-        self._tell(_Outcome())
+        self._announce(None)
         self._wait()
         return result
 
     @contextmanager
-    def _heard(self) -> Iterator[None]:
-        """Say within that this process is alive."""
+    def _heartbeat(self) -> Iterator[None]:
+        """Send heartbeats within the context."""
         done = threading.Event()
 
         def beat() -> None:
-            with suppress(RuntimeError):  # the main process is gone: this one finds out when its work is done
+            with suppress(RuntimeError):  # the main process is gone, which this one notices after its work
                 while not done.wait(self._tick):
-                    self._get_store().add(f"alive/{self.rank}", 1)
+                    self._store.add(f"alive/{self.rank}", 1)
 
         thread = threading.Thread(target=beat, name="alive", daemon=True)
         thread.start()
@@ -172,87 +151,86 @@ class Together:
             done.set()
             thread.join()
 
-    def _get_store(self) -> Store:
-        assert self._store is not None  # there are other processes
-        return self._store
-
     def _key(self, rank: int) -> str:
         return f"met/{self._meetings}/{rank}"
 
-    def _tell(self, outcome: _Outcome) -> None:
-        with _naming(MAIN):
-            self._get_store().set(self._key(self.rank), json.dumps(asdict(outcome)))
+    def _announce(self, error: BaseException | None) -> None:
+        """Tell the other processes that the work here is done, or how it failed."""
+        known = next((kind for kind in (Terminated, KeyboardInterrupt) if isinstance(error, kind)), type(error))
+        with _naming_unreachable(MAIN):
+            self._store.set(self._key(self.rank), json.dumps(None if error is None else [known.__name__, str(error)]))
 
     def _wait(self) -> None:
-        """Wait until all processes have come to this meeting; raise what became of one that did not."""
+        """Wait until all processes have arrived at this meeting; raise the error of one that failed."""
         missing = [rank for rank in range(self.count) if rank != self.rank]
-        heard = {rank: (0, time.monotonic()) for rank in missing}  # the last sign of life, and when it came
+        heard = {rank: (0, time.monotonic()) for rank in missing}  # the last heartbeat, and its time
         pause = 0.001
         while missing:
-            missing = [rank for rank in missing if not self._came(rank)]
+            missing = [rank for rank in missing if not self._has_arrived(rank)]
             for rank in missing:
-                heard[rank] = self._listen(rank, *heard[rank])
+                heard[rank] = self._check_heartbeat(rank, *heard[rank])
             time.sleep(pause if missing else 0)  # `Store.wait` would print a warning at every timeout
             pause = min(2 * pause, self._tick / 4)
 
-    def _came(self, rank: int) -> bool:
-        """Return whether a process has come to this meeting. Raises what ended it."""
-        with _naming(MAIN):
-            if not self._get_store().check([self._key(rank)]):
+    def _has_arrived(self, rank: int) -> bool:
+        """Return whether a process has arrived at this meeting. Raises the error that ended it."""
+        with _naming_unreachable(MAIN):
+            if not self._store.check([self._key(rank)]):
                 return False
-            outcome = _Outcome(**json.loads(self._get_store().get(self._key(rank))))
-        outcome.check(rank)
-        return True
+            failure = json.loads(self._store.get(self._key(rank)))
+        if failure is None:
+            return True
+        kind, text = failure
+        for signal in (Terminated, KeyboardInterrupt):
+            if kind == signal.__name__:
+                raise signal
+        raise OtherProcessFailed(f"process {rank} failed: {kind}: {text}")
 
-    def _listen(self, rank: int, beats: int, at: float) -> tuple[int, float]:
-        with _naming(MAIN):
-            now, found = time.monotonic(), int(self._get_store().add(f"alive/{rank}", 0))
+    def _check_heartbeat(self, rank: int, beats: int, at: float) -> tuple[int, float]:
+        with _naming_unreachable(MAIN):
+            now, found = time.monotonic(), int(self._store.add(f"alive/{rank}", 0))
         if found != beats:
             return found, now
         if now - at > self._timeout:
             raise LostProcess(
-                f"process {rank} has given no sign of life for {self._timeout:g} seconds (ddp_timeout): look at "
-                "what it printed last, and start the run again with --resume=true"
+                f"process {rank} has sent no heartbeat for {self._timeout:g} seconds (ddp_timeout): see its last "
+                "output, and start the run again with --resume=true"
             )
         return beats, at
 
 
-def _nothing() -> Any:
-    """The work of a process that only waits."""
-
-
 @contextmanager
-def _naming(rank: int) -> Iterator[None]:
-    """Say which process is gone when the store in it cannot be reached."""
+def _naming_unreachable(rank: int) -> Iterator[None]:
+    """Raise `LostProcess` naming the process if its store cannot be reached."""
     try:
         yield
     except torch.distributed.DistNetworkError as error:
         raise LostProcess(
-            f"process {rank} is gone or cannot be reached: look at what it printed last, and start the run again with "
+            f"process {rank} is gone or cannot be reached: see its last output, and start the run again with "
             "--resume=true"
         ) from error
 
 
 @contextmanager
-def lost_process_named() -> Iterator[None]:
-    """Raise `LostProcess` for what a collective operation raises when another process is gone or far behind."""
+def naming_lost_process() -> Iterator[None]:
+    """Raise `LostProcess` for errors of collective operations that mean that another process is gone or late."""
     try:
         yield
     except RuntimeError as error:
-        if not isinstance(error, torch.distributed.DistError) and "gloo" not in str(error):  # gloo has no class for it
+        if not isinstance(error, torch.distributed.DistError) and "gloo" not in str(error):  # gloo raises RuntimeError
             raise
         reason = str(error).partition("\n")[0]
         raise LostProcess(
-            f"another process is gone, or further behind than ddp_timeout allows: {reason}. Look at what it "
-            "printed last, and start the run again with --resume=true"
+            f"another process is gone, or later than ddp_timeout allows: {reason}. See its last output, and start the "
+            "run again with --resume=true"
         ) from error
 
 
 @contextmanager
-def state_kept() -> Iterator[None]:
-    """Make settings without touching a trainer that exists: TRL's arguments clear the state that Accelerate shares.
+def isolated_state() -> Iterator[None]:
+    """Create settings without affecting existing trainers: TRL's arguments clear the shared state of Accelerate.
 
-    Settings made within have a state of their own; `take_state` puts it in place when their trainer is made.
+    Settings created within the context have their own state; `take_state` activates it when their trainer is created.
     """
     kinds = (AcceleratorState, PartialState)
     before = [kind._shared_state for kind in kinds]
@@ -269,24 +247,24 @@ def state_kept() -> Iterator[None]:
 
 
 def take_state(settings: TrainingArguments) -> None:
-    """Let Accelerate share the state of `settings` from now on; earlier trainers keep theirs."""
+    """Make the state of `settings` the shared state of Accelerate; earlier trainers keep theirs."""
     state = vars(settings.distributed_state)
     if state is not PartialState._shared_state:
         PartialState._shared_state, AcceleratorState._shared_state = state, {}
 
 
 def leave(status: int) -> int:
-    """End a program with an exit status: return it, or, in a program of several processes, leave at once.
+    """Return an exit status, or in a program of several processes exit with it at once.
 
-    The threads of gloo outlive `destroy_process_group` where anything still refers to the group, and PyTorch's own
-    `torch.distributed.nn` does. If such a thread asks for the interpreter while that is being taken down, Python ends
-    it by force and the C++ runtime aborts the process ("terminate called without an active exception"): a finished run
-    would look like a failed one. So nothing is taken down. Call this when all results are on disk.
+    The threads of gloo outlive `destroy_process_group` if anything still refers to the group, as PyTorch's own
+    `torch.distributed.nn` does. If such a thread needs the interpreter during its shutdown, Python ends the thread by
+    force and the C++ runtime aborts the process ("terminate called without an active exception"), so a finished run
+    would look like a failed one. So nothing is shut down. Call this when all results are on disk.
     """
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return status
     if status == 0:
-        torch.distributed.barrier()  # a launcher ends the others as soon as one is gone with an error
+        torch.distributed.barrier()  # a launcher kills the other processes as soon as one exits with an error
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

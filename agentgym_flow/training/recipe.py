@@ -1,9 +1,9 @@
-"""A training run from settings to a verified result: the steps, and `train`, which calls them in order.
+"""A training run from settings to a verified result: its steps, and `train`, which calls them in order.
 
-What differs between algorithms is in the settings: which credit function gives the advantages, and its constants.
+Algorithms differ only in their settings: the credit function and its constants.
 
-Started in several processes, all of them collect, learn and evaluate. The main process alone clones, verifies, and
-writes the folder; the others wait for it at each step, however long it takes.
+With several processes, all of them collect, train and evaluate. Only the main process clones, verifies and writes the
+run folder; the others wait for it at each step, for as long as it takes.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.interrupt import StopAfterBatch
 from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.model_evaluation import ModelEvaluation, ModelEvaluator, problems
-from agentgym_flow.training.processes import Together, leave, lost_process_named
-from agentgym_flow.training.results import Results, describe_run, most_telling, write_results
+from agentgym_flow.training.processes import Together, leave, naming_lost_process
+from agentgym_flow.training.results import Results, describe_run, group_to_show, write_results
 from agentgym_flow.training.run import (
     CONFIG,
     TINY,
@@ -52,16 +52,16 @@ from agentgym_flow.training.warm_start import WarmStart, record_warm_start, rest
 
 
 class Recipe:
-    """The steps of one run. Made by `opened`, which also writes down how the run ended.
+    """The steps of one run. Created by `open_run`, which also records how the run ended.
 
     Args:
         configs: the settings.
-        folder: where everything goes.
-        console: where progress is shown.
+        folder: the run folder.
+        console: shows progress.
         together: the processes of the run.
 
     Raises:
-        AgentGymFlowError: a setting cannot work; everything is checked here, before any work.
+        AgentGymFlowError: a setting is invalid. All settings are checked here, before any work.
     """
 
     def __init__(self, configs: Configs, folder: RunFolder, console: Console, together: Together) -> None:
@@ -70,23 +70,16 @@ class Recipe:
         self.console = console
         self.together = together
         self.profile = profile_of(run, folder.vocabulary, together)
-        with loaded_whole() if self.warm.warm_start_levels else nullcontext():  # the main process clones alone
+        with loaded_whole() if self.warm.warm_start_levels else nullcontext():  # only the main process clones
             self.model, self.tokenizer = load_model(run.model, self.profile, seed=agent.seed, dtype=run.dtype)
         if run.lora:
-            self.model = with_lora(
-                self.model,
-                rank=run.lora_rank,
-                alpha=run.lora_alpha,
-                seed=agent.seed,
-                dropout=run.lora_dropout,
-                targets=run.lora_targets,
-            )
+            self.model = with_lora(self.model, seed=agent.seed, **run.lora_settings)
         self.generator = make_generator(agent, self.model, self.tokenizer, folder.weights, together)
         self.evaluator = ModelEvaluator(
             run, agent, self.model, self.tokenizer, self.profile, folder.evaluations, together, self.generator
         )
         if not self.evaluator.held_out:
-            console.print("These tasks have no splits: evaluation plays tasks of training.", style="yellow")
+            console.print("The splits have the same tasks: evaluation uses training tasks.", style="yellow")
         self.trainer = AgentTrainer(
             self.model,
             agent,
@@ -102,17 +95,17 @@ class Recipe:
         for problem in damaged:
             console.print(f"Left out: {problem}", style="yellow", markup=False, soft_wrap=True)
         goes_on_from = 0
-        if self._checkpoint is not None:  # only where a killed run is resumed
+        if self._checkpoint is not None:  # the run is resumed
             goes_on_from = progress_of(self._checkpoint).step
             console.print(f"Going on from {self._checkpoint.name}", markup=False)
         self.metrics = MetricsFile(folder.metrics, goes_on_from if together.is_main else None)
         self._started = time.perf_counter()
 
     def clone_behaviour(self) -> None:
-        """Imitate a limited, noisy set of expert episodes; without `warm_start_levels` there is nothing to do.
+        """Clone a few noisy expert episodes; does nothing if `warm_start_levels` is 0.
 
-        Without an expert there is nothing to imitate either. The tiny policy then imitates random actions, to learn
-        what an answer looks like: a fresh one would hardly ever give one.
+        Without an expert the tiny policy clones random actions, to learn the form of an answer, which a fresh policy
+        hardly ever gives. Other models then start without a warm start.
         """
         if not self.warm.warm_start_levels:
             return
@@ -132,7 +125,7 @@ class Recipe:
                 return
             self.warm = replace(self.warm, warm_start_noise=1.0, warm_start_imitate_noise=True)
         self.cloned = self.together.on_main_process(self._clone_behaviour)
-        if not self.together.is_main:  # the reference of the KL term is a copy of these weights
+        if not self.together.is_main:  # the reference policy of the KL term is a copy of these weights
             restore_warm_start(self.folder.warm_start, self.model)
 
     def _clone_behaviour(self) -> WarmStart:
@@ -143,7 +136,7 @@ class Recipe:
             done = None
         if done is not None:
             return done
-        # As updates and play compute; gradients in half precision would need to be scaled.
+        # The precision of updates and rollouts. Gradients in float16 would need loss scaling.
         half = self.agent.mixed_precision == "bf16"
         with self.console.status("Cloning demonstrations"):
             done = warm_start(
@@ -165,19 +158,20 @@ class Recipe:
         return done
 
     def evaluate(self, moment: str, split: str = "test") -> None:
-        """Play the held-out tasks of a split, sampled and greedy; `moment` is `before` or `after`."""
+        """Play the held-out tasks of a split, sampled and greedy. `moment` is `before` or `after`."""
         with self.console.status(f"Evaluating {moment} training"), self._model_to_play():
             found = self.evaluator.evaluate(moment, split)
-        if found is None:  # the main process has it
+        if found is None:  # only the main process has the result
             return
         self.evaluations[moment] = found
         sampled, greedy = found.sampled.success, found.greedy.success
         self.console.print(f"{moment.title()} training: success {sampled:.1%} sampled, {greedy:.1%} greedy")
 
     def train(self) -> None:
-        """Train: collect groups of attempts, ask the credit function for advantages, take PPO steps; again and again.
+        """Train: repeatedly collect groups of episodes, compute advantages, and take PPO steps.
 
-        Ctrl-C and SIGTERM keep what has been learnt and pass through. A resumed run goes on from its last checkpoint.
+        After Ctrl-C or SIGTERM the model is saved and the signal's exception propagates. A resumed run continues from
+        its last checkpoint.
         """
         self.together.on_main_process(self._remove_stale_logs)
         progress = LiveProgress(self.console)
@@ -198,24 +192,22 @@ class Recipe:
         self._keep()
 
     def finish(self) -> Results:
-        """Step every logged episode again, write curve, report and summary, show them, and return the results."""
+        """Replay all logged episodes, write curve, report and summary, print them, and return the results."""
         return self.together.on_main_process(self._finish)
 
     def finish_without_evaluation(self) -> None:
-        """Write the summary of a run that was not examined, and say where everything is."""
+        """Write the summary of a run without evaluation, and print where its files are."""
         self.together.on_main_process(self._finish_without_evaluation)
 
     def _finish_without_evaluation(self) -> None:
         self.folder.summarise("finished", {"seconds": time.perf_counter() - self._started})
-        for what, path in self.folder.contents().items():
-            if path.exists():
-                self.console.print(f"{what:15} {path}", soft_wrap=True, markup=False)
+        _show_files(self.folder, self.console)
 
     def _finish(self) -> Results:
         with self.console.status("Verifying all logs"):
             found = problems(self.evaluator, list(self.evaluations.values()))
         before, after = self.evaluations["before"], self.evaluations["after"]
-        group, seconds = most_telling(self.trainer.groups), time.perf_counter() - self._started
+        group, seconds = group_to_show(self.trainer.groups), time.perf_counter() - self._started
         results = Results(before, after, self.cloned, self.metrics.records, group, found, seconds)
         about = describe_run((self.run, self.warm, self.agent), self.model)
         write_results(self.folder, f"{self.agent.credit} on {self.run.env_id}", about, results)
@@ -229,7 +221,7 @@ class Recipe:
 
     @contextmanager
     def _model_to_play(self) -> Iterator[None]:
-        """Let the generator answer with the model as it is now."""
+        """Give the generator the current weights."""
         with self.trainer.frozen_model() as model:
             self.generator.update(model, self.trainer.state.global_step)
             yield
@@ -239,18 +231,18 @@ class Recipe:
             return self.evaluator.validate(self.run.validation_episodes)
 
     def _remove_stale_logs(self) -> None:
-        for stale in self.folder.evaluations.glob("after_*"):  # of the killed run
+        for stale in self.folder.evaluations.glob("after_*"):  # left by the killed run
             stale.unlink()
 
     def _keep(self) -> None:
-        """Save what was learnt; all processes must be here."""
+        """Save the model. All processes must call this."""
         weights = None
         if is_deepspeed_zero3_enabled():
             weights = self.trainer.accelerator.get_state_dict(self.trainer.model_wrapped)
         self.together.on_main_process(partial(save_model, self.folder.checkpoint, self.model, self.tokenizer, weights))
 
     def _keep_interrupted(self, all_here: bool) -> None:
-        """Save what was learnt until the signal; after a second one the processes are anywhere, and none can wait."""
+        """Save the model after a signal. After a second signal the processes are out of step and must not wait."""
         if all_here:
             self._keep()
         elif self.together.is_main and not is_deepspeed_zero3_enabled():
@@ -258,11 +250,11 @@ class Recipe:
 
 
 @contextmanager
-def opened(configs: Configs, console: Console) -> Iterator[Recipe]:
-    """Open a new run folder, or with `resume` that of a killed run; save the settings, and give the steps.
+def open_run(configs: Configs, console: Console) -> Iterator[Recipe]:
+    """Open a new run folder, or that of the run to resume; save the settings, and yield the steps of the run.
 
-    The folder's summary says how the run ended, also after an error, Ctrl-C or SIGTERM. Raises what `Recipe` raises,
-    `OSError` when the folder cannot be made, and `Terminated` after SIGTERM.
+    The folder's summary records how the run ended, also after an error, Ctrl-C or SIGTERM. Raises what `Recipe` raises,
+    `OSError` if the folder cannot be created, and `Terminated` after SIGTERM.
     """
     run, _, agent = configs
     together = Together(agent.ddp_timeout)
@@ -273,7 +265,7 @@ def opened(configs: Configs, console: Console) -> Iterator[Recipe]:
         folder = together.on_main_process(partial(_open_folder, configs))
         agent.output_dir = str(folder.path)
         console.print(f"Run folder: {folder.path}", soft_wrap=True, markup=False)
-        with folder.guard(), lost_process_named():
+        with folder.guard(), naming_lost_process():
             together.on_main_process(partial(write_config, folder.config, configs))
             console.print(f"Settings:   {folder.config}", soft_wrap=True, markup=False)
             recipe = Recipe(configs, folder, console, together)
@@ -281,7 +273,7 @@ def opened(configs: Configs, console: Console) -> Iterator[Recipe]:
                 yield recipe
             finally:
                 recipe.generator.close()
-                with suppress(OSError):  # not there, or another process is still in it
+                with suppress(OSError):  # absent, or still used by another process
                     folder.weights.rmdir()
 
 
@@ -295,31 +287,31 @@ def _open_folder(configs: Configs) -> RunFolder:
 
 
 def train(configs: Configs, console: Console) -> Results:
-    """Run all steps with the credit function that the settings name, as baselines and `agentgym-flow train` do."""
-    with opened(configs, console) as recipe:
-        # 1. Warm start. Credit compares outcomes, so a policy has to succeed now and then.
+    """Run all steps with the credit function of the settings, as the baselines and `agentgym-flow train` do."""
+    with open_run(configs, console) as recipe:
+        # 1. Warm start. Credit compares outcomes, so the policy must succeed sometimes.
         recipe.clone_behaviour()
 
-        # 2. The test tasks, before: sampled and greedy.
+        # 2. Evaluation on the test tasks before training, sampled and greedy.
         recipe.evaluate("before")
 
-        # 3. Groups of attempts at one task; an advantage for every turn; clipped steps of PPO.
+        # 3. Training: groups of attempts at one task, an advantage for every turn, clipped PPO steps.
         recipe.train()
 
-        # 4. The same test tasks, after; then every logged episode is stepped again.
+        # 4. Evaluation on the same test tasks after training, and verification of all logs.
         recipe.evaluate("after")
         return recipe.finish()
 
 
-INTERRUPTED = "Interrupted. What was done so far is in the run folder; the same command with --resume=true goes on."
+INTERRUPTED = "Interrupted. Progress is saved in the run folder; resume with the same command and --resume=true."
 
 
 def command(settings: type[AgentConfig], arguments: Sequence[str] | None = None) -> int:
-    """Be the command line of a baseline; return its exit status: 0, 1 after an error, 130 or 143 after a signal.
+    """Run a baseline from the command line and return its exit status: 0, 1 after an error, 130 or 143 after a signal.
 
     Args:
-        settings: the baseline's configuration, with the constants of its paper as defaults.
-        arguments: the command line; None for that of the process.
+        settings: the baseline's configuration, with its paper's constants as defaults.
+        arguments: the command line; None: `sys.argv`.
     """
     console = Console()
     quiet()
@@ -333,19 +325,24 @@ def command(settings: type[AgentConfig], arguments: Sequence[str] | None = None)
         console.print(INTERRUPTED)
         return leave(exit_status(interrupt))
     except (AgentGymFlowError, OSError) as error:
-        console.quiet = isinstance(error, OtherProcessFailed)  # it has said so itself
+        console.quiet = isinstance(error, OtherProcessFailed)  # that process prints the reason
         console.print(f"[red]{type(error).__name__}[/red]: {escape(str(error))}", highlight=False, soft_wrap=True)
         return leave(1)
     return leave(1 if results.problems else 0)
 
 
 def _show(folder: RunFolder, results: Results, console: Console) -> None:
-    """Print what was achieved and where everything is."""
+    """Print the results and where the files are."""
     table = Table(show_header=False, title="Result", title_justify="left")
     for name, text in results.summary().items():
         table.add_row(name, text)
     console.print(table)
     for problem in results.problems:
         console.print(problem, style="red", markup=False)
+    _show_files(folder, console)
+
+
+def _show_files(folder: RunFolder, console: Console) -> None:
     for what, path in folder.contents().items():
-        console.print(f"{what:15} {path}", soft_wrap=True, markup=False)
+        if path.exists():
+            console.print(f"{what:15} {path}", soft_wrap=True, markup=False)

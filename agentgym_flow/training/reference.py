@@ -1,11 +1,11 @@
-"""The reference of the KL term: the policy as it was when training began, frozen.
+"""The reference policy of the KL term: a frozen copy of the policy at the start of training.
 
-TRL loads its reference by the model's name. Ours may have no name (the tiny model), and training often begins after a
-warm start that the reference must have seen.
+TRL loads its reference by the model's name. Our models may have none (the tiny model), and training often starts after
+a warm start, which the reference must include.
 
-What is kept depends on what is trained. Under LoRA it is a second adapter on the same model, which is switched on for
-the reference's pass: no copy of the model. Otherwise it is a copy; where the policy computes in bfloat16 its matrices
-are kept in bfloat16. Under ZeRO-3 the copy is split between the processes as the policy is.
+With LoRA the reference is a second adapter on the same model, activated for the reference's pass, so the model is not
+copied. Otherwise it is a copy; if the policy computes in bfloat16, the matrices of the copy are kept in bfloat16. Under
+ZeRO-3 the copy is split among the processes like the policy.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from agentgym_flow._util.files import whole
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.training._trl import prepare_deepspeed
 from agentgym_flow.training.checkpoints import writing
-from agentgym_flow.training.lora import POLICY, REFERENCE, add_reference, is_adapted, switched
+from agentgym_flow.training.lora import POLICY, REFERENCE, active_adapter, add_reference, is_adapted
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
     from transformers import PreTrainedModel
 
 WEIGHTS = "reference.pt"
-"""The file in the output folder that holds the reference's weights, for runs that resume."""
+"""The file in the output folder with the reference's weights, for resumed runs."""
 
 
 class Reference:
-    """A frozen twin of a policy.
+    """A frozen copy of a policy.
 
     Args:
-        policy: the model that will be trained; under LoRA it gets a second adapter.
-        bf16: the policy computes in bfloat16 by autocast. It casts the weights of linear layers for every pass, so
-            keeping theirs in bfloat16 changes no bit of the result.
+        policy: the model to train; with LoRA it gets a second adapter.
+        bf16: the policy computes in bfloat16 by autocast, which casts the weights of linear layers for every pass. So
+            storing those of the copy in bfloat16 changes no bit of the result.
 
     Attributes:
-        model: the frozen copy, in evaluation mode; under LoRA the policy itself.
+        model: the frozen copy, in evaluation mode; with LoRA the policy itself.
     """
 
     def __init__(self, policy: PreTrainedModel, *, bf16: bool = False) -> None:
@@ -61,35 +61,35 @@ class Reference:
             self.model = _copy(policy, _linear_weights(policy) if bf16 else set())
 
     def prepare(self, accelerator: Accelerator) -> None:
-        """Bring a copy to where and what the policy is: its device, or DeepSpeed's types and parts."""
+        """Move the copy to the policy's device, or prepare it for DeepSpeed."""
         if self._adapted:
             return
         if accelerator.distributed_type == "DEEPSPEED":
-            self._engine = prepare_deepspeed(self.model, accelerator)  # which ends what it does when nobody keeps it
+            self._engine = prepare_deepspeed(self.model, accelerator)  # stored, because the engine must stay alive
             self.model = self._engine.module
         self.model.to(accelerator.device)
 
     @contextmanager
     def frozen(self) -> Iterator[PreTrainedModel]:
-        """Give the model to compute with; under LoRA it is the policy with its adapters switched, until the end."""
+        """Yield the model to compute with; with LoRA the policy with its reference adapter active."""
         if not self._adapted:
             yield self.model
             return
-        with switched(self._policy, REFERENCE):
+        with active_adapter(self._policy, REFERENCE):
             yield self._policy
 
     @torch.no_grad()
     def copy(self) -> None:
-        """Take over the weights of the policy as they are now; all processes must call this."""
+        """Copy the current weights of the policy; all processes must call this."""
         for _, frozen, own in self._pairs():
-            with _gathered(own), _gathered(frozen, written=True):
+            with _whole(own), _whole(frozen, written=True):
                 frozen.copy_(own)
 
     def save(self, folder: Path, *, write: bool = True) -> None:
-        """Write the weights into `folder`; all processes must call this, and one of them writes."""
+        """Write the weights to `folder` in the process with `write`; all processes must call this."""
         weights = {}
         for name, frozen, _ in self._pairs():
-            with _gathered(frozen):
+            with _whole(frozen):
                 if write:
                     weights[name] = frozen.detach().cpu().clone()
         if not write:
@@ -100,24 +100,24 @@ class Reference:
 
     @torch.no_grad()
     def restore(self, folder: Path) -> None:
-        """Read the weights that `save` wrote; all processes must call this.
+        """Load the weights that `save` wrote; all processes must call this.
 
-        Raises `BadSetting` without any, and `BadData` if they are damaged.
+        Raises `BadSetting` if there are none, and `BadData` if they are damaged.
         """
         if not (folder / WEIGHTS).exists():
             raise BadSetting(f"resume: {folder} has no {WEIGHTS}, so the run began without beta: set beta to 0")
         try:
             weights = torch.load(folder / WEIGHTS, weights_only=True, mmap=True)
         except (OSError, EOFError, RuntimeError, UnpicklingError) as error:
-            raise _damaged(folder, str(error).partition("\n")[0]) from error
+            raise _damage_error(folder, str(error).partition("\n")[0]) from error
         for name, frozen, _ in self._pairs():
             if name not in weights:
-                raise _damaged(folder, f"it has no {name}")
-            with _gathered(frozen, written=True):
+                raise _damage_error(folder, f"it has no {name}")
+            with _whole(frozen, written=True):
                 frozen.copy_(weights[name])
 
     def _pairs(self) -> Iterator[tuple[str, nn.Parameter, nn.Parameter]]:
-        """Give the name of every weight that is kept, the weight, and the policy's own."""
+        """Yield the name of every weight of the reference, the weight, and the policy's weight."""
         own = dict(self._policy.named_parameters())
         for name, frozen in self.model.named_parameters():
             if not self._adapted:
@@ -126,22 +126,22 @@ class Reference:
                 yield name, frozen, own[name.replace(f".{REFERENCE}.", f".{POLICY}.")]
 
 
-def _damaged(folder: Path, reason: str) -> BadData:
+def _damage_error(folder: Path, reason: str) -> BadData:
     return BadData(
-        f"resume: {folder / WEIGHTS}, the model as it was when training began, is damaged ({reason}): restore it from "
-        "a copy, or start a new run"
+        f"resume: {folder / WEIGHTS}, the model at the start of training, is damaged ({reason}): restore it from a "
+        "copy, or start a new run"
     )
 
 
 def _linear_weights(model: nn.Module) -> set[int]:
-    """Return the ids of the parameters of linear layers that nothing else uses, as an embedding may."""
+    """Return the ids of parameters that only linear layers use (an embedding may share one)."""
     inside = {id(p) for m in model.modules() if isinstance(m, nn.Linear) for p in m.parameters(recurse=False)}
     outside = {id(p) for m in model.modules() if not isinstance(m, nn.Linear) for p in m.parameters(recurse=False)}
     return inside - outside
 
 
 def _copy(model: PreTrainedModel, halved: set[int]) -> PreTrainedModel:
-    """Return a frozen copy; the parameters with the ids `halved` become bfloat16, without a float32 copy before."""
+    """Return a frozen copy with the parameters in `halved` as bfloat16, without an intermediate float32 copy."""
     parameters: dict[int, Any] = {}
     for parameter in model.parameters():
         dtype = torch.bfloat16 if id(parameter) in halved else parameter.dtype
@@ -151,7 +151,7 @@ def _copy(model: PreTrainedModel, halved: set[int]) -> PreTrainedModel:
 
 
 def _split_twin(policy: PreTrainedModel) -> PreTrainedModel:
-    """Return a model of the policy's shape whose weights, yet to be set, are split between the processes (ZeRO-3)."""
+    """Return an uninitialised model of the policy's shape, split among the processes (ZeRO-3)."""
     with torch.random.fork_rng(devices=[]):
         model = AutoModelForCausalLM.from_config(
             policy.config, dtype=policy.dtype, attn_implementation=policy.config._attn_implementation
@@ -161,8 +161,8 @@ def _split_twin(policy: PreTrainedModel) -> PreTrainedModel:
 
 
 @contextmanager
-def _gathered(parameter: nn.Parameter, *, written: bool = False) -> Iterator[None]:
-    """Within, a parameter is whole where ZeRO-3 has split it; `written` by all processes alike, it stays so."""
+def _whole(parameter: nn.Parameter, *, written: bool = False) -> Iterator[None]:
+    """Gather a parameter that ZeRO-3 has split; `written` keeps changes, which all processes must make alike."""
     if not hasattr(parameter, "ds_id"):
         yield
         return

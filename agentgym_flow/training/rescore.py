@@ -1,4 +1,4 @@
-"""Score completions of a log again with the open weights that are said to have written them."""
+"""Recompute the log-probabilities of completions in a log with the open weights that the submitter names."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 TOLERANCE = 0.1
-"""Nats a token. Engines and number formats differ by a few hundredths; another model by far more."""
+"""In nats per token. Engines and number formats differ by a few hundredths, other models by far more."""
 
 
 @dataclass(frozen=True)
 class RescoredShare:
-    """What scoring completions again came to.
+    """The agreement of logged and recomputed log-probabilities.
 
     Attributes:
-        turns: how many were scored.
-        agreed: in how many the mean absolute difference of a token's log-probability is at most `TOLERANCE`.
-        other_tokens: in how many the model's tokenizer makes another number of tokens; they count as disagreeing.
-        difference: the mean absolute difference over all tokens that could be compared, in nats; 0 if there are none.
+        turns: number of turns compared.
+        agreed: turns in which the mean absolute difference per token is at most `TOLERANCE`.
+        other_tokens: turns in which the tokenizer returns another number of tokens; they count as disagreeing.
+        difference: the mean absolute difference over all compared tokens, in nats; 0 without any.
     """
 
     turns: int
@@ -56,19 +56,19 @@ def rescore(
     seed: str = "",
     data: Mapping[str, str | Path] | None = None,
 ) -> RescoredShare:
-    """Return how far the log-probabilities of a random share of the turns are those of a model.
+    """Compare the log-probabilities of a random share of a log's turns with those of a model.
 
     Args:
-        log: an attested log, which has been checked.
+        log: an attested log that has been checked.
         track: its track.
-        model: the model, at temperature 1, as servers report log-probabilities.
-        tokenizer: of the model.
-        profile: the prompt profile of the entry.
-        share: of all turns, at least one.
-        seed: draws the turns; choose one that the submitter could not know.
-        data: where official data is, by name.
+        model: the model; it is compared at temperature 1, as servers report log-probabilities.
+        tokenizer: the model's tokenizer.
+        profile: the prompt template of the entry.
+        share: the fraction of turns to compare; at least one is compared.
+        seed: selects the turns; use one that the submitter could not know.
+        data: paths of official data by name.
 
-    Raises `BadSetting` if the share is not in (0, 1].
+    Raises `BadSetting` if `share` is not in (0, 1].
     """
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise BadSetting(f"share must be above 0 and at most 1, got {share!r:.60}")
@@ -77,7 +77,7 @@ def rescore(
     for prompt, completion, said in _turns(log, track, tokenizer, profile, share, seed, data):
         turns += 1
         ids = tuple(tokenizer(completion, add_special_tokens=False).input_ids)
-        if len(said) == len(ids) + 1 and tokenizer.eos_token_id is not None:  # the end of the answer is a token as well
+        if len(said) == len(ids) + 1 and tokenizer.eos_token_id is not None:  # the end-of-sequence token is included
             ids = (*ids, int(tokenizer.eos_token_id))
         if len(said) != len(ids):
             other += 1
@@ -102,7 +102,7 @@ def _turns(
     seed: str,
     data: Mapping[str, str | Path] | None,
 ) -> Iterator[tuple[tuple[int, ...], str, list[float]]]:
-    """Yield the tokens of the prompt, the completion and its log-probabilities, of a random share of the turns."""
+    """Yield prompt tokens, completion and logged log-probabilities of a random share of the turns."""
     chosen = False
     with closing(track.make_env(data)) as env:
         recorder = EpisodeRecorder(env)

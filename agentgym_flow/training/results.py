@@ -1,4 +1,4 @@
-"""What a run shows when it is over: the learning curve, the page to open, the groups and episodes worth a look."""
+"""The results of a run: learning curve, report, summary, and groups and episodes to show."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Record = Mapping[str, float | None]
 
 X_LABEL = "training episodes"
 CURVES = {"success": "training batches", "valid_success": "validation tasks"}
-"""The metrics drawn as learning curves, and how they are called in the legend."""
+"""Metrics drawn as learning curves -> their labels."""
 
 
 def series(records: Sequence[Record], metric: str) -> tuple[list[float], list[float]]:
-    """Return the episodes played and the values of `metric`, where it was recorded."""
+    """Return the numbers of episodes and the values of `metric` in the records that have it."""
     points = [(r["episodes"], r[metric]) for r in records if r.get(metric) is not None]
     return [float(x) for x, _ in points if x is not None], [float(y) for _, y in points if y is not None]
 
 
 def learning_curves(records: Sequence[Record], before: Evaluation, after: Evaluation) -> list[Curve]:
-    """Return success against episodes: of training batches, in validation, and before and after on the test tasks."""
+    """Return success over episodes: of training batches, of validation, and before and after on the test tasks."""
     curves = []
     for metric, label in CURVES.items():
         x, y = series(records, metric)
@@ -50,7 +50,7 @@ def learning_curves(records: Sequence[Record], before: Evaluation, after: Evalua
 
 
 def cloning_curves(cloned: WarmStart) -> list[Curve]:
-    """Return validation success and loss against updates of cloning: whether imitation had more to give."""
+    """Return validation success and loss over updates of cloning."""
     updates, success = zip(*cloned.validation, strict=True)
     steps = [float(step) for step in range(1, len(cloned.losses) + 1)]
     return [
@@ -87,7 +87,7 @@ def draw_curves(path: Path, curves: Sequence[Curve], title: str) -> None:
         figure.savefig(partial, format="png", dpi=120)
 
 
-def most_telling(groups: Sequence[Group]) -> Group:
+def group_to_show(groups: Sequence[Group]) -> Group:
     """Return the group whose members disagree most, so that its graph shows both how to succeed and how to fail.
 
     Among equals the one that saw most states.
@@ -207,12 +207,12 @@ def write_results(folder: RunFolder, title: str, about: Mapping[str, str], resul
         summary={**about, **results.summary()},
         curves=[*curves, *cloning],
         groups=[results.group],
-        episodes=worth_watching(results.after.sampled.episodes),
+        episodes=episodes_to_show(results.after.sampled.episodes),
     )
     folder.summarise("finished", {"profile": about["Profile"], **results.as_dict()})
 
 
-def worth_watching(episodes: Sequence[Episode], count: int = 12) -> list[Episode]:
+def episodes_to_show(episodes: Sequence[Episode], count: int = 12) -> list[Episode]:
     """Return up to `count` episodes, failures first and at most half of them."""
     failures = [episode for episode in episodes if not episode.success][: count // 2]
     return failures + [episode for episode in episodes if episode.success][: count - len(failures)]

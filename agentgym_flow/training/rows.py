@@ -1,13 +1,12 @@
-"""From episodes to training rows: tokens in, tokens out, pure functions without torch.
+"""From episodes to training rows: pure functions on tokens, without torch.
 
-A row is one forward pass over tokens taken from the episode as they are and never tokenised again. In the layout `turn`
-every decision is a row of its own: the prompt the policy was given and the tokens it sampled (GiGPO, Feng et al.,
-2025). In the layout `conversation` an episode is one row: its first prompt, then answers and observations in turn, with
-a mask that is 1 on sampled tokens only (Search-R1, Jin et al., 2025). That needs episodes whose every prompt begins
-with the one before it and the answer to it.
+A row is one forward pass over the tokens of an episode, which are never tokenised again. In layout `turn` every
+decision is a row: the prompt of the policy and the tokens it sampled (GiGPO, Feng et al., 2025). In layout
+`conversation` an episode is one row: its first prompt, then answers and observations in turn, with a mask that is 1 on
+sampled tokens only (Search-R1, Jin et al., 2025). That requires every prompt to begin with the previous prompt and
+answer.
 
-Where many episodes of one frozen policy decide at the same prompt, and a decision is one token, `merge` lets the rows
-of layout `turn` share one.
+If completions are single tokens, `merge` combines the rows of layout `turn` with equal prompts.
 
 Merging is exact under PPO's clipping. For one token of probability ratio r, the clipped objective min(r A, clip(r) A)
 is A min(r, 1 + high) for A > 0 and A max(r, 1 - low) for A < 0: linear in A on either side. So the sum over all rows
@@ -27,25 +26,24 @@ from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.seeding import Stream
 
 TURN, CONVERSATION = LAYOUTS = ("turn", "conversation")
-"""The layouts: a row a turn, or a row an episode."""
+"""The layouts: one row per turn, or one row per episode."""
 
 Advantage = float | Sequence[float]
-"""The advantage of a turn: one number for all its tokens, or one per sampled token."""
+"""The advantage of a turn: one number, or one per sampled token."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingRow:
-    """One prompt and what came after it.
+    """A prompt and its completion.
 
     Attributes:
-        prompt: the tokens given.
-        completion: the tokens sampled, in a conversation with those of the later observations among them.
-        logprobs: their log-probabilities under the sampling policy; 0 for those that are not trained on, and not a
-            number for observations that are, because no policy has sampled them.
-        advantages: one per token of the completion; 0 for those that are not trained on.
-        weight: how much the row counts in every sum and mean; 0 only in padding.
-        sampled: one per token of the completion: 1 if it is trained on, because the policy sampled it, 0 if it was
-            given; None when all are.
+        prompt: the tokens of the prompt.
+        completion: the sampled tokens; in a conversation, with those of later observations between them.
+        logprobs: their log-probabilities under the sampling policy; 0 for tokens that are not trained on, NaN for
+            observations that are, because no policy sampled them.
+        advantages: one per token of the completion; 0 for tokens that are not trained on.
+        weight: the weight of the row in every sum and mean; 0 only in padding.
+        sampled: one per token of the completion: 1 if it is trained on, 0 otherwise; None if all are trained on.
     """
 
     prompt: Sequence[int]
@@ -57,12 +55,12 @@ class TrainingRow:
 
     @property
     def trained_tokens(self) -> int:
-        """The number of tokens that were sampled, and so are trained on."""
+        """The number of tokens that are trained on."""
         return len(self.completion) if self.sampled is None else sum(self.sampled)
 
     @property
     def turns(self) -> int:
-        """The number of turns in the row: stretches of sampled tokens, which observations divide."""
+        """The number of turns in the row: runs of sampled tokens between observations."""
         if self.sampled is None:
             return 1
         return sum(now > before for before, now in pairwise([0, *self.sampled]))
@@ -70,15 +68,15 @@ class TrainingRow:
 
 @dataclass(frozen=True, slots=True)
 class MergedRow:
-    """One prompt and all the single tokens that were sampled for it, as parallel sequences.
+    """A prompt and all single tokens sampled for it, as parallel sequences.
 
     Attributes:
-        prompt: the tokens given.
-        tokens: the alternatives, different pairs of token and log-probability.
+        prompt: the tokens of the prompt.
+        tokens: the alternatives, one for each distinct pair of token and log-probability.
         logprobs: their log-probabilities under the sampling policy.
-        positive: per alternative, the weighted sum of the advantages above 0.
-        negative: per alternative, the weighted sum of the advantages below 0.
-        weights: per alternative, the summed weight of the rows it stands for.
+        positive: per alternative, the weighted sum of the positive advantages.
+        negative: per alternative, the weighted sum of the negative advantages.
+        weights: per alternative, the total weight of its rows.
     """
 
     prompt: Sequence[int]
@@ -103,25 +101,24 @@ def rows(
 ) -> list[TrainingRow]:
     """Return the training rows of a batch of groups, in the order of groups, episodes and turns.
 
-    An episode without turns has no row. Where several policies share episodes, each has its own rows, and every sampled
-    token is trained on in those of exactly one policy.
+    An episode without turns has no row. If several policies share an episode, the rows of all policies together train
+    on every sampled token once.
 
     Args:
         batch: the groups; every turn has `prompt_ids`, `completion_ids` and `logprobs`.
-        advantages: group by group, episode by episode, one per turn: what a credit function returns. A turn's may
-            also be one per sampled token.
+        advantages: [groups][episodes][turns], as credit functions return them. Each may also be a sequence with one
+            number per sampled token.
         layout: one of `LAYOUTS`.
-        weights: group by group, one weight per episode for all its rows; 1 when not given.
-        mask_observations: in conversations, leave out what the environment said after the first prompt. False trains on
-            it too, with the advantage of the turn that it came of.
-        policy: only the turns of this one of several policies. To its conversation, what the others said is part of the
-            observations. None: all turns, whoever took them.
+        weights: [groups][episodes], the weight of all rows of an episode; None: 1.
+        mask_observations: in conversations, exclude observations after the first prompt from training. False trains on
+            them, with the advantage of the turn before.
+        policy: use only the turns of this policy; the turns of others are part of its observations. None: all turns.
 
     Raises:
-        UnknownOption: there is no such layout.
-        BadSetting: a turn of the policy has no tokens, the shapes of `advantages` or `weights` are not those of the
-            batch, the prompts of an episode do not continue each other as the layout `conversation` needs it, or
-            observations are to be trained on in another layout, or where they would hold what other policies said.
+        UnknownOption: the layout is unknown.
+        BadSetting: a turn has no tokens, the shapes of `advantages` or `weights` do not fit the batch, the prompts of a
+            conversation do not continue each other, or observations are to be trained on in layout `turn` or where they
+            contain turns of other policies.
     """
     if layout not in LAYOUTS:
         raise UnknownOption.among(layout, LAYOUTS)
@@ -139,8 +136,8 @@ def rows(
                 own = [(turn, a) for turn, a in own if turn.is_by(policy)]
             if not mask_observations and len(own) != len(episode.turns):
                 raise BadSetting(
-                    f"observations of task {episode.task} hold what policies other than {policy!r} said: leave "
-                    "mask_observations on where several policies share episodes"
+                    f"observations of task {episode.task} contain turns of policies other than {policy!r}: leave "
+                    "mask_observations on if several policies share episodes"
                 )
             of_episode = [_row(episode, turn, a, weight) for turn, a in own]
             made += (
@@ -158,7 +155,7 @@ def _row(episode: Episode, turn: Turn, advantage: Advantage, weight: float) -> T
             f"a turn of task {episode.task} has no tokens to train on: collect episodes with a policy that records "
             "prompt_ids, completion_ids and one log-probability per sampled token"
         )
-    if type(advantage) is not float and isinstance(advantage, Sequence):  # to ask for a Sequence is slow
+    if type(advantage) is not float and isinstance(advantage, Sequence):  # isinstance of an ABC is slow
         _same_length("tokens", completion, advantage)
     else:
         advantage = (float(advantage),) * len(completion)
@@ -166,9 +163,9 @@ def _row(episode: Episode, turn: Turn, advantage: Advantage, weight: float) -> T
 
 
 def _conversation(episode: Episode, turns: Sequence[TrainingRow], masked: bool) -> TrainingRow:
-    """Return the turns of one episode as one row."""
+    """Combine the turns of one episode in one row."""
     unknown = 0.0 if masked else math.nan
-    came_of = 0.0  # the advantage of what the observation answers
+    came_of = 0.0  # the advantage of the previous turn
     seen = list(turns[0].prompt)
     completion: list[int] = []
     logprobs: list[float] = []
@@ -197,22 +194,22 @@ def _same_length(of: str, *sequences: Sequence[object]) -> None:
 
 
 def teaches(row: TrainingRow | MergedRow) -> bool:
-    """Return whether any advantage in `row` is not 0, so that it moves the policy."""
+    """Return whether `row` has an advantage other than 0."""
     if isinstance(row, TrainingRow):
         return any(row.advantages)
     return any(row.positive) or any(row.negative)
 
 
-def thinned(batch: Sequence[AnyRow], share: float, stream: Stream) -> list[AnyRow]:
-    """Return the rows that teach something and a share of the others, in order.
+def thin_rows(batch: Sequence[AnyRow], share: float, stream: Stream) -> list[AnyRow]:
+    """Return the rows with advantages and a random fraction of the others, in order.
 
-    A row whose advantages are all 0 feels only the entropy bonus and the KL term. Each of them is kept with probability
-    `share` and then stands for 1 / `share` rows, so the expected gradient is that of all rows.
+    Only the entropy bonus and the KL term act on a row whose advantages are all 0. Each is kept with probability
+    `share` and weighted by 1 / `share`, so that the expected gradient is unchanged.
 
     Args:
         batch: the rows.
-        share: of those that teach nothing, in [0, 1]; 0 drops them all.
-        stream: chooses them.
+        share: the fraction of rows without advantages to keep, in [0, 1].
+        stream: draws them.
     """
     if share == 1:
         return list(batch)
@@ -234,7 +231,7 @@ def _weighed(row: AnyRow, factor: float) -> AnyRow:
 def merge(batch: Sequence[TrainingRow]) -> list[MergedRow]:
     """Return one row per distinct prompt, in order of first appearance, with the same loss and gradient as `batch`.
 
-    Raises `BadSetting` when a completion has more than one token.
+    Raises `BadSetting` if a completion has more than one token.
     """
     if any(len(row.completion) != 1 for row in batch):
         raise BadSetting("only rows whose completion is one token can be merged: set merge_prompts to false")

@@ -1,4 +1,4 @@
-"""The folder of a training run, and the model a run starts from."""
+"""The folder of a training run, and loading and saving of its model."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 CONFIG = "config.yaml"
-"""The file of a run folder with its settings."""
+"""The file of a run folder with the settings."""
 
 SUMMARY = "summary.json"
-"""The file of a run folder that says what became of the run."""
+"""The file of a run folder with the status and results of the run."""
 
 VOCABULARY = "vocabulary.json"
-"""The file of a run folder with the words of the tiny policy, if they were found by play."""
+"""The file of a run folder with a vocabulary collected by play, for the tiny policy."""
 
 RUNNING = "running"
-"""The status of a run that goes on, or was killed."""
+"""The status of a run that is running or was killed."""
 
 TINY = "tiny"
-"""The name of the model that is built from nothing."""
+"""The name of the built-in model, which starts from random weights."""
 
 COLLECT_AFTER = 100_000
-"""Python looks for garbage after so many new objects while a policy trains; its own default is 700."""
+"""New objects per garbage collection while a policy trains; Python's default is 700."""
 
 
 class RunFolder:
-    """The folder of one run: the wanted path, or with `-2`, `-3`, ... after it where a run is already there.
+    """The folder of one run: the given path, or with the suffix `-2`, `-3`, ... if it is taken.
 
-    `summary.json` says at any time what the folder is: its `status` is `running`, `finished`, `interrupted` or
-    `failed`. Every other file but the growing metrics file appears whole.
+    The `status` in `summary.json` is always up to date: `running`, `finished`, `interrupted` or `failed`. Every file
+    except the metrics file, which grows, is written atomically.
 
     Args:
         wanted: the path.
-        resume: open the folder of a run that was killed or interrupted, at just this path.
+        resume: open the folder of a killed or interrupted run, at exactly this path.
 
     Raises:
-        BadSetting: there is no such run, or it is finished.
+        BadSetting: the run to resume does not exist or is finished.
     """
 
     def __init__(self, wanted: str | Path, *, resume: bool = False) -> None:
@@ -77,20 +77,20 @@ class RunFolder:
         self.evaluations = path / "evaluations"
         self.checkpoint = path / "checkpoint"
         self.warm_start = path / "warm_start"
-        self.weights = path / "weights"  # on their way to a generator
+        self.weights = path / "weights"  # for transfer to a generator
         self.vocabulary = path / VOCABULARY
         self.summarise(RUNNING)
 
     def summarise(self, status: str, results: Mapping[str, Any] | None = None) -> None:
-        """Write `summary.json`: the status and the results so far."""
+        """Write `summary.json`: the status, and results."""
         text = json.dumps({"status": status, **(results or {})}, indent=1, allow_nan=False)
         with whole(self.path / SUMMARY) as partial, partial.open("w", encoding="utf-8") as file:
             file.write(text + "\n")
             file.flush()
-            os.fsync(file.fileno())  # a node that loses power must not leave an empty file
+            os.fsync(file.fileno())  # or a power failure could leave an empty file
 
     def contents(self) -> dict[str, Path]:
-        """Return what a person will look for, by name."""
+        """Return the files and folders to show the user, by name."""
         return {
             "Page to open": self.report,
             "Learning curve": self.curve,
@@ -102,9 +102,9 @@ class RunFolder:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Write into the summary that the run was interrupted or failed, when it was; the error passes through.
+        """Record in the summary if the run is interrupted or fails; the exception propagates.
 
-        Of several processes the first says why: when one fails, the others fail for want of it.
+        If another process failed first, that process records the reason.
         """
         try:
             yield
@@ -118,7 +118,7 @@ class RunFolder:
             raise
 
     def _end(self, status: str, results: Mapping[str, Any] | None = None) -> None:
-        # What ended the run matters more than that the disk is too full to write it down.
+        # A full disk must not hide the exception that ended the run.
         with signals_go_to(signal.SIG_IGN), suppress(OSError):
             if _status(self.path) == RUNNING:
                 self.summarise(status, results)
@@ -128,13 +128,13 @@ def _check_unfinished(path: Path) -> None:
     try:
         status = _status(path)
     except OSError as error:
-        raise BadSetting(f"resume: there is no run in {path} ({error})") from error
+        raise BadSetting(f"resume: {path} has no run ({error})") from error
     if status == "finished":
         raise BadSetting(f"resume: the run in {path} is finished: leave resume out for a new run")
 
 
 def _status(path: Path) -> str:
-    """Return the status of a run; a summary that cannot be read is one that a crash cut short."""
+    """Return the status of a run. A damaged summary is one that a crash cut short, so the run counts as running."""
     text = (path / SUMMARY).read_text("utf-8", errors="replace")
     try:
         return str(json.loads(text)["status"])
@@ -143,7 +143,7 @@ def _status(path: Path) -> str:
 
 
 def last_run(wanted: str | Path) -> Path:
-    """Return the last of the run folders `wanted`, `wanted-2`, ... Raises `BadSetting` when there is none."""
+    """Return the last of the run folders `wanted`, `wanted-2`, ... Raises `BadSetting` if there is none."""
     wanted = Path(wanted)
     numbered = {1: wanted} if wanted.is_dir() else {}
     for path in wanted.parent.glob(f"{glob.escape(wanted.name)}-*"):
@@ -156,7 +156,7 @@ def last_run(wanted: str | Path) -> Path:
 
 
 def quiet() -> None:
-    """Silence the progress bars and future warnings of the Hugging Face libraries: a recipe has its own display."""
+    """Silence the progress bars and future warnings of the Hugging Face libraries."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -170,10 +170,10 @@ def save_model(
     tokenizer: PreTrainedTokenizerBase,
     weights: Mapping[str, torch.Tensor] | None = None,
 ) -> None:
-    """Write a plain Hugging Face folder; an older one of that name is replaced when the new one is complete.
+    """Write a plain Hugging Face folder, replacing an older one atomically.
 
-    `weights` are those of the model where it does not hold them itself (ZeRO-3). Raises `TrainingFailed` when the
-    folder cannot be written.
+    `weights` are the model's weights if it does not hold them itself (ZeRO-3). Raises `TrainingFailed` if the folder
+    cannot be written.
     """
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -187,7 +187,7 @@ def save_model(
 
 @contextmanager
 def loaded_whole() -> Iterator[None]:
-    """Load models whole, in any process alone, also under ZeRO-3, where all load together and keep a part each."""
+    """Let a single process load a whole model, also under ZeRO-3, which normally splits it among all processes."""
     from transformers.integrations import deepspeed
 
     config = deepspeed._hf_deepspeed_config_weak_ref and deepspeed._hf_deepspeed_config_weak_ref()
@@ -200,7 +200,7 @@ def loaded_whole() -> Iterator[None]:
 
 
 def load_weights(folder: Path, model: PreTrainedModel) -> None:
-    """Load into `model` the weights, or the adapter, that `save_model` wrote of a model of the same shape."""
+    """Load weights or an adapter that `save_model` wrote into a `model` of the same shape."""
     if is_adapted(model):
         model.load_adapter(str(folder), POLICY, is_trainable=True)
         return
@@ -213,16 +213,16 @@ def load_weights(folder: Path, model: PreTrainedModel) -> None:
 def load_model(
     name: str, profile: PromptTemplate, *, seed: int = 0, dtype: str = "float32"
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Return model and tokenizer: the fresh tiny model for the profile's vocabulary, or a Hugging Face causal model.
+    """Return model and tokenizer: a new tiny model for the profile's vocabulary, or a Hugging Face causal model.
 
-    A folder with trained LoRA adapters gives these on the model they belong to. `module:function` is a function of the
-    user that takes the profile and, by keyword, a seed, and returns a causal model and its tokenizer. Weights become
-    `dtype`, adapters float32.
+    For a folder with LoRA adapters, the adapters on their base model. For `module:function`, what the user's function
+    returns when called with the profile and the keyword argument `seed`. Weights are converted to `dtype`, adapters to
+    float32.
 
     Raises:
-        BadSetting: the profile has no vocabulary for the tiny model, there is no such model, or the function returns
+        BadSetting: the profile has no vocabulary for the tiny model, the model does not exist, or the function returns
             something else.
-        UnknownOption: there is no such function.
+        UnknownOption: the function does not exist.
     """
     if is_own_model(name):
         return _own_model(name, profile, seed, dtype)
@@ -244,15 +244,15 @@ def load_model(
     except BadSetting:
         raise
     except (OSError, ValueError, SafetensorError) as error:
-        reason = str(error).partition("\n")[0]  # some list all the models there are
+        reason = str(error).partition("\n")[0]  # the other lines list all supported models
         raise BadSetting(
-            f"no causal language model can be loaded from {name!r}: let model be {TINY!r}, a folder saved by Hugging "
+            f"cannot load a causal language model from {name!r}: set model to {TINY!r}, a folder saved by Hugging "
             f"Face, or the name of a downloaded model (HF_HUB_OFFLINE=0 allows downloading it). {reason}"
         ) from error
 
 
 def is_own_model(name: str) -> bool:
-    """Return whether `name` is a `module:function` of the user."""
+    """Return whether `name` is a `module:function`."""
     return ":" in name and not Path(name).exists()
 
 
@@ -275,7 +275,7 @@ def _own_model(
 
 
 def _load_whole(name: str, dtype: str) -> PreTrainedModel:
-    """Load a model; raise `BadSetting` where Transformers would make up weights that are not there or do not fit."""
+    """Load a model. Raises `BadSetting` if weights are missing or misshaped, which Transformers would initialise."""
     from transformers import AutoModelForCausalLM
 
     model, found = AutoModelForCausalLM.from_pretrained(
@@ -283,22 +283,22 @@ def _load_whole(name: str, dtype: str) -> PreTrainedModel:
     )
     for weight, saved, wanted in sorted(found["mismatched_keys"]):
         raise BadSetting(
-            f"model: {weight} in {name!r} is {tuple(saved)} and should be {tuple(wanted)} by its config.json: give a "
+            f"model: {weight} in {name!r} has shape {tuple(saved)}, but its config.json needs {tuple(wanted)}: use a "
             "folder whose weights and config.json belong together"
         )
     for weight in sorted(found["missing_keys"]):
-        raise BadSetting(f"model: {name!r} has no {weight}: give a folder with all weights of a causal language model")
+        raise BadSetting(f"model: {name!r} has no {weight}: use a folder with all weights of a causal language model")
     whole_model: PreTrainedModel = model
     return whole_model
 
 
 @contextmanager
 def frozen_heap() -> Iterator[None]:
-    """Leave what exists now out of Python's garbage collection, and let it run once per `COLLECT_AFTER` new objects.
+    """Exclude existing objects from garbage collection, and collect once per `COLLECT_AFTER` new objects.
 
-    Episodes are many small objects, so the collector runs often while a policy trains, and each full pass would walk
-    half a million objects of the imported libraries: a sixth of the time of a batch of the quickstart. The next tenth
-    are passes over turns that are all still needed. A collector that was turned off stays off.
+    Episodes are many small objects, so the collector runs often while a policy trains, and each full pass walks half a
+    million objects of the imported libraries: a sixth of the time of a batch of the quickstart. Another tenth is passes
+    over turns that are still in use. A collector that is turned off stays off.
     """
     before = gc.get_threshold()
     gc.collect()

@@ -1,4 +1,4 @@
-"""The settings of a training run that are not the trainer's: what to train on and where, and the cloning before it."""
+"""Settings of a training run that are not the trainer's: environment, model, evaluation and warm start."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ from agentgym_flow.training.lora import ALL_LINEAR, is_adapter
 from agentgym_flow.training.run import TINY
 
 DTYPES = ("float32", "bfloat16")
-"""What `dtype` may be."""
+"""Values of `dtype`."""
 
 LAST_RUN = "true"
-"""The value of `resume` that stands for the last run at `output_dir`."""
+"""The value of `resume` that selects the last run at `output_dir`."""
 
 
 @dataclass
 class RunConfig:
-    """What to train, on what, and where the results go.
+    """Environment, model, evaluation and resumption of a run.
 
     Attributes:
         env_id: the id of a text environment.
-        env_kwargs: its arguments, without the split; on the command line as JSON. `data` names official data, a path or
-            a registered name, which then gives the tasks of all splits.
+        env_kwargs: its keyword arguments, without the split; JSON on the command line. `data` is a path or a registered
+            name of official data, which then provides the tasks of all splits.
         model: `tiny`, a Hugging Face causal language model (a folder, or a name with `HF_HUB_OFFLINE=0`), or
-            `module:function`, which makes one; see `load_model`.
-        dtype: in what the weights are kept: `float32`, whatever the model was saved in, or `bfloat16`, only for a model
-            that stays as it is under adapters. Adapters are float32 always. With `bf16` (the default on GPUs that can)
-            the computation is in bfloat16 either way. Weights in bfloat16 could not be trained: a step of the size that
-            large models are trained with is less than half of the distance to the next number, and is rounded away.
-        lora: train adapters on the model's linear layers (LoRA) and freeze the model. Not for `tiny`. A folder
-            with trained adapters is given as `model`, without this.
+            `module:function`, which creates one; see `load_model`.
+        dtype: the type of the weights: `float32`, or `bfloat16` for a frozen model under adapters. Adapters are always
+            float32. With `bf16` (the default on GPUs that support it) the computation is in bfloat16 for both. Weights
+            in bfloat16 cannot be trained: a step at the learning rates of large models is less than half the distance
+            to the next number and is rounded away.
+        lora: train adapters on the model's linear layers (LoRA) and freeze the model. Not for `tiny`. To continue with
+            trained adapters, give their folder as `model` and leave this out.
         lora_rank: the inner dimension of the adapters.
-        lora_alpha: their output is scaled by `lora_alpha / lora_rank`.
-        lora_dropout: the share of their inputs that is dropped in updates; play never drops any.
-        lora_targets: the layers that get one: `all-linear`, or the ends of their names, with commas between them.
-        profile: the prompt profile of the environment.
-        profile_settings: fields of the profile that get other values, such as `rules` and `think` of profile `text`; on
-            the command line as JSON.
-        threads: threads of torch on the CPU; none leaves the choice to torch. A tiny model gains little from more than
-            one and loses much where other programs are running.
-        validations: how often validation success is measured during training; 0 for never.
-        validation_episodes: validation episodes each time.
-        eval_episodes: at most so many test tasks are played before and after training, sampled and greedy.
-        also_on: further tasks to evaluate on before and after training, sampled: a name for each -> the environment's
-            arguments, `env_kwargs` aside; on the command line as JSON. The split is `test`, or `valid` for data without
-            test tasks, unless `split` is among them.
-        also_on_episodes: at most so many tasks of each are played.
-        resume: the folder of a killed or interrupted run to go on with, or `true` for the last one at `output_dir`;
-            none for a new run. The other settings must be those of that run.
+        lora_alpha: the output of the adapters is scaled by `lora_alpha / lora_rank`.
+        lora_dropout: dropout on the inputs of the adapters in updates; rollouts have none.
+        lora_targets: the layers with adapters: `all-linear`, or the ends of their names, separated by commas.
+        profile: the prompt template of the environment.
+        profile_settings: fields of the profile to override, such as `rules` and `think` of profile `text`; JSON on the
+            command line.
+        threads: CPU threads of PyTorch; None: PyTorch's default. A tiny model gains little from a second thread, and
+            loses much where other programs are running.
+        validations: the number of validations during training; 0 for none.
+        validation_episodes: episodes of each validation.
+        eval_episodes: the most test tasks to play before and after training, sampled and greedy.
+        also_on: further evaluations before and after training, sampled: name -> keyword arguments that override
+            `env_kwargs`; JSON on the command line. The split is `test`, or `valid` for data without test tasks, unless
+            the arguments name a `split`.
+        also_on_episodes: the most tasks to play in each of them.
+        resume: the folder of a killed or interrupted run to resume, or `true` for the last one at `output_dir`; None
+            for a new run. The other settings must equal those of that run.
     """
 
     env_id: str = DEFAULT_ENV
@@ -87,41 +87,48 @@ class RunConfig:
             self.resume = LAST_RUN if str(self.resume).lower() == "true" else None
         if self.lora and (self.model == TINY or is_adapter(self.model)):
             raise BadSetting(
-                f"lora adds adapters to a whole model in a folder or on the Hub, and model {self.model!r} is none: "
-                "leave lora out, or give another model"
+                f"lora adds adapters to a whole model from a folder or the Hub, and model {self.model!r} is not one: "
+                "leave lora out, or use another model"
             )
         self._check_dtype()
-        at_least("lora_rank", self.lora_rank, 1)
-        at_least("lora_alpha", self.lora_alpha, 1)
         if not 0 <= self.lora_dropout < 1:
-            raise BadSetting(f"lora_dropout is a share, at least 0 and below 1, got {self.lora_dropout}")
+            raise BadSetting(f"lora_dropout must be at least 0 and below 1, got {self.lora_dropout}")
         at_least("validations", self.validations, 0)
         at_least("threads", self.threads or 1, 1)
-        at_least("validation_episodes", self.validation_episodes, 1)
-        at_least("eval_episodes", self.eval_episodes, 1)
-        at_least("also_on_episodes", self.also_on_episodes, 1)
+        for name in ("lora_rank", "lora_alpha", "validation_episodes", "eval_episodes", "also_on_episodes"):
+            at_least(name, getattr(self, name), 1)
 
     @cached_property
     def env_settings(self) -> dict[str, Any]:
-        """The environment's arguments as a mapping; data on disk is found, read and hashed once.
+        """Keyword arguments of the environment. Data on disk is found, read and hashed once.
 
-        Raises `UnknownData` or `BadData` when there is none.
+        Raises `UnknownData` or `BadData` if it does not exist.
         """
         settings = mapping("env_kwargs", self.env_kwargs)
         return _with_data(settings)
 
     @cached_property
     def also_settings(self) -> dict[str, dict[str, Any]]:
-        """The arguments of `also_on` by name; data on disk is found, read and hashed once. Raises as `env_settings`."""
+        """Keyword arguments of `also_on` by name. Data on disk is read once. Raises what `env_settings` raises."""
         return {name: _with_data(settings) for name, settings in mapping("also_on", self.also_on).items()}
 
     @property
+    def lora_settings(self) -> dict[str, Any]:
+        """Keyword arguments of `with_lora`, except the seed."""
+        return {
+            "rank": self.lora_rank,
+            "alpha": self.lora_alpha,
+            "dropout": self.lora_dropout,
+            "targets": self.lora_targets,
+        }
+
+    @property
     def data(self) -> DataSet | None:
-        """The data on disk that tasks come from; None for tasks of the package. Raises what `env_settings` raises."""
+        """The data on disk that provides the tasks; None for built-in tasks. Raises what `env_settings` raises."""
         return self.env_settings.get("data")
 
     def make_profile(self) -> PromptTemplate:
-        """Return the prompt profile. Raises what `profile_for` raises."""
+        """Return the prompt template. Raises what `profile_for` raises."""
         return profile_for(self.env_id, self.profile, mapping("profile_settings", self.profile_settings))
 
     def make_env(self, split: str = "train") -> TextEnv:
@@ -130,30 +137,30 @@ class RunConfig:
 
     def _check_dtype(self) -> None:
         if self.dtype not in DTYPES:
-            raise UnknownOption.among(self.dtype, DTYPES, "dtype is what weights are kept in.")
+            raise UnknownOption.among(self.dtype, DTYPES, "dtype is the type of the weights.")
         if self.dtype != "float32" and not (self.lora or is_adapter(self.model)):
             raise BadSetting(
-                f"dtype {self.dtype} would round small steps of the weights away: leave it at float32 (with bf16=true "
-                "the computation is in bfloat16 all the same), or train adapters with lora"
+                f"dtype {self.dtype} would round small updates away: keep float32 (with bf16=true the computation is "
+                "in bfloat16 all the same), or train adapters with lora"
             )
 
 
 @dataclass
 class WarmStartConfig:
-    """Cloning of a limited, noisy set of expert episodes before reinforcement learning.
+    """Settings of the warm start: behaviour cloning of a few noisy expert episodes.
 
     Attributes:
-        warm_start_levels: training tasks the expert plays, once each; 0 for no warm start.
-        warm_start_noise: the probability with which a step is a random valid action instead of the expert's.
-        warm_start_imitate_noise: imitate random actions, too; false only shows them, as what to go on from.
-        warm_start_text_weight: what a token that was given, of prompts and observations, weighs in the loss, in [0, 1];
-            one of an answer weighs 1. Above 0 the model learns to write whole episodes, as in pre-training.
+        warm_start_levels: training tasks that the expert plays, once each; 0 for no warm start.
+        warm_start_noise: the probability that a step is a random valid action instead of the expert's.
+        warm_start_imitate_noise: whether random actions are imitated. False shows them as context only.
+        warm_start_text_weight: the weight in the loss, in [0, 1], of tokens of prompts and observations; tokens of
+            answers have weight 1. Above 0 the model learns to write whole episodes, as in pre-training.
         warm_start_updates: optimizer steps.
         warm_start_batch: turns per step, drawn with replacement.
-        warm_start_learning_rate: of AdamW.
-        warm_start_muon_learning_rate: of Muon.
-        warm_start_validations: how often validation success is measured during cloning.
-        warm_start_validation_episodes: validation episodes each time.
+        warm_start_learning_rate: learning rate of AdamW.
+        warm_start_muon_learning_rate: learning rate of Muon.
+        warm_start_validations: the number of validations during cloning.
+        warm_start_validation_episodes: episodes of each validation.
     """
 
     warm_start_levels: int = 300
@@ -171,7 +178,7 @@ class WarmStartConfig:
         if not 0 <= self.warm_start_noise <= 1:
             raise BadSetting(f"warm_start_noise is a probability, got {self.warm_start_noise}")
         if self.warm_start_noise == 1 and not self.warm_start_imitate_noise:
-            raise BadSetting("with a warm_start_noise of 1 all actions are random: imitate them, or lower it")
+            raise BadSetting("with a warm_start_noise of 1 all actions are random: imitate them, or lower the noise")
         if not 0 <= self.warm_start_text_weight <= 1:
             raise BadSetting(f"warm_start_text_weight must be from 0 to 1, got {self.warm_start_text_weight}")
         at_least("warm_start_levels", self.warm_start_levels, 0)
@@ -180,8 +187,8 @@ class WarmStartConfig:
 
 
 def mapping(name: str, value: Mapping[str, Any] | str | None) -> dict[str, Any]:
-    """Return the value of a setting that is a mapping, or JSON of one. Raises `BadSetting` naming the setting."""
-    # With None among the types, the parser of Hugging Face leaves what the command line says as text.
+    """Return a setting that is a mapping or JSON of one. Raises `BadSetting` naming the setting."""
+    # Settings are annotated as optional, so that the command-line parser of Hugging Face passes JSON through as text.
     if value is None:
         return {}
     if isinstance(value, str):
@@ -195,11 +202,11 @@ def mapping(name: str, value: Mapping[str, Any] | str | None) -> dict[str, Any]:
 
 
 def _named_settings(value: Mapping[str, Any] | str | None) -> dict[str, dict[str, Any]]:
-    """Return `also_on` as a mapping. Raises `BadSetting` for what is none, and for names that cannot be a file's."""
+    """Return `also_on` as a mapping. Raises `BadSetting` for another type, or a name that cannot be a file name."""
     named = mapping("also_on", value)
     for name in named:
         if not re.fullmatch(r"[\w-]+", str(name)) or name in ("sampled", "greedy"):
-            raise BadSetting(f"also_on: {name!r} cannot be a name: use letters, digits, - and _, such as other_levels")
+            raise BadSetting(f"also_on: {name!r} is not a valid name: use letters, digits, - and _, as in other_levels")
     return {name: mapping(f"also_on: {name}", settings) for name, settings in named.items()}
 
 
@@ -209,7 +216,7 @@ def _with_data(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def at_least(name: str, value: int | None, least: int) -> int:
-    """Return `value`; raise `BadSetting` naming the setting unless it is a whole number of at least `least`."""
+    """Return `value`. Raises `BadSetting` naming the setting unless it is an integer of at least `least`."""
     if not isinstance(value, int) or value < least:
-        raise BadSetting(f"{name} must be a whole number, at least {least}, got {value!r}")
+        raise BadSetting(f"{name} must be an integer, at least {least}, got {value!r}")
     return value

@@ -1,8 +1,8 @@
-"""The policy of a submission to a leaderboard: weights from a stranger in a model of ours.
+"""The policy of a leaderboard submission: untrusted weights in a model that this package builds.
 
-Nothing that comes with the weights is run: safetensors hold numbers only, the model is GPT-2 as Transformers has it
-with a shape that is read from a few known entries, the tokenizer is made of the profile's vocabulary, and the profile
-is the environment's own.
+Nothing from the submission is executed: safetensors contain numbers only, the model is Transformers' GPT-2 with a shape
+read from a few known entries, the tokenizer is built from the profile's vocabulary, and the profile is the
+environment's own.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2LMHeadModel
 
 from agentgym_flow.errors import BadSubmission, UnknownProfile
-from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.prompts import profile_for
-from agentgym_flow.training.policy import ModelPolicy, pad_token
+from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import TURN
-from agentgym_flow.training.tiny import word_tokenizer
+from agentgym_flow.training.tiny import gpt2_config, word_tokenizer
 
 KIND = "gpt2"
-"""The `model_type` that is read."""
+"""The supported `model_type`."""
 
 SHAPE: Mapping[str, tuple[int, int]] = {
     "n_embd": (8, 1024),
@@ -33,10 +32,10 @@ SHAPE: Mapping[str, tuple[int, int]] = {
     "n_positions": (16, 4096),
     "vocab_size": (4, 65536),
 }
-"""The entries of `config.json` that are read, and the range of each."""
+"""The entries of `config.json` that are read -> their ranges."""
 
 MOST_WEIGHTS = 10_000_000
-"""The most numbers of a model: 20 MB hold so many in half precision."""
+"""The largest number of weights, which are 20 MB in half precision."""
 
 
 def submitted_policy(
@@ -49,40 +48,39 @@ def submitted_policy(
     greedy: bool = False,
     layout: str = TURN,
 ) -> ModelPolicy:
-    """Return the policy that submitted weights are.
+    """Return the policy with the submitted weights.
 
     Args:
-        env_id: the environment that it plays.
+        env_id: the environment to play.
         profile_name: a profile of the environment with a fixed vocabulary, such as `compact`.
-        config: what `config.json` holds; only `model_type` and the entries of `SHAPE` are read.
+        config: the content of `config.json`; only `model_type` and the entries of `SHAPE` are read.
         weights: the bytes of a safetensors file.
-        temperature: of sampling.
+        temperature: the sampling temperature.
         greedy: take the most likely token.
-        layout: what a prompt is, `turn` or `conversation`.
+        layout: `turn` or `conversation`.
 
     Raises:
-        BadSubmission: the profile has no vocabulary, the shape is out of range, or the weights do not fit it or are no
-            finite numbers.
+        BadSubmission: the profile has no vocabulary, the shape is out of range, or the weights do not fit it or are not
+            finite.
     """
     if not isinstance(config, Mapping):
-        raise BadSubmission("config.json: it must be an object with the shape of the model")
+        raise BadSubmission("config.json must be an object with the shape of the model")
     if ":" in profile_name:
-        raise BadSubmission(f"prompt: {profile_name!r:.60} reads a file; name a profile of the environment")
+        raise BadSubmission(f"prompt: {profile_name!r:.60} names a file; use a profile of the environment")
     try:
         profile = profile_for(env_id, profile_name)
     except UnknownProfile as error:
         raise BadSubmission(f"prompt: {error}") from None
     vocabulary = getattr(profile, "vocabulary", ())
     if not vocabulary:
-        raise BadSubmission(f"prompt: profile {profile_name!r} has no fixed vocabulary, so its tokens are not known")
+        raise BadSubmission(f"prompt: profile {profile_name!r} has no fixed vocabulary, so its tokens are unknown")
     tokenizer = word_tokenizer(vocabulary)
-    model = GPT2LMHeadModel(_shape(config, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id))
+    model = GPT2LMHeadModel(gpt2_config(tokenizer, **_shape(config, len(tokenizer))))
     _load(model, weights)
     return ModelPolicy(
         model.eval(),
         tokenizer,
         profile,
-        generator=TransformersGenerator(model, pad_token(tokenizer), tokenizer=tokenizer),
         temperature=temperature,
         greedy=greedy,
         layout=layout,
@@ -90,7 +88,8 @@ def submitted_policy(
     )
 
 
-def _shape(config: Mapping[str, Any], words: int, pad: int, end: int) -> GPT2Config:
+def _shape(config: Mapping[str, Any], words: int) -> dict[str, int]:
+    """Return the checked entries of `SHAPE` for a vocabulary of `words` words. Raises `BadSubmission`."""
     if config.get("model_type") != KIND:
         raise BadSubmission(f"config.json: model_type must be {KIND!r}, got {config.get('model_type')!r:.60}")
     shape = {}
@@ -100,24 +99,14 @@ def _shape(config: Mapping[str, Any], words: int, pad: int, end: int) -> GPT2Con
             raise BadSubmission(f"config.json: {name} must be a number from {least} to {most}, got {value!r:.60}")
         shape[name] = value
     if shape["vocab_size"] != words:
-        raise BadSubmission(f"config.json: vocab_size is {shape['vocab_size']}, and the profile has {words} words")
+        raise BadSubmission(f"config.json: vocab_size is {shape['vocab_size']}, but the profile has {words} words")
     if shape["n_embd"] % shape["n_head"]:
         raise BadSubmission("config.json: n_embd must be a multiple of n_head")
     wide, inner = shape["n_embd"], shape["n_inner"]
     layers = shape["n_layer"] * (4 * wide * wide + 2 * wide * inner)
     if (numbers := layers + wide * (words + shape["n_positions"])) > MOST_WEIGHTS:
         raise BadSubmission(f"config.json: a model of {numbers:,} weights is larger than {MOST_WEIGHTS:,}")
-    return GPT2Config(
-        **shape,
-        activation_function="gelu_pytorch_tanh",
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        bos_token_id=end,
-        eos_token_id=end,
-        pad_token_id=pad,
-        tie_word_embeddings=True,
-    )
+    return shape
 
 
 def _load(model: GPT2LMHeadModel, weights: bytes) -> None:
@@ -125,7 +114,7 @@ def _load(model: GPT2LMHeadModel, weights: bytes) -> None:
     try:
         state = load(weights)
     except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
-        raise BadSubmission(f"model.safetensors: no safetensors file ({error!s:.200})") from None
+        raise BadSubmission(f"model.safetensors is not a safetensors file ({error!s:.200})") from None
     own = model.state_dict()
     for name in sorted(state.keys() - own.keys()):
         raise BadSubmission(f"model.safetensors: {name!r:.80} is not a weight of this model")
@@ -135,7 +124,7 @@ def _load(model: GPT2LMHeadModel, weights: bytes) -> None:
     for name, value in state.items():
         if value.shape != own[name].shape:
             raise BadSubmission(
-                f"model.safetensors: {name!r} has the shape {tuple(value.shape)}, and should have "
+                f"model.safetensors: {name!r} has shape {tuple(value.shape)}, but the model needs "
                 f"{tuple(own[name].shape)}"
             )
         if not value.is_floating_point() or not torch.isfinite(value.float()).all():

@@ -1,10 +1,10 @@
-"""Which tasks to play next: every task in turn, and again those that taught something last time.
+"""Task selection: every task in turn, and replays of tasks with mixed outcomes.
 
-A group whose attempts all end alike has no variance, and no advantage that compares episodes. As a policy gets better,
-most groups become such groups. Dynamic sampling plays more tasks than it needs and leaves those groups out (see
-`agentgym_flow.training.dynamic_sampling`); here fewer of them are played in the first place, in the manner of
-prioritized level replay (Jiang et al., 2021): a share of each batch goes to tasks whose last group ended differently,
-the longest ago first.
+A group whose attempts all have the same outcome has no variance, so its episodes get no advantage over each other. As a
+policy improves, most groups become such groups. Dynamic sampling plays additional tasks and discards those groups (see
+`agentgym_flow.training.dynamic_sampling`). Task replay plays fewer of them in the first place, like prioritized level
+replay (Jiang et al., 2021): a share of each batch replays tasks whose last group had mixed outcomes, the longest ago
+first.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from agentgym_flow.training.outcomes import ended_alike
 
 
 class TaskSelector(Protocol):
-    """Chooses the tasks of each batch."""
+    """Selects the tasks of each batch."""
 
     def draw(self, count: int) -> list[int]:
         """Return the tasks of the next `count` groups."""
 
     def observe(self, groups: Iterable[Group]) -> None:
-        """Take in what came of a batch: all groups that were played for it."""
+        """Record the outcomes of a batch: all groups that were played for it."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return as plain data what decides the coming draws."""
+        """Return the state that determines the next draws, as plain data."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
 
     def __len__(self) -> int:
-        """Return how many tasks are not simply played in turn: they wait for a replay, or are often left out."""
+        """Return the number of tasks with special treatment: waiting for a replay, or often skipped."""
 
 
 class TaskReplay:
-    """Chooses the tasks to play. A function of its arguments and of the groups it was shown, so equal on all ranks.
+    """Selects tasks deterministically from its arguments and the groups it observed, so all ranks select the same.
 
-    New tasks come in a shuffled order that goes through the whole split before any comes again. At least one task of
-    every draw is new, so each task has its turn however many others are replayed.
+    New tasks come in a shuffled order that covers the whole split before any task repeats. At least one task of every
+    draw is new, so every task gets its turn.
 
     Args:
-        tasks: the tasks to go through, or how many there are, from 0 on.
-        share: of the tasks of a draw, in [0, 1), to take from those that wait for a replay; when too few wait, new
-            tasks take their places.
-        seed: of the order of new tasks.
-        outcome: what an episode is worth, see `ended_alike`.
+        tasks: the tasks, or their number.
+        share: the fraction of a draw, in [0, 1), to take from the tasks that wait for a replay. New tasks fill up the
+            draw if too few wait.
+        seed: determines the order of new tasks.
+        outcome: the value of an episode, see `ended_alike`.
 
     Attributes:
         tasks: the tasks.
-        replayed: how many tasks of the last draw were replays.
+        replayed: the number of replays in the last draw.
 
     Raises:
         BadSetting: there are no tasks, or `share` is out of range.
@@ -67,19 +67,19 @@ class TaskReplay:
         self.replayed = 0
         self._seed = seed
         self._outcome = outcome
-        self._order: list[int] = []  # what is left of this pass, the next task last
+        self._order: list[int] = []  # the rest of this pass, the next task last
         self._passes = 0
-        self._shuffled: tuple[int, list[int]] = -1, []  # the pass that was asked for last
+        self._shuffled: tuple[int, list[int]] = -1, []  # the number and order of the last requested pass
         self.tasks = tasks if isinstance(tasks, Sequence) else range(check_positive("tasks", tasks))
         check_positive("the number of tasks", len(self.tasks))
-        self._waiting: dict[int, None] = {}  # an ordered set: the task that was played the longest ago comes first
+        self._waiting: dict[int, None] = {}  # an ordered set, with the least recently played task first
 
     def __len__(self) -> int:
-        """Return how many tasks wait for a replay."""
+        """Return the number of tasks that wait for a replay."""
         return len(self._waiting)
 
     def at(self, position: int, count: int) -> list[int]:
-        """Return `count` tasks from a position of the endless sequence of new tasks, which `draw` gives one by one."""
+        """Return `count` tasks from a position in the endless sequence of new tasks, from which `draw` takes them."""
         found: list[int] = []
         while len(found) < count:
             number, first = divmod(position + len(found), len(self.tasks))
@@ -90,7 +90,7 @@ class TaskReplay:
         """Return the next `count` tasks, new ones first."""
         tasks = [self._next_new() for _ in range(count - int(self.share * count))]
         for task in tasks:
-            self._waiting.pop(task, None)  # played now in any case
+            self._waiting.pop(task, None)  # it is played anyway
         again = list(islice(self._waiting, count - len(tasks)))
         for task in again:
             del self._waiting[task]
@@ -105,15 +105,15 @@ class TaskReplay:
         return self._order.pop()
 
     def _pass(self, number: int) -> list[int]:
-        """Return all tasks in the order of one pass, the first one last; the list belongs to this object."""
-        if self._shuffled[0] != number:  # to shuffle a large split for every batch would take longer than some batches
+        """Return all tasks in the order of one pass, the first one last. Do not modify the list."""
+        if self._shuffled[0] != number:  # cached: shuffling a large split takes longer than some batches
             order = list(self.tasks)
             Stream("task order", self._seed, number).shuffle(order)
             self._shuffled = number, order
         return self._shuffled[1]
 
     def observe(self, groups: Iterable[Group]) -> None:
-        """Take in what came of a batch: tasks that ended differently will be replayed, the others will not."""
+        """Record the outcomes of a batch: tasks with mixed outcomes will be replayed, the others not."""
         for group in groups:
             task = group.episodes[0].task
             self._waiting.pop(task, None)
@@ -121,10 +121,10 @@ class TaskReplay:
                 self._waiting[task] = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return as plain data what decides the coming batches."""
+        """Return the state that determines the next draws, as plain data."""
         return {"order": self._order, "passes": self._passes, "waiting": list(self._waiting)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         self._order, self._passes = list(state["order"]), state["passes"]
         self._waiting = dict.fromkeys(state["waiting"])

@@ -1,8 +1,8 @@
-"""The trainer: TRL's loop, optimiser handling and loss around our rollouts, credit and rows.
+"""The trainer: TRL's training loop and loss with our rollouts, credit and rows.
 
-An algorithm is a credit function: from a batch of groups of episodes to one advantage per turn; some weigh episodes as
-well. Everything else is the same for all of them: take the groups of a batch from their source, ask for credit, make
-rows, take `steps_per_generation` minibatch steps.
+An algorithm is a credit function, which maps a batch of groups of episodes to one advantage per turn, and for some
+algorithms a weight per episode. All other steps are the same: take the groups of a batch from their source, compute
+advantages, make rows, and take `steps_per_generation` minibatch steps.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from agentgym_flow.training.checkpoints import (
     write_json,
 )
 from agentgym_flow.training.checks import check_device, check_environment, check_source
-from agentgym_flow.training.collate import Batch, collate, collate_merged, trimmed
+from agentgym_flow.training.collate import Batch, collate, collate_merged, trim_padding
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import lasting_settings
 from agentgym_flow.training.generators import transformers_generator
@@ -62,7 +62,7 @@ from agentgym_flow.training.outcomes import TrainingOutcomes, outcome_metrics, w
 from agentgym_flow.training.policy import check_answers, check_vocabulary, model_policy
 from agentgym_flow.training.processes import Together
 from agentgym_flow.training.reference import Reference
-from agentgym_flow.training.rows import TURN, merge, rows, thinned
+from agentgym_flow.training.rows import TURN, merge, rows, thin_rows
 from agentgym_flow.training.run_config import mapping
 from agentgym_flow.training.task_replay import TaskReplay
 from agentgym_flow.training.update_clock import UpdateClock
@@ -71,14 +71,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 FAILED_BATCH = "failed_batch.pt"
-"""The file in the output folder that holds the micro-batch on which training failed."""
+"""The file in the output folder with the micro-batch on which training failed."""
 
 PLAYED = "played.json"
-"""The file in a checkpoint that says how much has been played."""
+"""The file in a checkpoint with the counts of episodes played."""
 
 
 def _optimizer(model: PreTrainedModel, args: AgentConfig) -> MuonAdamW | None:
-    """Return Muon beside AdamW where the settings want it; None for the optimizer that `optim` names."""
+    """Return Muon with AdamW if the settings select it; None for the optimizer that `optim` names."""
     if args.muon_learning_rate is None:
         return None
     return MuonAdamW(
@@ -94,28 +94,28 @@ def _optimizer(model: PreTrainedModel, args: AgentConfig) -> MuonAdamW | None:
 class AgentTrainer(RowTrainer):
     """Trains a causal language model on an environment.
 
-    Credit is computed on all episodes of all processes, of which each then trains on its share, so a group may be
-    split.
+    Credit is computed on the episodes of all processes. Each process then trains on its share of the episodes, so a
+    group may be split.
 
     Args:
         model: the policy's model.
         args: the settings.
-        tokenizer: of the model.
-        profile: the prompt profile.
-        make_env: makes a training environment.
-        callbacks: of the Hugging Face trainer.
-        together: the processes of the run, which wait for each other's episodes; made here if None.
-        source: where the groups to train on come from; None: they are played here when they are needed.
-        generator: what runs the model in rollouts; Transformers, in this process, if None.
-        acts_as: the name of the policy in training where several share an episode (`Turn.policy`): only its turns are
-            trained on. None: all turns are.
+        tokenizer: the model's tokenizer.
+        profile: the prompt template.
+        make_env: creates a training environment.
+        callbacks: callbacks of the Hugging Face trainer.
+        together: the processes of the run, which wait for each other's episodes; created here if None.
+        source: provides the groups to train on; None: they are played here when needed.
+        generator: the backend that samples; None: Transformers in this process.
+        acts_as: the name of the policy in training if several policies share an episode (`Turn.policy`): only its turns
+            are trained on. None: all turns are.
 
     Raises:
-        UnknownOption: there is no such credit function, or the environment's `info` has no key `stop_when`.
+        UnknownOption: the credit function is unknown, or the environment's `info` has no key `stop_when`.
         BadSetting: the credit function does not have a given setting, the environment has no workflow to reward, the
-            tokenizer cannot express the answers, has tokens that the model does not, or has no chat template that reads
-            `chat_template_kwargs`, prompts do not fit into the model's context, or a precision of GPUs was asked for
-            where there is none.
+            tokenizer cannot express the answers, has tokens that the model lacks, or has no chat template that reads
+            `chat_template_kwargs`, prompts do not fit into the model's context, or a precision for GPUs was requested
+            without a GPU.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class AgentTrainer(RowTrainer):
         self.played = TrainingOutcomes()
         self._clock = UpdateClock(self.record)
         tasks = TaskReplay(env.drawn_tasks, args.replay_share, args.seed, args.outcome)
-        # TRL counts passes over a data set; what its rows hold is not looked at.
+        # TRL counts passes over a data set, and never reads its rows.
         rows_of_trl = Dataset.from_dict({"prompt": [""] * max(len(env.drawn_tasks), args.groups_per_batch)})
         self._environment = {"env_id": env.env_id, "env_kwargs": dict(env.settings), "data": dict(env.data)}
         env.close()
@@ -178,11 +178,11 @@ class AgentTrainer(RowTrainer):
         )
         envs = EnvPool(make_env, keep=args.info_keys)
         self.source = source or OwnRollout(self.policy, envs, tasks, args, self._together, self.frozen_model)
-        self.remove_callback(PrinterCallback)  # our callbacks show and keep the metrics
+        self.remove_callback(PrinterCallback)  # metrics are shown and stored by our callbacks
         self.add_callback(self._clock)
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
-        """Return the schedule of the step sizes: linear to `final_lr_ratio`, or what `lr_scheduler_type` names."""
+        """Return the learning rate schedule: linear to `final_lr_ratio`, or the one that `lr_scheduler_type` names."""
         if self.args.lr_scheduler_type != "linear":
             return super().create_scheduler(num_training_steps, optimizer)
         self.lr_scheduler = linear_decay(
@@ -193,18 +193,18 @@ class AgentTrainer(RowTrainer):
         )
         return self.lr_scheduler
 
-    # ---------------------------------------------------------------- going on with a killed run
+    # ---------------------------------------------------------------- resuming
     def train(self, resume_from_checkpoint: str | Path | None = None, **kwargs: Any) -> Any:
-        """Train to the end, from the beginning or from a checkpoint folder; return what the Hugging Face trainer does.
+        """Train from the beginning or from a checkpoint folder; return what the Hugging Face trainer returns.
 
-        A resumed run on the same machine and number of processes takes the very steps of one that never stopped. With
-        `beta`, the model as it is when a run begins is the reference.
+        A run resumed on the same machine and number of processes takes exactly the steps of an uninterrupted run. With
+        `beta`, the model at the beginning of a run is the reference policy.
 
         Raises:
             BadData: a file of the checkpoint is damaged or missing.
-            BadSetting: the folder is no checkpoint, or its run had another setting, model, environment or number of
-                processes; the message names the first that differs.
-            TrainingFailed: the loss is not a number, or a GPU's memory is too small.
+            BadSetting: the folder is not a checkpoint, or its run had another setting, model, environment or number of
+                processes; the message names the first difference.
+            TrainingFailed: the loss is not finite, or a GPU runs out of memory.
         """
         checkpoint = None if resume_from_checkpoint is None else Path(resume_from_checkpoint)
         if checkpoint is not None:
@@ -213,7 +213,7 @@ class AgentTrainer(RowTrainer):
             check_made_with(checkpoint, self._made_with())
             self.played = TrainingOutcomes(**json.loads((checkpoint / PLAYED).read_text("utf-8")))
             self.source.load_state_dict(json.loads((checkpoint / SOURCE).read_text("utf-8")))
-        self.generator.version = -1  # the weights may be others than those that it was last given
+        self.generator.version = -1  # so that the next update is not skipped: the weights may have changed
         try:
             with out_of_memory(UPDATE):
                 return super().train(checkpoint, **kwargs)
@@ -221,7 +221,7 @@ class AgentTrainer(RowTrainer):
             self.source.close()
 
     def describe(self, folder: Path) -> None:
-        """Write into a new checkpoint which run it belongs to, how much was played, and which tasks come next."""
+        """Add to a new checkpoint the settings of its run, the counts of episodes, and the state of the source."""
         write_json(folder / MADE_WITH, self._made_with())
         write_json(folder / PLAYED, asdict(self.played))
         write_json(folder / SOURCE, self.source.state_dict())
@@ -239,7 +239,7 @@ class AgentTrainer(RowTrainer):
         }
 
     def begin(self, resumed: Path | None) -> None:
-        """Make the model as it is now the reference; a resumed run keeps the one it began with."""
+        """Copy the current model as the reference policy; a resumed run loads its first one."""
         if self.reference is None:
             return
         self.reference.prepare(self.accelerator)
@@ -250,16 +250,15 @@ class AgentTrainer(RowTrainer):
         self.reference.save(Path(self.args.output_dir), write=self.accelerator.is_main_process)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log `logs` with the metrics since the last log, and how much was played since training began."""
+        """Log `logs`, the metrics since the last log, and the counts of episodes since training began."""
         super().log({**logs, **asdict(self.played)}, start_time)
 
     # ---------------------------------------------------------------- a batch
     def make_batch(self) -> Batch:
-        """Take the groups of the next batch, give credit to all turns and return the rows as tensors.
+        """Take the groups of the next batch, compute advantages for all turns, and return the rows as tensors.
 
-        `self.groups` then holds the groups to train on, of all processes, without lost episodes.
-
-        Raises `TrainingFailed` when all episodes were lost.
+        Sets `self.groups` to the groups of all processes to train on, without lost episodes. Raises `TrainingFailed` if
+        all episodes were lost.
         """
         started = time.perf_counter()
         taken = self.source.take(self.played.batches, self.state.global_step)
@@ -296,7 +295,7 @@ class AgentTrainer(RowTrainer):
         return batch
 
     def _weights(self) -> Weights:
-        """Return what every episode to train on weighs in the loss."""
+        """Return the weight in the loss of every episode to train on."""
         weigh = WEIGHTS.get(self.args.credit)
         if weigh is None:
             return [[1.0] * len(group) for group in self.groups]
@@ -317,25 +316,25 @@ class AgentTrainer(RowTrainer):
         selection = self.args.zero_advantage_share, Stream("zero advantages", self.args.seed, self.played.batches)
         if self.args.merge_prompts and self.args.layout == TURN and self.policy.sampling.max_new_tokens == 1:
             merged = merge(plain)
-            taught = thinned(merged, *selection)
+            taught = thin_rows(merged, *selection)
             counts |= {"unique_prompts": len(merged), "rows": len(taught), "dropped_rows": len(merged) - len(taught)}
             batch = collate_merged(taught, **self._filling(len(taught)))
         else:
-            kept = thinned(plain, *selection)
+            kept = thin_rows(plain, *selection)
             counts |= {"rows": len(kept), "dropped_rows": len(plain) - len(kept)}
             batch = collate(kept, **self._filling(len(kept)))
-        # All turns count, also those of rows left out.
+        # The loss is divided by the number of all turns, including those of dropped rows.
         counts["items"] = float(sum(row.trained_tokens * row.weight for row in plain))
         counts = dict(zip(counts, self._over_processes(torch.tensor([*counts.values()])), strict=True))
         items = torch.tensor(counts.pop("items"), device=self.accelerator.device)
         return {**batch, "num_items_in_batch": items}, counts
 
     def _corrected(self, batch: Batch, turns: Sequence[Turn]) -> tuple[Batch, dict[str, float]]:
-        """Return a batch with what other weights or another program have sampled corrected for, and figures of that.
+        """Correct a batch for turns sampled by older weights or another backend; return it with metrics.
 
-        `turns` are those of all processes, so all processes decide alike. Where the model in training has sampled all
-        turns, nothing is corrected, and only observations that are trained on get log-probabilities: no policy has
-        sampled them, so they have none yet.
+        `turns` are those of all processes, so that all processes decide alike. If the model in training sampled all
+        turns, there is no correction. Observations that are trained on then get log-probabilities, which they lack
+        because no policy sampled them.
         """
         behind = staleness(turns, self.state.global_step)
         off_policy = not self.source.exact or any(behind)
@@ -357,11 +356,11 @@ class AgentTrainer(RowTrainer):
         largest = self.accelerator.gather(torch.tensor([mismatch.largest], device=self.accelerator.device)).max()
         everywhere = Mismatch(*self._over_processes(torch.tensor(astuple(mismatch))))
         figures |= replace(everywhere, largest=float(largest)).metrics()
-        # VESPO weighs a row by its ratio to the policy that sampled it, and needs the log-probabilities of that one.
+        # VESPO weighs rows by their ratio to the sampling policy, so it needs that policy's log-probabilities.
         return batch if self.args.loss_type == "vespo" else corrected_batch, figures
 
     def _filling(self, count: int) -> dict[str, Any]:
-        # Minibatches are equally large, in all processes alike.
+        # All processes must have the same number of rows, divisible into minibatches.
         everywhere = gather_object([count]) if self.accelerator.num_processes > 1 else [count]
         return {
             "pad": self.policy.tokenizer.pad_token_id,
@@ -374,9 +373,9 @@ class AgentTrainer(RowTrainer):
     def loss(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
         """Return the loss of one micro-batch: TRL's for ordinary rows, ours for merged ones.
 
-        Raises `TrainingFailed` when it is not a number, after saving the micro-batch to the output folder.
+        Raises `TrainingFailed` if it is not finite, after saving the micro-batch to the output folder.
         """
-        batch = trimmed(batch)
+        batch = trim_padding(batch)
         self._record_padding(batch)
         loss = self._merged_loss(model, batch) if "tokens" in batch else self._row_loss(model, batch)
         if not torch.isfinite(loss):
@@ -389,9 +388,9 @@ class AgentTrainer(RowTrainer):
         return loss
 
     def _record_padding(self, batch: Batch) -> None:
-        """Record the share of the positions computed for a micro-batch, of all processes, that are padding."""
+        """Record the fraction of padding among the positions computed for a micro-batch, over all processes."""
         masks = [mask for name in ("prompt_mask", "completion_mask") if (mask := batch.get(name)) is not None]
-        filled = batch["weights" if "weights" in batch else "tool_mask"].any(dim=1, keepdim=True)  # no padding row
+        filled = batch["weights" if "weights" in batch else "tool_mask"].any(dim=1, keepdim=True)  # not a padding row
         computed = sum(mask.numel() for mask in masks)
         if "tokens" in batch and self._alone:
             computed = sum(len(part) * width for part, width in passes_by_length(batch["prompt_mask"].sum(1)))
@@ -401,7 +400,7 @@ class AgentTrainer(RowTrainer):
 
     @property
     def _alone(self) -> bool:
-        """Whether passes may be split by length: several processes make equal numbers of them."""
+        """Whether passes may be split by length: several processes must make equal numbers of them."""
         return bool(self.accelerator.num_processes == 1)
 
     def _over_processes(self, values: torch.Tensor) -> list[float]:
@@ -436,13 +435,13 @@ class AgentTrainer(RowTrainer):
         logged = [sums.entropy.detach(), sums.kl.detach(), sums.turns, sums.clipped_low, sums.clipped_high, sums.total]
         entropy, kl, turns, low, high, total = self._over_processes(torch.stack(logged))
         if turns:
-            total = total or 1.0  # no advantage, nothing clipped
+            total = total or 1.0  # without advantages nothing is clipped
             self.record({"entropy": entropy / turns})
             self.record({"clip_fraction": (low + high) / total, "clip_fraction/low": low / total})
             self.record({"clip_fraction/high": high / total})
             if self.reference is not None:
                 self.record({"kl": kl / turns})
-        # The batch's turns, shared out to the processes and to the optimizer steps it is split into (TRL's "dapo").
+        # The turns of the batch, divided among processes and optimizer steps (TRL's "dapo").
         share = self.current_gradient_accumulation_steps / args.steps_per_generation / self.accelerator.num_processes
         turns_per_step = batch["num_items_in_batch"].clamp(min=1.0) * share
         loss: torch.Tensor = (sums.policy - args.entropy_coef * sums.entropy + self.beta * sums.kl) / turns_per_step

@@ -1,4 +1,4 @@
-"""How long the optimizer steps of a batch take, without the making of the batch that the first of them begins with."""
+"""The time of the optimizer steps of a batch, without the time to make the batch in the first of them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class UpdateClock(TrainerCallback):  # type: ignore[misc]
-    """Measures the metric `time/update`, in seconds per batch; what other callbacks do after a step is left out.
+    """Measures the metric `time/update`, in seconds per batch, without the time of other callbacks.
 
     Args:
-        record: takes metrics, as `RowTrainer.record` does.
+        record: records metrics, as `RowTrainer.record` does.
 
     Attributes:
-        making: the seconds that batches took to make so far; whoever makes them adds to it.
+        making: total seconds spent making batches; the trainer adds to it.
     """
 
     def __init__(self, record: Callable[[dict[str, float]], None]) -> None:
@@ -31,6 +31,6 @@ class UpdateClock(TrainerCallback):  # type: ignore[misc]
         self._began = time.perf_counter() - self.making
 
     def on_step_end(self, args: AgentConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Record the step, as its share of a batch."""
+        """Record the time of the step, scaled to a batch."""
         step = time.perf_counter() - self.making - self._began
         self._record({"time/update": step * args.steps_per_batch})

@@ -1,7 +1,7 @@
-"""The words that the tiny policy knows: those of a profile, or for any other environment those that play shows.
+"""The vocabulary of the tiny policy: the profile's, or for environments without one the words that play shows.
 
-The words are found in `TASKS` training tasks, played by the expert with random actions in between, or at random where
-there is no expert, and in the environment's manual. The result depends on the environment and its settings alone.
+Words are collected in `TASKS` training tasks, played by the expert with some random actions, or at random without an
+expert, and in the environment's manual. The result depends only on the environment and its settings.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from agentgym_flow.training.run_config import RunConfig
 from agentgym_flow.word_prompts import FIXED, WordTemplate, words_of
 
 TASKS = 60
-"""Training tasks that are played for their words."""
+"""Training tasks to play."""
 
 STEPS = 40
-"""The most steps of each of them."""
+"""The most steps in each of them."""
 
 SIZE = 1000
-"""The most words of an environment that get a token of their own: those that play shows most often, then the manual."""
+"""The largest vocabulary: the most frequent words of play, then words of the manual."""
 
-_RANDOM = 4  # of so many steps of the expert one is random
+_RANDOM = 4  # one in this many steps is random
 
 
 class _VocabularyReader:
-    """Plays the expert with random actions in between, and counts the words that it is shown."""
+    """Plays the expert with some random actions, and counts the words it sees."""
 
     name = "reader"
 
@@ -61,10 +61,10 @@ class _VocabularyReader:
         return action
 
 
-def learnt_vocabulary(make_env: Callable[[], TextEnv]) -> tuple[str, ...]:
+def collect_vocabulary(make_env: Callable[[], TextEnv]) -> tuple[str, ...]:
     """Return the vocabulary of an environment for `WordTemplate`.
 
-    Raises `BadSetting` if the environment proposes no actions, so that there is nothing to choose from.
+    Raises `BadSetting` if the environment proposes no actions, because the policy chooses among proposed ones.
     """
     reader = _VocabularyReader()
     env = make_env()
@@ -72,8 +72,8 @@ def learnt_vocabulary(make_env: Callable[[], TextEnv]) -> tuple[str, ...]:
     episodes = rollout(reader, make_env, starts, stop=lambda view: len(view.episode.turns) >= STEPS)
     if not reader.proposed:
         raise BadSetting(
-            f"{env.env_id} proposes no actions, and the tiny policy chooses among proposed ones: let candidates() or "
-            "admissible_actions() return some, or train another model with profile text"
+            f"{env.env_id} proposes no actions, but the tiny policy chooses among proposed ones: implement "
+            "candidates() or admissible_actions(), or train another model with profile text"
         )
     for episode in episodes:
         for turn in episode.turns[-1:]:
@@ -84,29 +84,29 @@ def learnt_vocabulary(make_env: Callable[[], TextEnv]) -> tuple[str, ...]:
 
 
 def profile_of(run: RunConfig, saved: Path | None = None, together: Together | None = None) -> PromptTemplate:
-    """Return the profile of a run; for the tiny policy it has a vocabulary.
+    """Return the prompt template of a run, with a vocabulary if the model is the tiny policy.
 
     Args:
         run: the settings.
-        saved: the file that a vocabulary from play is kept in: read if it is there, written if not.
-        together: the processes of the run, of which the main one makes or reads the vocabulary for all.
+        saved: the file of a collected vocabulary: read if it exists, written otherwise.
+        together: the processes of the run; the main process collects or reads the vocabulary for all.
 
     Raises:
-        AgentGymFlowError: there is no such environment or profile, or it proposes no actions.
+        AgentGymFlowError: the environment or profile is unknown, or the environment proposes no actions.
     """
     profile = run.make_profile()
     if isinstance(profile, SettingsTemplate):
         profile = profile.for_settings(run.env_settings)
     if run.model != TINY or not isinstance(profile, WordTemplate):
         return profile
-    work = partial(_kept_vocabulary, run, saved)
+    work = partial(_load_or_collect, run, saved)
     return replace(profile, vocabulary=work() if together is None else together.on_main_process(work))
 
 
-def _kept_vocabulary(run: RunConfig, saved: Path | None) -> tuple[str, ...]:
+def _load_or_collect(run: RunConfig, saved: Path | None) -> tuple[str, ...]:
     if saved is not None and saved.exists():
         return tuple(json.loads(saved.read_text("utf-8")))
-    vocabulary = learnt_vocabulary(run.make_env)
+    vocabulary = collect_vocabulary(run.make_env)
     if saved is not None:
         with whole(saved) as partly:
             partly.write_text(json.dumps(vocabulary, ensure_ascii=False, indent=0) + "\n", "utf-8")

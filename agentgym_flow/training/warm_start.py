@@ -1,7 +1,7 @@
-"""Warm start: clone a limited, noisy set of expert episodes, so that reinforcement learning begins with some success.
+"""Warm start: behaviour cloning of a few noisy expert episodes, so that training starts with some success.
 
-The set is small and noisy on purpose. A tiny policy that clones thousands of clean solutions has little left to learn
-by trying, and a demonstration of reinforcement learning on top of it would show nothing.
+The set is small and noisy on purpose. A tiny policy that clones thousands of perfect solutions has little left to learn
+by reinforcement, so nothing could be demonstrated.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ if TYPE_CHECKING:
 
 
 RECORD = "warm_start.json"
-"""The file that says what cloning did, beside the cloned weights."""
+"""The file beside the cloned weights with the results of cloning."""
 
 
-_DRAWS = 1000  # of random actions, until the profile can ask for one
+_DRAWS = 1000  # the most random actions tried until the profile can express one
 
 
 class NoisyExpert:
-    """Plays the expert's action, or with some probability a random valid one; records the tokens of what it played.
+    """Plays the expert's action, or with some probability a random valid one, and records its tokens.
 
-    The prompts are those that a `ModelPolicy` will see, and the answer is the profile's for that action. Where a prompt
-    does not tell actions apart, the one that is played is the one that the answer is read as. A random action that the
-    profile cannot ask for is drawn again.
+    Prompts are those of a `ModelPolicy`, and the answer is the profile's text for the action. If a prompt does not
+    distinguish two actions, the action played is the one that the answer parses to. Random actions that the profile
+    cannot express are drawn again.
 
     Args:
-        tokenizer: turns prompts and actions into tokens.
-        profile: writes the prompts.
+        tokenizer: tokenises prompts and answers.
+        profile: the prompt template.
         noise: the probability of a random action.
-        layout: what a prompt is, as for `ModelPolicy`.
-        max_new_tokens: the longest answer of the policy; if it may go on after the action, it is shown to end there.
+        layout: `turn` or `conversation`, as for `ModelPolicy`.
+        max_new_tokens: the longest answer of the policy; shorter answers end with the end-of-sequence token.
 
     Attributes:
-        random: which turns had a random action: the task and the number of turns before it.
+        random: the turns with a random action, as pairs of task and turn number.
 
     Raises:
-        BadSetting: profile or chat template cannot hold a conversation.
+        BadSetting: the profile or chat template does not support conversations.
     """
 
     name = "noisy expert"
@@ -88,17 +88,17 @@ class NoisyExpert:
         self.conversation = Conversation(tokenizer, profile, ends) if layout == CONVERSATION else None
 
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Return one move per view, each with the tokens of its prompt and of its answer.
+        """Return one output per view, each with the tokens of its prompt and answer.
 
-        Raises `BadSetting` when an expert is needed and the environment has none, or when the profile cannot ask for
-        its action.
+        Raises `BadSetting` if an expert is needed and the environment has none, or if the profile cannot express the
+        action.
         """
         for view in views if self.noise < 1 else ():
             check_expert(view.env)
-        return [self._move(view) for view in views]
+        return [self._output(view) for view in views]
 
-    def _asked(self, view: PolicyInput) -> str:
-        """Return the completion that asks for what is to be played."""
+    def _choose_answer(self, view: PolicyInput) -> str:
+        """Return the answer that asks for the action to play."""
         expert = None if view.rng.uniform() < self.noise else view.env.expert_action()
         if expert is None:
             self.random.add((view.episode.task, len(view.episode.turns)))
@@ -108,12 +108,12 @@ class NoisyExpert:
             if asked is not None:
                 return asked
         raise BadSetting(
-            f"profile {self.profile.name!r} has no answer that asks for the action {action!r}, so there is nothing to "
-            "clone: set warm_start_levels to 0, or use another profile"
+            f"profile {self.profile.name!r} cannot express the action {action!r}, so there is nothing to clone: set "
+            "warm_start_levels to 0, or use another profile"
         )
 
-    def _move(self, view: PolicyInput) -> PolicyOutput:
-        asked = self._asked(view)
+    def _output(self, view: PolicyInput) -> PolicyOutput:
+        asked = self._choose_answer(view)
         action = self.profile.parse_action(asked, view)
         if self.conversation is None or not view.episode.turns:
             prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.profile, view))
@@ -123,19 +123,19 @@ class NoisyExpert:
         answer = self.tokenizer(asked, add_special_tokens=False).input_ids
         if len(answer) < self.max_new_tokens and self.tokenizer.eos_token_id is not None:
             answer = [*answer, self.tokenizer.eos_token_id]
-        # A demonstration has no sampling distribution; cloning does not read the log-probabilities.
+        # Demonstrations have no sampling distribution; cloning ignores the log-probabilities.
         return PolicyOutput(action, None if asked == action else asked, prompt, answer, [0.0] * len(answer))
 
 
 @dataclass(frozen=True, slots=True)
 class WarmStart:
-    """What cloning did.
+    """The results of cloning.
 
     Attributes:
-        episodes: demonstrations used.
-        turns: decisions in them.
+        episodes: number of demonstrations.
+        turns: number of turns in them.
         losses: the mean cross-entropy of every update, in nats per token.
-        validation: pairs of updates done and success measured then.
+        validation: pairs of updates done and success rate.
     """
 
     episodes: int
@@ -145,9 +145,9 @@ class WarmStart:
 
 
 def record_warm_start(folder: Path, done: WarmStart) -> None:
-    """Write into the folder of the cloned model what cloning did, and a manifest.
+    """Write the results of cloning and a manifest into the folder of the cloned model.
 
-    From then on a killed run need not clone again.
+    A resumed run then does not clone again.
     """
     with whole(folder / RECORD) as partial:
         partial.write_text(json.dumps(asdict(done)) + "\n", "utf-8")
@@ -155,9 +155,9 @@ def record_warm_start(folder: Path, done: WarmStart) -> None:
 
 
 def restore_warm_start(folder: Path, model: PreTrainedModel) -> WarmStart | None:
-    """Load the cloned weights of a killed run into `model`; return what cloning did, or None if it was not done.
+    """Load the cloned weights of a killed run into `model`; return the results of cloning, or None if not finished.
 
-    Raises `BadData` when a file of the folder is damaged.
+    Raises `BadData` if a file of the folder is damaged.
     """
     if not (folder / MANIFEST).exists():
         return None
@@ -168,13 +168,10 @@ def restore_warm_start(folder: Path, model: PreTrainedModel) -> WarmStart | None
 
 
 def check_demonstrations(env: TextEnv, tasks: int, noise: float) -> None:
-    """Raise `BadSetting` when the environment has fewer tasks than are to be shown, or no expert where one is needed.
-
-    With a noise of 1 all actions are random, so that no expert is needed.
-    """
+    """Raise `BadSetting` if the environment has fewer than `tasks` tasks, or no expert and `noise` is below 1."""
     count = len(env.drawn_tasks)
     if tasks > count:
-        raise BadSetting(f"warm_start_levels is {tasks}, but split {env.split!r} has only {count} tasks to draw from")
+        raise BadSetting(f"warm_start_levels is {tasks}, but split {env.split!r} has only {count} tasks")
     if noise < 1:
         check_expert(env)
 
@@ -197,8 +194,7 @@ def demonstrations(
     Episodes in which the environment raised are left out. The advantages of a row are the weights of its tokens in the
     loss of cloning: 1 for answers, but 0 for random ones without `imitate_noise`.
 
-    Raises `BadSetting` when there are fewer tasks, or no expert for them while `noise` is below 1, and `TrainingFailed`
-    when no episode is left.
+    Raises `BadSetting` as `check_demonstrations` does, and `TrainingFailed` if no episode is left.
     """
     env = make_env()
     check_demonstrations(env, tasks, noise)
@@ -217,7 +213,7 @@ def demonstrations(
 
 
 def with_text(row: TrainingRow, weight: float) -> TrainingRow:
-    """Return a demonstration as one text to learn: the first token is the prompt; what was given weighs `weight`."""
+    """Return a demonstration as one text to learn, after its first token; given tokens have the weight `weight`."""
     before = len(row.prompt) - 1
     sampled = row.sampled or [1] * len(row.completion)
     weights = [a if s else weight for a, s in zip(row.advantages, sampled, strict=True)]
@@ -241,22 +237,23 @@ def clone(
     validate: Callable[[], float] | None = None,
     precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> tuple[list[float], list[tuple[int, float]]]:
-    """Train `model` in place on `examples` by cross-entropy; Muon and AdamW, linear decay to 0.
+    """Train `model` in place on `examples` by cross-entropy, with Muon and AdamW and linear decay to 0.
 
     Args:
         model: the causal language model.
         examples: demonstrated turns.
-        config: the number of updates, their size and the step sizes.
+        config: the number and size of updates, and the learning rates.
         pad: the padding token.
-        seed: of the order of examples.
-        validate: measures success; called `warm_start_validations` times, evenly spread, the last time at the end.
-        precision: makes the context of an update's forward pass and of a validation, such as autocast.
+        seed: determines the order of examples.
+        validate: measures the success rate; called `warm_start_validations` times, evenly spread, the last time at the
+            end.
+        precision: creates the context of an update's forward pass and of a validation, such as autocast.
 
     Returns:
-        The loss of every update, and (updates done, success) for every validation.
+        The loss of every update, and (updates done, success rate) for every validation.
 
     Raises:
-        TrainingFailed: the loss is not a number, or a GPU's memory is too small.
+        TrainingFailed: the loss is not finite, or a GPU runs out of memory.
     """
     optimizer = MuonAdamW(model, muon_lr=config.warm_start_muon_learning_rate, adamw_lr=config.warm_start_learning_rate)
     updates = config.warm_start_updates
@@ -269,7 +266,7 @@ def clone(
         chosen = [examples[order.below(len(examples))] for _ in range(config.warm_start_batch)]
         optimizer.zero_grad()
         with out_of_memory(CLONING):
-            with precision():  # a new one each time: within one, autocast goes on with its first copy of the weights
+            with precision():  # a new context each time: autocast caches its cast weights within one
                 loss = _gradients(model, chosen, pad)
             if not math.isfinite(loss):
                 raise TrainingFailed(
@@ -286,9 +283,9 @@ def clone(
 
 
 def _gradients(model: PreTrainedModel, chosen: Sequence[TrainingRow], pad: int) -> float:
-    """Add the gradients of the loss of cloning on these rows to the model's; return the loss.
+    """Accumulate the gradients of the cloning loss on these rows; return the loss.
 
-    Conversations differ much in length, and share a pass with others of about their own.
+    Conversations differ much in length, so those of similar length share a pass.
     """
     parts = [list(chosen)]
     if all(row.sampled is not None for row in chosen):
@@ -307,7 +304,7 @@ def _gradients(model: PreTrainedModel, chosen: Sequence[TrainingRow], pad: int) 
 def imitation_loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
     """Return the mean cross-entropy of the sampled completion tokens of `batch`, in nats per token.
 
-    The advantages are the weights of tokens: 1, or 0 for an action that is shown and not imitated.
+    The advantages are weights of tokens: 1, or 0 for actions that are shown but not imitated.
     """
     mask = batch["completion_mask"] * batch["tool_mask"] * batch["advantages"]
     loss: torch.Tensor = -(completion_logprobs(model, batch) * mask).sum() / mask.sum()
@@ -328,7 +325,7 @@ def warm_start(
     layout: str = TURN,
     precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> WarmStart:
-    """Collect demonstrations and clone them into `model`; see `demonstrations` and `clone` for arguments and errors."""
+    """Collect demonstrations and clone them; see `demonstrations` and `clone` for arguments and errors."""
     examples = demonstrations(
         make_env,
         tokenizer,

@@ -1,8 +1,7 @@
-"""What the figures of several runs say: means, intervals, and which orders are beyond chance.
+"""Statistics of several runs: means, intervals, and which orders are significant.
 
-All intervals are 95 % percentile bootstrap over training runs and test tasks, both drawn anew
-(`intervals.bootstrap_of_runs`). Differences are paired: the same seed, so the same warm start, and the
-same task.
+All intervals are 95 % percentile bootstrap over training runs and test tasks, both resampled
+(`intervals.bootstrap_of_runs`). Differences are paired by seed, and so by warm start, and by task.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from agentgym_flow.errors import BadData
 from baselines.comparison.outcome import Outcome, Raw
 
 FEWEST_RUNS = 3
-"""An order is claimed of no fewer runs."""
+"""The least number of runs for claiming an order."""
 
 DENSE = ("gigpo", "rewardflow", "graphgpo")
-"""Credit functions that judge every turn; the others give one advantage to all turns of an episode."""
+"""Credit functions with an advantage for every turn; the others give one advantage to all turns of an episode."""
 
 Runs = Mapping[int, Outcome]
 """The runs of one row by seed."""
@@ -30,12 +29,12 @@ Runs = Mapping[int, Outcome]
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """How much `first` is above `second` in test success, with the interval of the difference.
+    """The difference in test success of `first` and `second`, with its interval.
 
     Attributes:
-        first, second: what is compared, both with sampled or both with the most likely actions.
-        mean, low, high: shares in [-1, 1].
-        runs: how many pairs of runs.
+        first, second: the names of the rows, both with sampled or both with greedy actions.
+        mean, low, high: differences in [-1, 1].
+        runs: number of pairs of runs.
     """
 
     first: str
@@ -47,14 +46,14 @@ class Contrast:
 
     @property
     def order(self) -> int:
-        """1 if `first` is ahead, -1 if it is behind, 0 if these runs do not tell."""
+        """1 if `first` is ahead, -1 if it is behind, 0 if inconclusive."""
         if self.runs < FEWEST_RUNS:
             return 0
         return int(self.low > 0) - int(self.high < 0)
 
     @property
     def reversed(self) -> Contrast:
-        """The same seen from the other side."""
+        """The contrast of `second` and `first`."""
         return Contrast(self.second, self.first, -self.mean, -self.high, -self.low, self.runs)
 
 
@@ -65,17 +64,17 @@ def mean_success(runs: Runs, *, greedy: bool = False) -> tuple[float, Interval]:
 
 
 def contrast(first: str, a: Sequence[Runs], second: str, b: Sequence[Runs], *, greedy: bool = False) -> Contrast | None:
-    """Compare the mean of the rows `a` with that of `b` on the seeds that all have; None when there are none.
+    """Compare the means of the rows `a` and `b` on their common seeds; None if there are none.
 
-    With `greedy` successes are those of the most likely actions; None where a row has none, as random play.
+    With `greedy` actions, None also if a row has no greedy results, as random play.
 
-    Raises `BadData` when the test tasks are not the same.
+    Raises `BadData` if the test tasks differ.
     """
     seeds = sorted(set.intersection(*(set(runs) for runs in (*a, *b))))
     if not seeds or (greedy and not all(runs[seed].greedy for runs in (*a, *b) for seed in seeds)):
         return None
     if len({runs[seed].tasks for runs in (*a, *b) for seed in seeds}) != 1:
-        raise BadData(f"{first} and {second} were not examined on the same test tasks: run one of them again")
+        raise BadData(f"{first} and {second} were not evaluated on the same test tasks: run one of them again")
     table = _mean_table(a, seeds, greedy) - _mean_table(b, seeds, greedy)
     return Contrast(first, second, float(table.mean()), *bootstrap_of_runs(table), len(seeds))
 
@@ -86,13 +85,13 @@ def _mean_table(rows: Sequence[Runs], seeds: Sequence[int], greedy: bool) -> npt
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """What the algorithms of a setting are to each other.
+class SettingComparison:
+    """All comparisons of a setting's algorithms.
 
     Attributes:
-        pairs: every two of them once; the later one is `first`, so that the first algorithm is what to beat.
-        greedy: the same with the most likely actions.
-        dense: all that judge turns, taken together, against all that judge episodes; None without both.
+        pairs: all pairs; the later algorithm is `first`, so that the first algorithm is the reference.
+        greedy: the same with greedy actions.
+        dense: all algorithms with credit for turns against all with credit for episodes; None without both.
     """
 
     pairs: list[Contrast]
@@ -100,8 +99,8 @@ class Compared:
     dense: Contrast | None
 
     @classmethod
-    def of(cls, raw: Raw, setting: str) -> Compared:
-        """Compare the algorithms of a setting. Raises `BadData` when their test tasks are not the same."""
+    def of(cls, raw: Raw, setting: str) -> SettingComparison:
+        """Compare the algorithms of a setting. Raises `BadData` if their test tasks differ."""
         runs = {algo: raw.runs(setting, algo) for algo in raw.header["algos"]}
         sampled, likely = (
             [contrast(b, [runs[b]], a, [runs[a]], greedy=greedy) for a, b in itertools.combinations(runs, 2)]
@@ -113,7 +112,7 @@ class Compared:
         return cls([one for one in sampled if one is not None], [one for one in likely if one is not None], together)
 
     def between(self, first: str, second: str, *, greedy: bool = False) -> Contrast | None:
-        """Return how much `first` is above `second`, whichever comes first in the comparison; None if unknown."""
+        """Return the contrast of `first` and `second`, in this order; None if unknown."""
         for pair in self.greedy if greedy else self.pairs:
             if (pair.first, pair.second) == (first, second):
                 return pair
@@ -123,10 +122,10 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Mean:
-    """A learning curve: the mean of runs at the same numbers of episodes; the interval is over runs alone.
+class MeanCurve:
+    """A learning curve: the mean of runs at the same numbers of episodes, with intervals over runs alone.
 
-    `core_seconds` are means of learning, from the end of the warm start on; None where they were not recorded.
+    `core_seconds` are means of training time since the end of the warm start; None if they were not recorded.
     """
 
     episodes: list[int]
@@ -138,7 +137,7 @@ class Mean:
     def episodes_until(self, success: float) -> float | None:
         """Return the training episodes after which the curve first reaches `success`; None if it never does.
 
-        Between two validations the curve is taken as straight.
+        The curve is linear between validations.
         """
         before = (0, -np.inf)
         for count, value in zip(self.episodes, self.success, strict=True):
@@ -149,17 +148,17 @@ class Mean:
         return None
 
 
-def mean_curve(runs: Runs, starts: Runs) -> Mean:
-    """Return the mean validation success of runs, from the warm starts on.
+def mean_curve(runs: Runs, starts: Runs) -> MeanCurve:
+    """Return the mean validation success of runs, starting with the warm starts.
 
-    Raises `BadData` when the runs were not validated after the same numbers of episodes.
+    Raises `BadData` if the runs were validated after different numbers of episodes.
     """
     seeds = sorted(runs)
     curves = [[*starts[seed].curve, *runs[seed].curve] for seed in seeds]
     if len({tuple(point.episodes for point in curve) for curve in curves}) != 1:
-        raise BadData("the runs of a curve were validated at different moments: run them again with one setting")
+        raise BadData("the runs of a curve were validated at different times: run them again with one setting")
     timed = all(point.core_seconds is not None for curve in curves for point in curve)
-    curve = Mean([], [] if timed else None, [], [], [])
+    curve = MeanCurve([], [] if timed else None, [], [], [])
     for moment in zip(*curves, strict=True):
         values = [point.valid_success for point in moment]
         low, high = bootstrap_of_runs([[value] for value in values])

@@ -1,7 +1,7 @@
-"""Run one cell of a comparison, with the steps of every recipe here: warm start, training, controls, evaluation.
+"""Run one cell of a comparison with the steps of the recipe: warm start, training, controls, evaluation.
 
-A run is finished when the summary in its folder reports it; then it is never run again. What was cut short is run anew,
-so that its core-seconds are those of one piece of work.
+A run is finished if its folder's summary says so, and is then never repeated. An interrupted run starts again, so that
+its core-seconds measure one complete run.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.model_evaluation import problems
-from agentgym_flow.training.recipe import Recipe, opened
+from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.rows import TrainingRow
 from agentgym_flow.training.run import SUMMARY, RunFolder, load_model, quiet
 from agentgym_flow.training.vocabulary import profile_of
 from agentgym_flow.training.warm_start import clone, demonstrations
 from baselines.comparison.outcome import Outcome, Point
 from baselines.comparison.plan import CONTINUED, EVERYTHING, REFERENCES, WARM_START, Cell, Plan, Setting
-from baselines.comparison.played import figures_of, found_out
+from baselines.comparison.played import figures_of, make_outcome
 from baselines.comparison.references import play_reference
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
     from agentgym_flow.training.config import AgentConfig
 
-_PROBED = 10  # updates that are timed to know how many fit into a budget
+_PROBED = 10  # updates to time for estimating how many fit into a budget
 
 
 def finished(plan: Plan, cell: Cell, output: Path) -> Outcome | None:
-    """Return the outcome of a cell that has been run; None when it has not, or not to its end.
+    """Return the outcome of a finished cell; None if it is not finished.
 
-    Raises `BadSetting` when it was run with other settings, naming the first.
+    Raises `BadSetting` naming the first difference if it was run with other settings.
     """
     summary = output / cell.folder / SUMMARY
     try:
@@ -62,17 +62,17 @@ def finished(plan: Plan, cell: Cell, output: Path) -> Outcome | None:
 
 
 def run(plan: Plan, cell: Cell, output: Path, budget: float = 0.0) -> Outcome:
-    """Run a cell and return what came out; everything it writes is in its folder under `output`.
+    """Run a cell in its folder under `output` and return the outcome.
 
     Args:
-        plan: the comparison; the warm start of the cell must be finished, unless it is one.
-        cell: what to run.
+        plan: the comparison; the warm start of the cell must be finished, unless the cell is one.
+        cell: the cell to run.
         output: the folder of all runs.
-        budget: core-seconds of learning, for a control that clones.
+        budget: core-seconds of training for a control that clones.
 
     Raises:
-        AgentGymFlowError: what a recipe raises, and `TrainingFailed` when a logged episode is not what it was.
-        KeyboardInterrupt: at the end of the batch in which Ctrl-C was pressed.
+        AgentGymFlowError: what a recipe raises, and `TrainingFailed` if a logged episode fails verification.
+        KeyboardInterrupt: after Ctrl-C, at the end of the batch.
     """
     quiet()
     place, setting = output / cell.folder, plan.setting(cell)
@@ -85,7 +85,7 @@ def run(plan: Plan, cell: Cell, output: Path, budget: float = 0.0) -> Outcome:
     shown: Sequence[TrainingRow] = ()
     if cell.name == EVERYTHING:  # settings that share a warm start share environment and prompts
         shown = _all_demonstrations(plan.setting(Cell(setting.warm_start, WARM_START, cell.seed)))
-    with opened(configs, Console(quiet=True, force_terminal=False)) as recipe:
+    with open_run(configs, Console(quiet=True, force_terminal=False)) as recipe:
         cloned = output / Cell(setting.warm_start, WARM_START, cell.seed).folder
         if cell.name == WARM_START:
             learnt = _warm_start(recipe)
@@ -109,11 +109,11 @@ def _reference(plan: Plan, cell: Cell, place: Path) -> Outcome:
     return outcome
 
 
-Learnt = tuple[float, int, list[Point]]
-"""Core-seconds of learning, optimizer steps, validation success meanwhile."""
+Learning = tuple[float, int, list[Point]]
+"""Core-seconds of training, optimizer steps, and validation success during training."""
 
 
-def _warm_start(recipe: Recipe) -> Learnt:
+def _warm_start(recipe: Recipe) -> Learning:
     begun = time.process_time()
     recipe.clone_behaviour()
     learning = time.process_time() - begun
@@ -123,27 +123,27 @@ def _warm_start(recipe: Recipe) -> Learnt:
 
 
 def _begin_with(recipe: Recipe, cloned: Path) -> None:
-    """Load the weights of a warm start, in the way of a recipe that is resumed after it."""
+    """Load the weights of a warm start as a resumed recipe does."""
     shutil.copytree(cloned / recipe.folder.warm_start.name, recipe.folder.warm_start)
     recipe.clone_behaviour()
 
 
-class _Clock(TrainerCallback):  # type: ignore[misc]
-    """Notes the core-seconds of learning after each optimizer step, before the validation that may follow it."""
+class _LearningClock(TrainerCallback):  # type: ignore[misc]
+    """Records the core-seconds of training after each optimizer step, before any validation."""
 
     def __init__(self) -> None:
         self._begun = time.process_time()
         self.seconds: dict[int, float] = {}
 
     def on_step_end(self, args: AgentConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Note the time."""
+        """Record the time."""
         self.seconds[state.global_step] = time.process_time() - self._begun
 
 
-def _train(recipe: Recipe, cloned: Path) -> Learnt:
+def _train(recipe: Recipe, cloned: Path) -> Learning:
     _begin_with(recipe, cloned)
     begun = time.process_time()
-    clock = _Clock()
+    clock = _LearningClock()
     recipe.trainer.add_callback(clock)
     recipe.train()
     learning = time.process_time() - begun
@@ -158,8 +158,8 @@ def _train(recipe: Recipe, cloned: Path) -> Learnt:
 
 
 # ---------------------------------------------------------------- controls
-class _Best:
-    """Measures success on validation tasks, and remembers the weights that had the most."""
+class _BestWeights:
+    """Measures validation success, and stores the weights with the highest."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
@@ -174,8 +174,8 @@ class _Best:
         return success
 
 
-def _clone_for(recipe: Recipe, examples: Sequence[TrainingRow], budget: float) -> Learnt:
-    """Clone for about `budget` core-seconds, validations included; keep the weights of the best validation."""
+def _clone_for(recipe: Recipe, examples: Sequence[TrainingRow], budget: float) -> Learning:
+    """Clone for about `budget` core-seconds, including validations; keep the weights of the best validation."""
     times = recipe.run.validations
     config = replace(recipe.warm, warm_start_validations=max(1, times))
     begun = time.process_time()
@@ -185,7 +185,7 @@ def _clone_for(recipe: Recipe, examples: Sequence[TrainingRow], budget: float) -
     clone(copy.deepcopy(recipe.model), examples, replace(config, warm_start_updates=_PROBED), pad=pad)
     update = (time.process_time() - validated) / _PROBED
     updates = max(1, round((budget - times * (validated - begun)) / update))
-    best = _Best(recipe)
+    best = _BestWeights(recipe)
     begun = time.process_time()
     config = replace(config, warm_start_updates=updates)
     clone(recipe.model, examples, config, pad=pad, seed=recipe.agent.seed, validate=best)
@@ -195,7 +195,7 @@ def _clone_for(recipe: Recipe, examples: Sequence[TrainingRow], budget: float) -
 
 
 def _same_demonstrations(recipe: Recipe) -> list[TrainingRow]:
-    """Return what the warm start was cloned from."""
+    """Return the demonstrations of the warm start."""
     warm, agent = recipe.warm, recipe.agent
     return demonstrations(
         recipe.run.make_env,
@@ -212,7 +212,7 @@ def _same_demonstrations(recipe: Recipe) -> list[TrainingRow]:
 
 @lru_cache(maxsize=1)
 def _all_demonstrations(setting: Setting) -> list[TrainingRow]:
-    """Return what the expert shows on every training task once, without noise: the same for all seeds."""
+    """Return noise-free expert demonstrations on every training task once: the same for all seeds."""
     run, _, agent = setting.plain_configs()
     profile = profile_of(run)
     _, tokenizer = load_model(run.model, profile)
@@ -229,9 +229,9 @@ def _all_demonstrations(setting: Setting) -> list[TrainingRow]:
     )
 
 
-# ---------------------------------------------------------------- what came out
-def _outcome(recipe: Recipe, cell: Cell, split: str, learnt: Learnt, begun: float) -> Outcome:
-    """Play the tasks of the split, this once; step every logged episode again."""
+# ---------------------------------------------------------------- outcome
+def _outcome(recipe: Recipe, cell: Cell, split: str, learnt: Learning, begun: float) -> Outcome:
+    """Play the tasks of the split once, verify the logs, and return the outcome."""
     recipe.evaluate("after", split)
     evaluation = recipe.evaluations["after"]
     for problem in problems(recipe.evaluator, [evaluation]):
@@ -239,7 +239,7 @@ def _outcome(recipe: Recipe, cell: Cell, split: str, learnt: Learnt, begun: floa
     learning, updates, curve = learnt
     sampled, greedy = evaluation.sampled.episodes, evaluation.greedy.episodes
     figures = [figures_of(episodes, partial(recipe.run.make_env, split)) for episodes in (sampled, greedy)]
-    return found_out(
+    return make_outcome(
         cell,
         sampled,
         greedy,

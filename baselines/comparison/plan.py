@@ -1,4 +1,4 @@
-"""What a comparison runs: named settings from a file, and one cell per training run or control."""
+"""The plan of a comparison: named settings from a file, and one cell per training run or control."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.rewards.credit import CREDIT, settings_of
 from agentgym_flow.seeding import stable_hash
 from agentgym_flow.training.config import AgentConfig, Configs
-from agentgym_flow.training.config_file import MAY_CHANGE, parse_configs, resolved
+from agentgym_flow.training.config_file import parse_configs, resolved
+from agentgym_flow.training.main_settings import MAY_CHANGE
 
 WARM_START, CONTINUED, EVERYTHING = "warm start", "cloning continued", "cloning of all tasks"
 CONTROLS = (WARM_START, CONTINUED, EVERYTHING)
-"""The control rows, as they are called in the tables."""
+"""The control rows, by their names in the tables."""
 
 RANDOM, SCRIPT, EXPERT = "random", "script", "expert"
 FIXED, FIXED_BY_TYPE = "best fixed strategy", "best fixed strategy by task type"
 REFERENCES = (RANDOM, SCRIPT, FIXED, FIXED_BY_TYPE, EXPERT)
-"""The rows of policies that are not trained; an environment has those that exist for it."""
+"""The rows of untrained policies; an environment has those that exist for it."""
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-"""The folder of the files named below."""
+"""The folder of the following files."""
 
 STRATEGIES: Mapping[str, str] = {"agentgym_flow/Canvas-v0": "fixed_canvas.yaml"}
 """The file of an environment's fixed strategies, see `comparison.strategies`."""
@@ -41,27 +42,27 @@ FILES: Mapping[str, str] = {
     "agentgym_flow/Search-v0": "compare_search.yaml",
     "agentgym_flow/Canvas-v0": "compare_canvas.yaml",
 }
-"""The settings file of an environment when none is given, in `baselines/configs`."""
+"""The default settings file of an environment, in `baselines/configs`."""
 
 OWN = ("about", "num_generations", "tasks", "batches", "core_seconds")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One situation in which all algorithms are trained with the same budget of episodes.
+    """A setting in which all algorithms are trained with the same number of episodes.
 
     Attributes:
-        name: what `--settings` calls it.
-        about: what is special about it, in a few words.
+        name: its name in `--settings`.
+        about: a short description.
         env_id: the environment.
         num_generations: attempts per task.
         tasks: tasks per batch.
         batches: batches of a training run.
-        core_seconds: a rough figure of what a training run costs; for the estimate before anything has run.
-        others: settings of `training.config` that differ from those the environment is trained with.
-        variants: more algorithms by name: a credit function, `credit`, with settings of its own, such as a reward.
+        core_seconds: the rough cost of a training run, for the estimate before any run.
+        others: settings of `training.config` that differ from the environment's defaults.
+        variants: additional algorithms by name: a credit function, `credit`, with settings such as a reward.
 
-    Raises `BadSetting` when the numbers do not fit together, or a setting does not exist.
+    Raises `BadSetting` if the numbers do not fit together or a setting does not exist.
     """
 
     name: str
@@ -76,47 +77,47 @@ class Setting:
 
     @property
     def algorithms(self) -> tuple[str, ...]:
-        """What can be compared: the variants, and every credit function."""
+        """All algorithms: the variants, and every credit function."""
         return tuple(dict.fromkeys((*self.variants, *CREDIT)))
 
     def own(self, algo: str) -> Mapping[str, Any]:
-        """Return the settings that are an algorithm's own: those of the variant, or what the environment gives it."""
+        """Return an algorithm's own settings: those of the variant, or those of the environment for it."""
         if algo in self.variants:
             return self.variants[algo]
         return {"credit": algo, **text_env_class(self.env_id).algorithm_settings.get(algo, {})}
 
     @property
     def episodes(self) -> int:
-        """Training episodes of a run, the same for every algorithm."""
+        """Training episodes of a run."""
         return self.num_generations * self.tasks * self.batches
 
     def configs(self, algo: str, seed: int, output_dir: Path) -> Configs:
-        """Return the settings of one run of one of `algorithms`."""
+        """Return the settings of a run of one of `algorithms`."""
         return self._configs(self.own(algo), seed, output_dir)
 
     def plain_configs(self, seed: int = 0, output_dir: Path = Path("runs")) -> Configs:
-        """Return the settings that all algorithms share; those of a run that trains none."""
+        """Return the settings that all algorithms share, for runs without training."""
         return self._configs({}, seed, output_dir)
 
     def _configs(self, own: Mapping[str, Any], seed: int, output_dir: Path) -> Configs:
         batch = self.num_generations * self.tasks
         if batch % self._minibatches:
             raise BadSetting(
-                f"setting {self.name!r}: a batch of {self.num_generations} x {self.tasks} episodes cannot be cut into "
-                f"{self._minibatches} minibatches: change tasks or steps_per_generation"
+                f"setting {self.name!r}: a batch of {self.num_generations} x {self.tasks} episodes cannot be divided "
+                f"into {self._minibatches} minibatches: change tasks or steps_per_generation"
             )
         ours = {
             "num_generations": self.num_generations,
             "per_device_train_batch_size": batch // self._minibatches,
             "max_steps": self.batches * self._minibatches,
-            "logging_steps": self._minibatches,  # one record per batch: its environment steps are summed up
+            "logging_steps": self._minibatches,  # one record per batch
             "save_strategy": "no",
             "seed": seed,
             "output_dir": str(output_dir),
             **own,
         }
-        # Not the class of an algorithm with defaults of its own: what is compared is credit, all else being equal, and
-        # where variants differ in more than that, the file says in what.
+        # AgentConfig, without an algorithm's own defaults: a comparison measures credit functions, and its file states
+        # any other difference of variants.
         return parse_configs([*self._base, *_words(ours)], AgentConfig)
 
     @property
@@ -130,7 +131,7 @@ class Setting:
 
     @cached_property
     def lasting(self) -> dict[str, Any]:
-        """All settings that runs of any algorithm and seed share, flat."""
+        """The settings that runs of all algorithms and seeds share, flat."""
         everything = resolved(self.plain_configs())
         own = ("credit", "credit_settings", "seed", *MAY_CHANGE)
         plain: dict[str, Any] = json.loads(json.dumps(everything, default=str))
@@ -152,7 +153,7 @@ class Setting:
 
     @cached_property
     def warm_start(self) -> str:
-        """The name of the warm start: settings that clone alike share it, so their runs begin with the same weights."""
+        """The name of the warm start. Settings with equal cloning share it, so their runs start with equal weights."""
         cloning = ("env_id", "env_kwargs", "model", "profile", "layout", "stop_when", "temperature")
         counted = ("max_completion_length", "eval_episodes", "validation_episodes")
         wanted = {k: v for k, v in self.lasting.items() if k in (*cloning, *counted) or k.startswith("warm_start_")}
@@ -168,10 +169,10 @@ class Cell:
     """One run: an algorithm, a control or a reference, in one setting, with one seed.
 
     Attributes:
-        group: the name of the setting; of a warm start or a reference the name of the warm start, because several
+        group: the name of the setting; for a warm start or reference the name of the warm start, because several
             settings may share it.
         name: the algorithm, the control or the reference.
-        seed: of everything random. References are not trained, so there is one of each, with seed 0.
+        seed: the seed of the run. References are not trained and have only seed 0.
     """
 
     group: str
@@ -180,7 +181,7 @@ class Cell:
 
     @property
     def folder(self) -> str:
-        """Where it runs, under the output folder."""
+        """Its folder, relative to the output folder."""
         return f"{self.group}/{self.name.replace(' ', '_')}-seed{self.seed}"
 
 
@@ -190,11 +191,11 @@ class Plan:
 
     Attributes:
         env_id: the environment.
-        algos: names of credit functions, or of variants that all settings have; the others are compared with the first.
-        seeds: every algorithm runs once with each; a seed has a warm start of its own.
-        settings: the situations.
+        algos: names of credit functions, or of variants that all settings have; the first is the reference.
+        seeds: seeds of the runs of every algorithm; each has its own warm start.
+        settings: the settings to compare in.
 
-    Raises `UnknownOption` when there is no such credit function, and `BadSetting` when something is named twice.
+    Raises `UnknownOption` for an unknown algorithm, and `BadSetting` for a repeated name.
     """
 
     env_id: str
@@ -203,7 +204,7 @@ class Plan:
     settings: Sequence[Setting]
 
     split: ClassVar[str] = "test"
-    """The split whose tasks are played at the end of a run."""
+    """The split to evaluate on at the end of a run."""
 
     def __post_init__(self) -> None:
         for setting in self.settings:
@@ -215,48 +216,48 @@ class Plan:
                 raise BadSetting(f"algos and settings must be named once each, got {', '.join(names)}")
 
     def setting(self, cell: Cell) -> Setting:
-        """Return the setting of a cell; of a shared warm start, the first that begins with it."""
+        """Return the setting of a cell; for a shared warm start, the first that uses it."""
         return next(s for s in self.settings if cell.group in (s.name, s.warm_start))
 
     def warm_starts(self) -> list[Cell]:
-        """Return the cells that everything else begins with, each once."""
+        """Return the cells of the warm starts, each once."""
         groups = dict.fromkeys(setting.warm_start for setting in self.settings)
         return [Cell(group, WARM_START, seed) for group in groups for seed in self.seeds]
 
     def training(self) -> list[Cell]:
-        """Return the training runs. A seed is run everywhere before the next, so any moment shows all cells alike."""
+        """Return the training runs. Each seed is run everywhere before the next, so all cells progress alike."""
         return [Cell(s.name, algo, seed) for seed in self.seeds for s in self.settings for algo in self.algos]
 
     def controls(self) -> list[Cell]:
-        """Return the controls that clone for as long as the training runs took."""
+        """Return the controls that clone for the time of a training run."""
         return [Cell(s.name, name, seed) for s in self.settings for name in CONTROLS[1:] for seed in self.seeds]
 
     def references(self) -> list[Cell]:
-        """Return the policies that are not trained; settings that share a warm start share them."""
+        """Return the untrained policies; settings that share a warm start share them."""
         firsts = {setting.warm_start: setting for setting in reversed(self.settings)}
         return [Cell(group, name, 0) for group, setting in reversed(firsts.items()) for name in setting.references]
 
     def phases(self) -> tuple[list[Cell], ...]:
-        """Return all cells in the order of need.
+        """Return all cells in the order of their dependencies.
 
-        Everything begins with the warm starts; controls take as long as the training runs did.
+        Everything starts with the warm starts; the time of controls depends on the training runs.
         """
         return self.warm_starts(), self.references(), self.training(), self.controls()
 
     def cells(self) -> Iterator[Cell]:
-        """Yield all cells in the order of need."""
+        """Yield all cells in the order of their dependencies."""
         for phase in self.phases():
             yield from phase
 
     def made_with(self, cell: Cell) -> dict[str, Any]:
-        """Return the settings of a cell as plain data, to see whether a finished run is the one that is wanted."""
+        """Return the settings of a cell as plain data, for comparison with those of a finished run."""
         setting = self.setting(cell)
         learnt: dict[str, Any] = {}
         if cell.name in setting.algorithms:
             own = setting.own(cell.name)
             learnt = {"credit_settings": settings_of(own["credit"]), **own}
         lasting: dict[str, Any] = json.loads(json.dumps(setting.lasting))
-        if cell.group == setting.warm_start:  # all else may differ between settings that share it
+        if cell.group == setting.warm_start:  # other settings may differ between settings that share it
             lasting = {"warm_start": cell.group}
         if cell.name in (FIXED, FIXED_BY_TYPE):
             lasting["strategies"] = stable_hash((CONFIGS / STRATEGIES[self.env_id]).read_text("utf-8"))[:16]
@@ -266,11 +267,11 @@ class Plan:
 
 
 def read_settings(env_id: str, file: Path | None = None, names: Sequence[str] | None = None) -> list[Setting]:
-    """Read named settings from a YAML file; by default the file of the environment, and all that it names.
+    """Read named settings from a YAML file; by default all settings of the environment's file.
 
     Raises:
-        BadSetting: there is no file, it cannot be read, or a setting lacks something.
-        UnknownOption: it has no setting of a given name.
+        BadSetting: the file does not exist or cannot be read, or a setting lacks something.
+        UnknownOption: the file has no setting of a given name.
     """
     if file is None:
         if env_id not in FILES:
@@ -299,8 +300,8 @@ def _setting(env_id: str, name: str, common: Mapping[str, Any], found: Any, file
     others = {key: value for key, value in {**common, **found}.items() if key not in OWN}
     for key in OWN[1:4]:
         if not isinstance(found[key], int) or found[key] < 1:
-            raise BadSetting(f"{file}: {key} of setting {name!r} must be a whole number, at least 1")
+            raise BadSetting(f"{file}: {key} of setting {name!r} must be an integer, at least 1")
     setting = Setting(name, env_id=env_id, others=others, **{key: found[key] for key in OWN})
-    if not setting.lasting["warm_start_levels"]:  # wrong settings are refused here as well, before anything runs
+    if not setting.lasting["warm_start_levels"]:  # `lasting` also raises for invalid settings, before any run
         raise BadSetting(f"{file}: setting {name!r} has no warm start to compare with: raise warm_start_levels")
     return setting

@@ -1,4 +1,4 @@
-"""What played test tasks come to: the figures of one run of a comparison."""
+"""The outcome of one run of a comparison from its episodes on the test tasks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from baselines.comparison.outcome import Outcome
 from baselines.comparison.plan import Cell
 
 DESIGN_REWARD, FULL_DESIGN = "R ({})", "full design ({})"
-"""The figures of designs by profile of `StructureScore`: the mean reward, and the share in which S is 1."""
+"""Metrics of designs by profile of `StructureScore`: the mean reward, and the fraction with S = 1."""
 
 _SCORES = {"executed": StructureScore("executed"), "paper": StructureScore("paper")}
 
 
-def found_out(
+def make_outcome(
     cell: Cell,
     sampled: Sequence[Episode],
     greedy: Sequence[Episode],
@@ -36,7 +36,7 @@ def found_out(
     figures: Mapping[str, Sequence[float]],
     **others: Any,
 ) -> Outcome:
-    """Return the outcome of a cell from its episodes on the test tasks; `others` are further fields of it."""
+    """Return the outcome of a cell from its episodes on the test tasks; `others` are further fields of `Outcome`."""
     return Outcome(
         **asdict(cell),
         sampled=_marks(sampled),
@@ -53,10 +53,10 @@ def found_out(
 
 
 def figures_of(episodes: Sequence[Episode], make_env: Callable[[], TextEnv]) -> dict[str, float]:
-    """Return what an environment has to tell beside success and score: means over the episodes by name.
+    """Return metrics of an environment other than success and score, as means over the episodes by name.
 
-    Where workflows are designed these are R and the share of full designs, in the profiles of `StructureScore` that
-    training can have. The episodes are stepped again for that, because the log of a run does not hold its workflows.
+    For environments with workflows these are R and the fraction of complete designs, in the profiles of
+    `StructureScore` that training may use. The episodes are replayed, because logs do not contain workflows.
     """
     with closing(make_env()) as env:
         if ABLATION not in env.optional_info:
@@ -75,12 +75,12 @@ def _design_figures(ends: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, fl
 
 
 def _end(env: TextEnv, episode: Episode) -> dict[str, Any]:
-    """Step an episode again; return its last `info`, with what its result needs of the workflow."""
+    """Replay an episode; return its last `info`, including the ablation of its workflow."""
     env.reset(seed=episode.seed, options={"task": episode.task})
     *earlier, last = episode.turns
     for turn in earlier:
         env.step(turn.action)
-    clone = copy.deepcopy(env)  # an ablation costs as much as a few steps, so only the last one is asked for it
+    clone = copy.deepcopy(env)  # an ablation costs as much as a few steps, so only the last step computes it
     clone.request_info([ABLATION])
     return clone.step(last.action)[-1]
 

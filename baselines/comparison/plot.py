@@ -1,4 +1,4 @@
-"""Learning curves of a setting as a picture: validation success against episodes and core-seconds, with intervals."""
+"""Pictures of learning curves: validation success over episodes and core-seconds, with intervals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from agentgym_flow._util.files import whole
-from baselines.comparison.contrasts import FEWEST_RUNS, Mean, mean_curve
+from baselines.comparison.contrasts import FEWEST_RUNS, MeanCurve, mean_curve
 from baselines.comparison.outcome import Raw
 from baselines.comparison.plan import CONTROLS, WARM_START
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def draw(path: Path, raw: Raw, setting: str) -> None:
-    """Write the learning curves of all algorithms as PNG; the controls that clone are lines at their best.
+    """Write the learning curves of all algorithms as PNG; horizontal lines are the best results of cloning controls.
 
-    The left half is against training episodes, the right one against core-seconds of learning, where the figures have
-    them. Bands are 95 % bootstrap intervals over runs, where there are enough.
+    The left half is over training episodes, the right half over core-seconds of training if they were recorded. Bands
+    are 95 % bootstrap intervals over runs, if there are enough.
     """
     from matplotlib.figure import Figure
 
@@ -50,7 +50,7 @@ def draw(path: Path, raw: Raw, setting: str) -> None:
 
 
 def _draw_curves(
-    axes: Axes, curves: Mapping[str, Mean], places: Mapping[str, Sequence[float]], banded: Sequence[str]
+    axes: Axes, curves: Mapping[str, MeanCurve], places: Mapping[str, Sequence[float]], banded: Sequence[str]
 ) -> None:
     for algo, curve in curves.items():
         (line,) = axes.plot(places[algo], curve.success, label=algo, marker="o", markersize=3)

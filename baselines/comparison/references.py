@@ -1,4 +1,4 @@
-"""Policies that are not trained, on the tasks that trained ones are examined on: floors, the script, the ceiling."""
+"""Untrained policies on the test tasks: lower bounds, the script, the expert."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from agentgym_flow.policies import AsyncPolicy, Policy, make_policy
 from agentgym_flow.training.run_config import RunConfig
 from baselines.comparison.outcome import Outcome
 from baselines.comparison.plan import CONFIGS, EXPERT, FIXED, FIXED_BY_TYPE, RANDOM, SCRIPT, STRATEGIES, Cell, Setting
-from baselines.comparison.played import figures_of, found_out
+from baselines.comparison.played import figures_of, make_outcome
 from baselines.comparison.strategies import FixedPolicy, Strategies, choose
 
 POLICIES: Mapping[str, str] = {RANDOM: "random", SCRIPT: "scripted", EXPERT: "expert"}
-"""The row of a reference -> what `make_policy` calls the policy."""
+"""The row of a reference -> the policy's name for `make_policy`."""
 
 
 def play_reference(setting: Setting, cell: Cell, split: str) -> Outcome:
-    """Play a reference on the tasks of a split that trained policies are examined on.
+    """Play a reference on the tasks on which trained policies are evaluated.
 
-    All but random play are deterministic, so what they play with sampled actions they play with the most likely ones.
+    All references except random play are deterministic, so their sampled and greedy results are equal.
 
-    Raises `BadData` when a fixed strategy cannot be read or is not accepted, and what playing raises.
+    Raises `BadData` if a fixed strategy cannot be read or is never accepted, and what playing raises.
     """
     begun = time.process_time()
     run, _, agent = setting.plain_configs()
@@ -48,7 +48,7 @@ def play_reference(setting: Setting, cell: Cell, split: str) -> Outcome:
         num_episodes=_count(run, split),
     )
     figures = figures_of(episodes, partial(run.make_env, split))
-    return found_out(
+    return make_outcome(
         cell,
         episodes,
         () if cell.name == RANDOM else episodes,

@@ -1,4 +1,4 @@
-"""The tables of a comparison: a row per algorithm, control and untrained policy; sampled and greedy everywhere."""
+"""The tables of a comparison: a row per algorithm, control and untrained policy, with sampled and greedy results."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from statistics import fmean
 
 import numpy as np
 
-from baselines.comparison.contrasts import Compared, Contrast, contrast, mean_curve, mean_success
+from baselines.comparison.contrasts import Contrast, SettingComparison, contrast, mean_curve, mean_success
 from baselines.comparison.outcome import Outcome, Raw
 from baselines.comparison.plan import CONTROLS, REFERENCES, WARM_START
 
 BASELINE = "grpo"
-"""Whose final success the others are asked when they reach it; the first algorithm where this one is not compared."""
+"""The algorithm whose final success is the target for the others; if it is not compared, the first one."""
 
 
-def main_table(raw: Raw, setting: str, compared: Compared) -> str:
-    """Return the table of success, with the differences to the first algorithm."""
+def main_table(raw: Raw, setting: str, compared: SettingComparison) -> str:
+    """Return the table of success rates, with the differences to the first algorithm."""
     first, scored = raw.header["algos"][0], _scored(raw)
     reached = reached_by(raw, setting)
     columns = ["", "Runs"]
@@ -39,7 +39,7 @@ def main_table(raw: Raw, setting: str, compared: Compared) -> str:
 
 
 def types_table(raw: Raw, setting: str) -> str:
-    """Return the table of success by task type, sampled / greedy in percent; empty where all tasks are of one type."""
+    """Return the table of success by task type, sampled / greedy in percent; empty if all tasks are of one type."""
     types = np.array(raw.settings[setting].get("task_types", []))
     if not types.size:
         return ""
@@ -55,7 +55,7 @@ def types_table(raw: Raw, setting: str) -> str:
 
 
 def figures_table(raw: Raw, setting: str) -> str:
-    """Return the table of the means that an environment tells beside success; empty where it tells none."""
+    """Return the table of the environment's other metrics; empty if it has none."""
     told = {name: [run.figures for run in raw.runs(setting, name).values()] for name in names(raw, setting)}
     columns = list(dict.fromkeys(column for figures in told.values() for figure in figures for column in figure))
     if not columns:
@@ -68,14 +68,14 @@ def figures_table(raw: Raw, setting: str) -> str:
 
 
 def names(raw: Raw, setting: str) -> list[str]:
-    """Return the rows that a setting has."""
+    """Return the names of a setting's rows."""
     return [name for name in (*raw.header["algos"], *CONTROLS, *REFERENCES) if raw.runs(setting, name)]
 
 
 def reached_by(raw: Raw, setting: str) -> tuple[str, float, dict[str, float | None]] | None:
-    """Return whose final validation success is asked for, that success, and when each mean curve first reaches it.
+    """Return the target algorithm, its final validation success, and when each mean curve first reaches it.
 
-    The third maps algorithms to training episodes, or to None where a curve never does. None without curves.
+    The third maps algorithms to training episodes, or to None if a curve never does. None without curves.
     """
     algos = [algo for algo in raw.header["algos"] if raw.runs(setting, algo)]
     starts = raw.runs(setting, WARM_START)
@@ -98,7 +98,7 @@ def _shown(name: str) -> str:
 
 
 def _kinds(runs: Sequence[Outcome]) -> Iterator[bool]:
-    """Yield False for sampled actions, and True for the most likely ones where the runs have played them."""
+    """Yield False for sampled actions, and True for greedy ones if the runs have played them."""
     yield False
     if all(outcome.greedy for outcome in runs):
         yield True
@@ -112,7 +112,7 @@ def _success(raw: Raw, setting: str, name: str, greedy: bool) -> str:
     return f"{success:.1%} [{low:.1%}, {high:.1%}]"
 
 
-def _against(raw: Raw, setting: str, name: str, compared: Compared, greedy: bool) -> str:
+def _against(raw: Raw, setting: str, name: str, compared: SettingComparison, greedy: bool) -> str:
     first = raw.header["algos"][0]
     if name in (*CONTROLS, *REFERENCES):
         rows = [raw.paired(setting, name)], [raw.runs(setting, first)]
@@ -123,7 +123,7 @@ def _against(raw: Raw, setting: str, name: str, compared: Compared, greedy: bool
 
 
 def _scored(raw: Raw) -> bool:
-    """Return whether the table has columns of scores: all runs know theirs, and they are not just the success."""
+    """Return whether the table has columns of scores: all runs recorded them, and some differ from success."""
     known = all(outcome.score is not None for outcome in raw.outcomes)
     return known and any(outcome.has_partial_scores for outcome in raw.outcomes)
 
@@ -135,7 +135,7 @@ def _score(runs: Iterable[Outcome], greedy: bool) -> str:
 
 
 def _means(figures: Sequence[Mapping[str, Sequence[float]]], column: str) -> str:
-    """Return the means of a figure over runs; empty where one does not have it."""
+    """Return the means of a metric over runs; empty if a run does not have it."""
     if not all(column in figure for figure in figures):
         return ""
     return " / ".join(f"{mean:.3f}" for mean in np.mean([figure[column] for figure in figures], axis=0))

@@ -1,32 +1,29 @@
-"""Run what a plan still lacks, with progress; show beforehand what that would cost."""
+"""Run the missing cells of a plan with a progress display, or show their cost in advance."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean, median
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from agentgym_flow._util.signals import exit_status, sigterm_raises
-from agentgym_flow.errors import AgentGymFlowError
 from baselines.comparison.execute import finished
 from baselines.comparison.outcome import Outcome
 from baselines.comparison.plan import CONTROLS, EVERYTHING, WARM_START, Cell, Plan
 from baselines.comparison.workers import Job, runner
 
-Done = dict[Cell, Outcome]
+Outcomes = dict[Cell, Outcome]
 
 
-def run_missing(plan: Plan, output: Path, processes: int, console: Console) -> Done:
-    """Run what has not been run yet, phase by phase, and return the outcome of every cell.
+def run_missing(plan: Plan, output: Path, processes: int, console: Console) -> Outcomes:
+    """Run missing cells, phase by phase, and return the outcome of every cell.
 
     Raises:
         AgentGymFlowError: a run failed, or one in `output` was made with other settings.
-        KeyboardInterrupt: Ctrl-C was pressed, or SIGTERM came; what is finished stays in `output`.
+        KeyboardInterrupt: after Ctrl-C or SIGTERM; finished runs stay in `output`.
     """
     cells = list(plan.cells())
     done = {cell: found for cell in cells if (found := finished(plan, cell, output)) is not None}
@@ -45,9 +42,9 @@ def run_missing(plan: Plan, output: Path, processes: int, console: Console) -> D
 
 
 def budget(plan: Plan, cell: Cell, done: Mapping[Cell, Outcome]) -> float:
-    """Return the core-seconds of learning that a control may take, once the training runs are done; 0 for the others.
+    """Return the core-seconds of training for a control, given the outcomes of training runs; 0 for other cells.
 
-    As many as a training run of its setting took (median); from nothing, also those of the warm start.
+    The median time of the setting's training runs; for cloning from scratch, plus that of the warm start.
     """
     if cell.name not in CONTROLS[1:]:
         return 0.0
@@ -72,7 +69,7 @@ def _progress(console: Console) -> Progress:
 
 
 def show_plan(plan: Plan, output: Path, console: Console) -> None:
-    """Print what would be run and about what it costs; the time of runs that are finished is known."""
+    """Print the runs and their estimated cost; for finished runs the time is known."""
     table = Table(title="What would be run", title_justify="left")
     for column in ("setting", "runs", "finished", "episodes each", "core-seconds each", "core-hours to go"):
         table.add_column(column, justify="left" if column == "setting" else "right")
@@ -87,11 +84,11 @@ def show_plan(plan: Plan, output: Path, console: Console) -> None:
     console.print(f"About {hours:.1f} core-hours to go, one core per process. Nothing was run.", highlight=False)
 
 
-_REFERENCE_SECONDS = 10.0  # about what a policy without a model takes for 500 tasks
+_REFERENCE_SECONDS = 10.0  # roughly the time of a policy without a model for 500 tasks
 
 
 def _groups(plan: Plan) -> Iterator[tuple[str, list[Cell], str, float]]:
-    """Yield the lines of the estimate: name, cells, episodes of a run, and a guess of its core-seconds."""
+    """Yield the rows of the estimate: name, cells, episodes of a run, and a guess of its core-seconds."""
     guess = fmean(setting.core_seconds for setting in plan.settings)
     groups = [
         ("warm starts", plan.warm_starts(), "", guess),
@@ -103,18 +100,3 @@ def _groups(plan: Plan) -> Iterator[tuple[str, list[Cell], str, float]]:
         controls = [cell for cell in plan.controls() if cell.group == setting.name]
         groups.append((f"{setting.name}, controls", controls, "", setting.core_seconds))
     yield from (group for group in groups if group[1])
-
-
-def exit_status_of(run: Callable[[Console], None]) -> int:
-    """Run a command; return the exit status: 0, 1 after an error, which is printed, 130 or 143 after a signal."""
-    console = Console()
-    try:
-        with sigterm_raises():
-            run(console)
-    except KeyboardInterrupt as interrupt:
-        console.print("Interrupted. The same command goes on with what is missing.")
-        return exit_status(interrupt)
-    except (AgentGymFlowError, OSError) as error:
-        console.print(f"[red]{type(error).__name__}[/red]: {escape(str(error))}", highlight=False, soft_wrap=True)
-        return 1
-    return 0

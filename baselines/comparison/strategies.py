@@ -1,6 +1,6 @@
-"""Fixed strategies: the same actions in every episode, whatever is shown; the best one of a list, chosen on validation.
+"""Fixed strategies: the same actions in every episode, whatever is observed; the best one is selected on validation.
 
-A policy that does not beat them has not learned to look at the task. The list is a file in `baselines/configs`.
+A policy that is not better has not learned to use the task. The strategies are listed in `baselines/configs`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agentgym_flow.play_split import play_split
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 
 ALL_TYPES = ""
-"""Stands for all task types where one strategy is played in all of them."""
+"""Stands for all task types if one strategy is played in all of them."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Strategies:
     """The fixed strategies of an environment.
 
     Attributes:
-        actions: what is played, turn by turn, with `{strategy}` in place of a strategy's text.
-        texts: the strategies as the file has them.
-        parts: what `{NAME}` in a text stands for, by name.
+        actions: the actions, turn by turn, with `{strategy}` in place of a strategy's text.
+        texts: the strategies as in the file.
+        parts: replacements of `{NAME}` in texts, by name.
     """
 
     actions: Sequence[str]
@@ -38,7 +38,7 @@ class Strategies:
 
     @classmethod
     def read(cls, path: Path) -> Strategies:
-        """Read a file. Raises `BadData` when it cannot be read, lacks something, or a text names an unknown part."""
+        """Read a file. Raises `BadData` if it cannot be read, lacks something, or a text has an unknown part."""
         try:
             read = yaml.safe_load(path.read_text("utf-8"))
             found = cls(list(read["actions"]), list(read["strategies"]), dict(read.get("parts") or {}))
@@ -51,7 +51,7 @@ class Strategies:
         return found
 
     def whole(self, text: str) -> str:
-        """Return a strategy with its parts in place."""
+        """Return a strategy with its parts inserted."""
         return text.format(**self.parts)
 
     def actions_of(self, text: str) -> list[str]:
@@ -60,11 +60,11 @@ class Strategies:
 
 
 class FixedPolicy:
-    """Plays the strategy of the task's type, action by action; when they are used up, the last one again.
+    """Plays the strategy of the task's type, action by action, and repeats the last action at the end.
 
     Args:
         strategies: the list.
-        chosen: task type -> text; `ALL_TYPES` for all types that are not named.
+        chosen: task type -> text; `ALL_TYPES` for all other types.
     """
 
     name = "fixed"
@@ -82,17 +82,17 @@ class FixedPolicy:
 
 
 def choose(strategies: Strategies, env_id: str, *, by_type: bool, **play: Any) -> dict[str, str]:
-    """Return the strategy with the most successes on validation tasks: of all types, or also of each type.
+    """Return the strategy with the most successes on validation tasks: over all types, and optionally of each type.
 
-    The first one wins where several are equal.
+    The first of equal strategies wins.
 
     Args:
         strategies: the list.
         env_id: the environment.
-        by_type: choose one for each task type, too.
+        by_type: also select one for each task type.
         play: further arguments of `play_split`: `env_kwargs` and `num_episodes`.
 
-    Raises `BadData` when the environment never accepts the actions of a strategy.
+    Raises `BadData` if the environment never accepts the actions of a strategy.
     """
     successes: dict[str, dict[str, int]] = defaultdict(dict)  # task type -> text -> successes
     for text in strategies.texts:

@@ -1,6 +1,6 @@
-"""The page of a comparison, made from its figures and nothing else: the same figures give the same page.
+"""The page of a comparison, made only from its results: equal results give equal pages.
 
-No sentence here says how a comparison came out; each is chosen by intervals.
+Intervals select the sentences about the outcome; none is fixed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 from baselines.comparison.contrasts import (
     DENSE,
     FEWEST_RUNS,
-    Compared,
     Contrast,
+    SettingComparison,
     contrast,
 )
 from baselines.comparison.outcome import Raw
@@ -35,7 +35,7 @@ episodes on all training tasks from nothing, for as many core-seconds as warm st
 weights of their best validation."""
 
 GRAPH = "rewardflow"
-"""The algorithm whose difference to `rows.BASELINE` has a sentence of its own."""
+"""The algorithm whose difference to `rows.BASELINE` has its own sentence."""
 
 SAME = "All algorithms have the same settings and differ in how they give credit, unless a setting below names more."
 TUNED = (
@@ -50,8 +50,8 @@ played whatever is shown; the best one has the most successes on validation task
 
 
 def page(raw: Raw, stem: str) -> str:
-    """Return the page as Markdown; `stem` begins the names of the pictures beside it."""
-    compared = {setting: Compared.of(raw, setting) for setting in raw.settings}
+    """Return the page as Markdown; `stem` is the prefix of its pictures."""
+    compared = {setting: SettingComparison.of(raw, setting) for setting in raw.settings}
     parts = [_head(raw), f"## What the figures say\n\n{_list(_summary(raw, compared))}\n"]
     for setting, found in compared.items():
         further = [("Success by task type", types_table(raw, setting)), ("Designs", figures_table(raw, setting))]
@@ -105,13 +105,13 @@ def _title(raw: Raw, setting: str) -> str:
 
 
 def _variants(variants: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return what is an algorithm's own, where that is more than its credit function."""
+    """Describe the variants' own settings."""
     own = (f"`{name}`: {json.dumps(settings)}".replace('"', "") for name, settings in variants.items())
     return f" Settings of their own: {'; '.join(own)}." if variants else ""
 
 
 # ---------------------------------------------------------------- the sentences
-def _findings(raw: Raw, setting: str, compared: Compared) -> Iterator[str]:
+def _findings(raw: Raw, setting: str, compared: SettingComparison) -> Iterator[str]:
     few = any(pair.runs < FEWEST_RUNS for pair in compared.pairs)
     if few or len(raw.runs(setting, raw.header["algos"][0])) < FEWEST_RUNS:
         yield f"Fewer than {FEWEST_RUNS} runs: no order is claimed."
@@ -122,8 +122,8 @@ def _findings(raw: Raw, setting: str, compared: Compared) -> Iterator[str]:
     yield from _chosen(raw, setting)
 
 
-def _orders(raw: Raw, setting: str, compared: Compared) -> Iterator[str]:
-    """Say who is ahead of whom, with sampled actions unless it says otherwise."""
+def _orders(raw: Raw, setting: str, compared: SettingComparison) -> Iterator[str]:
+    """Describe significant orders, with sampled actions unless stated otherwise."""
     algos, found, dense = raw.header["algos"], compared.pairs, compared.dense
     yield from _verdicts(algos[0], [pair for pair in found if pair.second == algos[0]])
     likely = [pair for pair in compared.greedy if pair.second == algos[0]]
@@ -139,8 +139,8 @@ def _orders(raw: Raw, setting: str, compared: Compared) -> Iterator[str]:
         yield from _verdicts(beside, [found for found in contrasts if found is not None])
 
 
-def _asked(compared: Compared) -> Iterator[str]:
-    """Say how credit from state graphs and credit for episodes differ, whichever algorithm comes first."""
+def _asked(compared: SettingComparison) -> Iterator[str]:
+    """Describe the difference between credit from state graphs and credit for episodes."""
     sampled, greedy = (compared.between(GRAPH, BASELINE, greedy=greedy) for greedy in (False, True))
     if sampled is not None:
         likely = "" if greedy is None else f", {points(greedy)} greedy"
@@ -148,7 +148,7 @@ def _asked(compared: Compared) -> Iterator[str]:
 
 
 def _reached(raw: Raw, setting: str) -> Iterator[str]:
-    """Say how many episodes each algorithm needed for the success that the baseline ended with."""
+    """Describe how many episodes each algorithm needed for the baseline's final success."""
     reached = reached_by(raw, setting)
     if reached is not None:
         first, success, episodes = reached
@@ -160,7 +160,7 @@ def _reached(raw: Raw, setting: str) -> Iterator[str]:
 
 
 def _chosen(raw: Raw, setting: str) -> Iterator[str]:
-    """Say which fixed strategies were chosen."""
+    """Describe the selected fixed strategies."""
     for name in (FIXED, FIXED_BY_TYPE):
         for outcome in raw.runs(setting, name).values():
             texts = (f"{of_type}: `{text}`" if of_type else f"`{text}`" for of_type, text in outcome.chosen.items())
@@ -168,7 +168,7 @@ def _chosen(raw: Raw, setting: str) -> Iterator[str]:
 
 
 def _verdicts(against: str, found: Sequence[Contrast]) -> Iterator[str]:
-    """Give one sentence that sorts all rows compared with one row."""
+    """Yield one sentence about all rows compared with one row."""
     parts = []
     for order, words in ((1, "ahead"), (-1, "behind"), (0, "inconclusive")):
         names = [f"{c.first} ({points(c)})" for c in found if c.order == order]
@@ -193,8 +193,8 @@ def _dense(raw: Raw) -> str:
     return f"Credit for turns ({dense}) against credit for episodes ({', '.join(a for a in algos if a not in DENSE)})"
 
 
-def _summary(raw: Raw, compared: Mapping[str, Compared]) -> Iterator[str]:
-    """Give what pays, what costs and what stays open, over all settings."""
+def _summary(raw: Raw, compared: Mapping[str, SettingComparison]) -> Iterator[str]:
+    """Summarise significant and inconclusive differences over all settings."""
     dense = {setting: found.dense for setting, found in compared.items() if found.dense is not None}
     for order, words in ((1, "pays in"), (-1, "costs in"), (0, "is inconclusive in")):
         settings = [f"{s} ({points(found)} points)" for s, found in dense.items() if found.order == order]

@@ -1,12 +1,12 @@
-"""Trials of settings: the same for every estimator, each a training run that is examined on validation tasks.
+"""Trials of settings: the same for every estimator, each a training run that is evaluated on validation tasks.
 
-Trial *i* multiplies the environment's entropy weight and step sizes by the same factors for every estimator. An
-estimator that has a weight of its comparison within a state, or a norm, gets those of the trial too; the others get the
-trial without. The factors are point *i* of a low-discrepancy sequence (an additive recurrence), which covers the ranges
-evenly whatever the number of trials, so more trials never change earlier ones. Trial 0 has the unchanged settings.
+Trial *i* multiplies the environment's entropy weight and learning rates by the same factors for every estimator.
+Estimators with a weight of the comparison within a state, or a norm, get those of the trial as well. The factors are
+point *i* of a low-discrepancy sequence (an additive recurrence), which covers the ranges evenly for any number of
+trials, so more trials never change earlier ones. Trial 0 has the unchanged settings.
 
-A short run favours large steps, so trials that are shorter than the runs of a comparison only choose finalists: trial 0
-and the best others of every estimator are trained again as long as the comparison trains them, and those runs decide.
+Short runs favour high learning rates, so trials that are shorter than the runs of a comparison only select finalists:
+trial 0 and the best other trials of every estimator are trained again for the full length, and those runs decide.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ from agentgym_flow.rewards.credit.comparison import Norm
 from baselines.comparison.plan import Cell, Plan, Setting
 
 ENTROPY, STEP, WEIGHT = 5.0, 3.0, 4.0
-"""Entropy weight, step sizes and weight are tried from their usual value over this factor to as many times of it."""
+"""Entropy weight, learning rates and weight are divided or multiplied by up to these factors."""
 
-_ROOT = 1.1673039782614187  # of x**5 = x + 1: the powers of its inverse give the best even cover in four dimensions
+_ROOT = 1.1673039782614187  # root of x**5 = x + 1: powers of its inverse give the best even cover in four dimensions
 
 
 class Trials(Plan):
-    """The runs of a tuning: warm starts, and trials in place of algorithms; nothing of it plays a test task."""
+    """The runs of a tuning: warm starts, and trials instead of algorithms, all without test tasks."""
 
     split: ClassVar[str] = "valid"
 
     def references(self) -> list[Cell]:
-        """Return nothing: policies that are not trained have no settings."""
+        """Return nothing: untrained policies have no settings."""
         return []
 
     def controls(self) -> list[Cell]:
-        """Return nothing: a trial is compared with other trials only."""
+        """Return nothing: trials are compared only with each other."""
         return []
 
 
 def trials(setting: Setting, algos: Sequence[str], count: int, batches: int, seed: int) -> Trials:
     """Return the plan of `count` trials of each algorithm, of `batches` batches, in one setting and with one seed.
 
-    Raises `UnknownOption` when there is no such algorithm, and `BadSetting` when one is named twice.
+    Raises `UnknownOption` for an unknown algorithm, and `BadSetting` for a repeated one.
     """
     Plan(setting.env_id, algos, [seed], [setting])  # checks the names
     variants = {trial(algo, i): settings_of_trial(setting, algo, i) for i in range(count) for algo in algos}
     cost = setting.core_seconds * batches / setting.batches
-    # The curve of a trial is of no use, so the time that validations would take is saved.
+    # Trials need no learning curves, so validations would waste time.
     others = {**setting.others, "validations": 0}
     tried = replace(setting, batches=batches, core_seconds=cost, others=others, variants=variants)
     return Trials(setting.env_id, list(variants), [seed], [tried])
 
 
 def finals(plan: Trials, setting: Setting, chosen: Mapping[str, Sequence[int]]) -> Trials:
-    """Return the plan that trains the finalists, given by number for each algorithm, for all batches of `setting`."""
+    """Return the plan that trains the finalists, given by number per algorithm, for all batches of `setting`."""
     [short] = plan.settings
     variants = {final(algo, i): short.variants[trial(algo, i)] for algo, numbers in chosen.items() for i in numbers}
     whole_runs = replace(short, batches=setting.batches, core_seconds=setting.core_seconds, variants=variants)
@@ -72,12 +72,12 @@ def trial(algo: str, number: int) -> str:
 
 
 def final(algo: str, number: int) -> str:
-    """Return the name of the run of a trial that came into the finals."""
+    """Return the name of the final run of a trial."""
     return f"{algo} final {number}"
 
 
 def settings_of_trial(setting: Setting, algo: str, number: int) -> dict[str, Any]:
-    """Return the settings of an algorithm's own in a trial, as `Setting.variants` has them."""
+    """Return an algorithm's own settings in a trial, for `Setting.variants`."""
     agent = setting.configs(algo, 0, Path("runs"))[2]
     entropy, step, weight, norm = (_coordinate(number, axis) for axis in range(4))
     chosen = {
@@ -97,7 +97,7 @@ def settings_of_trial(setting: Setting, algo: str, number: int) -> dict[str, Any
 
 
 def _coordinate(number: int, axis: int) -> float:
-    """Return one coordinate, in [0, 1), of a point of the sequence; that of point 0 is in the middle."""
+    """Return one coordinate, in [0, 1), of a point of the sequence; point 0 is the centre."""
     return (0.5 + number * _ROOT ** -(axis + 1)) % 1.0
 
 
@@ -105,9 +105,9 @@ def _scaled(usual: float, factor: float, coordinate: float) -> float:
     return float(f"{usual * factor ** (2 * coordinate - 1):.3g}")
 
 
-# ---------------------------------------------------------------- the file of winners
+# ---------------------------------------------------------------- the file of selected settings
 def write_tuned(path: Path, header: Mapping[str, Any], algos: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write the chosen settings of each algorithm as YAML. Raises `OSError`."""
+    """Write the selected settings of each algorithm as YAML. Raises `OSError`."""
     about = {name: header[name] for name in ("command", "env_id", "setting")}
     text = yaml.safe_dump({**about, "algos": {name: dict(own) for name, own in algos.items()}}, sort_keys=False)
     with whole(path) as partial:
@@ -118,11 +118,11 @@ def write_tuned(path: Path, header: Mapping[str, Any], algos: Mapping[str, Mappi
 
 
 def with_tuned(settings: Sequence[Setting], file: Path, algos: Sequence[str]) -> list[Setting]:
-    """Return settings in which every algorithm of a comparison has those that a file of `write_tuned` has chosen.
+    """Return settings in which every algorithm has the settings from a file of `write_tuned`.
 
     Raises:
-        BadData: the file cannot be read or is something else.
-        BadSetting: it is of another environment, or has nothing for an algorithm: all are tuned alike, or none is.
+        BadData: the file cannot be read or is malformed.
+        BadSetting: it is of another environment, or lacks an algorithm: either all are tuned, or none is.
     """
     try:
         read = yaml.safe_load(file.read_text("utf-8"))

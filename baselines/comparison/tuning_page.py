@@ -1,4 +1,4 @@
-"""The page of a tuning, made from its figures: what was tried, what won, and how far trials differ."""
+"""The page of a tuning, made from its results: trials, winners, and the differences between trials."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ interval of the gain over trial 0 is over validation tasks, not over seeds."""
 
 
 def merit(outcome: Outcome) -> float:
-    """Return what trials are chosen by: the mean of sampled and greedy success, in [0, 1]."""
-    both = outcome.sampled + outcome.greedy  # counted together: a sum of shares would tell equals apart by rounding
+    """Return the criterion of selection: the mean of sampled and greedy success, in [0, 1]."""
+    both = outcome.sampled + outcome.greedy  # counted together, so that rounding cannot break ties
     return both.count("1") / len(both)
 
 
 def trials_of(raw: Raw, algo: str) -> list[Outcome]:
-    """Return the trials of an algorithm in order. Raises `BadData` when one is missing."""
+    """Return the trials of an algorithm in order. Raises `BadData` if one is missing."""
     by_name = {outcome.name: outcome for outcome in raw.outcomes}
     names = [trial(algo, number) for number in range(raw.header["count"])]
     if missing := [name for name in names if name not in by_name]:
-        raise BadData(f"the figures have no {missing[0]}: run the tuning again")
+        raise BadData(f"the results have no {missing[0]}: run the tuning again")
     return [by_name[name] for name in names]
 
 
 def finalists(raw: Raw, count: int) -> dict[str, list[int]]:
-    """Return algorithm -> numbers of the trials to train as long as a comparison does: trial 0, and the best others."""
+    """Return algorithm -> numbers of the trials to train in full: trial 0, and the best others."""
     found = {}
     for algo in raw.header["algos"]:
         merits = [merit(outcome) for outcome in trials_of(raw, algo)]
@@ -58,9 +58,9 @@ def finalists(raw: Raw, count: int) -> dict[str, list[int]]:
 
 
 def decisive(raw: Raw, algo: str) -> dict[int, Outcome]:
-    """Return number -> outcome of the runs that decide: the finals, or the trials where there are none."""
+    """Return number -> outcome of the deciding runs: the finals, or the trials if there are no finals."""
     by_name = {outcome.name: outcome for outcome in raw.outcomes}
-    numbers = raw.header.get("finals", {}).get(algo)  # figures from before there were finals have none
+    numbers = raw.header.get("finals", {}).get(algo)  # older results have no finals
     return {i: by_name[final(algo, i)] for i in numbers} if numbers else dict(enumerate(trials_of(raw, algo)))
 
 
@@ -155,7 +155,7 @@ def _table(raw: Raw, best: Mapping[str, int], runs: Mapping[str, Mapping[int, Ou
 
 
 def _tried(own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that are tried, flat."""
+    """Return the tuned settings, flat."""
     credit = own.get("credit_settings", {})
     flat = {name: own[name] for name in ("entropy_coef", "learning_rate", "muon_learning_rate") if name in own}
     return flat | {name: credit[name] for name in ("weight", "norm") if name in credit}

@@ -1,6 +1,6 @@
-"""Run cells in this process, or several at a time in processes of their own that live as long as the comparison.
+"""Run cells in this process, or several in parallel in worker processes that live as long as the comparison.
 
-A run depends on its settings alone, so how many run beside each other changes nothing but the time.
+A run depends only on its settings, so parallel runs change nothing but the time.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from baselines.comparison.plan import Cell, Plan
 Job = tuple[Plan, Cell, Path, float]
 """The arguments of `execute.run`."""
 
-_GRACE = 5.0  # seconds in which a process that was asked to end may write down that its run was interrupted
+_GRACE = 5.0  # seconds for a terminated process to record that its run was interrupted
 
 
 class Runner(Protocol):
-    """Runs jobs in any order and gives each outcome when it is there; what a run raises passes through."""
+    """Runs jobs in any order and yields outcomes as they finish; exceptions of a run propagate."""
 
     def __call__(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
         """Run `jobs`."""
@@ -41,7 +41,7 @@ def _here(jobs: Sequence[Job]) -> Iterator[Outcome]:
 
 @contextmanager
 def runner(processes: int) -> Iterator[Runner]:
-    """Give what runs `processes` jobs at a time; with one, in this process. Others end with the block."""
+    """Yield a runner of `processes` parallel jobs, in this process if it is one. Workers end with the block."""
     if processes == 1:
         yield _here
         return
@@ -64,7 +64,7 @@ class _Workers:
             self._processes[ours] = process
 
     def map(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
-        """Give every worker a job, and another whenever one is done."""
+        """Keep all workers busy with jobs; yield outcomes as they finish."""
         waiting, busy, idle = list(reversed(jobs)), dict[Any, Cell](), list(self._processes)
         while waiting or busy:
             while waiting and idle:
@@ -88,7 +88,7 @@ class _Workers:
         raise answer
 
     def stop(self) -> None:
-        """End the processes; a run under way is lost, and its folder says that it is not finished."""
+        """Stop the processes; running jobs are lost, and their folders say that they are not finished."""
         with signals_go_to(signal.SIG_IGN):  # a second signal must not leave one of them behind
             for process in self._processes.values():
                 process.terminate()
@@ -101,7 +101,7 @@ class _Workers:
 
 
 def _work(connection: Connection[Any, Any]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the first one decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all processes; the main one handles it
     while True:
         try:
             job: Job = connection.recv()
@@ -111,5 +111,5 @@ def _work(connection: Connection[Any, Any]) -> None:
             connection.send(run(*job))
         except KeyboardInterrupt:  # SIGTERM
             return
-        except Exception as error:  # is raised again in the process that asked
+        except Exception as error:  # raised again in the main process
             connection.send(error)

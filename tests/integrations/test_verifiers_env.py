@@ -113,5 +113,5 @@ def test_traces_that_are_no_group_are_refused() -> None:
     with pytest.raises(BadSetting, match="2 starts"):
         assign_credit([first, second])
     del first.info[KEY]
-    with pytest.raises(BadSetting, match="no complete episode"):
+    with pytest.raises(BadSetting, match="not a complete episode"):
         assign_credit([first])

@@ -88,12 +88,12 @@ def weights(name: str | None = None, value: torch.Tensor | None = None) -> bytes
 
 FIRST = "transformer.wte.weight"
 HOSTILE: dict[str, tuple[Any, bytes | None, str]] = {
-    "a pickle": (None, pickle.dumps({"a": 1}), "no safetensors file"),
-    "nothing": (None, b"", "no safetensors file"),
-    "a header that lies": (None, (1 << 62).to_bytes(8, "little") + b"{}", "no safetensors file"),
+    "a pickle": (None, pickle.dumps({"a": 1}), "is not a safetensors file"),
+    "nothing": (None, b"", "is not a safetensors file"),
+    "a header that lies": (None, (1 << 62).to_bytes(8, "little") + b"{}", "is not a safetensors file"),
     "a weight missing": (None, weights(FIRST), "is missing"),
     "a weight more": (None, weights("transformer.backdoor", torch.zeros(1)), "is not a weight of this model"),
-    "another shape": (None, weights(FIRST, torch.zeros(3, 3)), "has the shape"),
+    "another shape": (None, weights(FIRST, torch.zeros(3, 3)), "has shape"),
     "not a number": (None, weights(FIRST, saved()[1][FIRST] * float("nan")), "finite numbers"),
     "infinity": (None, weights(FIRST, saved()[1][FIRST] / 0), "finite numbers"),
     "integers": (None, weights(FIRST, saved()[1][FIRST].int()), "finite numbers"),

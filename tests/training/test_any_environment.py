@@ -21,7 +21,7 @@ from agentgym_flow.training import vocabulary
 from agentgym_flow.training.config_file import packaged_config, parse_configs
 from agentgym_flow.training.run import load_model
 from agentgym_flow.training.tiny import CONTEXT, UNKNOWN
-from agentgym_flow.training.vocabulary import learnt_vocabulary, profile_of
+from agentgym_flow.training.vocabulary import collect_vocabulary, profile_of
 from agentgym_flow.word_prompts import FIXED, MOST_WORDS, WordTemplate
 
 CAVE = "example/Cave-v0"
@@ -45,13 +45,13 @@ def cave(**kwargs: Any) -> Any:
 
 
 def test_the_vocabulary_is_what_play_and_manual_show() -> None:
-    found = learnt_vocabulary(cave)
+    found = collect_vocabulary(cave)
     assert found[: len(FIXED)] == FIXED
     assert len(set(found)) == len(found)
     assert {"note", "door", "left", "read", "say", "[", "says"} <= {*found}
     assert "arguments" in found  # of the manual
     assert found.index("you") < found.index("arguments")
-    assert learnt_vocabulary(cave) == found
+    assert collect_vocabulary(cave) == found
     assert MOST_WORDS + 2 <= CONTEXT
 
 
@@ -69,7 +69,7 @@ def test_a_model_knows_its_words_and_takes_others_for_one(tmp_path: Path) -> Non
 def test_what_proposes_nothing_is_refused(maze: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gym.registry[maze].entry_point, "candidates", lambda self: [])
     with pytest.raises(BadSetting, match="proposes no actions"):
-        learnt_vocabulary(lambda: make_text_env(maze))
+        collect_vocabulary(lambda: make_text_env(maze))
 
 
 def test_an_environment_names_its_settings(maze: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,8 +97,8 @@ def test_without_an_expert_it_starts_from_the_form_of_an_answer(
     maze: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
-    learn = vocabulary.learnt_vocabulary
-    monkeypatch.setattr(vocabulary, "learnt_vocabulary", lambda make: (made.append(1), learn(make))[1])
+    learn = vocabulary.collect_vocabulary
+    monkeypatch.setattr(vocabulary, "collect_vocabulary", lambda make: (made.append(1), learn(make))[1])
     result = train(maze, "grpo", tmp_path / "run", warm_start_updates=40, threads=1)
     assert result.exit_code == 0, result.output
     assert "Maze-v0 has no expert, so the warm start imitates random actions" in " ".join(result.output.split())

@@ -208,7 +208,7 @@ def test_other_settings_are_refused(settings: dict[str, Any], problem: str) -> N
 
 
 def test_a_model_without_a_chat_template_has_no_settings_of_it() -> None:
-    with pytest.raises(BadSetting, match="has no chat template: leave it out, or choose an instruction-tuned model"):
+    with pytest.raises(BadSetting, match="has no chat template: leave it out, or use an instruction-tuned model"):
         write_settings(byte_tokenizer(None), {"enable_thinking": False})
 
 

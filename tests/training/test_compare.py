@@ -26,7 +26,7 @@ from agentgym_flow.training import tiny
 from agentgym_flow.training.recipe import Recipe
 from baselines import compare
 from baselines.comparison import schedule, workers
-from baselines.comparison.contrasts import Compared, Mean, contrast, mean_curve
+from baselines.comparison.contrasts import MeanCurve, SettingComparison, contrast, mean_curve
 from baselines.comparison.execute import finished
 from baselines.comparison.outcome import Outcome, Point, Raw, read_raw
 from baselines.comparison.plan import (
@@ -265,7 +265,7 @@ def test_ctrl_c_keeps_what_is_finished(
 
     monkeypatch.setattr(Recipe, "train", pressed)
     assert compare.main(copied.arguments()) == 130
-    assert "goes on with what is missing" in capsys.readouterr().out
+    assert "runs what is missing" in capsys.readouterr().out
     assert not copied.results.exists()
     monkeypatch.setattr(Recipe, "train", learn)
     assert compare.main(copied.arguments()) == 0
@@ -396,7 +396,7 @@ def test_what_cannot_be_compared_is_one_line(
     [
         ({"about": None}, "lacks about"),
         ({"tasks": 0}, "tasks of setting"),
-        ({"tasks": 3}, "cannot be cut into"),
+        ({"tasks": 3}, "cannot be divided into"),
         ({"no_such_setting": 1}, "no_such_setting"),
         ({"warm_start_levels": 0}, "no warm start"),
     ],
@@ -454,7 +454,7 @@ CONTROL_RATES = {WARM_START: 0.3, CONTINUED: 0.55, EVERYTHING: 0.9}
 
 def test_an_order_that_is_there_is_found_and_said() -> None:
     raw = made_up({"grpo": 0.5, "rloo": 0.51, "gigpo": 0.7, "rewardflow": 0.71, **CONTROL_RATES})
-    compared = Compared.of(raw, "only")
+    compared = SettingComparison.of(raw, "only")
     found = {(pair.first, pair.second): pair for pair in compared.pairs}
     assert len(found) == 6
     assert {key for key, pair in found.items() if pair.order} == {
@@ -555,7 +555,7 @@ def column(text: str, name: str) -> dict[str, str]:
 
 def test_order_is_told_in_the_direction_it_has() -> None:
     raw = made_up({"grpo": 0.7, "rewardflow": 0.5})
-    (pair,) = Compared.of(raw, "only").pairs
+    (pair,) = SettingComparison.of(raw, "only").pairs
     assert (pair.first, pair.second, pair.order) == ("rewardflow", "grpo", -1)
     text = page(raw, "stem")
     assert "grpo is ahead of rewardflow" in text
@@ -565,7 +565,7 @@ def test_order_is_told_in_the_direction_it_has() -> None:
 
 def test_equal_algorithms_are_inconclusive() -> None:
     raw = made_up({"grpo": 0.5, "rewardflow": 0.5}, spread=0.05)
-    assert not any(pair.order for pair in Compared.of(raw, "only").pairs)
+    assert not any(pair.order for pair in SettingComparison.of(raw, "only").pairs)
     text = page(raw, "stem")
     assert "Inconclusive: none of 1 comparisons" in text
     assert "is inconclusive in only" in text
@@ -601,7 +601,7 @@ def test_pairing_shows_what_two_intervals_would_hide() -> None:
 
 def test_two_runs_claim_nothing() -> None:
     raw = made_up({"grpo": 0.1, "rewardflow": 0.9, **CONTROL_RATES}, seeds=2)
-    assert not any(pair.order for pair in Compared.of(raw, "only").pairs)
+    assert not any(pair.order for pair in SettingComparison.of(raw, "only").pairs)
     text = page(raw, "stem")
     assert "Fewer than 3 runs: no order is claimed." in text
     assert "ahead" not in text.split("## What the figures say")[1]
@@ -642,7 +642,7 @@ def test_a_curve_against_core_seconds_needs_all_of_them() -> None:
 
 @pytest.mark.parametrize(("success", "episodes"), [(0.1, 0), (0.2, 0), (0.3, 5), (0.5, 15), (0.6, 20), (0.7, None)])
 def test_episodes_until_a_success_are_read_off_the_curve(success: float, episodes: float | None) -> None:
-    curve = Mean([0, 10, 20], None, [0.2, 0.4, 0.6], [], [])
+    curve = MeanCurve([0, 10, 20], None, [0.2, 0.4, 0.6], [], [])
     assert curve.episodes_until(success) == pytest.approx(episodes)
 
 

@@ -22,7 +22,7 @@ from agentgym_flow.envs.sokoban.level import LLM_SYMBOLS
 from agentgym_flow.envs.sokoban.prompt import RULES
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.errors import BadSetting, TrainingFailed, UnknownOption
-from agentgym_flow.generation.key_value_cache import can_be_kept
+from agentgym_flow.generation.key_value_cache import is_cacheable
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.policies import PolicyInput, make_policy
 from agentgym_flow.prompts import TextTemplate
@@ -200,7 +200,7 @@ def test_a_conversation_goes_on_from_keys_and_values_of_its_last_turn(
 
 @pytest.mark.parametrize(("config", "kept"), [(GPT2Config(), True), (MistralConfig(sliding_window=8), False)])
 def test_layers_that_forget_tokens_are_read_anew(config: Any, kept: bool) -> None:
-    assert can_be_kept(cast("Any", SimpleNamespace(config=config))) is kept
+    assert is_cacheable(cast("Any", SimpleNamespace(config=config))) is kept
 
 
 def test_keys_and_values_of_other_weights_are_forgotten(talker: tuple[Any, Any], short_env: MakeEnv) -> None:

@@ -295,8 +295,8 @@ def test_other_algorithms_read_the_designs_too(make_designer: MakeTrainer, tmp_p
         ({"reward": "structure", "reward_settings": {"profile": "papr"}}, UnknownOption, "Did you mean 'paper'"),
         ({"reward": "structure", "reward_settings": {"min_ops": 5}}, BadSetting, "min_ops"),
         ({"reward": "structure", "reward_settings": {"min_operators": 0}}, BadSetting, "min_operators"),
-        ({"reward": "structure", "credit_settings": {"outcome": "success"}}, BadSetting, "is a return"),
-        ({"reward_settings": {"profile": "paper"}}, BadSetting, "belong to reward structure"),
+        ({"reward": "structure", "credit_settings": {"outcome": "success"}}, BadSetting, "needs outcome return"),
+        ({"reward_settings": {"profile": "paper"}}, BadSetting, "are for reward structure"),
     ],
 )
 def test_rewards_that_cannot_work_are_refused(

@@ -175,7 +175,7 @@ def test_deepspeed_equals_one_process_and_keeps_float32_masters(
 
 def test_deepspeed_is_never_switched_off_without_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
-    with pytest.raises(BadSetting, match="use_cpu would switch DeepSpeed off"):
+    with pytest.raises(BadSetting, match="use_cpu would silently switch DeepSpeed off"):
         AgentConfig(output_dir=str(tmp_path), use_cpu=True)
     with pytest.raises(BadSetting, match="set muon_learning_rate to null"):
         AgentConfig(output_dir=str(tmp_path), muon_learning_rate=5e-3)

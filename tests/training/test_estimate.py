@@ -104,7 +104,7 @@ def test_the_size_of_a_model_is_that_of_its_folder_or_name(
     assert count("tiny") == count(str(tmp_path / "model")) == tiny[0].num_parameters()
     assert count("Qwen/Qwen2.5-1.5B-Instruct") == 1_500_000_000
     assert count("HuggingFaceTB/SmolLM2-135M") == 135_000_000
-    with pytest.raises(BadSetting, match="does not tell its size"):
+    with pytest.raises(BadSetting, match="has no size"):
         count("some/model")
 
 

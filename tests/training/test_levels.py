@@ -84,7 +84,7 @@ def test_a_run_trains_on_one_split_and_is_evaluated_on_another(collection: Path,
     assert played <= keys(collection, "test")
     assert not keys(collection, "test") & keys(collection, "train")
     assert not results.problems
-    assert "no splits" not in screen.getvalue()
+    assert "same tasks" not in screen.getvalue()
     # The settings say where the levels were, the logs do not.
     saved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert saved["env_kwargs"]["data"] == str(collection)
@@ -103,7 +103,7 @@ def test_the_command_says_when_no_levels_are_held_out(tmp_path: Path) -> None:
         ["train", "grpo", *arguments(tmp_path / "run", env_kwargs=settings, num_generations=16, warm_start_levels=1)],
     )
     assert result.exit_code == 0, result.output
-    assert "These tasks have no splits: evaluation plays tasks of training." in result.stdout
+    assert "The splits have the same tasks: evaluation uses training tasks." in result.stdout
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "finished"
 
 
@@ -135,8 +135,8 @@ def test_generated_levels_are_the_default() -> None:
 @pytest.mark.parametrize(
     ("also_on", "message"),
     [
-        ({"a/b": {}}, "'a/b' cannot be a name"),
-        ({"greedy": {}}, "'greedy' cannot be a name"),
+        ({"a/b": {}}, "'a/b' is not a valid name"),
+        ({"greedy": {}}, "'greedy' is not a valid name"),
         ({"big": 3}, "also_on: big must be a mapping"),
         ("[1]", "also_on must be a mapping"),
     ],

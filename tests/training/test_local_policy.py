@@ -75,7 +75,7 @@ def test_it_is_prompted_with_the_profile_settings_of_its_run(checkpoint: Path) -
 def test_mistakes_have_names(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnknownOption, match="greedy"):
         make_policy(f"hf:{checkpoint}", SOKOBAN, gredy=True)
-    with pytest.raises(BadSetting, match="no causal language model"):
+    with pytest.raises(BadSetting, match="cannot load a causal language model"):
         make_policy("hf:nowhere", SOKOBAN)
     with pytest.raises(UnknownProfile):
         make_policy(f"hf:{checkpoint}", SOKOBAN, profile="compat")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from agentgym_flow.errors import TrainingFailed
 from agentgym_flow.training.collate import collate, collate_merged
 from agentgym_flow.training.loss import PASS_COST, merged_loss, passes_by_length
-from agentgym_flow.training.rows import TrainingRow, merge, thinned
+from agentgym_flow.training.rows import TrainingRow, merge, thin_rows
 from agentgym_flow.training.trainer import FAILED_BATCH, AgentTrainer
 
 LOW, HIGH, TEMPERATURE, ENTROPY, BETA = 0.2, 0.28, 0.7, 0.05, 0.1
@@ -216,7 +216,7 @@ def test_a_share_of_the_silent_rows_has_the_gradient_of_all_on_average(make_trai
     parts = []
     for number in range(4):
         stream: Any = SimpleNamespace(uniform=lambda: 0.0, sample=lambda items, count, n=number: [items[n]] * count)
-        parts.append(found(thinned(batch, 0.25, stream)))
+        parts.append(found(thin_rows(batch, 0.25, stream)))
     losses, of_parts = zip(*parts, strict=True)
     assert_close((sum(losses) / 4, [sum(same) / 4 for same in zip(*of_parts, strict=True)]), found(batch))
 

@@ -17,7 +17,7 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs.sokoban.prompt import PROFILES
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.lora import with_lora
-from agentgym_flow.training.memory import Memory, Work, memory, saved_bytes
+from agentgym_flow.training.memory import Memory, memory, saved_bytes
 from agentgym_flow.training.tiny import word_tokenizer
 from agentgym_flow.training.trainer import AgentTrainer
 
@@ -113,9 +113,8 @@ def run(make_env: Callable[[], TextEnv], tmp_path: Path, monkeypatch: pytest.Mon
             "reference": sum(p.nbytes for p in trainer.reference.model.parameters()) if trainer.reference else 0,
         }
         # All start together, so all episodes are under way with the first prompt; answers are as long as may be.
-        playing = 4
-        work = Work(rows=found.rows, prompt=found.width, answer=ANSWER, playing=playing)
-        return measured, memory(config, configs, work, bf16=False, triton=False)
+        load = {"rows": found.rows, "prompt": found.width, "answer": ANSWER, "playing": 4}
+        return measured, memory(config, configs, **load, bf16=False, triton=False)
 
     return train
 
@@ -172,5 +171,5 @@ def test_the_peak_of_a_pass_is_the_activations_that_were_promised(checkpointed: 
         model.model(input_ids=torch.ones(16, 64, dtype=torch.long), use_cache=False).last_hidden_state.sum().backward()
     line = [*(f"--{name}={value}" for name, value in SETTINGS.items()), f"--output_dir={tmp_path}", "--credit=grpo"]
     configs = parse_configs([*line, f"--activation_checkpointing={str(checkpointed).lower()}"])
-    promised = memory(config, configs, Work(rows=16, prompt=60, answer=4, playing=1), bf16=False, triton=False)
+    promised = memory(config, configs, rows=16, prompt=60, answer=4, playing=1, bf16=False, triton=False)
     assert promised.activations == pytest.approx(live.peak, rel=0.15)

@@ -225,7 +225,7 @@ def test_a_tokenizer_must_express_the_answers_in_the_tokens_allowed(profile: Pro
         check(["up", "down"], 1)
     with pytest.raises(BadSetting, match="max_completion_length"):
         check(["go to desk"], 2)
-    with pytest.raises(BadSetting, match="cannot ask for any action"):
+    with pytest.raises(BadSetting, match="cannot express any action"):
         check([" up"], 1)
 
 

@@ -44,7 +44,7 @@ def played() -> tuple[plain.TinyPolicy, Sequence[Group]]:
 @pytest.mark.parametrize("algo", ["grpo", "rloo", "gigpo", "rewardflow", "cwrpo"])
 def test_the_loss_is_that_of_the_trainer(played: tuple[plain.TinyPolicy, Sequence[Group]], algo: str) -> None:
     policy, groups = played
-    turns = plain.credited(algo, groups)
+    turns = plain.with_advantages(algo, groups)
     # As if an earlier minibatch had moved the policy, so that some ratios are clipped.
     moved = [turn._replace(logprob=turn.logprob + 0.4 * (number % 3 - 1)) for number, turn in enumerate(turns)]
     mine = plain.loss_of(policy, moved)

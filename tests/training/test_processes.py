@@ -16,7 +16,7 @@ from accelerate.state import AcceleratorState, PartialState
 
 from agentgym_flow._util.signals import Terminated
 from agentgym_flow.errors import TrainingFailed
-from agentgym_flow.training.processes import Together, lost_process_named
+from agentgym_flow.training.processes import Together, naming_lost_process
 
 TIMEOUT = 1.0
 SLOW = 2.5
@@ -133,27 +133,25 @@ def test_a_process_that_says_nothing_is_lost(gone: signal.Signals) -> None:
         return processes.gather(lambda: os.kill(os.getpid(), gone) if processes.rank == 1 else None)
 
     main, _ = together(2, work, stopped=1)
-    assert main.startswith("LostProcess: process 1 has given no sign of life for 1 seconds (ddp_timeout)")
+    assert main.startswith("LostProcess: process 1 has sent no heartbeat for 1 seconds (ddp_timeout)")
 
 
 def test_without_the_main_process_the_others_end() -> None:
     def work(processes: Together) -> Any:
         return processes.on_main_process(lambda: os.kill(os.getpid(), signal.SIGKILL))
 
-    assert together(2, work)[1].startswith(
-        "LostProcess: process 0 is gone or cannot be reached: look at what it printed last"
-    )
+    assert together(2, work)[1].startswith("LostProcess: process 0 is gone or cannot be reached: see its last output")
 
 
 def test_a_collective_operation_without_its_partner_names_it() -> None:
     def work(processes: Together) -> Any:
         if processes.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        with lost_process_named():
+        with naming_lost_process():
             torch.distributed.all_reduce(torch.zeros(1))
 
     main, _ = together(2, work)
-    assert main.startswith("LostProcess: another process is gone, or further behind than ddp_timeout allows")
+    assert main.startswith("LostProcess: another process is gone, or later than ddp_timeout allows")
 
 
 def test_one_process_waits_for_nobody() -> None:

@@ -75,7 +75,7 @@ def test_the_command_takes_a_recipe_by_name(tmp_path: Path) -> None:
     for told in ("1,500.00 million", "150 batches, 19,200 episodes", "Memory, 8 GPUs, ZeRO-3", "Nothing was run."):
         assert told in result.stdout
     assert not (tmp_path / "run").exists()
-    with pytest.raises(BadSetting, match=r"is neither a file nor one of the package: alfworld_0\.5b"):
+    with pytest.raises(BadSetting, match=r"is neither a file nor a file of this package: alfworld_0\.5b"):
         find_config("alfworld_15b")
 
 

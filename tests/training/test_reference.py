@@ -96,7 +96,7 @@ def test_under_lora_the_reference_is_an_adapter_and_not_a_model(
     save_model(tmp_path / "saved", model, trainer.processing_class)
     assert not [path for path in (tmp_path / "saved").iterdir() if path.is_dir()]
     (tmp_path / "trainer" / WEIGHTS).write_bytes((tmp_path / "trainer" / WEIGHTS).read_bytes()[:1000])
-    with pytest.raises(BadData, match="the model as it was when training began, is damaged"):
+    with pytest.raises(BadData, match="the model at the start of training, is damaged"):
         again.train(tmp_path / "trainer" / "checkpoint-2")
 
 

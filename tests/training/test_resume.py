@@ -239,7 +239,7 @@ def test_a_disk_that_is_full_is_named_and_loses_nothing(
 def test_what_is_no_checkpoint_is_refused(make_trainer: Trainers, tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="is not a checkpoint"):
         make_trainer().train(tmp_path)
-    with pytest.raises(BadSetting, match=r"save_steps=3 would stop inside a batch.*multiple of 2"):
+    with pytest.raises(BadSetting, match=r"save_steps=3 is inside a batch.*multiple of 2"):
         make_trainer(save_strategy="steps", save_steps=3)
     with pytest.raises(BadSetting, match=r"save_strategy must be no or steps, got .*epoch"):
         make_trainer(save_strategy="epoch")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.seeding import Stream
-from agentgym_flow.training.rows import MergedRow, TrainingRow, merge, rows, teaches, thinned
+from agentgym_flow.training.rows import MergedRow, TrainingRow, merge, rows, teaches, thin_rows
 
 
 def spoken(prompt: list[int], tokens: list[int], logprobs: list[float]) -> Turn:
@@ -190,7 +190,7 @@ def test_of_rows_that_teach_nothing_a_share_stands_for_all(
 ) -> None:
     plain = [TrainingRow([number], [1], [-1.0], [float(teaches_it)], 2.0) for number, teaches_it in enumerate(teaching)]
     batch: Any = merge(plain) if merged else plain
-    kept = thinned(batch, share, Stream(seed))
+    kept = thin_rows(batch, share, Stream(seed))
     numbers = [row.prompt[0] for row in kept]
     assert numbers == sorted(numbers)
     taught = [number for number, teaches_it in enumerate(teaching) if teaches_it]
@@ -199,14 +199,14 @@ def test_of_rows_that_teach_nothing_a_share_stands_for_all(
     weights = [row.weights[0] if isinstance(row, MergedRow) else row.weight for row in silent]
     assert weights == [2.0 / share] * len(silent)
     assert abs(len(silent) - share * (len(batch) - len(taught))) < 1
-    assert [row.prompt[0] for row in thinned(batch, 0.0, Stream(seed))] == taught
-    assert thinned(batch, 1.0, Stream(seed)) == batch
+    assert [row.prompt[0] for row in thin_rows(batch, 0.0, Stream(seed))] == taught
+    assert thin_rows(batch, 1.0, Stream(seed)) == batch
 
 
 def test_the_share_is_of_all_places_alike() -> None:
     """Where every episode has four turns, one turn in four would otherwise stand for all."""
     batch = [TrainingRow([number], [1], [-1.0], [0.0]) for number in range(40)]
-    chosen = [row.prompt[0] for seed in range(40) for row in thinned(batch, 0.25, Stream(seed))]
+    chosen = [row.prompt[0] for seed in range(40) for row in thin_rows(batch, 0.25, Stream(seed))]
     counts = [sum(number % 4 == place for number in chosen) for place in range(4)]
     assert min(counts) > 70  # of 400, and 100 each on average
     assert len({number % 4 for number in chosen[:10]}) > 1

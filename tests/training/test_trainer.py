@@ -237,10 +237,10 @@ def test_the_weights_move_and_the_schedule_ends_where_it_should(make_trainer: Tr
         ({"stop_when": "deadlocked"}, UnknownOption, "'deadlock'"),
         ({"final_lr_ratio": 0.1, "lr_scheduler_type": "cosine"}, BadSetting, "final_lr_ratio"),
         ({"loss_type": "cispo"}, BadSetting, "merge_prompts"),
-        ({"loss_type": "grpo", "merge_prompts": False}, UnknownOption, "padding cannot change"),
+        ({"loss_type": "grpo", "merge_prompts": False}, UnknownOption, "ignore padding"),
         ({"loss_type": "bnpo", "merge_prompts": False, "zero_advantage_share": 0.5}, BadSetting, "change the scale"),
         *(
-            ({name: value, "merge_prompts": False}, BadSetting, f"{name} belongs to a part of TRL that is not used")
+            ({name: value, "merge_prompts": False}, BadSetting, f"{name} is for a part of TRL that is not used")
             for name, value in {
                 "use_vllm": True,
                 "top_p": 0.9,

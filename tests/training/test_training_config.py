@@ -91,7 +91,7 @@ def test_a_batch_is_the_same_however_many_processes_share_it(monkeypatch: pytest
     assert shared(1, **batch | {"per_device_train_batch_size": 4}) == (32, 8, 4)
     assert shared(1, **batch, num_iterations=2) == (64, 32, 4)
     for settings, message in (
-        (batch | {"groups_per_batch": 15, "per_device_train_batch_size": 16}, "cannot be shared out to 1 processes"),
+        (batch | {"groups_per_batch": 15, "per_device_train_batch_size": 16}, "cannot be divided among 1 processes"),
         (batch | {"steps_per_batch": 5}, "must divide the 64 passes"),
         (batch | {"steps_per_batch": 0}, "must divide"),
         (batch | {"gradient_accumulation_steps": 8}, "every 16 passes, and gradient_accumulation_steps says 8"),
@@ -142,8 +142,8 @@ def test_a_batch_is_said_in_one_way() -> None:
         ("validations: -1", "validations"),
         ("num_generations: 3", "divisible"),
         ("credit_settings: [", "flow"),
-        ("threads: [1]", "threads must be a whole number"),
-        ("warm_start_noise: [1]", "wrong kind"),
+        ("threads: [1]", "threads must be an integer"),
+        ("warm_start_noise: [1]", "wrong type"),
     ],
 )
 def test_bad_files_are_refused(file: Path, key: str, message: str) -> None:

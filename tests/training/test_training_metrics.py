@@ -71,8 +71,8 @@ def test_time_is_split_into_what_it_was_spent_on(
 
     trainer = make_trainer(model=warm, max_steps=2)
     monkeypatch.setattr(SokobanEnv, "_apply", taking(1, "steps", SokobanEnv._apply))
-    look_up = trainer.generator._look_up
-    monkeypatch.setattr(trainer.generator, "_look_up", taking(1e3, "passes", look_up))
+    look_up = trainer.generator._compute_next
+    monkeypatch.setattr(trainer.generator, "_compute_next", taking(1e3, "passes", look_up))
     monkeypatch.setattr(trainer, "credit", taking(1e6, "credit", trainer.credit))
     monkeypatch.setattr(trainer, "loss", taking(1e9, "losses", trainer.loss))
     trainer.add_callback(Validation(trainer, taking(1e12, "validations", lambda: 0.5), times=2))

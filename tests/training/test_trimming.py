@@ -9,7 +9,7 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from agentgym_flow.training.collate import COMPLETION, Batch, collate, collate_merged, trimmed
+from agentgym_flow.training.collate import COMPLETION, Batch, collate, collate_merged, trim_padding
 from agentgym_flow.training.rows import MergedRow, TrainingRow
 from agentgym_flow.training.trainer import AgentTrainer
 
@@ -24,7 +24,7 @@ def part(batch: Batch, rows: slice) -> Batch:
 def test_a_minibatch_is_as_wide_as_if_it_had_been_collated_alone() -> None:
     whole = collate([LONG, SHORT, SHORT], pad=0, multiple=1)
     alone = collate([SHORT, SHORT], pad=0, multiple=1)
-    cut = trimmed(part(whole, slice(1, 3)))
+    cut = trim_padding(part(whole, slice(1, 3)))
     assert cut.keys() == alone.keys() == {"prompt_ids", "prompt_mask", *COMPLETION} - {"sampling_per_token_logps"}
     for name, tensor in cut.items():
         assert torch.equal(tensor, alone[name]), name
@@ -33,14 +33,14 @@ def test_a_minibatch_is_as_wide_as_if_it_had_been_collated_alone() -> None:
 def test_merged_rows_keep_their_alternatives() -> None:
     rows = [MergedRow([5] * n, [6, 7], [-1.0] * 2, [1.0] * 2, [0.0] * 2, [1.0] * 2) for n in (9, 4)]
     whole = part(collate_merged(rows, pad=0, multiple=1), slice(1, 2))
-    cut = trimmed(whole)
+    cut = trim_padding(whole)
     assert cut["prompt_ids"].shape == cut["prompt_mask"].shape == (1, 4)
     assert all(torch.equal(cut[name], whole[name]) for name in whole.keys() - {"prompt_ids", "prompt_mask"})
 
 
 def test_a_minibatch_of_padding_rows_keeps_a_token() -> None:
     whole = collate([LONG], pad=0, multiple=2)
-    cut = trimmed(part(whole, slice(1, 2)))
+    cut = trim_padding(part(whole, slice(1, 2)))
     assert cut["prompt_mask"].sum() == 1
     assert cut["completion_mask"].sum() == 0
     assert cut["completion_ids"].shape == (1, 2)  # one column would mean something else to TRL

@@ -243,7 +243,7 @@ def test_ctrl_c_keeps_finished_trials(
 
     monkeypatch.setattr(Recipe, "train", pressed)
     assert tune.main(arguments(copied)) == 130
-    assert "goes on with what is missing" in capsys.readouterr().out
+    assert "runs what is missing" in capsys.readouterr().out
     assert [(copied / "runs" / cell.folder).exists() for cell in lost] == [True, False]
     started: list[Cell] = request.getfixturevalue("started")
     assert tune.main(arguments(copied)) == 0

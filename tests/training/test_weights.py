@@ -17,7 +17,7 @@ from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.lora import with_lora
-from agentgym_flow.training.recipe import opened
+from agentgym_flow.training.recipe import open_run
 from agentgym_flow.training.run import load_model, save_model
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from agentgym_flow.training.trainer import AgentTrainer
@@ -84,7 +84,7 @@ def test_cloning_computes_in_what_training_computes_in(tmp_path: Path) -> None:
     settings = ["--bf16=true", "--use_cpu=true", "--warm_start_levels=1", "--warm_start_updates=1"]
     settings += ["--warm_start_validations=1", "--warm_start_validation_episodes=1", f"--output_dir={tmp_path / 'run'}"]
     found = set()
-    with opened(parse_configs(settings), Console(quiet=True)) as recipe:
+    with open_run(parse_configs(settings), Console(quiet=True)) as recipe:
 
         def look(model: torch.nn.Module, _: Any) -> None:
             found.add((model.training, torch.is_autocast_enabled("cpu")))
@@ -127,7 +127,7 @@ def test_a_full_gpu_names_the_setting_to_change(
 def test_a_precision_of_gpus_needs_one(make_trainer: Callable[..., AgentTrainer]) -> None:
     if torch.accelerator.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(BadSetting, match=r"bf16 asks for a GPU, and PyTorch .* finds none .* use_cpu=true"):
+    with pytest.raises(BadSetting, match=r"bf16 needs a GPU, and PyTorch .* finds none .* use_cpu=true"):
         make_trainer(bf16=True)
 
 
@@ -142,7 +142,7 @@ def test_a_model_under_adapters_may_stay_in_bfloat16(published: Path, profile: P
 
 
 def test_only_adapters_leave_the_model_in_bfloat16(published: Path) -> None:
-    with pytest.raises(BadSetting, match="dtype bfloat16 would round small steps"):
+    with pytest.raises(BadSetting, match="dtype bfloat16 would round small updates"):
         RunConfig(model=str(published), dtype="bfloat16")
     with pytest.raises(UnknownOption, match="'bfloat16'"):
         RunConfig(dtype="bf16")

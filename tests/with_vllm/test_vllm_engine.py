@@ -29,7 +29,7 @@ def engine(
     assert random.getstate() == states[0]
     assert np.random.get_state()[1].tolist() == states[1]  # noqa: NPY002
     assert torch.equal(torch.random.get_rng_state(), states[2])
-    with pytest.raises(UpdateFailed, match="before it got any weights"):
+    with pytest.raises(UpdateFailed, match="before any weights"):
         ask(made, requests(LONG))
     yield made
     made.close()

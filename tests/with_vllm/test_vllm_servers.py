@@ -126,7 +126,7 @@ def whole(
 
 
 def test_answers_are_those_of_the_weights_that_were_sent(whole: VLLMServers, make_model: Callable[..., Any]) -> None:
-    with pytest.raises(UpdateFailed, match="before they got any weights"):
+    with pytest.raises(UpdateFailed, match="before any weights"):
         ask(whole, requests(LONG))
     for version, seed in enumerate((1, 2)):
         model = make_model(seed)
@@ -188,14 +188,14 @@ def test_a_server_with_whole_weights_takes_no_adapters_any_more(
     generator = VLLMServers(model, [servers[2].url], tmp_path / "weights")
     generator.update(model, 0)
     assert difference(model, requests(LONG), ask(generator, requests(LONG))) < 1e-5
-    with pytest.raises(BadSetting, match=f"{servers[2].url} has had whole weights"):
+    with pytest.raises(BadSetting, match=f"{servers[2].url} has whole weights"):
         VLLMServers(make_model(0, adapter=True), [servers[2].url], tmp_path)
 
 
 def test_a_server_that_takes_no_adapters_is_named(
     servers: list[Server], make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
-    with pytest.raises(BadSetting, match=f"{servers[0].url} takes no adapters"):
+    with pytest.raises(BadSetting, match=f"{servers[0].url} does not accept adapters"):
         VLLMServers(make_model(0, adapter=True), [servers[0].url], tmp_path)
 
 
@@ -227,7 +227,7 @@ def test_weights_of_somebody_else_are_not_used(whole: VLLMServers, make_model: C
             await whole.generate(requests(LONG)[0])
             httpx2.post(f"{url}/update_weight_version", json={"new_version": "another run's"})
 
-    with pytest.raises(UpdateFailed, match=f"{url} has other weights .* while it was in use"):
+    with pytest.raises(UpdateFailed, match=f"{url} has other weights .* while in use"):
         asyncio.run(in_the_middle())
     whole.update(model, 32)
 
