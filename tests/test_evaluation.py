@@ -253,7 +253,7 @@ class TestTasks:
     def test_what_does_not_exist() -> None:
         with pytest.raises(UnknownEnvironment, match="Did you mean 'agentgym_flow/Sokoban-v0'"):
             evaluate(RandomPolicy(), "agentgym_flow/Sokoban-v1")
-        with pytest.raises(UnknownEnvironment, match="no text environment"):
+        with pytest.raises(UnknownEnvironment, match="not a text environment"):
             evaluate(RandomPolicy(), "CartPole-v1", env_kwargs={})
         with pytest.raises(UnknownSplit, match="Did you mean 'valid'"):
             evaluate(RandomPolicy(), CAVE, split="vald")

@@ -328,7 +328,7 @@ def test_a_torn_line_is_played_again_and_a_damaged_one_is_named(tmp_path: Path) 
     journal = path_of(log)
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join([lines[0], b'{"at":[1\n', *lines[2:]]))
-    with pytest.raises(BadLog, match=r"log.jsonl.unfinished line 2: it is damaged"):
+    with pytest.raises(BadLog, match=r"log.jsonl.unfinished line 2 is damaged"):
         evaluate(ExpertPolicy(), CAVE, log=log, resume=True)
     journal.write_bytes(b"".join(lines)[:-9])
     seen: list[int] = []

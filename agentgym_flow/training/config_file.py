@@ -191,6 +191,9 @@ def write_config(path: Path, configs: Configs) -> None:
 
 def check_config(path: Path, configs: Configs) -> None:
     """Raise `BadSetting` naming the first setting that differs from the config file of the run to resume."""
-    made_with = read_config(path)
+    try:
+        made_with = read_config(path)
+    except BadSetting as error:
+        raise BadSetting(f"resume: {error}") from error
     ours = ({k: v for k, v in settings.items() if k not in MAY_CHANGE} for settings in (made_with, resolved(configs)))
     check_same(path.parent, *ours)

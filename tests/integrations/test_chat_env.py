@@ -67,7 +67,7 @@ def test_a_chat_that_has_not_begun_or_is_over_says_so() -> None:
 def test_profiles_and_ids_that_cannot_work_say_why() -> None:
     with pytest.raises(BadSetting, match="no follow_up"):
         ChatEnv("agentgym_flow/Sokoban-v0", "compact")
-    with pytest.raises(UnknownEnvironment, match="no text environment"):
+    with pytest.raises(UnknownEnvironment, match="not a text environment"):
         ChatEnv("agentgym_flow/SokobanGrid-v0")
 
 

@@ -148,9 +148,9 @@ def test_further_tasks_that_say_nothing_are_refused(also_on: Any, message: str) 
 
 def test_levels_that_are_not_there_are_refused_before_any_work(collection: Path, tmp_path: Path) -> None:
     nowhere = {"data": str(tmp_path / "nowhere")}
-    with pytest.raises(UnknownData, match="It is no path either"):
+    with pytest.raises(UnknownData, match="No such path exists"):
         RunConfig(env_kwargs=nowhere).make_env()
-    with pytest.raises(UnknownData, match="It is no path either"):
+    with pytest.raises(UnknownData, match="No such path exists"):
         _ = RunConfig(also_on={"other": nowhere}).also_settings
     (collection / "test" / "000.txt").unlink()
     (collection / "test").rmdir()
