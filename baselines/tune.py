@@ -90,9 +90,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _plan(options: argparse.Namespace) -> tuple[Setting, Trials]:
-    if options.finalists < 0 or options.finalists > options.trials:
-        raise BadSetting("--finalists must be between 0 and --trials")
     check_at_least_one(options, "trials", "jobs", "batches")
+    if options.finalists < 0:
+        raise BadSetting("--finalists must be at least 0")
     chosen = None if options.setting is None else [options.setting]
     setting = read_settings(options.env, options.config, chosen)[0]
     batches = options.batches or max(1, setting.batches // SHARE)
@@ -117,7 +117,8 @@ def _run(options: argparse.Namespace, console: Console) -> list[Path]:
     if options.dry_run:
         show_plan(plan, options.output, console)
         if options.finalists:  # their cost does not depend on which trials are selected
-            show_plan(finals(plan, setting, dict.fromkeys(algos, range(options.finalists))), options.output, console)
+            numbers = range(min(options.finalists, options.trials))
+            show_plan(finals(plan, setting, dict.fromkeys(algos, numbers)), options.output, console)
         return []
     done = run_missing(plan, options.output, options.jobs, console)
     raw = figures(plan, algos, options.trials, list(done.values()), _command(plan, options))

@@ -8,4 +8,6 @@ from typing import TypeGuard
 
 def is_number(value: object) -> TypeGuard[float]:
     """Whether `value` is a finite number; booleans are not numbers."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))  # huge integers are no floats

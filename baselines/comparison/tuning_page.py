@@ -22,14 +22,16 @@ estimator has them. Trial 0 has the unchanged settings; the others divide or mul
 {ENTROPY:g}, the step sizes by up to {STEP:g} and the weight by up to {WEIGHT:g}.
 
 A trial is a training run with one seed, and then plays the validation tasks once with sampled and once with the
-most likely actions. Short runs favour large steps, so short trials only choose finalists: trial 0 and the best others
-of every estimator are trained again, as long as a comparison trains them. The highest mean of the two success rates
-wins, the earlier trial of equals. Sampled success alone would favour settings that make a policy confident early,
-greedy success alone ignores every action but the most likely one; a comparison reports both, and two plays are less
-noisy than one. Test tasks are not played.
+most likely actions. The highest mean of the two success rates wins, the earlier trial of equals. Sampled success alone
+would favour settings that make a policy confident early, greedy success alone ignores every action but the most likely
+one; a comparison reports both, and two plays are less noisy than one. Test tasks are not played.
 
 Figures of winners are too high, because the best of several noisy figures is chosen: they are not results. The
 interval of the gain over trial 0 is over validation tasks, not over seeds."""
+
+ABOUT_FINALS = """\
+Short runs favour large steps, so the trials only choose finalists: trial 0 and the best others of every estimator are
+trained again, as long as a comparison trains them, and these runs decide."""
 
 
 def merit(outcome: Outcome) -> float:
@@ -87,13 +89,14 @@ def tuning_page(raw: Raw) -> str:
         f"- finished {max(outcome.date for outcome in raw.outcomes)}, with {versions}",
     ]
     finals = any(header.get("finals", {}).values())
+    how = [HOW_TO_READ, *([ABOUT_FINALS] if finals else [])]
     if finals:
         facts.insert(1, f"- finals of {header['final_episodes']:,} training episodes each")
     parts = [
         f"# {header['env_id'].partition('/')[2]}: every estimator tuned alike\n",
         f"```bash\n{header['command']}\n```\n",
         "\n".join(facts) + "\n",
-        HOW_TO_READ + "\n",
+        "\n\n".join(how) + "\n",
         f"## What won\n\n{_winners_table(raw, best)}\n",
         *([f"## Finals\n\n{_table(raw, best, {a: decisive(raw, a) for a in best})}\n"] if finals else []),
         f"## All trials\n\n{_table(raw, best, {a: dict(enumerate(trials_of(raw, a))) for a in best})}\n",

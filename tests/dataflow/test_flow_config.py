@@ -31,6 +31,7 @@ def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
         ("versions: 0", "versions must be"),
         ("lease_seconds: 0", "lease_seconds must be a positive number"),
         ("deadline: .nan", "deadline must be a positive number"),
+        (f"deadline: 1{'0' * 400}", "deadline must be a positive number"),
         ("resources: 2", "resources must say what a worker takes"),
         ("resources: {CPU: 0}", "resources must say what a worker takes"),
         ("resources: {GPU: 1.5}", "'GPU' must be an integer, or between 0 and 1, got 1.5"),
