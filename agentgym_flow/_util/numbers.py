@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from typing import TypeGuard
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether `value` is a finite number; booleans are not numbers."""
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))  # huge integers are no floats
+    """Whether `value` is a number that fits a finite float; booleans are not numbers."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
