@@ -32,7 +32,7 @@ _LAMPS = frozenset({"desklamp", "floorlamp"})
 
 
 class Engine(Protocol):
-    """The interface of both engines; see `agentgym_flow.envs.alfworld.play.ALFWorldGame`."""
+    """The interface of both engines; see `agentgym_flow.envs.alfworld.game.ALFWorldGame`."""
 
     def start(self) -> str: ...
     def act(self, command: str) -> tuple[str, bool]: ...

@@ -96,11 +96,11 @@ def measure(name: str, episodes: int) -> str:
     told = [encode(episode, report=True) for episode in again[: len(arrivals)]]
     pairs = list(zip(arrivals, told, strict=True))
     checking = least(lambda: [receiver.replay(one.slot, payload, one.steps) for one, payload in pairs])
-    believing = least(lambda: [receiver.trust(one.slot, payload, one.steps) for one, payload in pairs])
+    trusting = least(lambda: [receiver.trust(one.slot, payload, one.steps) for one, payload in pairs])
     steps = sum(len(episode.turns) for episode in again[: len(arrivals)])
-    share = SHARE * checking + (1 - SHARE) * believing
+    share = SHARE * checking + (1 - SHARE) * trusting
     cells = [f"{1e6 * spent / steps:,.0f}" for spent in (alone, together)]
-    for spent in (stepping, believing, share):
+    for spent in (stepping, trusting, share):
         cells.append(f"{1e6 * spent / steps:,.0f} ({spent / together:.0%})")
     return f"| {name} | {' | '.join(cells)} |"
 
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=128, help=f"a multiple of {SIZE}")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    print("| µs a step | worker, 1 env | 16 envs | stepping all again | believing all |", end=" ")
+    print("| µs per step | worker, 1 env | worker, 16 envs | replaying all | trusting all |", end=" ")
     print(f"`check: {SHARE}` |\n|---|---|---|---|---|---|")
     for name in chosen.envs:
         print(measure(name, chosen.episodes), flush=True)

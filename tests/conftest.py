@@ -191,6 +191,7 @@ def dependencies(wheel: Path) -> list[Distribution]:
         wanted = Requirement(waiting.pop())
         if wanted.name not in found and (wanted.marker is None or wanted.marker.evaluate({"extra": ""})):
             found[wanted.name] = distribution(wanted.name)
+            assert wanted.specifier.contains(found[wanted.name].version, prereleases=True), wanted
             waiting += found[wanted.name].requires or []
     return list(found.values())
 

@@ -98,7 +98,7 @@ class OpenAIPolicy:
     ) -> None:
         check_temperature(temperature)
         check_seconds("timeout", timeout)
-        check_integer("max_retries", max_retries, 0)
+        max_retries = check_integer("max_retries", max_retries, 0)
         self.profile = profile_for(env_id, profile)
         self.name = f"openai:{model}" + (f" ({self.profile.name})" if ":" in profile else "")
         self.model = model

@@ -17,6 +17,8 @@ def mapped_array(file: Path, remedy: str, error: type[BadData] = BadIndex) -> np
     """Map a `.npy` file of plain numbers. Raises `error`, with the remedy in its message, if it cannot be read."""
     try:
         return np.asarray(np.lib.format.open_memmap(file, mode="r"))
+    except FileNotFoundError:
+        raise error(f"{file} is missing; {remedy}") from None
     except Exception as cause:  # NumPy parses the header as Python code, so damage can raise anything
         raise error(f"{file} cannot be read ({cause}); {remedy}") from cause
 

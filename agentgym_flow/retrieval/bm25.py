@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from agentgym_flow._util.immutable import Immutable
+from agentgym_flow._util.shared import Shared
 from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval.analyser import analyse
 from agentgym_flow.retrieval.index_folder import Arrays, digest_of, read_folder, write_folder
@@ -44,7 +44,7 @@ class DocumentHit(NamedTuple):
     score: float
 
 
-class BM25(Immutable):
+class BM25(Shared):
     """A read-only index, created by `build` or `open`. It can be shared by threads and, if opened, by processes.
 
     A pickle of an opened index contains only the name of its folder.

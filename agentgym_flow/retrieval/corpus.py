@@ -19,8 +19,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from agentgym_flow._util.immutable import Immutable
 from agentgym_flow._util.json_stream import stream_objects, writable
+from agentgym_flow._util.shared import Shared
 from agentgym_flow.errors import BadData
 from agentgym_flow.retrieval.passage import Passage
 from agentgym_flow.seeding import canonical
@@ -176,7 +176,7 @@ def record_of(passage: Passage) -> bytes:
     return canonical(list(passage)) + b"\n"
 
 
-class MemoryCorpus(Immutable):
+class MemoryCorpus(Shared):
     """A corpus in memory, for up to a few hundred thousand passages.
 
     Args:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
-from agentgym_flow._util.immutable import Immutable
+from agentgym_flow._util.shared import Shared
 from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval.embeddings import Embeddings
 from agentgym_flow.retrieval.encoder import Encoder
@@ -24,7 +24,7 @@ from agentgym_flow.retrieval.vector_index import (
 )
 
 
-class DenseRetriever(Immutable):
+class DenseRetriever(Shared):
     """Ranks passages by the cosine similarity of their vectors with that of the query.
 
     Every query finds passages, even if none is close. The last bits of vectors differ between machines, and therefore

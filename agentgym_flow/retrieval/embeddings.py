@@ -14,7 +14,7 @@ from typing import IO, Any, Self
 import numpy as np
 
 from agentgym_flow._util.files import check_free, naming, resumed_folder
-from agentgym_flow._util.immutable import Immutable
+from agentgym_flow._util.shared import Shared
 from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval.arrays import json_errors, mapped_array
 from agentgym_flow.retrieval.encoder import Encoder, Floats
@@ -31,7 +31,7 @@ _VECTORS, _PAGE = "embeddings.npy", "embeddings.json"
 _DTYPE = np.dtype("<f4")
 
 
-class Embeddings(Immutable):
+class Embeddings(Shared):
     """A unit vector for each passage of a corpus, created by `encode`, `build` or `open`.
 
     The object can be shared by threads and, if opened, by processes. A pickle of an opened object contains only the

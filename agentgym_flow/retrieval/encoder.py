@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow._util.immutable import Immutable
+from agentgym_flow._util.shared import Shared
 from agentgym_flow.errors import BadData, MissingExtra
 
 Floats = npt.NDArray[np.float32]
@@ -59,7 +59,7 @@ class Encoder(Protocol):
         ...
 
 
-class MiniLMEncoder(Immutable):
+class MiniLMEncoder(Shared):
     """all-MiniLM-L6-v2. The vectors agree with those of sentence-transformers to six digits.
 
     Args:

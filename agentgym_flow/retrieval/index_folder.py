@@ -110,8 +110,6 @@ def read_folder(folder: str | os.PathLike[str], *, verify: bool) -> tuple[Arrays
     arrays = {}
     for name in _DTYPES:
         file = root / f"{name}.npy"
-        if not file.exists():
-            raise BadIndex(f"{file} is missing; {_REMEDY}")
         array = mapped_array(file, _REMEDY)
         found = _entry(array) if verify else {**_form(array), "sha256": entries[name]["sha256"]}
         if found != entries[name]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentgym_flow._util.immutable import Immutable
+from agentgym_flow._util.shared import Shared
 from agentgym_flow.errors import BadIndex
 from agentgym_flow.retrieval.bm25 import BM25
 from agentgym_flow.retrieval.passage import Corpus, Hit
 
 
-class LexicalRetriever(Immutable):
+class LexicalRetriever(Shared):
     """BM25 over a corpus. Passages with equal scores are in document order.
 
     A query without any term of the corpus finds nothing.

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from agentgym_flow._util.files import whole_folder
-from agentgym_flow._util.immutable import Immutable
+from agentgym_flow._util.shared import Shared
 from agentgym_flow.errors import BadData, BadIndex, BadSetting, MissingExtra
 
 _started: list[int] = []  # the process in which Java was started
 
 
-class LuceneIndex(Immutable):
+class LuceneIndex(Shared):
     """A Lucene index on disk, searched with BM25 with pyserini's defaults. A pickle contains the name of the folder.
 
     Args:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentgym_flow._util.files import naming
-from agentgym_flow._util.immutable import Immutable
+from agentgym_flow._util.shared import Shared
 from agentgym_flow._util.sharing import Lock
 from agentgym_flow._util.sqlite_file import open_sqlite
 from agentgym_flow.errors import BadData, BadSetting
@@ -40,7 +40,7 @@ INSERT INTO size VALUES (0)
 """
 
 
-class QueryCache(Immutable):
+class QueryCache(Shared):
     """A file of answers. Safe in threads and processes; a pickle opens the same file.
 
     If the answers exceed the limit, the oldest are removed. The file is somewhat larger than its answers, and does not

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from agentgym_flow._util.immutable import Immutable
+from agentgym_flow._util.shared import Shared
 from agentgym_flow.errors import BadSetting, RetrieverFailed
 from agentgym_flow.retrieval import protocol
 from agentgym_flow.retrieval.breaker import Breaker, Permit
@@ -34,7 +34,7 @@ AGAIN = BUSY | {408, 500, 502, 504}
 """Statuses after which a request is retried."""
 
 
-class RemoteRetriever(Immutable):
+class RemoteRetriever(Shared):
     """A client of a retrieval server. Thread-safe; copies within a process share connections, breaker and cache.
 
     Args:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from agentgym_flow._util.immutable import Immutable
+from agentgym_flow._util.shared import Shared
 from agentgym_flow.data import STATEMENT, StoreKind, content_digest, reopened
 from agentgym_flow.errors import BadIndex
 from agentgym_flow.retrieval.arrays import mapped_array
@@ -35,7 +35,7 @@ PASSAGES, OFFSETS = "passages.jsonl", "offsets.npy"
 _REMEDY = STORE.remedy
 
 
-class StoredCorpus(Immutable):
+class StoredCorpus(Shared):
     """The corpus of a folder. Safe in threads and after a fork. A pickle contains the folder's name and the digest.
 
     Args:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agentgym_flow._util.files import whole
-from agentgym_flow._util.immutable import Immutable
+from agentgym_flow._util.shared import Shared
 from agentgym_flow.errors import BadIndex, BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.retrieval.arrays import json_errors
 from agentgym_flow.retrieval.bm25 import DocumentHit
@@ -85,7 +85,7 @@ class FlatIndex:
         return found
 
 
-class FaissIndex(Immutable):
+class FaissIndex(Shared):
     """A memory-mapped approximate index, written by `build_faiss`.
 
     Args:

@@ -213,7 +213,7 @@ def test_a_folder_of_something_else_or_damaged_is_refused(tmp_path: Path) -> Non
     with pytest.raises(BadIndex, match="is not the file that"):
         DenseRetriever.open(folder, CORPUS, Words())
     vectors.unlink()
-    with pytest.raises(BadIndex, match=r"embeddings\.npy cannot be read"):
+    with pytest.raises(BadIndex, match=r"embeddings\.npy is missing"):
         DenseRetriever.open(folder, CORPUS, Words())
     vectors.write_bytes(sound)
     page.write_text(json.dumps({**json.loads(said), "format": 99}))

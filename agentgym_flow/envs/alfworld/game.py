@@ -160,7 +160,7 @@ class ALFWorldGame:
     # ---------------------------------------------------------------- effects of moves
     def _door(self, kind: int, place: int) -> str:
         name = self.game.receptacles[place].name
-        self.opened ^= 1 << place
+        self.opened = self.opened & ~(1 << place) if kind == moves.CLOSE else self.opened | 1 << place
         if self._parts:
             self._parts[_OPENED] = str(self.opened)
         return f"You close the {name}." if kind == moves.CLOSE else f"You open the {name}. {self._content(place)}"

@@ -130,15 +130,22 @@ def _over_generated_articles(kind: str, embedded: bool) -> Finder:
 def _opened(place: Path, kind: str) -> tuple[Retriever, str]:
     """Return a retriever for a folder or a file of passages, and the digest of its corpus."""
     if not place.is_file():
-        statement = place / STATEMENT
-        return _folder(place.resolve(), kind, state_of(statement) if statement.exists() else None)
-    stamp = state_of(place)
-    if kind != "bm25" or stamp[0] > IN_MEMORY:
+        return _folder(place.resolve(), kind, _stamp(place / STATEMENT))
+    stamp = _stamp(place)
+    if kind != "bm25" or (stamp is not None and stamp[0] > IN_MEMORY):
         raise BadData(
             f"{place} must be built first, with: agentgym-flow retriever build {place} FOLDER --kind {kind}, "
             "and that folder named"
         )
     return _file(place.resolve(), stamp)
+
+
+def _stamp(file: Path) -> FileState | None:
+    """Return the state of a file; None if it cannot be told, because reading the file then raises the typed error."""
+    try:
+        return state_of(file)
+    except OSError:
+        return None
 
 
 # The environments of a process share open retrievers. The stamps are part of the key, so changed files are reopened.
@@ -148,7 +155,7 @@ def _folder(place: Path, kind: str, stamp: FileState | None) -> tuple[Retriever,
 
 
 @once(4)
-def _file(place: Path, stamp: FileState) -> tuple[Retriever, str]:
+def _file(place: Path, stamp: FileState | None) -> tuple[Retriever, str]:
     corpus = read_corpus(place)
     return LexicalRetriever(corpus), corpus.digest
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow import data as registry
-from agentgym_flow._util.immutable import Immutable
+from agentgym_flow._util.shared import Shared
 from agentgym_flow._util.sharing import once
 from agentgym_flow.core import SPLITS, check_season, check_split
 from agentgym_flow.data import DataSet, content_digest
@@ -27,7 +27,7 @@ SPLIT_ALIASES = {"dev": "valid", "eval": "valid"}
 """The official names of the splits."""
 
 
-class QuestionSource(Immutable):
+class QuestionSource(Shared):
     """The questions of one split. Copies of an environment share it.
 
     Args:

@@ -179,9 +179,8 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
 
     def _action_mask(self) -> npt.NDArray[np.int8]:
         """Return `int8[num_envs, 4]`: 1 for each action that would change the board."""
-        near = (
-            self._player + self._offset[:, None]
-        ).ravel()  # actions are the first axis, because long rows add fastest
+        # Actions are the first axis, because long rows add fastest.
+        near = (self._player + self._offset[:, None]).ravel()
         found = self._codes.take(near)
         goes = _is_free(found)
         beside = np.flatnonzero(_is_box(found))

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from agentgym_flow._util.immutable import Immutable
+from agentgym_flow._util.shared import Shared
 from agentgym_flow.envs.webshop.goal_table import GoalTable, goal_table
 from agentgym_flow.envs.webshop.product import Listing, asin_key
 from agentgym_flow.envs.webshop.record import record_of
@@ -71,7 +71,7 @@ class ListingDigest:
         return self._hash.hexdigest()
 
 
-class MemoryCatalogue(Immutable):
+class MemoryCatalogue(Shared):
     """A catalogue in memory, for up to some ten thousand products.
 
     Args:

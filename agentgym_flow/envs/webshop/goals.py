@@ -12,7 +12,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow._util.immutable import Immutable
+from agentgym_flow._util.shared import Shared
 from agentgym_flow.envs.webshop.catalogue import Catalogue
 from agentgym_flow.envs.webshop.goal_table import KINDS
 from agentgym_flow.envs.webshop.product import Product
@@ -70,7 +70,7 @@ class WebShopGoal:
             raise BadData(f"the goal for {self.asin} must allow a price above 0, got {self.price_upper}")
 
 
-class Goals(Sequence[WebShopGoal], Immutable):
+class Goals(Sequence[WebShopGoal], Shared):
     """All goals of one kind in catalogue order. They are created on demand, so millions of them need no memory.
 
     Args:

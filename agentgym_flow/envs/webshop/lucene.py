@@ -6,14 +6,14 @@ from functools import lru_cache
 from typing import Any
 
 from agentgym_flow import data as registry
-from agentgym_flow._util.immutable import Immutable
+from agentgym_flow._util.shared import Shared
 from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue
 from agentgym_flow.envs.webshop.goal_table import GoalTable
 from agentgym_flow.envs.webshop.product import Listing
 from agentgym_flow.retrieval.lucene import LuceneIndex
 
 
-class LuceneCatalogue(Immutable):
+class LuceneCatalogue(Shared):
     """The products of another catalogue, searched by Lucene.
 
     Args:

@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from agentgym_flow._util.immutable import Immutable
+from agentgym_flow._util.shared import Shared
 from agentgym_flow.errors import MissingExtra, UnknownOption
 
 TAGGERS = ("auto", "words", "spacy")
@@ -46,7 +46,7 @@ one two three four five six seven eight nine ten eleven twelve hundred thousand
 _FUNCTION_WORDS = frozenset(_NOT_NOUNS.split())
 
 
-class NounTagger(Immutable):
+class NounTagger(Shared):
     """Finds the nouns of a text, with a cache.
 
     Args:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from agentgym_flow import data as registry
 from agentgym_flow._util.file_state import FileState, state_of
-from agentgym_flow._util.immutable import Immutable
+from agentgym_flow._util.shared import Shared
 from agentgym_flow.core import check_positive, check_season, check_split
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.webshop import tasks
@@ -35,7 +35,7 @@ IN_MEMORY = 256 << 20
 """Official files of more bytes than this must be imported into a store."""
 
 
-class GoalSource(Immutable):
+class GoalSource(Shared):
     """The goals of one split, and their shop. Copies of an environment share it.
 
     Args:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow._util.immutable import Immutable
+from agentgym_flow._util.shared import Shared
 from agentgym_flow.data import StoreKind, content_digest, read_statement, reopened
 from agentgym_flow.envs.webshop.catalogue import HITS, ListingDigest
 from agentgym_flow.envs.webshop.goal_table import KINDS, GoalTable
@@ -60,7 +60,7 @@ def is_store(path: str | os.PathLike[str]) -> bool:
     return statement is not None and statement["agentgym_flow"] == STORE.kind
 
 
-class StoredCatalogue(Immutable):
+class StoredCatalogue(Shared):
     """The catalogue of a store. Safe in threads and after a fork.
 
     A pickle contains the name of the folder and the digest. Opening takes milliseconds and reads no listings.

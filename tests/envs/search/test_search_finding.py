@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import errno
 import importlib.util
 import json
+import os
 import pickle
 import re
 import threading
@@ -251,6 +253,21 @@ def test_a_folder_that_is_built_again_is_opened_again(bridges: Path, tmp_path: P
         build_retriever(write_corpus(tmp_path / "passages.jsonl", passages), folder)
         found.append(make(data=bridges, corpus=folder).settings["corpus"])
     assert found == [digest_of(PASSAGES[:2]), digest_of(PASSAGES)]
+
+
+def test_a_folder_that_may_not_be_read_has_a_typed_error(
+    bridges: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = os.stat
+
+    def refused(path: Any, *others: Any, **more: Any) -> os.stat_result:
+        if str(path).startswith(f"{tmp_path}{os.sep}"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, *others, **more)
+
+    monkeypatch.setattr(os, "stat", refused)
+    with pytest.raises(BadIndex):
+        make(data=bridges, corpus=tmp_path)
 
 
 def test_environments_share_one_client(bridges: Path, monkeypatch: pytest.MonkeyPatch) -> None:

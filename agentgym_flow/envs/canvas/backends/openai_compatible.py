@@ -134,8 +134,7 @@ class OpenAIBackend:
                 raise BadSetting(f"{setting} must be a text that is not empty, got {text!r:.60}")
         for setting, seconds in {"timeout": timeout, "deadline": deadline, "backoff": backoff}.items():
             check_seconds(setting, seconds)
-        for setting, number in {"retries": retries, "repairs": repairs}.items():
-            check_integer(setting, number, 0)
+        retries, repairs = check_integer("retries", retries, 0), check_integer("repairs", repairs, 0)
         if temperature is not None:
             check_temperature(temperature)
         if max_tokens is not None:

@@ -24,7 +24,8 @@ def draw_family(stream: Stream, family: Family) -> list[ProductDraft]:
     """Return the products of a family: seven plain, one other, one costly, two lacking, one accessory."""
     department, kind = family.department, family.kind
     phrases = stream.sample(kind.features, len(kind.features))
-    features = [department.features[phrase] for phrase in phrases]
+    known = department.features
+    features = [known[phrase] for phrase in phrases]
     pool, spare = features[:7], features[7:]
     brands = stream.sample(department.brands, 3)
     low, high = kind.price
