@@ -295,7 +295,7 @@ def test_sigterm_ends_the_processes_and_keeps_what_is_finished(root: Path, tmp_p
     process.terminate()
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 143
-    assert b"The same command goes on" in said
+    assert b"The same command runs what is missing" in said
     while any(Path(f"/proc/{worker}").exists() for worker in workers):  # else this test ends with its time limit
         time.sleep(0.1)
     (warm,) = plan.warm_starts()
