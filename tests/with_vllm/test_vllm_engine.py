@@ -89,7 +89,7 @@ def test_weights_that_are_no_numbers_are_refused(engine: VLLMEngine, make_model:
 
 def test_what_does_not_fit_into_the_context_is_named(engine: VLLMEngine, make_model: Callable[..., Any]) -> None:
     engine.update(make_model(1), 10)
-    with pytest.raises(BadSetting, match=r"60 tokens and a completion of 20 .* 64 .* raise vllm_max_model_length"):
+    with pytest.raises(BadSetting, match=r"60 tokens and a completion of 20 .* 64: raise vllm_max_model_length"):
         ask(engine, requests(LONG, [tuple(range(60))]))
 
 
