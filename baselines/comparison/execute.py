@@ -159,7 +159,11 @@ def _train(recipe: Recipe, cloned: Path) -> Learning:
 
 # ---------------------------------------------------------------- controls
 class _BestWeights:
-    """Measures validation success, and stores the weights with the highest."""
+    """Measures validation success, and stores the weights with the highest.
+
+    The recipe's generator keeps distributions until a training step announces new weights, which cloning does not do;
+    so every validation has a generator of its own.
+    """
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
@@ -167,7 +171,7 @@ class _BestWeights:
         self.weights: dict[str, Tensor] = {}
 
     def __call__(self) -> float:
-        success = self._recipe.evaluator.validate(self._recipe.run.validation_episodes)
+        success = self._recipe.evaluator.validate_on_main_process(self._recipe.run.validation_episodes)
         if success > max(self.measured, default=-1.0):
             self.weights = copy.deepcopy(self._recipe.model.state_dict())
         self.measured.append(success)
@@ -179,7 +183,7 @@ def _clone_for(recipe: Recipe, examples: Sequence[TrainingRow], budget: float) -
     times = recipe.run.validations
     config = replace(recipe.warm, warm_start_validations=max(1, times))
     begun = time.process_time()
-    recipe.evaluator.validate(recipe.run.validation_episodes)
+    recipe.evaluator.validate_on_main_process(recipe.run.validation_episodes)
     validated = time.process_time()
     pad = recipe.tokenizer.pad_token_id
     clone(copy.deepcopy(recipe.model), examples, replace(config, warm_start_updates=_PROBED), pad=pad)

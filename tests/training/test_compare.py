@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import yaml
+from rich.console import Console
 from transformers import GPT2Config
 
 from agentgym_flow._util import intervals
@@ -23,9 +24,9 @@ from agentgym_flow.envs.sokoban import tasks
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.training import tiny
-from agentgym_flow.training.recipe import Recipe
+from agentgym_flow.training.recipe import Recipe, open_run
 from baselines import compare
-from baselines.comparison import schedule, workers
+from baselines.comparison import execute, schedule, workers
 from baselines.comparison.contrasts import MeanCurve, SettingComparison, contrast, mean_curve
 from baselines.comparison.execute import finished
 from baselines.comparison.outcome import Outcome, Point, Raw, read_raw
@@ -197,6 +198,18 @@ def test_controls_clone_for_as_long_as_training_took(done: Comparison) -> None:
     assert all(schedule.budget(plan, cell, outcomes) == 0 for cell in plan.training())
     kept = {(done.output / cell.folder / "warm_start").exists() for cell in plan.controls() if cell.name == CONTINUED}
     assert kept == {True}  # these go on from it
+
+
+def test_a_control_is_validated_with_its_current_weights(done: Comparison, tmp_path: Path) -> None:
+    setting = done.plan().settings[0]
+    with open_run(setting.plain_configs(0, tmp_path), Console(quiet=True)) as recipe:
+        recipe.clone_behaviour()
+        best = execute._BestWeights(recipe)
+        cloned = best()
+        for parameter in recipe.model.parameters():
+            parameter.data.zero_()  # all words equally likely, so hardly an answer is a move
+        assert best() < cloned
+        assert best.measured == [cloned, 0.0]
 
 
 def test_policies_that_are_not_trained_play_the_same_tasks_once(done: Comparison) -> None:
