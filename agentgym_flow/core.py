@@ -43,7 +43,7 @@ MAX_ACTION_LENGTH = 1 << 14
 
 _LARGEST = (1 << 63) - 1  # the largest integer that NumPy can store
 
-COMPAT_KEY = "compat_key"
+OFFICIAL_KEY = "official_key"
 """The key of `info` with the state key of RewardFlow's released code; present on request."""
 
 _SET_BY_RESETS = ("task", "task_key", "task_type", "goal")
@@ -134,7 +134,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     optional_info: ClassVar[tuple[str, ...]] = ()
     """Keys of `info` that are expensive to compute. They are present only after a request with `request_info`.
 
-    `COMPAT_KEY` is the state key of RewardFlow's released code.
+    `OFFICIAL_KEY` is the state key of RewardFlow's released code.
     """
     logged_settings: ClassVar[Mapping[str, Setting] | None] = None
     """The names and values that `settings` can have. `verify` creates environments only with these.

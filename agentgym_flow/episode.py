@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentgym_flow.core import COMPAT_KEY, TextEnv
+from agentgym_flow.core import OFFICIAL_KEY, TextEnv
 from agentgym_flow.errors import GroupMismatch, UnknownOption
 from agentgym_flow.seeding import canonical
 
@@ -80,8 +80,8 @@ class Turn:
         phi: the potential of `state_key`, written by `rewards.relabel`.
         phi_next: the potential of `next_state_key`, written by `rewards.relabel`.
         anchor: the identity of the group of turns that acted in the same state, written by `rewards.relabel`.
-        compat_key: the key of the state before the action in RewardFlow's released code; None unless it is recorded.
-        next_compat_key: the same key for the state after the action.
+        official_key: the key of the state before the action in RewardFlow's released code; None unless it is recorded.
+        next_official_key: the same key for the state after the action.
         info: the keys of `info` after this turn that the recorder keeps, or None; not part of a log or a digest.
     """
 
@@ -106,8 +106,8 @@ class Turn:
     phi: float | None = None
     phi_next: float | None = None
     anchor: str | None = None
-    compat_key: str | None = None
-    next_compat_key: str | None = None
+    official_key: str | None = None
+    next_official_key: str | None = None
     info: Mapping[str, Any] | None = None
 
     def is_by(self, policy: str | None) -> bool:
@@ -339,8 +339,8 @@ class EpisodeRecorder:
             success=info["success"],
             score=info["score"],
             tape=self.env.tape_entry,
-            compat_key=self.info.get(COMPAT_KEY),
-            next_compat_key=info.get(COMPAT_KEY),
+            official_key=self.info.get(OFFICIAL_KEY),
+            next_official_key=info.get(OFFICIAL_KEY),
             info={key: info[key] for key in self.keep} if self.keep else None,
             **of_policy,
         )

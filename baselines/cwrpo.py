@@ -18,9 +18,9 @@ So long and short designs have equal weight, while GRPO here takes its mean over
 
 Differences from the released code, which has no ratio, no clipping and no KL term: all three are implemented; attempts
 at the same task are compared, instead of single attempts at six unrelated tasks of a data set
-(`--credit_settings '{"scope": "task_type", "compat": true}'` reproduces that); tokens are the sampled ones in their
-real contexts; nothing is cut to 1,024 tokens. On the canvas a row is a whole episode (`--layout turn` if that is too
-long). `--mask_observations false` is the ablation without the mask.
+(`--credit_settings '{"scope": "task_type", "reproduce_official": true}'` reproduces that); tokens are the sampled ones
+in their real contexts; nothing is cut to 1,024 tokens. On the canvas a row is a whole episode (`--layout turn` if that
+is too long). `--mask_observations false` is the ablation without the mask.
 
 The formula in code is `agentgym_flow/rewards/credit/cwrpo.py` (advantages, and the weight 1/|tau_i| of episodes).
 `baselines/plain.py` is the whole loop without the trainer. Launch it with any setting of the trainer as `--key value`:

@@ -209,6 +209,6 @@ def test_profiles_are_found_by_environment_and_name() -> None:
 
 def test_unknown_names_propose_the_closest() -> None:
     with pytest.raises(UnknownProfile, match="'compact'"):
-        profile_for("agentgym_flow/Sokoban-v0", "compat")
+        profile_for("agentgym_flow/Sokoban-v0", "kompakt")
     with pytest.raises(UnknownEnvironment, match="Sokoban-v0"):
         profile_for("agentgym_flow/Sokobann-v0")

@@ -27,7 +27,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "truncated": (bool,),
     "success": (bool,),
     "score": (float,),
-    "next_compat_key": (str, type(None)),
+    "next_official_key": (str, type(None)),
     "info": (dict, type(None)),
     "prompt_ids": (list,),
 }

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from agentgym_flow.core import COMPAT_KEY
+from agentgym_flow.core import OFFICIAL_KEY
 from agentgym_flow.dataflow import reports
 from agentgym_flow.dataflow.payload import WireCopy, check_tokens, differ
 from agentgym_flow.dataflow.records import Slot
@@ -132,7 +132,7 @@ class Receiver:
 
     def _add_reported_turns(self, view: PolicyInput, sent: WireCopy, steps: Mapping[str, int]) -> None:
         logged, kept = sent.logged, set(self.envs.keep)
-        compat, spoken = view.info.get(COMPAT_KEY), logged.completions or logged.actions
+        official, spoken = view.info.get(OFFICIAL_KEY), logged.completions or logged.actions
         tape = logged.tape or [None] * (len(logged.actions) + 1)
         before: tuple[int, ...] = ()
         for number, row in enumerate(sent.rows()):
@@ -146,7 +146,7 @@ class Receiver:
                 row,
                 observation=view.observation,
                 state_key=view.info["state_key"],
-                compat_key=compat,
+                official_key=official,
                 action=action,
                 reward=logged.rewards[number],
                 tape=tape[number + 1],
@@ -161,7 +161,7 @@ class Receiver:
                     f"turn {number + 1}: {shown(sorted(turn.info or ()))} of info is reported, not {sorted(kept)}"
                 )
             view.episode.turns.append(turn)
-            view.observation, compat = turn.next_observation, turn.next_compat_key
+            view.observation, official = turn.next_observation, turn.next_official_key
             view.info = {**(turn.info or {}), "state_key": turn.next_state_key}
             if policy.conversation is not None:
                 before = (*(turn.prompt_ids or ()), *tokens)

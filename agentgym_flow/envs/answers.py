@@ -7,7 +7,7 @@ Before that, invisible characters are removed from both texts (`agentgym_flow.en
 contain them, and a policy that gives the same visible text must get the score. Search-R1 does not do this.
 
 Only the policy's answer is scored. Search-R1 searches the whole transcript for answers, including the prompt, and other
-code can find them in retrieved text. `last_answer(..., compat=True)` reads a transcript like Search-R1.
+code can find them in retrieved text. `last_answer(..., reproduce_official=True)` reads a transcript like Search-R1.
 """
 
 from __future__ import annotations
@@ -82,15 +82,15 @@ METRICS: Mapping[str, Callable[[str | None, Iterable[str]], float]] = {
 """The metrics by name."""
 
 
-def last_answer(text: str, *, compat: bool = False) -> str | None:
+def last_answer(text: str, *, reproduce_official: bool = False) -> str | None:
     """Return the stripped content of the last complete `<answer>` block; None if there is no such block.
 
     Args:
         text: the text of a policy, without its prompt and without retrieved text. One block is enough.
-        compat: read `text` as a whole transcript with its prompt, like Search-R1's released scorer. It ignores a single
-            block, because it assumes that the prompt has one. The published prompt has two, so if the policy gave no
-            answer, the result is the example in the prompt: "Beijing".
+        reproduce_official: read `text` as a whole transcript with its prompt, like Search-R1's released scorer. It
+            ignores a single block, because it assumes that the prompt has one. The published prompt has two, so if the
+            policy gave no answer, the result is the example in the prompt: "Beijing".
     """
     # The text after the last end tag cannot contain a block, and searching it takes quadratic time.
     blocks = _ANSWER.findall(text[: text.rfind("</answer>") + len("</answer>")])
-    return blocks[-1].strip() if len(blocks) > compat else None
+    return blocks[-1].strip() if len(blocks) > reproduce_official else None

@@ -41,4 +41,6 @@ def check_environment(args: AgentConfig, info: Collection[str]) -> None:
         )
     for key in args.info_keys:
         if key not in info:
-            raise BadSetting(f"reward and credit read info[{key!r}], which this environment lacks: leave out compat")
+            raise BadSetting(
+                f"reward and credit read info[{key!r}], which this environment lacks: leave out reproduce_official"
+            )

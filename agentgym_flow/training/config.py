@@ -18,7 +18,7 @@ from trl import GRPOConfig
 
 from agentgym_flow._util.openai_access import checked_url
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
-from agentgym_flow.rewards.credit import COMPAT_READS, credit_function, settings_of
+from agentgym_flow.rewards.credit import OFFICIAL_READS, credit_function, settings_of
 from agentgym_flow.rewards.credit.comparison import Advantages
 from agentgym_flow.rewards.credit.penalty import check_penalty
 from agentgym_flow.rewards.structure_score import StructureScore
@@ -237,7 +237,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     def info_keys(self) -> tuple[str, ...]:
         """The keys of `info` that reward and credit read from the turns."""
         of_reward = () if self.structure_score is None else self.structure_score.reads
-        of_credit = COMPAT_READS.get(self.credit, ()) if self.credit_keywords.get("compat") else ()
+        of_credit = OFFICIAL_READS.get(self.credit, ()) if self.credit_keywords.get("reproduce_official") else ()
         return (*of_reward, *of_credit)
 
     @property

@@ -76,12 +76,12 @@ def published_prompt() -> str:
 def test_search_r1_reads_the_example_of_its_prompt_where_nothing_was_answered() -> None:
     ours = "Write the answer between <answer> and </answer>, for example <answer> Rome </answer>.\n"
     for prompt, shown in ((ours, "Rome"), (published_prompt(), "Beijing")):
-        assert last_answer(prompt, compat=True) == shown
-        assert last_answer(f"{prompt}<think>I do not know.</think>", compat=True) == shown
-        assert exact_match(last_answer(prompt, compat=True), [shown.lower()]) == 1
-        assert last_answer(f"{prompt}<answer>Ada Voss</answer>", compat=True) == "Ada Voss"
-    assert last_answer("<answer>Ada Voss</answer>", compat=True) is None  # with a prompt that held none
-    assert last_answer("<answer>Ada</answer><answer>Voss</answer>", compat=True) == "Voss"
+        assert last_answer(prompt, reproduce_official=True) == shown
+        assert last_answer(f"{prompt}<think>I do not know.</think>", reproduce_official=True) == shown
+        assert exact_match(last_answer(prompt, reproduce_official=True), [shown.lower()]) == 1
+        assert last_answer(f"{prompt}<answer>Ada Voss</answer>", reproduce_official=True) == "Ada Voss"
+    assert last_answer("<answer>Ada Voss</answer>", reproduce_official=True) is None  # with a prompt that held none
+    assert last_answer("<answer>Ada</answer><answer>Voss</answer>", reproduce_official=True) == "Voss"
 
 
 UNSEEN = st.text(

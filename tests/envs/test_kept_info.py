@@ -35,7 +35,7 @@ def spoil(info: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", KEEPING)
 @pytest.mark.parametrize("expert", [True, False])
-@pytest.mark.parametrize("asked", [(), ("compat_key",)])
+@pytest.mark.parametrize("asked", [(), ("official_key",)])
 def test_every_step_tells_what_a_fresh_look_says(name: str, expert: bool, asked: tuple[str, ...]) -> None:
     env = make_text_env(f"agentgym_flow/{name}-v0", split="valid")
     env.request_info(asked)
@@ -68,7 +68,7 @@ def test_keys_that_are_asked_for_in_the_middle_come_at_once(name: str) -> None:
     env = make_text_env(f"agentgym_flow/{name}-v0", split="valid")
     env.reset(seed=0)
     env.step("no action")
-    env.request_info(["compat_key"])
+    env.request_info(["official_key"])
     *_, told = env.step("no action")
     assert told == looked_up(env, False)
 

@@ -78,7 +78,7 @@ def test_only_such_tracks_take_settings(tmp_path: Path) -> None:
         b"algorithm: grpo\noutput_dir: /tmp/x",
         b"algorithm: grpo\nalso_on: {etc: {data: /etc}}",
         b"algorithm: grpo\ncredit: my_pkg:credit",
-        b"algorithm: grpo\ncredit_settings: {compat: true}",
+        b"algorithm: grpo\ncredit_settings: {reproduce_official: true}",
         b"algorithm: grpo\ncredit_settings: {outcome: score}",
         b"algorithm: grpo\ngenerator: http://example.org",
         b"algorithm: grpo\nlearning_rate: 1e999",

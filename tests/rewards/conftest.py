@@ -54,8 +54,8 @@ def _episode(
                 action_valid=t not in invalid,
                 success=last and end == "success",
                 score=float(last and end == "success"),
-                compat_key=path[t],
-                next_compat_key=path[t + 1],
+                official_key=path[t],
+                next_official_key=path[t + 1],
             )
         )
     return episode

@@ -18,7 +18,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import EpisodeRecorder, Group
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
 from agentgym_flow.rewards import group_graph, relabel
-from agentgym_flow.rewards.credit import COMPAT_READS, CREDIT, gigpo, graphgpo, grpo, rewardflow, rloo
+from agentgym_flow.rewards.credit import CREDIT, OFFICIAL_READS, gigpo, graphgpo, grpo, rewardflow, rloo
 from agentgym_flow.rewards.credit.comparison import Norm
 
 EVERY = sorted(CREDIT)
@@ -38,7 +38,7 @@ def test_published_rewardflow(worked_example):
         [6.9143, 7.8143, 5.7143],
         [-11.1857, -4.2857, -4.2857, -4.2857],
     ]
-    close(rewardflow([worked_example], compat=True)[0], expected)
+    close(rewardflow([worked_example], reproduce_official=True)[0], expected)
 
 
 def test_published_rewardflow_with_symmetric_edges(worked_example):
@@ -51,7 +51,7 @@ def test_published_rewardflow_with_symmetric_edges(worked_example):
         [won - at_s, won + 0.9 - at_s, won],
         [lost - 0.81 - at_s, lost, lost, lost],
     ]
-    close(rewardflow([worked_example], compat=True, edges="symmetric")[0], expected)
+    close(rewardflow([worked_example], reproduce_official=True, edges="symmetric")[0], expected)
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_published_rewardflow_with_symmetric_edges(worked_example):
     ],
 )
 def test_published_gigpo(worked_example, norm, expected):
-    close(gigpo([worked_example], gamma=0.9, norm=norm, compat=True)[0], expected)
+    close(gigpo([worked_example], gamma=0.9, norm=norm, reproduce_official=True)[0], expected)
 
 
 @pytest.mark.parametrize(("credit", "won", "lost"), [(grpo, 1.1127, -0.8345), (rloo, 6.1538, -4.6154)])
 def test_published_baselines(worked_example, credit, won, lost):
     expected = [[won] * 3, [lost] * 4, [won] * 3, [lost] * 4]
-    close(credit([worked_example], compat=True)[0], expected)
+    close(credit([worked_example], reproduce_official=True)[0], expected)
 
 
 # ---------------------------------------------------------------- the worked example, as it should be
@@ -148,19 +148,21 @@ def test_rewardflow_with_standard_deviations_is_graphgpo(worked_example):
 def test_published_success_on_the_last_turn_is_lost(make_episode):
     """Nobody else succeeded, so the published graph has no value; the last step gets the raw 10."""
     group = Group([make_episode("sabW", "success"), make_episode("sac", "cut")])
-    compat = rewardflow([group], compat=True, weight=1.0)[0]
+    reproduce_official = rewardflow([group], reproduce_official=True, weight=1.0)[0]
     baseline = 10 * 3 / 5
-    assert compat[0] == pytest.approx([10 - baseline] * 3)  # b is a singleton: even the 10 is lost there
+    assert reproduce_official[0] == pytest.approx([10 - baseline] * 3)  # b is a singleton: even the 10 is lost there
     both = Group([make_episode("sabW", "success"), make_episode("sabb", "cut")])
-    compat = rewardflow([both], compat=True)[0]
-    assert compat[0] == pytest.approx([5.0, 5.0, 10.0])
-    assert compat[1] == pytest.approx([-5.0, -5.0, -10.0])
+    reproduce_official = rewardflow([both], reproduce_official=True)[0]
+    assert reproduce_official[0] == pytest.approx([5.0, 5.0, 10.0])
+    assert reproduce_official[1] == pytest.approx([-5.0, -5.0, -10.0])
     assert rewardflow([both])[0][0] == pytest.approx([0.5, 0.5, 0.5 + (1 - 0.9) / 2])
 
 
 def test_published_loop_runs_as_long_as_the_longest_episode_of_the_batch(make_episode, worked_example):
     longer = Group([make_episode("sabcde", "cut", task_key="maze:2")])
-    alone, together = (rewardflow(batch, compat=True)[0] for batch in ([worked_example], [worked_example, longer]))
+    alone, together = (
+        rewardflow(batch, reproduce_official=True)[0] for batch in ([worked_example], [worked_example, longer])
+    )
     assert alone[1][3] != together[1][3]  # the last A -> X is seen now: -8.1 from 8.1 to 0
     assert together[1][3] == pytest.approx(-60 / 14 - 8.1 - (0.9 - 8.1) / 3)
 
@@ -183,7 +185,7 @@ def test_an_episode_alone_gets_nothing_but_in_compat_its_raw_outcome(name, make_
     group = Group([make_episode("sW", "success")])
     assert CREDIT[name]([group], outcome="success") == [[[0.0]]]
     raw = 0.0 if name == "cwrpo" else 10.0  # FlowSteer's code compares it with itself
-    assert CREDIT[name]([group], outcome="success", compat=True)[0][0][0] == pytest.approx(raw, rel=1e-5)
+    assert CREDIT[name]([group], outcome="success", reproduce_official=True)[0][0][0] == pytest.approx(raw, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -194,12 +196,16 @@ def test_zero_variance_gives_exactly_zero(name, make_episode):
 
 
 @pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("compat", [False, True])
-def test_episodes_without_turns_and_empty_batches(name, compat, make_episode):
-    assert CREDIT[name]([], compat=compat) == []
+@pytest.mark.parametrize("reproduce_official", [False, True])
+def test_episodes_without_turns_and_empty_batches(name, reproduce_official, make_episode):
+    assert CREDIT[name]([], reproduce_official=reproduce_official) == []
     empty = Group([make_episode("s"), make_episode("s")])
-    assert CREDIT[name]([empty], compat=compat) == [[[], []]]
-    mixed = CREDIT[name]([Group([make_episode("s"), make_episode("sW", "success")])], outcome="success", compat=compat)
+    assert CREDIT[name]([empty], reproduce_official=reproduce_official) == [[[], []]]
+    mixed = CREDIT[name](
+        [Group([make_episode("s"), make_episode("sW", "success")])],
+        outcome="success",
+        reproduce_official=reproduce_official,
+    )
     assert [len(row) for row in mixed[0]] == [0, 1]
     assert mixed[0][1][0] > 0  # an attempt that never moved has failed
 
@@ -208,7 +214,7 @@ def test_statistics_per_turn_let_long_attempts_weigh_more(make_episode):
     group = Group([make_episode("sW", "success"), make_episode("sabc", "cut")])
     assert grpo([group], norm="mean")[0] == [[0.5], [-0.5] * 3]
     assert grpo([group], norm="mean", statistics="turn")[0] == [[0.75], [-0.25] * 3]
-    assert grpo([group], norm="mean", statistics="episode", compat=True)[0] == [[5.0], [-5.0] * 3]
+    assert grpo([group], norm="mean", statistics="episode", reproduce_official=True)[0] == [[5.0], [-5.0] * 3]
 
 
 def test_scopes(make_episode):
@@ -237,7 +243,9 @@ def test_returns_as_outcome(make_episode):
     assert grpo([group], norm="mean", outcome="return")[0] == [pytest.approx([0.55] * 2), pytest.approx([-0.55] * 2)]
     of_turns = gigpo([group], outcome="return", gamma=0.5)[0]
     assert of_turns[0] == pytest.approx([0.55 + 0.275, 0.55 + 0.55])
-    assert grpo([group], norm="mean", outcome="return", compat=True) == grpo([group], norm="mean", outcome="return")
+    assert grpo([group], norm="mean", outcome="return", reproduce_official=True) == grpo(
+        [group], norm="mean", outcome="return"
+    )
 
 
 def test_weight_zero_leaves_the_episode(worked_example):
@@ -297,8 +305,8 @@ def groups(draw, make_episode):
 def test_advantages_are_finite_and_have_the_shape_of_the_batch(name, make_episode, data):
     batch = data.draw(st.lists(groups(make_episode), max_size=3))
     for outcome in ("success", "return"):
-        for compat in (False, True):
-            found = CREDIT[name](batch, outcome=outcome, compat=compat)
+        for reproduce_official in (False, True):
+            found = CREDIT[name](batch, outcome=outcome, reproduce_official=reproduce_official)
             assert [[len(row) for row in rows] for rows in found] == [[len(e.turns) for e in g] for g in batch]
             assert all(math.isfinite(a) for rows in found for row in rows for a in row)
 
@@ -433,7 +441,7 @@ def test_knowledge_that_the_state_already_says_changes_nothing(make_episode, dat
 @pytest.mark.parametrize("keywords", [{"anchors": "information"}, {"potential": "average"}])
 def test_the_released_code_knows_no_information(worked_example: Group, keywords: dict[str, str]) -> None:
     with pytest.raises(BadSetting, match="leave out these two"):
-        rewardflow([worked_example], compat=True, **keywords)
+        rewardflow([worked_example], reproduce_official=True, **keywords)
     with pytest.raises(UnknownOption):
         rewardflow([worked_example], anchors="page")
     with pytest.raises(BadSetting, match="at least 1"):
@@ -445,8 +453,8 @@ def renamed(group: Group, **names: str) -> Group:
     """Return a copy in which the released code has other names for some states."""
     copied = copy.deepcopy(group)
     for turn in copied.turns:
-        turn.compat_key = names.get(turn.state_key, turn.state_key)
-        turn.next_compat_key = names.get(turn.next_state_key, turn.next_state_key)
+        turn.official_key = names.get(turn.state_key, turn.state_key)
+        turn.next_official_key = names.get(turn.next_state_key, turn.next_state_key)
         turn.observation = names.get(turn.state_key, turn.state_key)
     return copied
 
@@ -457,35 +465,39 @@ def test_compat_compares_states_by_their_published_names(worked_example):
     same = Group([make_alike(episode) for episode in blurred])
     for name in ("rewardflow", "graphgpo", "gigpo"):
         assert CREDIT[name]([blurred]) == CREDIT[name]([worked_example])
-        assert CREDIT[name]([blurred], compat=True) != CREDIT[name]([worked_example], compat=True)
-        assert CREDIT[name]([blurred], compat=True) == CREDIT[name]([same], compat=True)
+        assert CREDIT[name]([blurred], reproduce_official=True) != CREDIT[name](
+            [worked_example], reproduce_official=True
+        )
+        assert CREDIT[name]([blurred], reproduce_official=True) == CREDIT[name]([same], reproduce_official=True)
 
 
 def make_alike(episode):
     """Return the episode with our names for states in place of the published ones, too."""
-    turns = [replace(turn, state_key=turn.compat_key, next_state_key=turn.next_compat_key) for turn in episode.turns]
+    turns = [
+        replace(turn, state_key=turn.official_key, next_state_key=turn.next_official_key) for turn in episode.turns
+    ]
     return replace(episode, turns=turns)
 
 
 @pytest.mark.parametrize("name", ["rewardflow", "graphgpo"])
 def test_compat_says_that_it_needs_the_published_names(name, worked_example):
     for turn in worked_example.turns:
-        turn.compat_key = turn.next_compat_key = None
+        turn.official_key = turn.next_official_key = None
     assert CREDIT[name]([worked_example])
-    with pytest.raises(BadData, match=r"keep=\['compat_key'\]"):
-        CREDIT[name]([worked_example], compat=True)
-    assert COMPAT_READS[name] == ("compat_key",)
+    with pytest.raises(BadData, match=r"keep=\['official_key'\]"):
+        CREDIT[name]([worked_example], reproduce_official=True)
+    assert OFFICIAL_READS[name] == ("official_key",)
 
 
 @pytest.mark.parametrize("env_id", ["Sokoban", "ALFWorld", "WebShop", "Search"])
 def test_four_environments_tell_the_published_names(env_id):
     make = partial(make_text_env, f"agentgym_flow/{env_id}-v0", split="valid")
-    assert "compat_key" not in make().reset(seed=0)[1]
-    recorder = EpisodeRecorder(make(), keep=COMPAT_READS["rewardflow"])
+    assert "official_key" not in make().reset(seed=0)[1]
+    recorder = EpisodeRecorder(make(), keep=OFFICIAL_READS["rewardflow"])
     episode = recorder.reset(seed=0)
     while not recorder.done and len(episode.turns) < 4:
         recorder.step(recorder.env.expert_action())
-    keys = [turn.next_compat_key for turn in episode.turns]
-    assert [turn.compat_key for turn in episode.turns][1:] == keys[:-1]
+    keys = [turn.next_official_key for turn in episode.turns]
+    assert [turn.official_key for turn in episode.turns][1:] == keys[:-1]
     assert all(isinstance(key, str) for key in keys)
-    assert rewardflow([Group([episode])], compat=True)
+    assert rewardflow([Group([episode])], reproduce_official=True)

@@ -27,7 +27,7 @@ def ended(make_episode, *returns: float, task_type: str = "", task_key: str = "m
 
 def test_the_defaults_are_the_objective_on_groups_of_one_task() -> None:
     defaults = {"outcome": "return", "scope": "group", "statistics": None, "credit": "terminal", "gamma": 0.95}
-    assert settings_of("cwrpo") == {**defaults, "compat": False}
+    assert settings_of("cwrpo") == {**defaults, "reproduce_official": False}
     assert CREDIT["cwrpo"] is cwrpo
     assert WEIGHTS["cwrpo"] is trajectory_weights
 
@@ -59,18 +59,18 @@ def test_one_data_set_is_the_published_scope(make_episode) -> None:
 
 def test_the_released_code_has_a_floor_under_the_deviation(make_episode) -> None:
     group = ended(make_episode, 0.0, 0.004)  # the deviation is .002
-    assert [row[0] for row in cwrpo([group], compat=True)[0]] == pytest.approx([-0.2, 0.2])
+    assert [row[0] for row in cwrpo([group], reproduce_official=True)[0]] == pytest.approx([-0.2, 0.2])
     assert [row[0] for row in cwrpo([group])[0]] == pytest.approx([-math.sqrt(0.5), math.sqrt(0.5)], rel=1e-3)
     wide = ended(make_episode, -1.0, 1.0)
-    assert [row[0] for row in cwrpo([wide], compat=True)[0]] == pytest.approx([-1.0, 1.0])
-    assert cwrpo([wide], outcome="success", compat=True) == [[[0.0] * 2] * 2]
+    assert [row[0] for row in cwrpo([wide], reproduce_official=True)[0]] == pytest.approx([-1.0, 1.0])
+    assert cwrpo([wide], outcome="success", reproduce_official=True) == [[[0.0] * 2] * 2]
 
 
 def test_the_released_code_takes_the_deviation_of_the_population(make_episode) -> None:
     """Six returns of one data set: mean 0, and the squares sum to 2.16, so it is sqrt(.36) = .6."""
     returns = (1.0, 0.2, 0.2, -0.2, -0.2, -1.0)
     batch = [ended(make_episode, one, task_type="math", task_key=f"maze:{one}{n}") for n, one in enumerate(returns)]
-    found = [group[0][0] for group in cwrpo(batch, scope="task_type", compat=True)]
+    found = [group[0][0] for group in cwrpo(batch, scope="task_type", reproduce_official=True)]
     assert found == pytest.approx([1 / 0.6, 1 / 3, 1 / 3, -1 / 3, -1 / 3, -1 / 0.6])
 
 

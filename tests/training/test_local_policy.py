@@ -78,7 +78,7 @@ def test_mistakes_have_names(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(BadSetting, match="cannot load a causal language model"):
         make_policy("hf:nowhere", SOKOBAN)
     with pytest.raises(UnknownProfile):
-        make_policy(f"hf:{checkpoint}", SOKOBAN, profile="compat")
+        make_policy(f"hf:{checkpoint}", SOKOBAN, profile="kompakt")
     (checkpoint.parent / "config.yaml").write_text("a: [", "utf-8")
     with pytest.raises(BadSetting, match=r"config\.yaml cannot be read"):
         make_policy(f"hf:{checkpoint}", SOKOBAN)

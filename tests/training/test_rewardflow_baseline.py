@@ -239,7 +239,11 @@ def test_errors_are_one_line(root: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().out.endswith("use agentgym-flow train grpo\n")
     assert not (tmp_path / "run").exists()
     assert run(tmp_path / "run", profile="compactt") == 1
-    for name, value in {"stop_when": "deadlocked", "profile": "compat", "env_id": "agentgym_flow/Sokobann-v0"}.items():
+    for name, value in {
+        "stop_when": "deadlocked",
+        "profile": "kompakt",
+        "env_id": "agentgym_flow/Sokobann-v0",
+    }.items():
         assert run(tmp_path / "wrong", **{name: value}) == 1
         said = capsys.readouterr().out
         assert "Did you mean" in said

@@ -49,8 +49,8 @@ def played(path: str, policies: Sequence[str | None], *, success: bool = False, 
                 completion_ids=answer,
                 logprobs=[-1.0, -2.0],
                 policy=policy,
-                compat_key=path[t],
-                next_compat_key=path[t + 1],
+                official_key=path[t],
+                next_official_key=path[t + 1],
             )
         )
         said = [*said, *answer]
@@ -209,7 +209,7 @@ SETTINGS = st.fixed_dictionaries(
         "outcome": st.sampled_from(["success", "return"]),
         "scope": st.sampled_from(["group", "batch"]),
         "statistics": st.sampled_from([None, "episode", "turn"]),
-        "compat": st.booleans(),
+        "reproduce_official": st.booleans(),
     }
 )
 
@@ -217,7 +217,7 @@ SETTINGS = st.fixed_dictionaries(
 @given(batch=batches([P]), settings=SETTINGS)
 def test_the_only_policy_gets_the_same_bits(batch: list[Group], settings: dict) -> None:
     for name, credit in CREDIT.items():
-        extra = {"credit": "turn"} if name == "cwrpo" and settings["compat"] else {}
+        extra = {"credit": "turn"} if name == "cwrpo" and settings["reproduce_official"] else {}
         whole = credit(batch, **settings, **extra)
         assert credit(batch, **settings, **extra, policy=P) == whole
         assert penalise_invalid(batch, whole, 0.1, policy=P) == penalise_invalid(batch, whole, 0.1)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from agentgym_flow.core import COMPAT_KEY, MAX_CANDIDATES, TextEnv, Transition
+from agentgym_flow.core import MAX_CANDIDATES, OFFICIAL_KEY, TextEnv, Transition
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
 from agentgym_flow.envs.alfworld.oracle import Oracle
@@ -123,7 +123,7 @@ class ALFWorldEnv(TextEnv):
     | `task_type` (str) | one of ALFWorld's six types, for example `look_at_obj_in_light` |
     | `game_file` (str or None) | the name of an official game within the data; None for a generated game |
     | `deadlock` (bool) | the task is certainly lost: the agent holds an object that no receptacle of the room accepts |
-    | `compat_key` (str) | on request: the state key of RewardFlow's code: observation, inventory and marks |
+    | `official_key` (str) | on request: the state key of RewardFlow's code: observation, inventory and marks |
 
     `state_key` identifies the full state: the place of the agent, and a digest of everything else that affects the
     future. A text shows only one receptacle, so states that differ elsewhere have equal observations but different
@@ -167,7 +167,7 @@ class ALFWorldEnv(TextEnv):
     env_id: ClassVar[str] = ENV_ID
     train_config = "alfworld_tiny"
     script = "agentgym_flow.envs.alfworld.scripted:Housekeeper"
-    optional_info: ClassVar[tuple[str, ...]] = (COMPAT_KEY,)
+    optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     reset_options: ClassVar[tuple[str, ...]] = RESET_OPTIONS
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"engine"})
@@ -341,7 +341,7 @@ class ALFWorldEnv(TextEnv):
     def _requested_info(self, key: str) -> Any:
         return INFO[key](self)
 
-    def _compat_key(self) -> str:
+    def _official_key(self) -> str:
         """Return the state key of RewardFlow's code.
 
         It is the observation and the output of `inventory`, with a mark in the turn that heats, cools or cleans.
@@ -372,7 +372,7 @@ INFO: Mapping[str, Callable[[ALFWorldEnv], Any]] = {
     "action_templates": ALFWorldEnv.action_templates,
     "game_file": attrgetter("_game_file"),
     "deadlock": lambda env: env._game.deadlock,
-    "compat_key": ALFWorldEnv._compat_key,
+    "official_key": ALFWorldEnv._official_key,
 }
 """Every key of `info` with the function that reads it, for environments that return only requested keys."""
 

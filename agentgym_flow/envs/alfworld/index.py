@@ -89,7 +89,7 @@ class ALFWorldIndexEnv(PlainSpec, gym.Env[str, int]):
 
     | argument | default | meaning |
     |---|---|---|
-    | `info_keys` | `None` | the keys of `info` to return; None for all but `compat_key` |
+    | `info_keys` | `None` | the keys of `info` to return; None for all but `official_key` |
 
     `aliases` adds no actions, because an index always selects a listed command. With equal arguments, including
     `aliases`, both environments have equal task keys.

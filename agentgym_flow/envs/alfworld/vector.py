@@ -58,7 +58,7 @@ class ALFWorldVectorEnv(BatchEnv[tuple[str, ...], Any]):
 
     ## Arguments
     `num_envs`, `autoreset_mode` (an `AutoresetMode` or its value), those of `agentgym_flow/ALFWorld-v0`, and
-    `info_keys`: the keys of `infos` to return, None for all but `compat_key`.
+    `info_keys`: the keys of `infos` to return, None for all but `official_key`.
 
     Raises:
         BadSetting, BadGame, UnknownSplit, UnknownData, BadData, UnknownOption, MissingExtra: as in the single

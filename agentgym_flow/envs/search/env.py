@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any, ClassVar, Literal, Self, cast
 
-from agentgym_flow.core import COMPAT_KEY, TextEnv, Transition
+from agentgym_flow.core import OFFICIAL_KEY, TextEnv, Transition
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.answers import METRICS
 from agentgym_flow.envs.search.candidates import candidates
@@ -101,7 +101,7 @@ class SearchEnv(TextEnv):
     | `retrieved` (list of str) | the ids of the passages that this step found, best first; a digest replaces an id that is too long, cannot be printed, or already belongs to another passage |
     | `scores` (dict) | after the answer: its `em`, `sub_em` and `f1`; before it, empty |
     | `spans` (list) | `[start, end, is_action]` for each part of the concatenated texts of the episode: the question, then alternating actions and observations; training masks the parts that the policy did not write |
-    | `compat_key` (str) | on request: the state key of RewardFlow's code: the question, later the last passages |
+    | `official_key` (str) | on request: the state key of RewardFlow's code: the question, later the last passages |
 
     `state_key` is a digest of the question and the passages found so far, without repetitions, in the order in which
     they were found. After the answer it is only the outcome, which differs for right and wrong answers.
@@ -148,7 +148,7 @@ class SearchEnv(TextEnv):
         "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}}
     }
     script = "agentgym_flow.envs.search.scripted:ChainReader"
-    optional_info: ClassVar[tuple[str, ...]] = (COMPAT_KEY,)
+    optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     outside_requests: ClassVar[Literal["none", "own", "shared"]] = "shared"
     logged_settings: ClassVar[Mapping[str, Setting]] = {

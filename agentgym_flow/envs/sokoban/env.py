@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from agentgym_flow.core import COMPAT_KEY, TextEnv, Transition
+from agentgym_flow.core import OFFICIAL_KEY, TextEnv, Transition
 from agentgym_flow.envs.sokoban.codes import board_text, cell_codes, level_codes
 from agentgym_flow.envs.sokoban.game import BACKENDS, SokobanGame, check_backend
 from agentgym_flow.envs.sokoban.level import BOX, LLM_SYMBOLS, PLAYER, TARGET
@@ -105,7 +105,7 @@ class SokobanEnv(TextEnv):
     | `task_type` (str) | the shape of the level: rows, columns and boxes, such as `6x6, 1 box` |
     | `deadlock` (bool) | the level is certainly lost: a box is permanently stuck off target |
     | `boxes_on_target` (int) | the number of boxes on a target |
-    | `compat_key` (str) | on request: the state key of RewardFlow's code, which is the board |
+    | `official_key` (str) | on request: the state key of RewardFlow's code, which is the board |
 
     If `deadlock` is False, the position may still be lost, because some lost positions can only be found by search.
 
@@ -161,7 +161,7 @@ class SokobanEnv(TextEnv):
     env_id: ClassVar[str] = ENV_ID
     train_config = "sokoban_tiny"
     script = "agentgym_flow.envs.sokoban.scripted:GreedyPusher"
-    optional_info: ClassVar[tuple[str, ...]] = (COMPAT_KEY,)
+    optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 (as gym.Env)
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"backend"})
     logged_settings: ClassVar[Mapping[str, Setting]] = {

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from agentgym_flow.core import COMPAT_KEY, MAX_CANDIDATES, TextEnv, Transition
+from agentgym_flow.core import MAX_CANDIDATES, OFFICIAL_KEY, TextEnv, Transition
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.webshop.expert import WebShopExpert
 from agentgym_flow.envs.webshop.game import Page, WebShopGame
@@ -129,7 +129,7 @@ class WebShopEnv(TextEnv):
     | `page` (str) | the page that is shown, as named above; `done` after the purchase |
     | `noun_tagger` (str) | the tagger that finds nouns in titles for the score: `words`, or `spacy-` and the model's version |
     | `score_parts` (dict) | after the purchase: the parts of the score, under the names of the original logs; before it, empty |
-    | `compat_key` (str) | on request: the state key of RewardFlow's code: page text and clicked options |
+    | `official_key` (str) | on request: the state key of RewardFlow's code: page text and clicked options |
 
     `state_key` identifies the full state of the shop: the results of the search (not its words), the page, the product
     and the chosen options. It does not include what the agent has read. For this reason RewardFlow is trained here with
@@ -178,7 +178,7 @@ class WebShopEnv(TextEnv):
         "graphgpo": {"credit_settings": {"anchors": "information"}},
     }
     script = "agentgym_flow.envs.webshop.scripted:KeywordShopper"
-    optional_info: ClassVar[tuple[str, ...]] = (COMPAT_KEY,)
+    optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"observation_mode", "draw"})
     logged_settings: ClassVar[Mapping[str, Setting]] = {

@@ -23,10 +23,11 @@ All functions have these arguments:
   have more weight.
 - `norm` (of `grpo`, `gigpo` and `rewardflow`): `"mean"` subtracts the mean; `"std"` also divides by the sample standard
   deviation + 1e-6. If all samples are equal, the result is 0.
-- `compat`: True reproduces the released code of RewardFlow and GiGPO: a success is worth 10, statistics are per turn
-  by default, and a single episode keeps its raw outcome. States are represented as in that code: by the observation for
-  `gigpo`, and for `rewardflow` and `graphgpo` by the environment's `compat_key`, which the recorder must keep
-  (`COMPAT_READS`), in the graph of `agentgym_flow.rewards.credit.published`. For `cwrpo` it reproduces FlowSteer.
+- `reproduce_official`: True reproduces the released code of RewardFlow and GiGPO: a success is worth 10, statistics are
+  per turn by default, and a single episode keeps its raw outcome. States are represented as in that code: by the
+  observation for `gigpo`, and for `rewardflow` and `graphgpo` by the environment's `official_key`, which the recorder
+  must keep (`OFFICIAL_READS`), in the graph of `agentgym_flow.rewards.credit.published`. For `cwrpo` it reproduces
+  FlowSteer.
 - `policy`: the name of one of several policies that share the episodes. Its turns are compared only with its own turns,
   and its episodes with others in which it acted, as in Dr. MAS (2026), which uses `statistics="turn"`. Turns of other
   policies get 0. The values of episodes and turns and the graph of `rewardflow` come from all turns. None (default)
@@ -44,8 +45,8 @@ from agentgym_flow.rewards.credit.cwrpo import cwrpo, trajectory_weights
 from agentgym_flow.rewards.credit.gigpo import gigpo
 from agentgym_flow.rewards.credit.grpo import grpo
 from agentgym_flow.rewards.credit.registry import (
-    COMPAT_READS,
     CREDIT,
+    OFFICIAL_READS,
     WEIGHTS,
     CreditFunction,
     WeightFunction,
@@ -56,8 +57,8 @@ from agentgym_flow.rewards.credit.rewardflow import graphgpo, rewardflow
 from agentgym_flow.rewards.credit.rloo import rloo
 
 __all__ = [
-    "COMPAT_READS",
     "CREDIT",
+    "OFFICIAL_READS",
     "WEIGHTS",
     "CreditFunction",
     "WeightFunction",

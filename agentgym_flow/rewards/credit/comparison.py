@@ -40,7 +40,7 @@ def episode_advantages(
     scope: Scope,
     norm: str,
     statistics: Statistics | None,
-    compat: bool,
+    reproduce_official: bool,
     policy: str | None,
 ) -> list[list[float]]:
     """Return one advantage per episode, `[group][episode]`; `norm` is as in `baseline`.
@@ -49,20 +49,20 @@ def episode_advantages(
     """
     check_word(outcome, Outcome)
     check_word(scope, Scope)
-    counting = statistics or ("turn" if compat else "episode")
+    counting = statistics or ("turn" if reproduce_official else "episode")
     check_word(counting, Statistics)
     samples: dict[Hashable, list[float]] = defaultdict(list)
     for place, group in enumerate(batch):
         for episode in group:
             copies = int(episode.counts_for(policy)) if counting == "episode" else len(episode.turns_by(policy))
-            samples[scope_key(scope, place, episode)] += [worth(episode, outcome, compat)] * copies
-    baselines = {key: baseline(values, norm, compat) for key, values in samples.items()}
+            samples[scope_key(scope, place, episode)] += [worth(episode, outcome, reproduce_official)] * copies
+    baselines = {key: baseline(values, norm, reproduce_official) for key, values in samples.items()}
     advantages = []
     for place, group in enumerate(batch):
         rows = []
         for episode in group:
             mean, divisor = baselines[scope_key(scope, place, episode)]
-            rows.append((worth(episode, outcome, compat) - mean) / divisor)
+            rows.append((worth(episode, outcome, reproduce_official) - mean) / divisor)
         advantages.append(rows)
     return advantages
 
@@ -72,17 +72,17 @@ def scope_key(scope: Scope, place: int, episode: Episode) -> Hashable:
     return {"group": place, "task_type": episode.task_type, "batch": None}[scope]
 
 
-def worth(episode: Episode, outcome: Outcome, compat: bool) -> float:
+def worth(episode: Episode, outcome: Outcome, reproduce_official: bool) -> float:
     """Return the value of an episode."""
-    return math.fsum(rewards_of(episode, outcome, compat))
+    return math.fsum(rewards_of(episode, outcome, reproduce_official))
 
 
-def rewards_of(episode: Episode, outcome: Outcome, compat: bool) -> list[float]:
+def rewards_of(episode: Episode, outcome: Outcome, reproduce_official: bool) -> list[float]:
     """Return one reward per turn; their sum is the outcome of the episode. Raises `BadData` if one is not finite."""
     if outcome == "success":
         rewards = [0.0] * len(episode.turns)
         if episode.success:
-            rewards[-1] = PUBLISHED_SUCCESS if compat else 1.0
+            rewards[-1] = PUBLISHED_SUCCESS if reproduce_official else 1.0
         return rewards
     rewards = [float(turn.reward) for turn in episode.turns]
     if not all(map(math.isfinite, rewards)):

@@ -45,14 +45,15 @@ def cwrpo(
     statistics: Statistics | None = None,
     credit: Assignment = "terminal",
     gamma: float = 0.95,
-    compat: bool = False,
+    reproduce_official: bool = False,
     policy: str | None = None,
 ) -> Advantages:
     """Return A = (outcome - mean) / std over the scope; the loss weights each episode by 1 / its length.
 
     By default attempts at one task are compared (`scope="group"`). The paper compares all episodes of one data set
-    (`scope="task_type"`), where easy tasks get high advantages. With `compat` the standard deviation is that of the
-    population and at least .01, as in the released code; otherwise it is the sample standard deviation + 1e-6.
+    (`scope="task_type"`), where easy tasks get high advantages. With `reproduce_official` the standard deviation is
+    that of the population and at least .01, as in the released code; otherwise it is the sample standard deviation +
+    1e-6.
 
     With `credit="turn"`, the value of a turn is its return, discounted by `gamma`, and it is compared with all turns of
     the scope. With `"terminal"`, all turns of an episode have the value of its outcome. If all episodes of a scope have
@@ -60,10 +61,10 @@ def cwrpo(
     """
     check_word(credit, Assignment)
     check_gamma(gamma)
-    norm = "floor" if compat else "std"
+    norm = "floor" if reproduce_official else "std"
     if credit == "turn":
         return _of_turns(batch, outcome, scope, norm, gamma, policy)
-    of_episodes = episode_advantages(batch, outcome, scope, norm, statistics, compat=False, policy=policy)
+    of_episodes = episode_advantages(batch, outcome, scope, norm, statistics, reproduce_official=False, policy=policy)
     return per_turn(batch, of_episodes, policy)
 
 
@@ -74,12 +75,12 @@ def _of_turns(
     samples: dict[Hashable, list[float]] = defaultdict(list)
     returns = []
     for place, group in enumerate(batch):
-        of_group = [discounted(rewards_of(episode, outcome, compat=False), gamma) for episode in group]
+        of_group = [discounted(rewards_of(episode, outcome, reproduce_official=False), gamma) for episode in group]
         returns.append(of_group)
         for episode, of_turns in zip(group, of_group, strict=True):
             key = scope_key(scope, place, episode)
             if episode.counts_for(policy):
-                worths[key].add(worth(episode, outcome, compat=False))
+                worths[key].add(worth(episode, outcome, reproduce_official=False))
             samples[key] += [value for turn, value in zip(episode.turns, of_turns, strict=True) if turn.is_by(policy)]
     baselines = {key: baseline(values, norm) for key, values in samples.items()}
 

@@ -34,7 +34,7 @@ def gigpo(
     statistics: Statistics | None = None,
     gamma: float = 0.95,
     weight: float = 1.0,
-    compat: bool = False,
+    reproduce_official: bool = False,
     policy: str | None = None,
 ) -> Advantages:
     """Return the episode's advantage plus `weight` times the advantage of the return among turns from the same state.
@@ -43,10 +43,12 @@ def gigpo(
     """
     check_word(norm, Norm)
     check_gamma(gamma)
-    of_episodes = episode_advantages(batch, outcome, scope, norm, statistics, compat, policy)
-    returns = [[discounted(rewards_of(episode, outcome, compat), gamma) for episode in group] for group in batch]
+    of_episodes = episode_advantages(batch, outcome, scope, norm, statistics, reproduce_official, policy)
+    returns = [
+        [discounted(rewards_of(episode, outcome, reproduce_official), gamma) for episode in group] for group in batch
+    ]
     states = [
-        [[turn.observation if compat else turn.state_key for turn in episode.turns] for episode in group]
+        [[turn.observation if reproduce_official else turn.state_key for turn in episode.turns] for episode in group]
         for group in batch
     ]
     return add_comparison_in_state(batch, of_episodes, returns, [states], norm, weight, policy)

@@ -27,9 +27,11 @@ def grpo(
     scope: Scope = "group",
     norm: Norm = "std",
     statistics: Statistics | None = None,
-    compat: bool = False,
+    reproduce_official: bool = False,
     policy: str | None = None,
 ) -> Advantages:
     """Return A = (outcome - mean) / std over the scope, the same for all turns of an episode."""
     check_word(norm, Norm)
-    return per_turn(batch, episode_advantages(batch, outcome, scope, norm, statistics, compat, policy), policy)
+    return per_turn(
+        batch, episode_advantages(batch, outcome, scope, norm, statistics, reproduce_official, policy), policy
+    )

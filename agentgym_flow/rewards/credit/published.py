@@ -6,7 +6,7 @@ For training, use `agentgym_flow.rewards.relabel`. The released code differs fro
   share a state key get one value, which depends on the order. Negative rewards propagate as well.
 - The loop that collects a batch never sees the state after its last turn. Steps of that turn are in no graph, and
   their step reward is the environment's own reward.
-- State keys are the texts shown to the policy, as in `compat_key`.
+- State keys are the texts shown to the policy, as in `official_key`.
 - Values are the result of exactly 1,000 synchronous sweeps, on the scale of the rewards (10 for a success).
 """
 
@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from agentgym_flow.core import COMPAT_KEY
+from agentgym_flow.core import OFFICIAL_KEY
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadData
 from agentgym_flow.rewards.relabel import NoOp, turn_edges
@@ -31,7 +31,7 @@ SWEEPS = 1000
 def by_published_keys(group: Group) -> Group:
     """Return a copy of a group with the state keys of the released code.
 
-    Raises `BadData` if a turn has no `compat_key`, which the recorder must keep.
+    Raises `BadData` if a turn has no `official_key`, which the recorder must keep.
     """
     return Group([_renamed(episode) for episode in group])
 
@@ -39,13 +39,13 @@ def by_published_keys(group: Group) -> Group:
 def _renamed(episode: Episode) -> Episode:
     turns = []
     for turn in episode.turns:
-        if turn.compat_key is None or turn.next_compat_key is None:
+        if turn.official_key is None or turn.next_official_key is None:
             raise BadData(
-                f"compat=True compares states by info[{COMPAT_KEY!r}], and a turn of task {episode.task_key} has none: "
-                f"record it with EpisodeRecorder(env, keep=[{COMPAT_KEY!r}]); without the key it has no published "
-                "states, so leave compat out"
+                f"reproduce_official=True compares states by info[{OFFICIAL_KEY!r}], and a turn of task "
+                f"{episode.task_key} has none: record it with EpisodeRecorder(env, keep=[{OFFICIAL_KEY!r}]); without "
+                "the key it has no published states, so leave reproduce_official out"
             )
-        turns.append(replace(turn, state_key=turn.compat_key, next_state_key=turn.next_compat_key))
+        turns.append(replace(turn, state_key=turn.official_key, next_state_key=turn.next_official_key))
     return replace(episode, turns=turns)
 
 

@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any, Protocol
 
 from agentgym_flow._util.importing import find_modules_here, imported
-from agentgym_flow.core import COMPAT_KEY
+from agentgym_flow.core import OFFICIAL_KEY
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting, UnknownOption, shown
 from agentgym_flow.rewards.credit.comparison import Advantages, Outcome, Scope, Statistics, Weights
@@ -30,7 +30,7 @@ class CreditFunction(Protocol):
         outcome: Outcome = ...,
         scope: Scope = ...,
         statistics: Statistics | None = ...,
-        compat: bool = ...,
+        reproduce_official: bool = ...,
         policy: str | None = ...,
     ) -> Advantages:
         """Return the advantages of all turns of a batch."""
@@ -53,8 +53,8 @@ CREDIT: Mapping[str, CreditFunction] = {
 }
 """Algorithm name -> its credit function."""
 
-COMPAT_READS: Mapping[str, tuple[str, ...]] = {"rewardflow": (COMPAT_KEY,), "graphgpo": (COMPAT_KEY,)}
-"""Algorithm name -> the optional keys of `info` that it needs with `compat`, if any."""
+OFFICIAL_READS: Mapping[str, tuple[str, ...]] = {"rewardflow": (OFFICIAL_KEY,), "graphgpo": (OFFICIAL_KEY,)}
+"""Algorithm name -> the optional keys of `info` that it needs with `reproduce_official`, if any."""
 
 WEIGHTS: Mapping[str, WeightFunction] = {"cwrpo": trajectory_weights}
 """Algorithm name -> the weights of its episodes in the loss; by default all are equal."""

@@ -61,7 +61,7 @@ def rewardflow(
     anchors: Anchors = "state",
     potential: Potential = "nearest",
     fewest: int = 2,
-    compat: bool = False,
+    reproduce_official: bool = False,
     policy: str | None = None,
 ) -> Advantages:
     """Return the episode's advantage plus `weight` times that of the next state, among turns from the same state.
@@ -76,17 +76,19 @@ def rewardflow(
     settings are equivalent. `potential="average"` is the mean of `gamma ** (remaining turns)` over the visits of a
     state, where failures count as 0.
 
-    Raises `BadSetting` if one of the two is combined with `compat`, or if `fewest` is below 1.
+    Raises `BadSetting` if one of the two is combined with `reproduce_official`, or if `fewest` is below 1.
     """
     check_word(norm, Norm)
     check_word(anchors, Anchors)
     check_word(potential, Potential)
     if fewest < 1:
         raise BadSetting(f"fewest must be at least 1 turn, got {fewest!r}")
-    if compat and (anchors, potential) != ("state", "nearest"):
-        raise BadSetting("the released code has neither anchors nor potential: leave out these two, or compat")
-    of_episodes = episode_advantages(batch, outcome, scope, norm, statistics, compat, policy)
-    if compat:
+    if reproduce_official and (anchors, potential) != ("state", "nearest"):
+        raise BadSetting(
+            "the released code has neither anchors nor potential: leave out these two, or reproduce_official"
+        )
+    of_episodes = episode_advantages(batch, outcome, scope, norm, statistics, reproduce_official, policy)
+    if reproduce_official:
         reached, states = _published(batch, outcome, gamma, edges, bridge_noops)
         return add_comparison_in_state(batch, of_episodes, reached, [states], norm, weight, policy)
     known = [with_information(group) for group in batch] if anchors == "information" else batch
@@ -116,7 +118,7 @@ def graphgpo(
     anchors: Anchors = "state",
     potential: Potential = "nearest",
     fewest: int = 2,
-    compat: bool = False,
+    reproduce_official: bool = False,
     policy: str | None = None,
 ) -> Advantages:
     """Return `rewardflow(norm="std")`.
@@ -137,7 +139,7 @@ def graphgpo(
         anchors=anchors,
         potential=potential,
         fewest=fewest,
-        compat=compat,
+        reproduce_official=reproduce_official,
         policy=policy,
     )
 
@@ -190,7 +192,7 @@ def _published(
     values, states = [], []
     for group in batch:
         named = by_published_keys(group)
-        rewards = [rewards_of(episode, outcome, compat=True) for episode in group]
+        rewards = [rewards_of(episode, outcome, reproduce_official=True) for episode in group]
         worth = published_values(named, rewards, loop_turns, gamma=gamma, edges=edges, bridge_noops=bridge_noops)
         values.append(published_step_rewards(named, rewards, loop_turns, worth))
         states.append([[turn.state_key for turn in episode.turns] for episode in named])

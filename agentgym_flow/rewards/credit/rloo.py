@@ -24,8 +24,10 @@ def rloo(
     outcome: Outcome = "success",
     scope: Scope = "group",
     statistics: Statistics | None = None,
-    compat: bool = False,
+    reproduce_official: bool = False,
     policy: str | None = None,
 ) -> Advantages:
     """Return A = outcome - mean of the other episodes in the scope, the same for all turns of an episode."""
-    return per_turn(batch, episode_advantages(batch, outcome, scope, "others", statistics, compat, policy), policy)
+    return per_turn(
+        batch, episode_advantages(batch, outcome, scope, "others", statistics, reproduce_official, policy), policy
+    )

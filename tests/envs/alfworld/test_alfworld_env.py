@@ -102,7 +102,7 @@ def test_a_game_is_chosen_by_its_file(sample_data: Path, tmp_path: Path) -> None
 
 def test_every_official_sample_is_won(sample_data: Path) -> None:
     env = make(split="valid", data=sample_data / "alfworld")
-    env.request_info(["compat_key"])
+    env.request_info(["official_key"])
     assert env.data.keys() == {"alfworld"}
     kinds = set()
     for task in range(env.num_tasks):
@@ -111,7 +111,7 @@ def test_every_official_sample_is_won(sample_data: Path) -> None:
         kinds.add(info["task_type"])
         _, reward, info = win(env)
         assert (reward, info["success"], info["score"], info["state_key"]) == (1.0, True, 1.0, "end:success:won")
-        assert info["compat_key"] == "You Won!"
+        assert info["official_key"] == "You Won!"
     assert kinds == set(TASK_TYPES)
 
 
@@ -267,16 +267,16 @@ def test_invalid_text_costs_a_step_and_nothing_else() -> None:
 
 def test_the_published_key_marks_what_was_just_done() -> None:
     env = make(split="valid")
-    env.request_info(["compat_key"])
+    env.request_info(["official_key"])
     observation, info = env.reset(seed=0, options={"task_type": 4})
-    assert info["compat_key"] == f"{observation} You are not carrying anything."
+    assert info["official_key"] == f"{observation} You are not carrying anything."
     while not (action := env.expert_action() or "").startswith("heat "):
         env.step(action)
     observation, _, _, _, info = env.step(action)
     thing = action.removeprefix("heat ").split(" with ")[0]
-    assert info["compat_key"] == f"{observation} You are carrying: a {thing} (heated)."
+    assert info["official_key"] == f"{observation} You are carrying: a {thing} (heated)."
     observation, _, _, _, info = env.step("look")
-    assert info["compat_key"] == f"{observation} You are carrying: a {thing}."
+    assert info["official_key"] == f"{observation} You are carrying: a {thing}."
 
 
 def test_candidates_are_few_and_leave_out_what_changes_nothing_first() -> None:

@@ -127,9 +127,9 @@ def test_info_keys_choose_what_is_told() -> None:
 def test_every_key_of_the_text_face_can_be_chosen() -> None:
     env = ALFWorldEnv()
     assert tuple(env.reset(seed=0)[1]) == tuple(INFO)[:-1]
-    env.request_info(["compat_key"])
+    env.request_info(["official_key"])
     assert tuple(env.reset(seed=0)[1]) == tuple(INFO)
-    assert "compat_key" not in ALFWorldIndexEnv().reset(seed=0)[1]
+    assert "official_key" not in ALFWorldIndexEnv().reset(seed=0)[1]
 
 
 def test_options_are_checked_as_in_the_text_face() -> None:

@@ -129,7 +129,7 @@ def test_info_keys_choose_what_is_told(env_id: str, known: dict[str, Any]) -> No
     usual = gym.make_vec(env_id, num_envs=2).reset(seed=0)[1]
     everything = gym.make_vec(env_id, num_envs=2, info_keys=list(known)).reset(seed=0)[1]
     assert set(everything) == {*known, *(f"_{key}" for key in known)}
-    assert set(everything) - set(usual) == {"compat_key", "_compat_key"}  # it costs time
+    assert set(everything) - set(usual) == {"official_key", "_official_key"}  # it costs time
     for key in known:
         infos = gym.make_vec(env_id, num_envs=2, info_keys=[key]).reset(seed=0)[1]
         assert_equal((infos,), ({name: everything[name] for name in (key, f"_{key}")},))

@@ -73,8 +73,10 @@ def test_a_right_answer_within_a_long_one_earns_no_bonus() -> None:
     # Published: 0.9 for every text that has the answer within it, so that listing all cities pays.
     listing = "Lyon Nice Lille Paris Brest Nantes Toulouse Bordeaux"
     assert score_question(listing, ("Paris",)).credited == pytest.approx(2 / 9)
-    assert score_question(listing, ("Paris",), compat=True) == (0.0, pytest.approx(2 / 9), 0.9)
-    assert score_question("Paris France", ("Paris",), compat=True).credited == pytest.approx(2 / 3)  # F1 is 0.5 or more
+    assert score_question(listing, ("Paris",), reproduce_official=True) == (0.0, pytest.approx(2 / 9), 0.9)
+    assert score_question("Paris France", ("Paris",), reproduce_official=True).credited == pytest.approx(
+        2 / 3
+    )  # F1 is 0.5 or more
 
 
 def test_a_question_without_an_answer() -> None:
@@ -233,8 +235,8 @@ def test_hostile_texts_score_nothing_with_math_verify(monkeypatch: pytest.Monkey
 
 
 @given(st.text(max_size=200), st.sampled_from([STORY, FRANCE, DOUBLE, *BY_MATH_VERIFY]), st.booleans())
-def test_no_text_raises(text: str, problem: Problem, compat: bool) -> None:
-    found = correctness(problem, text, lambda program, tests: False, compat=compat)
+def test_no_text_raises(text: str, problem: Problem, reproduce_official: bool) -> None:
+    found = correctness(problem, text, lambda program, tests: False, reproduce_official=reproduce_official)
     assert 0 <= found.exact <= found.score <= 1
 
 

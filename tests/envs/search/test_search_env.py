@@ -135,24 +135,24 @@ def test_an_episode_of_steps_has_one_reward(env: SearchEnv) -> None:
 def test_right_and_wrong_answers_end_in_different_states(env: SearchEnv) -> None:
     """Published graphs give both ends one key: whichever came first decided whether the group had a success."""
     ends = {}
-    env.request_info(["compat_key"])
+    env.request_info(["official_key"])
     for answer in ("Ada Voss", "Bo"):
         played = copy.deepcopy(env)
         played.step("search[Tarn]")
         info = played.step(f"answer[{answer}]")[4]
         ends[answer] = info["state_key"]
-        assert info["compat_key"] == "", "the published key, for comparison"
+        assert info["official_key"] == "", "the published key, for comparison"
     assert ends == {"Ada Voss": "end:success:1.000000", "Bo": "end:fail:0.000000"}
 
 
 def test_what_cannot_be_read_is_no_end(env: SearchEnv) -> None:
     """Published: a turn that cannot be parsed has the key of the end."""
-    env.request_info(["compat_key"])
+    env.request_info(["official_key"])
     _, _, _, _, before = env.step("search[Tarn]")
     _, _, terminated, _, after = env.step("I think it was Ada Voss")
     assert not terminated
     assert after["state_key"] == before["state_key"]
-    assert after["compat_key"] == before["compat_key"] != ""
+    assert after["official_key"] == before["official_key"] != ""
     assert not after["state_key"].startswith("end:")
 
 
@@ -180,14 +180,14 @@ def test_the_key_tells_questions_apart(bridges: Path) -> None:
 
 # ---------------------------------------------------------------- info
 def test_info_tells_what_a_step_brought(env: SearchEnv) -> None:
-    env.request_info(["compat_key"])
+    env.request_info(["official_key"])
     observation, *_, info = env.step("search[Tarn]")
     assert info["retrieved"] == ["p0", "p2"]
     assert observation == (
         "Doc 1(Title: Tarn Bridge) The Tarn Bridge was built by Ada Voss.\n"
         "Doc 2(Title: Lorne) Lorne is a town of 2,824 people on the river Tarn."
     )
-    assert info["compat_key"] == information(observation)
+    assert info["official_key"] == information(observation)
     assert env.step("nothing")[4]["retrieved"] == []
     assert env.step("search[nowhere]")[4]["retrieved"] == []
     assert env.step("answer[x]")[4]["retrieved"] == []

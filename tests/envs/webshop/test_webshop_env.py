@@ -101,8 +101,8 @@ def test_the_page_key_of_published_results_has_the_clicked_options() -> None:
             _, _, _, _, info = env.step(action)
         if env.game.options:
             break
-    assert "compat_key" not in info
-    key = env._requested_info("compat_key")
+    assert "official_key" not in info
+    key = env._requested_info("official_key")
     assert key.endswith(f"clicked attributes: {list(env.game.options.values())}")
     assert env.goal not in key
 

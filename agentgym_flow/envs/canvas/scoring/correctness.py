@@ -29,21 +29,23 @@ class Correctness:
     exact: float
 
 
-def correctness(problem: Problem, text: str, run_tests: RunTests | None = None, *, compat: bool = False) -> Correctness:
+def correctness(
+    problem: Problem, text: str, run_tests: RunTests | None = None, *, reproduce_official: bool = False
+) -> Correctness:
     """Return the correctness of a text as the answer to a problem.
 
     Args:
         problem: the problem.
         text: the result of a workflow; any string of any length.
         run_tests: runs a program against tests; required for code.
-        compat: score as published, for comparisons; see `questions.score_question`.
+        reproduce_official: score as published, for comparisons; see `questions.score_question`.
 
     Raises:
         BadSetting: the problem has tests but `run_tests` is None.
         MissingExtra: Math-Verify is needed (see `scorer_of`) and not installed.
     """
     if problem.kind == "qa":
-        found = score_question(text, problem.answers, compat=compat)
+        found = score_question(text, problem.answers, reproduce_official=reproduce_official)
         return Correctness(found.credited, found.exact)
     if problem.kind == "code":
         if problem.hidden_tests and run_tests is None:
