@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agentgym_flow.episode import Episode, EpisodeRecorder, Group, Turn
     from agentgym_flow.episode_log import LoggedEpisode, LogLimits, read_log, write_log
     from agentgym_flow.evaluation import Evaluation, evaluate, paired_difference
-    from agentgym_flow.prompts import PromptTemplate, profile_for
+    from agentgym_flow.prompts import PromptTemplate, template_for
     from agentgym_flow.replay import LogVerdict, verify, verify_log
     from agentgym_flow.report import Curve, graph_svg, workflow_svg, write_report
     from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout_groups
@@ -54,9 +54,9 @@ __all__ = [
     "graph_svg",
     "make_text_env",
     "paired_difference",
-    "profile_for",
     "read_log",
     "rollout_groups",
+    "template_for",
     "verify",
     "verify_log",
     "workflow_svg",

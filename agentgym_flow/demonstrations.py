@@ -21,7 +21,7 @@ from agentgym_flow.episode_log import LogWriter
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.play_split import EpisodePlan, data_files, journalled, maker, play_split
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput
-from agentgym_flow.prompts import Message, PromptTemplate, profile_for
+from agentgym_flow.prompts import Message, PromptTemplate, template_for
 from agentgym_flow.seeding import Stream
 
 FORMATS = ("log", "sft")
@@ -31,24 +31,26 @@ Row = dict[str, list[Message]]
 """`prompt` and `completion`, each a list of messages."""
 
 
-def completion_for(profile: PromptTemplate, action: str, view: PolicyInput) -> str:
-    """Return a completion that `profile` parses as `action` in this turn.
+def completion_for(template: PromptTemplate, action: str, view: PolicyInput) -> str:
+    """Return a completion that `template` parses as `action` in this turn.
 
     Raises `BadSetting` if there is none, for example because the prompt shows several actions in the same way.
     """
-    completion = profile.format_action(action, view)
-    if completion is None or profile.parse_action(completion, view) != action:
-        raise BadSetting(f"profile {profile.name!r} cannot ask for the action {action!r}: choose another profile")
+    completion = template.format_action(action, view)
+    if completion is None or template.parse_action(completion, view) != action:
+        raise BadSetting(
+            f"template {template.name!r} cannot ask for the action {action!r}: choose another prompt template"
+        )
     return completion
 
 
-def rows_of(episode: Episode, env: TextEnv, profile: PromptTemplate) -> Iterator[Row]:
+def rows_of(episode: Episode, env: TextEnv, template: PromptTemplate) -> Iterator[Row]:
     """Yield one row per turn: the prompt for a language model, and the completion.
 
     Args:
         episode: the recorded episode.
         env: an environment to replay it in, without new external requests.
-        profile: the prompt template. A completion of the policy is kept if the template parses it as the same action.
+        template: the prompt template. A completion of the policy is kept if the template parses it as the same action.
 
     Raises `BadSetting` if the template has no completion for one of the actions.
     """
@@ -60,15 +62,15 @@ def rows_of(episode: Episode, env: TextEnv, profile: PromptTemplate) -> Iterator
     rng = Stream("policy", episode.seed, episode.attempt, episode.task)
     for turn in episode.turns:
         view = PolicyInput(env, recorder.observation, recorder.info, again, rng)
-        said: Message = {"role": "assistant", "content": _completion(turn, profile, view)}
-        yield {"prompt": profile.messages(view), "completion": [said]}
+        said: Message = {"role": "assistant", "content": _completion(turn, template, view)}
+        yield {"prompt": template.messages(view), "completion": [said]}
         recorder.step(turn.action, completion=turn.completion, policy=turn.policy)
 
 
-def _completion(turn: Turn, profile: PromptTemplate, view: PolicyInput) -> str:
-    if turn.completion is not None and profile.parse_action(turn.completion, view) == turn.action:
+def _completion(turn: Turn, template: PromptTemplate, view: PolicyInput) -> str:
+    if turn.completion is not None and template.parse_action(turn.completion, view) == turn.action:
         return turn.completion
-    return completion_for(profile, turn.action, view)
+    return completion_for(template, turn.action, view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def collect(
     out: Path,
     *,
     form: str = "log",
-    profile: str = "text",
+    template: str = "text",
     split: str = "train",
     num_episodes: int | None = None,
     attempts: int = 1,
@@ -115,7 +117,7 @@ def collect(
         env_id: the id of the environment.
         out: the file, JSONL; compressed if its name ends in `.gz`.
         form: `log` for an episode log, `sft` for rows.
-        profile: the prompt template of the rows.
+        template: the prompt template of the rows.
         split: see `evaluate`, as for all other arguments.
         num_episodes: see there.
         attempts: see there.
@@ -131,12 +133,12 @@ def collect(
     Raises:
         UnknownOption: `form` is not one of `FORMATS`.
         FileExistsError: `out` exists already.
-        UnknownProfile: the environment has no such template.
+        UnknownTemplate: the environment has no such template.
         BadSetting: the template has no completion for an action of the policy. Other errors are those of `evaluate`.
     """
     if form not in FORMATS:
         raise UnknownOption.among(form, FORMATS)
-    prompts = profile_for(env_id, profile) if form == "sft" else None
+    prompts = template_for(env_id, template) if form == "sft" else None
     with ExitStack() as stack:
         kept = journalled(policy, out, replace=replace, resume=resume, inputs=data_files(env_kwargs))
         journal, replacing = stack.enter_context(kept)

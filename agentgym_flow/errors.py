@@ -92,10 +92,10 @@ class UnknownPolicy(UnknownName):
     kind = "policy"
 
 
-class UnknownProfile(UnknownName):
+class UnknownTemplate(UnknownName):
     """The environment does not have this prompt template."""
 
-    kind = "prompt profile"
+    kind = "prompt template"
 
 
 class UnknownTask(AgentGymFlowError, ValueError):

@@ -135,7 +135,7 @@ class PromptFile:
         """
         candidates = self._strings.get(name, [])
         if not candidates:
-            raise BadPromptFile(f"{self.path} has no string {name}, which this profile reads; {_WHICH}")
+            raise BadPromptFile(f"{self.path} has no string {name}, which this prompt template reads; {_WHICH}")
         fitting: list[Template] = []
         seen: list[str] = []
         for one in candidates:
@@ -151,7 +151,7 @@ class PromptFile:
         if not fitting:
             wanted = ", ".join(places) or "(none)"
             raise BadPromptFile(
-                f"{name} in {candidates[0].where} {'; '.join(dict.fromkeys(seen)) or 'is empty'}; this profile fills "
+                f"{name} in {candidates[0].where} {'; '.join(dict.fromkeys(seen)) or 'is empty'}; this template fills "
                 f"in {wanted}"
             )
         if len(fitting) > 1:
@@ -166,13 +166,13 @@ class PromptFile:
         texts = list(dict.fromkeys(one.parts[0][0] for one in constants))
         if len(texts) != 1:
             what = "two different strings" if texts else "no string"
-            raise BadPromptFile(f"{self.path} has {what} {name}, which this profile reads; {_WHICH}")
+            raise BadPromptFile(f"{self.path} has {what} {name}, which this prompt template reads; {_WHICH}")
         self.used[name] = [[texts[0], None]]
         return texts[0]
 
-    def named(self, profile: str) -> str:
-        """Return the name for results with these prompts: `profile@` and a digest of the used strings."""
-        return f"{profile}@{stable_hash(sorted(self.used.items()))[:DIGITS]}"
+    def named(self, template: str) -> str:
+        """Return the name for results with these prompts: `template@` and a digest of the used strings."""
+        return f"{template}@{stable_hash(sorted(self.used.items()))[:DIGITS]}"
 
 
 def _kind(file: Path) -> str:

@@ -96,11 +96,11 @@ class SettingsTemplate(PromptTemplate, Protocol):
         """Return the template for these arguments of the environment."""
 
 
-def valid_turns(profile: PromptTemplate) -> Callable[[Turn], bool]:
+def valid_turns(template: PromptTemplate) -> Callable[[Turn], bool]:
     """Return a function that decides whether a turn avoids the invalid-action penalty.
 
     The rules of a `FormatTemplate` decide, otherwise whether the environment accepted the action.
     """
-    if not isinstance(profile, FormatTemplate):  # checked once, because `isinstance` with a protocol is slow
+    if not isinstance(template, FormatTemplate):  # checked once, because `isinstance` with a protocol is slow
         return attrgetter("action_valid")
-    return lambda turn: profile.well_formed(turn.action if turn.completion is None else turn.completion)
+    return lambda turn: template.well_formed(turn.action if turn.completion is None else turn.completion)

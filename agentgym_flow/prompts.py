@@ -1,9 +1,9 @@
 """Prompt templates for language models, and how to find the template of an environment by name.
 
-A template is also called a *profile*. Three generic ones work in every environment: `text`, whose completions are
-actions; `choice`, whose completions are numbers in a list; and `compact`, for the tiny policy
-(`agentgym_flow.word_prompts`). An environment can have better ones: `profile_for` looks for a dictionary `PROFILES` in
-a module `prompt` next to the module of the environment.
+Three generic templates work in every environment: `text`, whose completions are actions; `choice`, whose completions
+are numbers in a list; and `compact`, for the tiny policy (`agentgym_flow.word_prompts`). An environment can have better
+ones: `template_for` looks for a dictionary `PROMPT_TEMPLATES` in a module `prompt` next to the module of the
+environment.
 
 Published prompts are read from a file that the user provides. A dictionary `PUBLISHED` in a module `published_prompt`
 next to the module of the environment maps their names to functions that make templates from such files.
@@ -20,7 +20,7 @@ from typing import Any
 import gymnasium as gym
 
 from agentgym_flow.episode import Turn
-from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption, UnknownProfile
+from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption, UnknownTemplate
 from agentgym_flow.prompt_files import PromptFile
 from agentgym_flow.prompt_types import (
     ConversationTemplate,
@@ -51,10 +51,10 @@ __all__ = [
     "TextTemplate",
     "TranscriptTemplate",
     "history_window",
-    "profile_for",
-    "profiles_of",
     "published_of",
     "tagged_action",
+    "template_for",
+    "templates_of",
     "valid_turns",
 ]
 
@@ -219,13 +219,13 @@ Published = Mapping[str, Callable[[PromptFile], PromptTemplate]]
 """The name of a published prompt -> the function that makes a template from the file with the prompt."""
 
 
-def profiles_of(env_id: str) -> dict[str, PromptTemplate]:
+def templates_of(env_id: str) -> dict[str, PromptTemplate]:
     """Return the templates of an environment by name: the generic ones, replaced or extended by its own.
 
     Raises `UnknownEnvironment` if the id is not registered.
     """
     generic: dict[str, PromptTemplate] = {"text": TextTemplate(), "choice": ChoiceTemplate(), "compact": WordTemplate()}
-    return generic | _beside(env_id, "prompt", "PROFILES")
+    return generic | _beside(env_id, "prompt", "PROMPT_TEMPLATES")
 
 
 def published_of(env_id: str) -> Published:
@@ -251,7 +251,7 @@ def _beside(env_id: str, module: str, name: str) -> dict[str, Any]:
     return dict(getattr(importlib.import_module(own), name))
 
 
-def profile_for(env_id: str, name: str = "text", settings: Mapping[str, Any] | None = None) -> PromptTemplate:
+def template_for(env_id: str, name: str = "text", settings: Mapping[str, Any] | None = None) -> PromptTemplate:
     """Return a prompt template of an environment.
 
     Args:
@@ -263,28 +263,32 @@ def profile_for(env_id: str, name: str = "text", settings: Mapping[str, Any] | N
 
     Raises:
         UnknownEnvironment: the id is not registered.
-        UnknownProfile: the environment has no template of that name.
+        UnknownTemplate: the environment has no template of that name.
         UnknownOption: the template has no such field.
         BadSetting: the value of a field has the wrong type or is out of range.
         BadPromptFile: the file cannot be read, or lacks a string that the template needs.
     """
     name, colon, path = name.partition(":")
-    published, own = published_of(env_id), {} if colon else profiles_of(env_id)
+    published, own = published_of(env_id), {} if colon else templates_of(env_id)
     if name in own:
         return _with_settings(own[name], settings or {})
     if name not in published or not path:
         advice = f"Published prompts are read from a file that you name: {name}:PATH." if name in published else ""
-        raise UnknownProfile.among(f"{name}{colon}", [*own, *(f"{one}:PATH" for one in published)], advice)
+        raise UnknownTemplate.among(f"{name}{colon}", [*own, *(f"{one}:PATH" for one in published)], advice)
     return _with_settings(published[name](PromptFile.read(path)), settings or {})
 
 
-def _with_settings(profile: PromptTemplate, settings: Mapping[str, Any]) -> PromptTemplate:
-    known: list[str] = [one.name for one in fields(profile)] if is_dataclass(profile) else []
+def _with_settings(template: PromptTemplate, settings: Mapping[str, Any]) -> PromptTemplate:
+    known: list[str] = [one.name for one in fields(template)] if is_dataclass(template) else []
     for name, value in settings.items():
         if name not in known:
-            advice = f"These are the settings of profile {profile.name!r}."
-            raise UnknownOption.among(name, known, advice if known else f"Profile {profile.name!r} has no settings.")
-        usual = type(getattr(profile, name))
+            advice = f"These are the settings of prompt template {template.name!r}."
+            raise UnknownOption.among(
+                name, known, advice if known else f"Prompt template {template.name!r} has no settings."
+            )
+        usual = type(getattr(template, name))
         if type(value) is not usual:
-            raise BadSetting(f"setting {name} of profile {profile.name!r} must be a {usual.__name__}, got {value!r}")
-    return replace(profile, **settings) if settings else profile  # type: ignore[type-var]
+            raise BadSetting(
+                f"setting {name} of prompt template {template.name!r} must be a {usual.__name__}, got {value!r}"
+            )
+    return replace(template, **settings) if settings else template  # type: ignore[type-var]

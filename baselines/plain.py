@@ -38,7 +38,7 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput
-from agentgym_flow.prompts import PromptTemplate, profile_for
+from agentgym_flow.prompts import PromptTemplate, template_for
 from agentgym_flow.rewards.credit import CREDIT, WEIGHTS
 from agentgym_flow.rewards.credit.penalty import penalise_invalid
 from agentgym_flow.rollout import EpisodeSpec, rollout, rollout_groups
@@ -70,10 +70,10 @@ class TrainingTurn(NamedTuple):
 class TinyPolicy:
     """Answers each prompt with one word: sampled, or the most likely one."""
 
-    def __init__(self, profile: PromptTemplate, seed: int) -> None:
+    def __init__(self, template: PromptTemplate, seed: int) -> None:
         self.name = "tiny"
-        self.profile = profile
-        self.tokenizer = word_tokenizer(profile.vocabulary)  # type: ignore[attr-defined]
+        self.template = template
+        self.tokenizer = word_tokenizer(template.vocabulary)  # type: ignore[attr-defined]
         self.model = tiny_model(self.tokenizer, seed=seed)
         self.greedy = False
 
@@ -93,7 +93,7 @@ class TinyPolicy:
     @torch.no_grad()
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return an output for each running episode, with its token and log-probability."""
-        prompts = [self.encode(self.profile.prompt(view)) for view in views]
+        prompts = [self.encode(self.template.prompt(view)) for view in views]
         rows = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}  # many prompts are equal
         logprobs = self.logprobs(list(rows))[[rows[prompt] for prompt in prompts]]
         if self.greedy:
@@ -109,7 +109,7 @@ class TinyPolicy:
     def move(self, view: PolicyInput, prompt: tuple[int, ...], token: int, logprob: float) -> PolicyOutput:
         """Return the policy output for a word."""
         word = self.tokenizer.decode([token], skip_special_tokens=True)
-        return PolicyOutput(self.profile.parse_action(word, view), word, prompt, [token], [logprob])
+        return PolicyOutput(self.template.parse_action(word, view), word, prompt, [token], [logprob])
 
 
 class Demonstrator(ExpertPolicy):
@@ -124,13 +124,13 @@ class Demonstrator(ExpertPolicy):
 
     def shown(self, view: PolicyInput, move: PolicyOutput) -> PolicyOutput:
         """Add the prompt and the word that asks for the action."""
-        profile, answer = self.policy.profile, self.policy.profile.format_action(move.action, view)
-        if answer is None:  # the profile cannot express the action
+        template, answer = self.policy.template, self.policy.template.format_action(move.action, view)
+        if answer is None:  # the prompt template cannot express the action
             return move
         return PolicyOutput(
-            profile.parse_action(answer, view),
+            template.parse_action(answer, view),
             None,
-            self.policy.encode(profile.prompt(view)),
+            self.policy.encode(template.prompt(view)),
             self.policy.encode(answer),
         )
 
@@ -231,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.manual_seed(asked.seed)
     rng = random.Random(asked.seed)
     env_id, (usual, shown) = f"agentgym_flow/{asked.env}", ENVIRONMENTS[asked.env]
-    policy = TinyPolicy(profile_for(env_id, "compact"), asked.seed)
+    policy = TinyPolicy(template_for(env_id, "compact"), asked.seed)
 
     def make(split: str = "train") -> TextEnv:
         return make_text_env(env_id, **{**(usual if asked.env_kwargs is None else asked.env_kwargs), "split": split})

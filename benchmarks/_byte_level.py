@@ -16,7 +16,7 @@ from transformers import AddedToken, GPT2Tokenizer, Qwen3Config, Qwen3ForCausalL
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.policies import PolicyInput, PolicyOutput
-from agentgym_flow.prompts import CLOSE, OPEN, ConversationTemplate, PromptTemplate, profile_for
+from agentgym_flow.prompts import CLOSE, OPEN, ConversationTemplate, PromptTemplate, template_for
 from agentgym_flow.rollout import EpisodeSpec, rollout
 
 CHAT = (
@@ -37,9 +37,9 @@ class Reader:
 
     name = "reader"
 
-    def __init__(self, profile: PromptTemplate) -> None:
+    def __init__(self, template: PromptTemplate) -> None:
         self.texts: list[str] = []
-        self._profile = profile
+        self._template = template
 
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one action per view."""
@@ -49,25 +49,25 @@ class Reader:
         turns = view.episode.turns
         action = view.env.expert_action() if view.rng.uniform() < 0.5 else None
         action = action or view.env.sample_action(view.rng)
-        self.texts += [self._profile.prompt(view), ROLES, self._profile.format_action(action, view) or action]
-        if turns and isinstance(self._profile, ConversationTemplate):
-            self.texts.append(self._profile.follow_up(view))
+        self.texts += [self._template.prompt(view), ROLES, self._template.format_action(action, view) or action]
+        if turns and isinstance(self._template, ConversationTemplate):
+            self.texts.append(self._template.follow_up(view))
         return action
 
 
 def byte_level_tokenizer(
     env_id: str,
     env_kwargs: Mapping[str, Any],
-    profile_settings: Mapping[str, Any] | None = None,
+    template_settings: Mapping[str, Any] | None = None,
     *,
     episodes: int = 120,
     vocabulary: int = 1024,
 ) -> GPT2Tokenizer:
     """Return a tokenizer of 256 bytes, merges up to `vocabulary` tokens, the markers of a chat and the tags.
 
-    The training data is play in the profile `text`, which `profile_settings` may change.
+    The training data is play in the template `text`, which `template_settings` may change.
     """
-    reader = Reader(profile_for(env_id, "text", profile_settings))
+    reader = Reader(template_for(env_id, "text", template_settings))
     tasks = make_text_env(env_id, split="train", **env_kwargs).drawn_tasks[:episodes]
     rollout(
         reader, lambda: make_text_env(env_id, split="train", **env_kwargs), [EpisodeSpec(0, task) for task in tasks]

@@ -31,7 +31,7 @@ from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import CONVERSATION, TURN, TrainingRow, rows
 from agentgym_flow.training.run import load_model
 from agentgym_flow.training.tiny import word_tokenizer
-from agentgym_flow.training.vocabulary import profile_of
+from agentgym_flow.training.vocabulary import template_of
 from agentgym_flow.training.warm_start import NoisyExpert, warm_start
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
@@ -46,7 +46,7 @@ class Recording:
     Attributes:
         model: the policy that played; it is never trained itself.
         tokenizer: its tokenizer.
-        profile: its prompt template.
+        template: its prompt template.
         make_env: creates the environment.
         layout: the layout of rows.
         groups: the episodes.
@@ -54,7 +54,7 @@ class Recording:
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
-    profile: PromptTemplate
+    template: PromptTemplate
     make_env: Callable[[], TextEnv]
     layout: str
     groups: list[Group]
@@ -77,14 +77,14 @@ def quickstart(folder: str, *arguments: str) -> Configs:
 def recorded_turns(configs: Configs, levels: int) -> Recording:
     """Warm-start the tiny policy as the settings say, and let it play one group on each of `levels` levels."""
     run, warm, agent = configs
-    profile = profile_of(run)
-    model, tokenizer = load_model(run.model, profile, seed=agent.seed)
+    template = template_of(run)
+    model, tokenizer = load_model(run.model, template, seed=agent.seed)
     stop = stop_on(agent.stop_when)
-    warm_start(model, tokenizer, profile, run.make_env, warm, seed=agent.seed, stop=stop)
-    policy = ModelPolicy(model, tokenizer, profile, temperature=agent.temperature)
+    warm_start(model, tokenizer, template, run.make_env, warm, seed=agent.seed, stop=stop)
+    policy = ModelPolicy(model, tokenizer, template, temperature=agent.temperature)
     starts = [EpisodeSpec(seed=1, task=task) for task in range(levels)]
     groups = rollout_groups(policy, run.make_env, starts, agent.num_generations, num_envs=1024, stop=stop)
-    return Recording(model, tokenizer, profile, run.make_env, TURN, groups)
+    return Recording(model, tokenizer, template, run.make_env, TURN, groups)
 
 
 def recorded_conversations(levels: int, attempts: int) -> Recording:

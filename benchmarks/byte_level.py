@@ -86,7 +86,9 @@ class Experiment:
         self._model, self._warm_start = output / "model", output / CLONED / "warm_start"
         if not self._model.exists():
             run, _, _ = self._configs("model", 0, self._model)
-            tokenizer = byte_level_tokenizer(run.env_id, run.env_settings, cast("dict[str, Any]", run.profile_settings))
+            tokenizer = byte_level_tokenizer(
+                run.env_id, run.env_settings, cast("dict[str, Any]", run.template_settings)
+            )
             size = write_model(self._model, tokenizer, **SHAPE)
             print(f"{self._model}: {size:,} parameters, {len(tokenizer)} tokens", flush=True)
 

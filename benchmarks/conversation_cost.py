@@ -26,7 +26,7 @@ from byte_level import SHAPE
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.run import load_model, quiet
@@ -60,11 +60,11 @@ def main() -> None:
     quiet()
     torch.set_num_threads(1)
     env_id, kwargs = SETTINGS["env_id"], SETTINGS["env_kwargs"]
-    profile = profile_for(env_id, "text", SETTINGS["profile_settings"])
+    template = template_for(env_id, "text", SETTINGS["template_settings"])
     with TemporaryDirectory() if chosen.model is None else nullcontext(chosen.model) as folder:
         if chosen.model is None:
-            write_model(Path(folder), byte_level_tokenizer(env_id, kwargs, SETTINGS["profile_settings"]), **SHAPE)
-        model, tokenizer = load_model(folder, profile)
+            write_model(Path(folder), byte_level_tokenizer(env_id, kwargs, SETTINGS["template_settings"]), **SHAPE)
+        model, tokenizer = load_model(folder, template)
 
     def make_env() -> Any:
         return make_text_env(env_id, split="train", **kwargs)
@@ -76,7 +76,7 @@ def main() -> None:
     for name, (kind, rows) in WAYS.items():
         generator = kind(model, tokenizer.pad_token_id, rows=rows, tokenizer=tokenizer)
         policy = ModelPolicy(
-            model, tokenizer, profile, generator=generator, max_new_tokens=longest, layout="conversation"
+            model, tokenizer, template, generator=generator, max_new_tokens=longest, layout="conversation"
         )
         started = time.process_time()
         episodes = rollout(policy, make_env, starts)
@@ -89,7 +89,7 @@ def main() -> None:
         )
 
     examples = demonstrations(
-        make_env, tokenizer, profile, tasks=64, noise=0.25, layout="conversation", max_new_tokens=longest
+        make_env, tokenizer, template, tasks=64, noise=0.25, layout="conversation", max_new_tokens=longest
     )
     updates = WarmStartConfig(warm_start_updates=4, warm_start_batch=8, warm_start_validations=1)
     mean = sum(len(row.prompt) + len(row.completion) for row in examples) / len(examples)

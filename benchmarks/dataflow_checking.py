@@ -30,7 +30,7 @@ from agentgym_flow.dataflow.weights.updates import full
 from agentgym_flow.dataflow.wire import Receiver, encode
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.slots import EnvPool
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.run import load_model
@@ -47,11 +47,11 @@ def stage_for(name: str) -> Stage:
     """Return the stage of a run with the tiny policy."""
     env_id = f"agentgym_flow/{name}-v0"
     settings: dict[str, Any] = {"size": 6, "boxes": 1, "min_pushes": 1} if name == "Sokoban" else {}
-    profile = profile_for(env_id, "compact")
-    model, tokenizer = load_model("tiny", profile, seed=0)
+    template = template_for(env_id, "compact")
+    model, tokenizer = load_model("tiny", template, seed=0)
     args = AgentConfig(output_dir=tempfile.gettempdir(), report_to="none", use_cpu=True)
     make_env: Callable[[], TextEnv] = partial(make_text_env, env_id, split="train", **settings)
-    return Stage(make_env, {"policy": Actor(model, tokenizer, profile, args)}, turn_router(["policy"]))
+    return Stage(make_env, {"policy": Actor(model, tokenizer, template, args)}, turn_router(["policy"]))
 
 
 def played(stage: Stage, episodes: int, num_envs: int) -> tuple[list[Arrival], float]:

@@ -69,7 +69,7 @@ SMALL_ENVS: dict[str, Settings] = {
 """What is learnt."""
 
 COMMON: Settings = {
-    "profile": "text",
+    "template": "text",
     "merge_prompts": False,
     "lr_scheduler_type": "constant_with_warmup",
     "validations": 0,
@@ -289,7 +289,7 @@ class Call:
         rows = demonstrations(
             recipe.run.make_env,
             recipe.tokenizer,
-            recipe.profile,
+            recipe.template,
             tasks=few.warm_start_levels,
             noise=few.warm_start_noise,
             max_new_tokens=recipe.agent.max_completion_length or 1,

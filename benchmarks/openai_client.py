@@ -79,7 +79,7 @@ async def by_canvas(url: str, request: Mapping[str, Any]) -> AsyncIterator[Ask]:
 def measure(options: argparse.Namespace, url: str) -> None:
     """Print the table."""
     view = sokoban_view()
-    messages = OpenAIPolicy("benchmark", url, "agentgym_flow/Sokoban-v0").profile.messages(view)
+    messages = OpenAIPolicy("benchmark", url, "agentgym_flow/Sokoban-v0").template.messages(view)
     request: dict[str, Any] = {"model": "benchmark", "messages": messages, "temperature": 0.0, "max_tokens": 512}
     ways = {
         "`chat.completions.create`": partial(created, url, request, stream=False),

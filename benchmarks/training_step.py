@@ -128,7 +128,7 @@ class Comparison:
         chosen = {"credit": "grpo", "credit_settings": {"norm": "mean"}, "merge_prompts": False, **changes}
         of = self.recording
         config = AgentConfig(**self.settings, layout=of.layout, **chosen)
-        trainer = kind(copy.deepcopy(of.model), config, of.tokenizer, of.profile, of.make_env)
+        trainer = kind(copy.deepcopy(of.model), config, of.tokenizer, of.template, of.make_env)
         if isinstance(trainer, FromTensors):
             trainer.tensors = self.tensors
         return trainer
@@ -324,7 +324,7 @@ def learners(turns: Recording, spoken: Recording, folder: str) -> dict[str, Agen
 
     def tiny(*arguments: str) -> AgentTrainer:
         run, _, agent = quickstart(folder, "--max_steps", str(4 * BATCHES), "--report_to", "none", *arguments)
-        return AgentTrainer(copy.deepcopy(turns.model), agent, turns.tokenizer, turns.profile, run.make_env)
+        return AgentTrainer(copy.deepcopy(turns.model), agent, turns.tokenizer, turns.template, run.make_env)
 
     llama = copy.deepcopy(spoken.model)
     cloning = WarmStartConfig(warm_start_levels=50, warm_start_updates=30, warm_start_batch=16)

@@ -14,9 +14,9 @@ import pytest
 from agentgym_flow.demonstrations import collect, completion_for
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode_log import read_log
-from agentgym_flow.errors import BadResume, BadSetting, ServerDown, UnknownOption, UnknownProfile
+from agentgym_flow.errors import BadResume, BadSetting, ServerDown, UnknownOption, UnknownTemplate
 from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput, RandomPolicy
-from agentgym_flow.prompts import ChoiceTemplate, TextTemplate, profile_for
+from agentgym_flow.prompts import ChoiceTemplate, TextTemplate, template_for
 from agentgym_flow.replay import verify_log
 from agentgym_flow.seeding import Stream
 
@@ -45,8 +45,8 @@ def test_a_log_of_the_expert_verifies(tmp_path: Path) -> None:
 def test_rows_read_back_to_the_actions_in_the_order_of_the_log(tmp_path: Path, name: str) -> None:
     log, out = tmp_path / "log.jsonl", tmp_path / "rows.jsonl"
     collect(RandomPolicy(), SOKOBAN, log, num_episodes=6, num_envs=4)
-    collected = collect(RandomPolicy(), SOKOBAN, out, form="sft", profile=name, num_episodes=6, num_envs=4)
-    rows, profile = rows_of(out), profile_for(SOKOBAN, name)
+    collected = collect(RandomPolicy(), SOKOBAN, out, form="sft", template=name, num_episodes=6, num_envs=4)
+    rows, template = rows_of(out), template_for(SOKOBAN, name)
     assert len(rows) == collected.turns
     said = []
     for row in rows:
@@ -57,16 +57,16 @@ def test_rows_read_back_to_the_actions_in_the_order_of_the_log(tmp_path: Path, n
     env = make_text_env(SOKOBAN)
     observation, info = env.reset(seed=0)
     view = PolicyInput(env, observation, info, cast("Any", None), Stream("test"))
-    assert [profile.parse_action(text, view) for text in said] == actions_of(log)  # the four candidates never change
+    assert [template.parse_action(text, view) for text in said] == actions_of(log)  # the four candidates never change
     assert len({row["prompt"][0]["content"] for row in rows}) > 6
 
 
 def test_rows_hold_the_prompts_that_a_policy_is_shown(tmp_path: Path) -> None:
-    profile, shown = profile_for(SOKOBAN, "text"), []
+    template, shown = template_for(SOKOBAN, "text"), []
 
     class Reader(ExpertPolicy):
         def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-            shown.extend(profile.prompt(view) for view in views)
+            shown.extend(template.prompt(view) for view in views)
             return super().act(views)
 
     collect(Reader(), SOKOBAN, tmp_path / "rows.jsonl", form="sft", num_episodes=3, num_envs=1)
@@ -101,9 +101,9 @@ def test_the_words_of_a_policy_are_kept_where_they_mean_the_action(tmp_path: Pat
             return [PolicyOutput("up", completion="<think>why not</think><action>up</action>") for _ in views]
 
     contents = []
-    for profile in ("text", "compact"):
-        out = tmp_path / f"{profile}.jsonl"
-        collect(Talker(), SOKOBAN, out, form="sft", profile=profile, num_episodes=1)
+    for template in ("text", "compact"):
+        out = tmp_path / f"{template}.jsonl"
+        collect(Talker(), SOKOBAN, out, form="sft", template=template, num_episodes=1)
         contents.append(rows_of(out)[0]["completion"][0]["content"])
     assert contents == ["<think>why not</think><action>up</action>", "up"]
 
@@ -172,8 +172,8 @@ def test_what_cannot_be_written_is_refused_before_any_play(tmp_path: Path) -> No
     out = tmp_path / "rows.jsonl"
     with pytest.raises(UnknownOption, match="Did you mean 'sft'"):
         collect(ExpertPolicy(), SOKOBAN, out, form="stf")
-    with pytest.raises(UnknownProfile, match="Did you mean 'compact'"):
-        collect(ExpertPolicy(), SOKOBAN, out, form="sft", profile="compcat")
+    with pytest.raises(UnknownTemplate, match="Did you mean 'compact'"):
+        collect(ExpertPolicy(), SOKOBAN, out, form="sft", template="compcat")
     with pytest.raises(BadSetting, match="num_episodes"):
         collect(ExpertPolicy(), SOKOBAN, out, form="sft", num_episodes=0)
     assert not list(tmp_path.iterdir())

@@ -25,7 +25,7 @@ from agentgym_flow.errors import (
     UnknownEnvironment,
     UnknownOption,
     UnknownPolicy,
-    UnknownProfile,
+    UnknownTemplate,
 )
 from agentgym_flow.evaluation import evaluate
 from agentgym_flow.policies import (
@@ -419,11 +419,11 @@ class TestOpenAI:
         said = ["<think>hm</think><search>University</search> <information>made up", "<answer>b</answer>"]
         env_id = "agentgym_flow/Search-v0"
         with ChatServer(lambda request: completion(said[len(request["messages"]) - 1])) as server:
-            policy = chat_policy(server, env_id, profile=f"search_r1:{file}")
+            policy = chat_policy(server, env_id, template=f"search_r1:{file}")
             [episode] = rollout(policy, lambda: make_text_env(env_id), [EpisodeSpec(0)])
         assert re.fullmatch(r"openai:my/model \(search_r1@[0-9a-f]{12}\)", policy.name)
         settings = getattr(policy, "settings", {})
-        assert policy.name == f"openai:my/model ({settings['profile']})"
+        assert policy.name == f"openai:my/model ({settings['template']})"
         assert [turn.action for turn in episode.turns] == ["search[University]", "answer[b]"]
         first, second = server.requests
         assert [message["role"] for message in second["messages"]] == ["user", "assistant"]
@@ -559,8 +559,8 @@ class TestOpenAI:
         ):
             with pytest.raises(BadSetting, match=next(iter(settings))):
                 OpenAIPolicy("m", "http://127.0.0.1:9", CAVE, **settings)  # type: ignore[arg-type]
-        with pytest.raises(UnknownProfile, match="txt"):
-            OpenAIPolicy("m", "http://127.0.0.1:9", CAVE, profile="txt")
+        with pytest.raises(UnknownTemplate, match="txt"):
+            OpenAIPolicy("m", "http://127.0.0.1:9", CAVE, template="txt")
         with pytest.raises(UnknownEnvironment):
             OpenAIPolicy("m", "http://127.0.0.1:9", "agentgym_flow/Nothing-v0")
 

@@ -1,4 +1,4 @@
-"""Prompt profiles: what is shown, and that no completion can break the parser."""
+"""Prompt templates: what is shown, and that no completion can break the parser."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.episode import Episode, Turn
-from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption, UnknownProfile
+from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption, UnknownTemplate
 from agentgym_flow.prompts import (
     ChoiceTemplate,
     ConversationTemplate,
     TextTemplate,
     history_window,
-    profile_for,
-    profiles_of,
     tagged_action,
+    template_for,
+    templates_of,
 )
 from agentgym_flow.word_prompts import WordTemplate
 
@@ -78,23 +78,23 @@ def test_without_both_tags_nothing_is_guessed(completion: str) -> None:
 @given(st.text())
 def test_parsing_never_raises(completion: str) -> None:
     here = view([], admissible_actions=["wait"])
-    for profile in (
+    for template in (
         TextTemplate(),
         TextTemplate(tags_required=False),
         ChoiceTemplate(),
         ChoiceTemplate(tags_required=False),
     ):
-        assert isinstance(profile.parse_action(completion, here), str)
-        assert isinstance(profile.parse_action(f"<action>{completion}</action>", here), str)
+        assert isinstance(template.parse_action(completion, here), str)
+        assert isinstance(template.parse_action(f"<action>{completion}</action>", here), str)
 
 
 def test_an_answer_is_read_back_as_the_action() -> None:
     here = view([], admissible_actions=["go 1", "wait"])
     for required, written in ((True, "<action>wait</action>"), (False, "wait")):
-        profile = TextTemplate(tags_required=required)
-        assert profile.format_action("wait", here) == written
-        assert profile.parse_action(written, here) == "wait"
-        assert profile.format_action(" wait", here) is None
+        template = TextTemplate(tags_required=required)
+        assert template.format_action("wait", here) == written
+        assert template.parse_action(written, here) == "wait"
+        assert template.format_action(" wait", here) is None
     for required, written in ((True, "<action>2</action>"), (False, "2")):
         chooser = ChoiceTemplate(tags_required=required)
         assert chooser.format_action("wait", here) == written
@@ -129,12 +129,12 @@ def test_a_choice_is_shown_with_numbers_and_rules() -> None:
 
 
 def test_a_follow_up_says_what_came_of_the_action_and_no_more() -> None:
-    profile = TextTemplate(rules="The rules.")
-    told = profile.follow_up(view([turn(0)], admissible_actions=["go 1", "wait"]))
+    template = TextTemplate(rules="The rules.")
+    told = template.follow_up(view([turn(0)], admissible_actions=["go 1", "wait"]))
     assert told == "Turn 2 of at most 9. The observation now:\nroom 1\n\nActions you can take now: go 1, wait"
-    assert profile.follow_up(view([turn(0, valid=False)])).startswith("Your last action was not accepted.\n\nTurn 2")
-    assert isinstance(profile, ConversationTemplate)
-    assert not isinstance(profile_for("agentgym_flow/Sokoban-v0", "compact"), ConversationTemplate)
+    assert template.follow_up(view([turn(0, valid=False)])).startswith("Your last action was not accepted.\n\nTurn 2")
+    assert isinstance(template, ConversationTemplate)
+    assert not isinstance(template_for("agentgym_flow/Sokoban-v0", "compact"), ConversationTemplate)
 
 
 def test_history_is_numbered_from_the_start_of_the_episode() -> None:
@@ -173,26 +173,26 @@ def test_the_first_prompt_has_no_history_and_thinking_can_be_left_out() -> None:
 def test_the_actions_of_the_moment_can_be_left_out() -> None:
     shown = view([], admissible_actions=["up", "down"], action_templates=["say[...]"])
     for listed in (True, False):
-        profile = TextTemplate(lists_actions=listed)
-        for text in (profile.prompt(shown), profile.follow_up(view([turn(1)], **shown.info))):
+        template = TextTemplate(lists_actions=listed)
+        for text in (template.prompt(shown), template.follow_up(view([turn(1)], **shown.info))):
             assert ("up, down" in text) == ("say[...]" in text) == listed
             assert "room" in text
-        assert profile.format_action("up", shown) == "<action>up</action>"
+        assert template.format_action("up", shown) == "<action>up</action>"
 
 
-def test_fields_of_a_profile_can_be_set() -> None:
+def test_fields_of_a_template_can_be_set() -> None:
     sokoban = "agentgym_flow/Sokoban-v0"
-    profile = profile_for(sokoban, "text", {"rules": "Push.", "think": False})
-    assert profile == TextTemplate(rules="Push.", think=False)
-    assert profile_for(sokoban, "text", {}) == profile_for(sokoban, "text") != profile
+    template = template_for(sokoban, "text", {"rules": "Push.", "think": False})
+    assert template == TextTemplate(rules="Push.", think=False)
+    assert template_for(sokoban, "text", {}) == template_for(sokoban, "text") != template
     with pytest.raises(UnknownOption, match=r"'rule'. Did you mean 'rules'"):
-        profile_for(sokoban, "text", {"rule": "Push."})
+        template_for(sokoban, "text", {"rule": "Push."})
     with pytest.raises(UnknownOption, match="'compact' has no settings"):
-        profile_for(sokoban, "compact", {"rules": "Push."})
-    with pytest.raises(BadSetting, match="setting think of profile 'text' must be a bool, got 'no'"):
-        profile_for(sokoban, "text", {"think": "no"})
+        template_for(sokoban, "compact", {"rules": "Push."})
+    with pytest.raises(BadSetting, match="setting think of prompt template 'text' must be a bool, got 'no'"):
+        template_for(sokoban, "text", {"think": "no"})
     with pytest.raises(BadSetting, match="history"):
-        profile_for(sokoban, "text", {"history": -1})
+        template_for(sokoban, "text", {"history": -1})
 
 
 def test_a_negative_history_is_refused() -> None:
@@ -200,15 +200,19 @@ def test_a_negative_history_is_refused() -> None:
         TextTemplate(history=-1)
 
 
-def test_profiles_are_found_by_environment_and_name() -> None:
-    assert set(profiles_of("agentgym_flow/Sokoban-v0")) == {"text", "choice", "compact"}
-    assert "Sokoban" in profile_for("agentgym_flow/Sokoban-v0").prompt(view([]))
-    # An environment without profiles of its own has the generic one.
-    assert profiles_of("CartPole-v1") == {"text": TextTemplate(), "choice": ChoiceTemplate(), "compact": WordTemplate()}
+def test_templates_are_found_by_environment_and_name() -> None:
+    assert set(templates_of("agentgym_flow/Sokoban-v0")) == {"text", "choice", "compact"}
+    assert "Sokoban" in template_for("agentgym_flow/Sokoban-v0").prompt(view([]))
+    # An environment without prompt templates of its own has the generic one.
+    assert templates_of("CartPole-v1") == {
+        "text": TextTemplate(),
+        "choice": ChoiceTemplate(),
+        "compact": WordTemplate(),
+    }
 
 
 def test_unknown_names_propose_the_closest() -> None:
-    with pytest.raises(UnknownProfile, match="'compact'"):
-        profile_for("agentgym_flow/Sokoban-v0", "kompakt")
+    with pytest.raises(UnknownTemplate, match="'compact'"):
+        template_for("agentgym_flow/Sokoban-v0", "kompakt")
     with pytest.raises(UnknownEnvironment, match="Sokoban-v0"):
-        profile_for("agentgym_flow/Sokobann-v0")
+        template_for("agentgym_flow/Sokobann-v0")

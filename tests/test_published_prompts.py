@@ -22,7 +22,7 @@ from agentgym_flow.envs.search.published_prompt import SearchR1Prompt, VerlAgent
 from agentgym_flow.envs.sokoban.published_prompt import SokobanPrompt
 from agentgym_flow.envs.webshop.published_prompt import WebShopPrompt
 from agentgym_flow.episode import Episode, Turn
-from agentgym_flow.errors import BadPromptFile, BadSetting, UnknownProfile
+from agentgym_flow.errors import BadPromptFile, BadSetting, UnknownTemplate
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.prompt_files import PromptFile
 from agentgym_flow.prompts import (
@@ -30,7 +30,7 @@ from agentgym_flow.prompts import (
     PromptTemplate,
     TextTemplate,
     TranscriptTemplate,
-    profile_for,
+    template_for,
     valid_turns,
 )
 from agentgym_flow.rewards.credit.penalty import penalise_invalid
@@ -154,19 +154,19 @@ OFFICIAL = {"ALFWorld": "alfworld", "WebShop": "webshop"}
 @pytest.mark.parametrize(("name", "data"), [*((name, None) for name in ENVS), *OFFICIAL.items()])
 def test_verl_agents_prompts_are_those_of_its_templates(name: str, data: str | None, published: Path) -> None:
     file = published / "verl_agent" / f"{name.lower()}.py.txt"
-    profile, text = profile_for(env_id(name), f"verl_agent:{file}"), constants(file)
+    template, text = template_for(env_id(name), f"verl_agent:{file}"), constants(file)
     prompts: list[str] = []
 
     def look(view: PolicyInput) -> None:
-        prompts.append(profile.prompt(view))
+        prompts.append(template.prompt(view))
         assert prompts[-1] == FORMATTED[name](view, text)
-        assert profile.messages(view) == [{"role": "user", "content": prompts[-1]}]
+        assert template.messages(view) == [{"role": "user", "content": prompts[-1]}]
 
     played(name, look, **({} if data is None else {"data": str(published.parent / data)}))
     assert len(set(prompts)) > 2
-    assert profile_for(env_id(name), f"verl_agent:{file.parent}").name == profile.name  # the folder does as well
-    assert re.fullmatch("verl_agent@[0-9a-f]{12}", profile.name)
-    assert not isinstance(profile, ConversationTemplate)
+    assert template_for(env_id(name), f"verl_agent:{file.parent}").name == template.name  # the folder does as well
+    assert re.fullmatch("verl_agent@[0-9a-f]{12}", template.name)
+    assert not isinstance(template, ConversationTemplate)
 
 
 HERE: Any = SimpleNamespace(info={}, episode=SimpleNamespace(turns=[]))
@@ -191,7 +191,7 @@ LONG = "I would like to go to the desk 1 because it is there, so GO TO Desk 1"
 def test_verl_agents_parsers(
     completion: str, alfworld: str, webshop: str, sokoban: str, well_formed: bool, published: Path
 ) -> None:
-    given: dict[str, Any] = {n: profile_for(env_id(n), f"verl_agent:{published / 'verl_agent'}") for n in ENVS}
+    given: dict[str, Any] = {n: template_for(env_id(n), f"verl_agent:{published / 'verl_agent'}") for n in ENVS}
     parsed = [given[name].parse_action(completion, HERE) for name in ("ALFWorld", "WebShop", "Sokoban")]
     assert parsed == [alfworld, webshop, sokoban]
     assert given["ALFWorld"].well_formed(completion) == given["WebShop"].well_formed(completion) == well_formed
@@ -200,7 +200,7 @@ def test_verl_agents_parsers(
 
 
 def test_malformed_answers_pay_instead_of_refused_actions(published: Path) -> None:
-    profile = of(published, "ALFWorld", "verl_agent:verl_agent")
+    template = of(published, "ALFWorld", "verl_agent:verl_agent")
     said = [
         "<think>so</think><action>dance</action>",
         "<action>look</action>",
@@ -211,7 +211,7 @@ def test_malformed_answers_pay_instead_of_refused_actions(published: Path) -> No
         Turn("", "", "look", 0.0, "", "", False, False, one != said[0], False, 0.0, completion=one) for one in said
     ]
     batch: Any = [[SimpleNamespace(turns=turns)]]
-    assert penalise_invalid(batch, [[[0.0] * 4]], 0.5, valid_turns(profile)) == [[[0.0, -0.5, -0.5, 0.0]]]
+    assert penalise_invalid(batch, [[[0.0] * 4]], 0.5, valid_turns(template)) == [[[0.0, -0.5, -0.5, 0.0]]]
     assert penalise_invalid(batch, [[[0.0] * 4]], 0.5, valid_turns(TextTemplate())) == [[[-0.5, 0.0, 0.0, 0.0]]]
 
 
@@ -234,10 +234,10 @@ def test_malformed_answers_pay_instead_of_refused_actions(published: Path) -> No
 def test_parsers_of_searches(
     completion: str, verl_agent: str, search_r1: str, well_formed: bool, published: Path
 ) -> None:
-    one: Any = profile_for(env_id("Search"), f"verl_agent:{published / 'verl_agent'}")
+    one: Any = template_for(env_id("Search"), f"verl_agent:{published / 'verl_agent'}")
     assert (one.parse_action(completion, HERE), one.well_formed(completion)) == (verl_agent, well_formed)
     for file in ("nq_search.py.txt", "infer.py.txt"):
-        other = profile_for(env_id("Search"), f"search_r1:{published / 'search_r1' / file}")
+        other = template_for(env_id("Search"), f"search_r1:{published / 'search_r1' / file}")
         assert other.parse_action(completion, HERE) == search_r1
 
 
@@ -252,28 +252,30 @@ EVERY = [(env, path) for env, paths in PATHS.items() for path in paths]
 
 def of(published: Path, env: str, path: str) -> PromptTemplate:
     name, _, file = path.partition(":")
-    return profile_for(env_id(env), f"{name}:{published / file}")
+    return template_for(env_id(env), f"{name}:{published / file}")
 
 
 @pytest.mark.parametrize(("env", "path"), EVERY)
 def test_the_experts_actions_have_answers_that_are_read_back(env: str, path: str, published: Path) -> None:
-    profile, asked = of(published, env, path), []
+    template, asked = of(published, env, path), []
 
     def look(view: PolicyInput) -> None:
         action = view.env.expert_action()
-        asked.append(profile.format_action(action, view))
-        assert profile.parse_action(asked[-1] or "", view) == action
+        asked.append(template.format_action(action, view))
+        assert template.parse_action(asked[-1] or "", view) == action
         for action in view.candidates()[:5]:
-            answer = profile.format_action(action, view)
-            assert answer is None or profile.parse_action(answer, view) == action
+            answer = template.format_action(action, view)
+            assert answer is None or template.parse_action(answer, view) == action
 
     played(env, look)
 
 
 @given(st.text(), st.sampled_from(["<search>", "</search>", "<action>", "</action>", "<answer>", "</answer>", "\n"]))
 def test_no_completion_raises(text: str, tag: str) -> None:
-    for profile in (ALFWorldPrompt, ReActPrompt, SokobanPrompt, WebShopPrompt, VerlAgentSearchPrompt, SearchR1Prompt):
-        action = profile.parse_action(profile.__new__(profile), f"{text}{tag}{text}", HERE)  # parsing needs no prompts
+    for template in (ALFWorldPrompt, ReActPrompt, SokobanPrompt, WebShopPrompt, VerlAgentSearchPrompt, SearchR1Prompt):
+        action = template.parse_action(
+            template.__new__(template), f"{text}{tag}{text}", HERE
+        )  # parsing needs no prompts
         assert isinstance(action, str)
 
 
@@ -309,8 +311,8 @@ def test_search_r1s_episode_is_one_text(note: bool, published: Path, tmp_path: P
     (tmp_path / "nq_search.py").write_bytes((published / "search_r1" / "nq_search.py.txt").read_bytes())
     if note:
         (tmp_path / "generation.py").write_text(GENERATION)
-    profile = profile_for(env_id("Search"), f"search_r1:{tmp_path}")
-    assert isinstance(profile, TranscriptTemplate)
+    template = template_for(env_id("Search"), f"search_r1:{tmp_path}")
+    assert isinstance(template, TranscriptTemplate)
     refused = "\nThat was neither. Please do one of the two.\n"
     template, text, before = question_of(published), "", None
 
@@ -324,15 +326,15 @@ def test_search_r1s_episode_is_one_text(note: bool, published: Path, tmp_path: P
             turn = view.episode.turns[-1]
             came = f"\n\n<information>{documents(turn.next_observation)}</information>\n\n"
             if turn.action == "dance":
-                came = refused if note else profile.follow_up(view)
-            assert profile.follow_up(view) == came
+                came = refused if note else template.follow_up(view)
+            assert template.follow_up(view) == came
             text += said(turn.action).partition("</search>")[0] + (
                 "</search>" if "</search>" in said(turn.action) else ""
             )
             text += came
-            assert profile.messages(view)[1:] == [{"role": "assistant", "content": text[len(question) :]}]
-        assert profile.messages(view)[0] == {"role": "user", "content": question}
-        assert profile.prompt(view) == text
+            assert template.messages(view)[1:] == [{"role": "assistant", "content": text[len(question) :]}]
+        assert template.messages(view)[0] == {"role": "user", "content": question}
+        assert template.prompt(view) == text
 
     def said(action: str) -> str:
         if action == "dance":
@@ -344,8 +346,8 @@ def test_search_r1s_episode_is_one_text(note: bool, published: Path, tmp_path: P
 
 def test_search_r1s_script_writes_an_empty_line_before_every_answer(published: Path) -> None:
     file = published / "search_r1" / "infer.py.txt"
-    profile = profile_for(env_id("Search"), f"search_r1:{file}")
-    assert not isinstance(profile, ConversationTemplate)
+    template = template_for(env_id("Search"), f"search_r1:{file}")
+    assert not isinstance(template, ConversationTemplate)
     step = re.search(r"curr_search_template = '(.*?)'", file.read_text("utf-8"))
     assert step
     text = ""
@@ -363,15 +365,15 @@ def test_search_r1s_script_writes_an_empty_line_before_every_answer(published: P
                 .format(output_text=f"<search>{turn.action[7:-1]}</search>", search_results=found)
             )
             text = text.replace("<search></search>", "dance")
-        assert profile.prompt(view) == text
+        assert template.prompt(view) == text
 
     played("Search", look)
 
 
 def test_a_question_gets_its_mark(published: Path) -> None:
-    profile = of(published, "Search", "search_r1:search_r1")
+    template = of(published, "Search", "search_r1:search_r1")
     view: Any = SimpleNamespace(info={"goal": " who wrote it "}, episode=SimpleNamespace(turns=[]))
-    assert profile.prompt(view).endswith("Question: who wrote it?\n")
+    assert template.prompt(view).endswith("Question: who wrote it?\n")
 
 
 def test_titles_may_have_parentheses() -> None:
@@ -402,8 +404,8 @@ def test_reacts_episode_is_one_text(notebook: bool, published: Path, tmp_path: P
     (tmp_path / "alfworld_3prompts.json").write_text(json.dumps(examples), "utf-8")
     if notebook:
         (tmp_path / "alfworld.ipynb").write_text(json.dumps(NOTEBOOK), "utf-8")
-    profile = profile_for(env_id("ALFWorld"), f"react:{tmp_path}")
-    assert isinstance(profile, TranscriptTemplate)
+    template = template_for(env_id("ALFWorld"), f"react:{tmp_path}")
+    assert isinstance(template, TranscriptTemplate)
     text = ""
 
     def look(view: PolicyInput) -> None:
@@ -413,29 +415,29 @@ def test_reacts_episode_is_one_text(notebook: bool, published: Path, tmp_path: P
             word = word or view.info["task_type"].split("_")[1].replace("and", "put")
             shown = examples[f"react_{word}_1"] + examples[f"react_{word}_0"]
             room = "\n".join(view.observation.split("\n\n")[1:])
-            assert shown in profile.prompt(view)
+            assert shown in template.prompt(view)
             assert room.startswith("You are in the middle of a room.")
-            text = f"Look:\n{shown}\nDo:\n{room}\n>" if notebook else profile.prompt(view)
+            text = f"Look:\n{shown}\nDo:\n{room}\n>" if notebook else template.prompt(view)
             assert text.endswith(f"{room}\n>")
         else:
             turn = view.episode.turns[-1]
             told = "OK." if turn.action.startswith("think:") else turn.next_observation
             text += f" {turn.action}\n{told}\n>"
-            assert profile.follow_up(view) == f"\n{told}\n>"
-        assert profile.prompt(view) == text
+            assert template.follow_up(view) == f"\n{told}\n>"
+        assert template.prompt(view) == text
 
     played("ALFWorld", look)
-    assert profile.parse_action(" think: so\nOK.\n> look", HERE) == "think: so"
+    assert template.parse_action(" think: so\nOK.\n> look", HERE) == "think: so"
 
 
 def test_a_thought_of_react_costs_a_step_and_is_answered_ok(published: Path) -> None:
-    profile = of(published, "ALFWorld", "react:react")
-    assert isinstance(profile, ConversationTemplate)
+    template = of(published, "ALFWorld", "react:react")
+    assert isinstance(template, ConversationTemplate)
     prompts: list[str] = []
 
     def act(views: list[PolicyInput]) -> list[PolicyOutput]:
-        prompts.append(profile.prompt(views[0]))
-        assert len(prompts) == 1 or profile.follow_up(views[0]) == "OK.\n>"  # the line has ended already
+        prompts.append(template.prompt(views[0]))
+        assert len(prompts) == 1 or template.follow_up(views[0]) == "OK.\n>"  # the line has ended already
         return [PolicyOutput("think: I look first.", " think: I look first.\n")]
 
     make_env = partial(make_text_env, env_id("ALFWorld"), split="valid", max_steps=3)
@@ -447,22 +449,22 @@ def test_a_thought_of_react_costs_a_step_and_is_answered_ok(published: Path) -> 
 # ---------------------------------------------------------------- files of strangers
 def test_what_is_wrong_with_a_name_is_said(published: Path) -> None:
     file = published / "verl_agent" / "alfworld.py.txt"
-    with pytest.raises(UnknownProfile, match=r"as .*verl_agent:PATH|verl_agent:PATH"):
-        profile_for(env_id("ALFWorld"), "verl_agent")
-    with pytest.raises(UnknownProfile, match="file that you name"):
-        profile_for(env_id("ALFWorld"), "verl_agent:")
-    with pytest.raises(UnknownProfile, match=r"'react:'.*Known: verl_agent:PATH"):
-        profile_for(env_id("Sokoban"), f"react:{file}")
-    with pytest.raises(UnknownProfile, match="No prompt profile"):
-        profile_for(env_id("Canvas"), f"verl_agent:{file}")
-    with pytest.raises(UnknownProfile, match="Did you mean 'react:PATH'"):
-        profile_for(env_id("ALFWorld"), f"reakt:{file}")
+    with pytest.raises(UnknownTemplate, match=r"as .*verl_agent:PATH|verl_agent:PATH"):
+        template_for(env_id("ALFWorld"), "verl_agent")
+    with pytest.raises(UnknownTemplate, match="file that you name"):
+        template_for(env_id("ALFWorld"), "verl_agent:")
+    with pytest.raises(UnknownTemplate, match=r"'react:'.*Known: verl_agent:PATH"):
+        template_for(env_id("Sokoban"), f"react:{file}")
+    with pytest.raises(UnknownTemplate, match="No prompt template"):
+        template_for(env_id("Canvas"), f"verl_agent:{file}")
+    with pytest.raises(UnknownTemplate, match="Did you mean 'react:PATH'"):
+        template_for(env_id("ALFWorld"), f"reakt:{file}")
     with pytest.raises(BadPromptFile, match="no string SOKOBAN_TEMPLATE_NO_HIS"):
-        profile_for(env_id("Sokoban"), f"verl_agent:{file}")
+        template_for(env_id("Sokoban"), f"verl_agent:{file}")
     with pytest.raises(BadPromptFile, match="no string prefix"):
-        profile_for(env_id("Search"), f"search_r1:{file}")
+        template_for(env_id("Search"), f"search_r1:{file}")
     with pytest.raises(BadPromptFile, match="no string react_put_1"):
-        profile_for(env_id("ALFWorld"), f"react:{file}")
+        template_for(env_id("ALFWorld"), f"react:{file}")
 
 
 TWO = 'ALFWORLD_TEMPLATE_NO_HIS = "{current_observation} {admissible_actions}"\nALFWORLD_TEMPLATE = '
@@ -493,7 +495,7 @@ def test_a_file_that_does_not_do_is_refused_with_the_reason(content: str | bytes
     file = tmp_path / "alfworld.py"
     file.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(BadPromptFile, match=problem):
-        profile_for(env_id("ALFWorld"), f"verl_agent:{file}")
+        template_for(env_id("ALFWorld"), f"verl_agent:{file}")
 
 
 def test_folders_and_other_files(tmp_path: Path) -> None:
@@ -533,14 +535,14 @@ def test_the_name_tells_other_prompts_apart(tmp_path: Path) -> None:
     for number, text in enumerate([PLACES, PLACES + ".", PLACES]):
         file = tmp_path / f"{number}.py"
         file.write_text(f"{TWO}'{text}{{current_step}}'\nunrelated = '{number}'")
-        names.add(profile_for(env_id("ALFWorld"), f"verl_agent:{file}").name)
+        names.add(template_for(env_id("ALFWorld"), f"verl_agent:{file}").name)
     assert len(names) == 2
 
 
 def test_webshops_prompt_needs_its_own_pages(published: Path) -> None:
-    profile = of(published, "WebShop", "verl_agent:verl_agent")
+    template = of(published, "WebShop", "verl_agent:verl_agent")
     view: Any = SimpleNamespace(
         episode=SimpleNamespace(observation="Instruction:\nbuy", turns=[]), observation="", info={}
     )
     with pytest.raises(BadSetting, match="observation_mode='text'"):
-        profile.prompt(view)
+        template.prompt(view)

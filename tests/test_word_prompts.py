@@ -48,24 +48,24 @@ def test_texts_have_no_index_and_no_mark() -> None:
 
 
 def test_the_prompt_says_what_was_shown_the_newest_first() -> None:
-    profile = WordTemplate()
+    template = WordTemplate()
     here = view(past=(("left", True, "One wall."), ("fly", False, "One hole.")))
-    assert profile.prompt(here) == (
+    assert template.prompt(here) == (
         "goal: get out now: you see a door left #0 right #1 "
         "did: fly refused: saw: one hole did: left saw: one wall choose:"
     )
-    assert profile.parse_action(" #1 ", here) == "right"
-    assert [profile.parse_action(text, here) for text in ("1", "right", "#2", "")] == [""] * 4
-    assert (profile.format_action("left", here), profile.format_action("fly", here)) == ("#0", None)
-    assert profile.name == "compact"
-    assert profile.vocabulary == ()
+    assert template.parse_action(" #1 ", here) == "right"
+    assert [template.parse_action(text, here) for text in ("1", "right", "#2", "")] == [""] * 4
+    assert (template.format_action("left", here), template.format_action("fly", here)) == ("#0", None)
+    assert template.name == "compact"
+    assert template.vocabulary == ()
 
 
 def test_equal_words_stand_for_the_first_candidate() -> None:
     here = view(candidates=("take the key", "take the key!", "drop"))
-    profile = WordTemplate()
-    assert [profile.format_action(action, here) for action in here.candidates()] == ["#0", "#0", "#1"]
-    assert profile.parse_action("#0", here) == "take the key"
+    template = WordTemplate()
+    assert [template.format_action(action, here) for action in here.candidates()] == ["#0", "#0", "#1"]
+    assert template.parse_action("#0", here) == "take the key"
 
 
 def words(count: int, letter: str) -> str:
@@ -73,10 +73,10 @@ def words(count: int, letter: str) -> str:
 
 
 def test_what_does_not_fit_is_cut_in_order() -> None:
-    profile = WordTemplate()
+    template = WordTemplate()
 
     def said(**parts: Any) -> list[str]:
-        found = profile.prompt(view(**parts)).split()
+        found = template.prompt(view(**parts)).split()
         assert len(found) <= MOST_WORDS
         assert found[-1] == "choose:"
         return found
@@ -93,8 +93,8 @@ def test_what_does_not_fit_is_cut_in_order() -> None:
     now = found.index("now:")
     assert (now - 1, found.index("go") - now - 1) == (19, 40)
     assert said(candidates=many[:2])[:9].count("go") == 1  # whole where there is room
-    assert profile.format_action(many[MOST - 1], view(candidates=many)) == INDICES[-1]
-    assert profile.format_action(many[MOST], view(candidates=many)) is None
+    assert template.format_action(many[MOST - 1], view(candidates=many)) == INDICES[-1]
+    assert template.format_action(many[MOST], view(candidates=many)) is None
 
     found = said(observation=words(200, "o"), goal="out")
     assert len(found) == MOST_WORDS

@@ -44,7 +44,7 @@ def collect(
         str,
         typer.Option("--format", help="log: an episode log. sft: one row per turn, with prompt and completion."),
     ] = "log",
-    profile: Annotated[
+    template: Annotated[
         str, typer.Option(help="The prompt template of the rows: text, or another one of the environment.")
     ] = "text",
     seed: Annotated[int, typer.Option(min=0, help="The seed of task 0. Task i is played with SEED + i.")] = 0,
@@ -74,7 +74,7 @@ def collect(
                 env_id,
                 out,
                 form=form,
-                profile=profile,
+                template=template,
                 split=split,
                 num_episodes=episodes,
                 attempts=attempts,

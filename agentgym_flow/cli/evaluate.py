@@ -24,9 +24,9 @@ from agentgym_flow.cli.player import (
     Patience,
     PolicyArgs,
     PolicyName,
-    ProfileName,
     Resume,
     TaskTypes,
+    TemplateName,
     explained_failure,
     guarded_policy,
     is_complete,
@@ -73,7 +73,7 @@ def evaluate(
     base_url: executor.BaseUrl = None,
     executor_model: executor.ExecutorModel = None,
     env_arg: environments.EnvArgs = None,
-    profile: ProfileName = None,
+    template: TemplateName = None,
     policy_arg: PolicyArgs = None,
     patience: Patience = None,
     num_envs: NumEnvs = 64,
@@ -101,7 +101,7 @@ def evaluate(
     ended = is_complete(log, resume, force)
     if log is not None and not ended:  # before any request to a model
         check_new(log, replace=force or (resume and path_of(log).exists()))
-    player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, profile=profile, patience=patience))
+    player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, template=template, patience=patience))
     if log is not None and ended:
         _check_same(log, (env_id, split, seed, player.name))
         leave(log)

@@ -156,17 +156,17 @@ def rescore(
     """
     from agentgym_flow.leaderboard.submission import LOG, Submission
     from agentgym_flow.leaderboard.track import Track
-    from agentgym_flow.prompts import profile_for
+    from agentgym_flow.prompts import template_for
     from agentgym_flow.training.rescore import rescore as score_again
     from agentgym_flow.training.run import load_model, quiet
 
     quiet()
     about = Submission.parse((folder / ABOUT).read_bytes())
     board = Track.read(root / TRACKS / f"{about.track}.json")
-    profile = profile_for(board.env_id, about.prompt)
-    loaded, tokenizer = load_model(model, profile, dtype=dtype)
+    template = template_for(board.env_id, about.prompt)
+    loaded, tokenizer = load_model(model, template, dtype=dtype)
     where = environments.data_paths(data)
-    found = score_again(folder / LOG, board, loaded, tokenizer, profile, share=share, seed=seed, data=where)
+    found = score_again(folder / LOG, board, loaded, tokenizer, template, share=share, seed=seed, data=where)
     say(
         f"{found.agreed} of {found.turns} turns agree with {model}; the mean difference is {found.difference:.3f} "
         f"nats a token; {found.other_tokens} turns have other tokens"

@@ -24,7 +24,7 @@ from agentgym_flow.episode_log import write_log
 from agentgym_flow.errors import RetrieverFailed
 from agentgym_flow.play_split import data_files
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput
-from agentgym_flow.prompts import PromptTemplate, profile_for
+from agentgym_flow.prompts import PromptTemplate, template_for
 from agentgym_flow.seeding import Stream
 
 QUIT = "q"
@@ -59,7 +59,7 @@ def play(
     commands: Annotated[
         bool, typer.Option("--commands", help="Type full commands even if single keys suffice.")
     ] = False,
-    profile: Annotated[
+    template: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
@@ -87,10 +87,10 @@ def play(
     if policy is not None:
         settings = environments.env_settings(env_id, env_arg)
         check_log(log, force, settings)  # before a model is loaded
-        player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, profile=profile))
+        player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, template=template))
         watch(player, make_text_env(env_id, split=split, **settings), seed, task, log)
         return
-    prompt = None if profile is None else profile_for(env_id, profile)
+    prompt = None if template is None else template_for(env_id, template)
     shown = environments.human_settings(env_id) if prompt is None else {}
     settings = shown | environments.env_settings(env_id, env_arg)
     check_log(log, force, settings)
@@ -126,7 +126,7 @@ def watch(policy: Policy | AsyncPolicy, env: TextEnv, seed: int, task: int | Non
     """Print an episode of a policy turn by turn, and write it to `log`, also after Ctrl-C or an error of the policy."""
     console = stdout()
     console.print(Text.assemble(("Policy ", "dim"), printed(policy.name)), soft_wrap=True)
-    narrator = Narrator(console, getattr(policy, "profile", None))
+    narrator = Narrator(console, getattr(policy, "template", None))
     try:
         console.print(_ending(narrator.play(policy, env, seed, task)))
     finally:
@@ -219,12 +219,12 @@ def _play_by_lines(recorder: EpisodeRecorder, console: Console, facts: Facts) ->
         console.print(_scene(recorder, last, facts))
 
 
-def _play_by_prompts(recorder: EpisodeRecorder, profile: PromptTemplate, console: Console) -> None:
+def _play_by_prompts(recorder: EpisodeRecorder, template: PromptTemplate, console: Console) -> None:
     while not recorder.done:
         assert recorder.episode is not None  # reset() comes before
         rng = Stream("policy", recorder.episode.seed, recorder.episode.attempt, recorder.episode.task)
         view = PolicyInput(recorder.env, recorder.observation, recorder.info, recorder.episode, rng)
-        console.print(printed(profile.prompt(view)), soft_wrap=True)
+        console.print(printed(template.prompt(view)), soft_wrap=True)
         try:
             line = console.input("> ")
         except (EOFError, RuntimeError):  # RuntimeError: there is no standard input at all
@@ -232,7 +232,7 @@ def _play_by_prompts(recorder: EpisodeRecorder, profile: PromptTemplate, console
         if line.strip() == QUIT:
             break
         try:
-            turn = recorder.step(profile.parse_action(line, view), completion=line)
+            turn = recorder.step(template.parse_action(line, view), completion=line)
         except RetrieverFailed as error:
             console.print(_no_step(error))
             continue

@@ -37,7 +37,7 @@ PolicyArgs = Annotated[
         help="A setting of an openai: or hf: policy, such as temperature=0.7. Repeatable.",
     ),
 ]
-ProfileName = Annotated[
+TemplateName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
@@ -130,18 +130,18 @@ def seconds(text: str) -> float:
 
 
 def policy_settings(
-    policy: str, pairs: Sequence[str] | None, *, profile: str | None = None, patience: str | None = None
+    policy: str, pairs: Sequence[str] | None, *, template: str | None = None, patience: str | None = None
 ) -> dict[str, Any]:
-    """Return the settings of a policy from `--policy-arg`, `--profile`, and, if it uses a server, `--patience`.
+    """Return the settings of a policy from `--policy-arg`, `--template`, and, if it uses a server, `--patience`.
 
     Raises `BadSetting` if an option is malformed, a setting is given twice, or the policy uses no prompt template.
     """
     settings = environments.settings(pairs, "--policy-arg")
     options: dict[str, Any] = {}
-    if profile is not None:
+    if template is not None:
         if not policy.startswith(("openai:", "hf:")):
-            raise BadSetting(f"--profile is the prompt of a language model; leave it out for policy {policy!r}")
-        options["profile"] = profile
+            raise BadSetting(f"--template is the prompt of a language model; leave it out for policy {policy!r}")
+        options["template"] = template
     if patience is not None and policy.startswith("openai:"):
         options["patience"] = seconds(patience)
     for name in options:
@@ -168,7 +168,7 @@ def guarded_policy(description: str, env_id: str, **settings: Any) -> Policy | A
 class _GuardedPolicy:
     def __init__(self, policy: Policy, description: str) -> None:
         self.name = policy.name
-        self.profile = getattr(policy, "profile", None)
+        self.template = getattr(policy, "template", None)
         self._policy, self._description = policy, description
 
     def act(self, views: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
@@ -181,7 +181,7 @@ class _AsyncGuardedPolicy(Around):
     def __init__(self, policy: AsyncPolicy, description: str) -> None:
         super().__init__(policy)
         self.settings: Mapping[str, Any] = getattr(policy, "settings", {})
-        self.profile = getattr(policy, "profile", None)
+        self.template = getattr(policy, "template", None)
         self._description = description
         self._answered = False
         self._begun = 0  # episodes

@@ -41,13 +41,13 @@ class Actor:
     Attributes:
         model: a model of its shape, with any weights; it is only copied.
         tokenizer: of the model.
-        profile: the prompt template.
+        template: the prompt template.
         args: the settings of its training, which include those of sampling.
     """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    profile: PromptTemplate
+    template: PromptTemplate
     args: AgentConfig
 
     def policy(self) -> AsyncModelPolicy:
@@ -61,7 +61,7 @@ class Actor:
         return AsyncModelPolicy(
             model,
             self.tokenizer,
-            self.profile,
+            self.template,
             generator=transformers_generator(self.args, model, self.tokenizer),
             temperature=self.args.temperature,
             max_new_tokens=self.args.max_completion_length or 1,
@@ -185,7 +185,7 @@ def _actor(configs: Configs, folder: Path, dtype: str | None, weights: bool) -> 
     if dtype is not None:  # deltas need exactly the weights that were sent
         model.to(getattr(torch, dtype))
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
-    return Actor(model, tokenizer, run.make_profile(), agent)
+    return Actor(model, tokenizer, run.make_template(), agent)
 
 
 @contextmanager

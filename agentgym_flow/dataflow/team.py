@@ -21,7 +21,7 @@ from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.generators import transformers_generator
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.run import CONFIG, VOCABULARY, load_model
-from agentgym_flow.training.vocabulary import profile_of
+from agentgym_flow.training.vocabulary import template_of
 
 BEFORE, AFTER = MOMENTS = ("before", "after")
 """With the weights before and after training."""
@@ -154,13 +154,13 @@ class _TeamPolicy:
 
 def _policy(member: TeamMember, moment: str, *, greedy: bool) -> ModelPolicy:
     run, _, agent = member.configs
-    profile = profile_of(run, member.path / VOCABULARY)
-    model, tokenizer = load_model(member.model_at(moment), profile, seed=agent.seed, dtype=run.dtype)
+    template = template_of(run, member.path / VOCABULARY)
+    model, tokenizer = load_model(member.model_at(moment), template, seed=agent.seed, dtype=run.dtype)
     model.eval()
     return ModelPolicy(
         model,
         tokenizer,
-        profile,
+        template,
         generator=transformers_generator(agent, model, tokenizer),
         temperature=agent.temperature,
         greedy=greedy,

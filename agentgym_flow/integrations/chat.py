@@ -12,7 +12,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, EpisodeRecorder, Turn
 from agentgym_flow.errors import BadSetting, ResetNeeded
 from agentgym_flow.policies.base import PolicyInput
-from agentgym_flow.prompts import ConversationTemplate, Message, profile_for
+from agentgym_flow.prompts import ConversationTemplate, Message, template_for
 from agentgym_flow.seeding import Stream
 
 REWARDS = ("success", "return")
@@ -24,22 +24,22 @@ class ChatEnv:
 
     Args:
         env_id: the id of a text environment.
-        profile: the name of a prompt profile with a `follow_up` message, see `agentgym_flow.prompts.profile_for`.
+        template: the name of a prompt template with a `follow_up` message, see `agentgym_flow.prompts.template_for`.
         settings: keyword arguments of the environment.
 
     Raises:
         UnknownEnvironment: there is no text environment with this id.
-        UnknownProfile: the environment has no such profile.
+        UnknownTemplate: the environment has no such prompt template.
         UnknownOption: the environment does not have one of the settings.
-        BadSetting: the profile has no `follow_up` message.
+        BadSetting: the prompt template has no `follow_up` message.
     """
 
-    def __init__(self, env_id: str, profile: str = "text", **settings: Any) -> None:
+    def __init__(self, env_id: str, template: str = "text", **settings: Any) -> None:
         self.env = make_text_env(env_id, **settings)
-        chosen = profile_for(env_id, profile)
+        chosen = template_for(env_id, template)
         if not isinstance(chosen, ConversationTemplate):
-            raise BadSetting(f"profile {profile!r} of {env_id} has no follow_up message: use profile text or choice")
-        self.profile = chosen
+            raise BadSetting(f"template {template!r} of {env_id} has no follow_up message: use template text or choice")
+        self.template = chosen
         self._recorder = EpisodeRecorder(self.env)
         self._view: PolicyInput | None = None
 
@@ -56,12 +56,12 @@ class ChatEnv:
         episode = self._recorder.reset(seed=seed, task=task, attempt=attempt)
         rng = Stream("policy", seed, attempt, episode.task)
         self._view = PolicyInput(self.env, self._recorder.observation, self._recorder.info, episode, rng)
-        return self.profile.messages(self._view)
+        return self.template.messages(self._view)
 
     def step(self, answer: str) -> Turn:
         """Play the action in `answer` and return the turn. Raises `ResetNeeded` if no episode is running."""
         view = self._playing()
-        action = self.profile.parse_action(answer, view)
+        action = self.template.parse_action(answer, view)
         turn = self._recorder.step(action, completion=None if answer == action else answer)
         view.observation, view.info = self._recorder.observation, self._recorder.info
         return turn
@@ -71,11 +71,11 @@ class ChatEnv:
         view = self._playing()
         if not view.episode.turns:
             raise ResetNeeded("the first messages of an episode are returned by reset()")
-        return self.profile.follow_up(view)
+        return self.template.follow_up(view)
 
     def format_action(self, action: str) -> str | None:
         """Return the answer that asks for `action`, for scripted policies and demonstrations; None if there is none."""
-        return self.profile.format_action(action, self._playing())
+        return self.template.format_action(action, self._playing())
 
     @property
     def done(self) -> bool:

@@ -29,7 +29,7 @@ class SkyRLEnv(BaseTextEnv):  # type: ignore[misc]  # the package has no types
     """One episode of a text environment.
 
     Args:
-        env_config: `env_id`; optionally `profile` (the prompt template, default `"text"`), `reward` (`"success"`, the
+        env_config: `env_id`; optionally `template` (the prompt template, default `"text"`), `reward` (`"success"`, the
             default: 1 for the last turn of a successful episode; `"return"`: every turn's native reward), and
             `settings`, the keyword arguments of the environment.
         extras: the row of the data set. `task` is the index of the task. `seed` determines the noise, and the task if
@@ -46,8 +46,8 @@ class SkyRLEnv(BaseTextEnv):  # type: ignore[misc]  # the package has no types
         super().__init__()
         config, row = dict(env_config), dict(extras or {})
         for key in config:
-            if key not in ("env_id", "profile", "reward", "settings"):
-                raise UnknownOption.among(key, ("env_id", "profile", "reward", "settings"), "In env_config.")
+            if key not in ("env_id", "template", "reward", "settings"):
+                raise UnknownOption.among(key, ("env_id", "template", "reward", "settings"), "In env_config.")
         if "env_id" not in config:
             raise BadSetting("env_config needs an env_id, such as agentgym_flow/Sokoban-v0")
         self._reward = config.get("reward", "success")
@@ -56,7 +56,7 @@ class SkyRLEnv(BaseTextEnv):  # type: ignore[misc]  # the package has no types
         settings = dict(config.get("settings", {}))
         if "max_turns" in row:
             settings.setdefault("max_steps", row["max_turns"])
-        self._chat = ChatEnv(config["env_id"], config.get("profile", "text"), **settings)
+        self._chat = ChatEnv(config["env_id"], config.get("template", "text"), **settings)
         self._seed, self._task = int(row.get("seed", 0)), row.get("task")
         self.max_turns = self._chat.env.max_steps
 

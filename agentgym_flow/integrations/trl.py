@@ -22,7 +22,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.errors import ResetNeeded, UnknownOption
 from agentgym_flow.integrations.chat import REWARDS
-from agentgym_flow.prompts import profiles_of
+from agentgym_flow.prompts import templates_of
 
 EXAMPLES = 8
 """The number of example actions to show if actions are templates."""
@@ -50,7 +50,7 @@ class TRLEnvironment:
         if reward not in REWARDS:
             raise UnknownOption.among(reward, REWARDS)
         self._recorder = EpisodeRecorder(make_text_env(env_id, **settings))
-        self._rules = str(getattr(profiles_of(env_id)["choice"], "rules", ""))  # describe plain commands, without tags
+        self._rules = str(getattr(templates_of(env_id)["choice"], "rules", ""))  # describe plain commands, without tags
         self._reward = reward
 
     @property

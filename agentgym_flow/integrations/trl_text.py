@@ -29,7 +29,7 @@ from agentgym_flow.errors import BadSetting, MissingExtra, TrainingFailed
 if find_spec("trl") is None:
     raise MissingExtra.of("trl", "train")
 
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.rollout import ERROR, EnvPool, EpisodeSpec, rollout
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import CONVERSATION, rows
@@ -40,18 +40,18 @@ class TextRollout:
 
     Args:
         env_id: the id of a text environment.
-        profile: the name of a prompt profile with a `follow_up` message.
+        template: the name of a prompt template with a `follow_up` message.
         answer_tokens: the longest answer of one turn. TRL's `max_completion_length` has no effect.
         settings: keyword arguments of the environment.
 
     Raises:
         UnknownEnvironment: there is no text environment with this id.
-        UnknownProfile: the environment has no such profile.
+        UnknownTemplate: the environment has no such prompt template.
     """
 
-    def __init__(self, env_id: str, profile: str = "text", *, answer_tokens: int = 256, **settings: Any) -> None:
+    def __init__(self, env_id: str, template: str = "text", *, answer_tokens: int = 256, **settings: Any) -> None:
         self._pool = EnvPool(lambda: make_text_env(env_id, **settings))
-        self._profile = profile_for(env_id, profile)
+        self._template = template_for(env_id, template)
         self._answer_tokens = answer_tokens
         self._policy: ModelPolicy | None = None
         self._attempts: Counter[tuple[int, int | None]] = Counter()
@@ -97,7 +97,7 @@ class TextRollout:
             self._policy = ModelPolicy(
                 model,
                 tokenizer,
-                self._profile,
+                self._template,
                 temperature=trainer.temperature,
                 max_new_tokens=self._answer_tokens,
                 layout=CONVERSATION,

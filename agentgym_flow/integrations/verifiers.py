@@ -34,8 +34,8 @@ class FlowTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]  # the package'
 
     env_id: str = "agentgym_flow/Sokoban-v0"
     """The id of a text environment."""
-    profile: str = "text"
-    """The prompt profile, see `agentgym_flow.prompts.profile_for`."""
+    template: str = "text"
+    """The prompt template, see `agentgym_flow.prompts.template_for`."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the environment, such as its split."""
     seed: int = 0
@@ -46,7 +46,7 @@ class FlowData(vf.TaskData):  # type: ignore[misc]
     """One task."""
 
     env_id: str
-    profile: str
+    template: str
     settings: dict[str, Any]
     seed: int
     task: int
@@ -77,11 +77,11 @@ class FlowTaskset(vf.Taskset[FlowTask, FlowTasksetConfig]):  # type: ignore[misc
     def load(self) -> Iterator[FlowTask]:
         """Yield the tasks. Raises `UnknownEnvironment` and what the environment's constructor raises."""
         own = self.config
-        chat = ChatEnv(own.env_id, own.profile, **own.settings)
+        chat = ChatEnv(own.env_id, own.template, **own.settings)
         tasks = chat.env.drawn_tasks
         chat.close()
         for task in tasks:
-            row = {"env_id": own.env_id, "profile": own.profile, "settings": own.settings, "seed": own.seed}
+            row = {"env_id": own.env_id, "template": own.template, "settings": own.settings, "seed": own.seed}
             yield FlowTask(FlowData(name=f"{own.env_id}#{task}", task=task, **row), own.task)
 
 
@@ -121,7 +121,7 @@ class FlowEnv(vf.Env[FlowEnvConfig]):  # type: ignore[misc]
     async def run(self, task: Any, agents: Any) -> None:
         """Play one episode of `task` and store its results in `trace.info`."""
         row = task.data
-        chat = await asyncio.to_thread(ChatEnv, row.env_id, row.profile, **row.settings)
+        chat = await asyncio.to_thread(ChatEnv, row.env_id, row.template, **row.settings)
         try:
             said: Any = await asyncio.to_thread(chat.reset, seed=row.seed, task=row.task)
             async with agents.agent.interaction(task) as conversation:

@@ -14,11 +14,11 @@ from typing import Any
 
 from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.episode_log import LoggedEpisode, LogLimits, scan_log
-from agentgym_flow.errors import BadLog, BadSubmission, UnknownProfile
+from agentgym_flow.errors import BadLog, BadSubmission, UnknownTemplate
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.openai_chat import LOGPROBS
-from agentgym_flow.prompts import PromptTemplate, profile_for
+from agentgym_flow.prompts import PromptTemplate, template_for
 from agentgym_flow.seeding import Stream
 
 
@@ -37,7 +37,7 @@ def check_completions(
     Raises `BadSubmission` at the first turn without completion or log-probabilities, or whose completion gives another
     action.
     """
-    profile = _own_profile(track, prompt)
+    template = _own_template(track, prompt)
     with closing(track.make_env(data)) as env:
         recorder = EpisodeRecorder(env)
         for number, logged in scan_log(log, limits):
@@ -53,21 +53,21 @@ def check_completions(
             rng = Stream("policy", logged.seed, logged.attempt, logged.task)
             for step, (action, completion) in enumerate(zip(logged.actions, logged.completions, strict=True), 1):
                 view = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
-                parsed = profile.parse_action(completion, view)
+                parsed = template.parse_action(completion, view)
                 if parsed != action:
                     raise BadSubmission(
-                        f"{where}: step {step}: profile {prompt} reads {parsed!r:.80} from the completion, and the log "
-                        f"has {action!r:.80}"
+                        f"{where}: step {step}: prompt template {prompt} reads {parsed!r:.80} from the completion, and "
+                        f"the log has {action!r:.80}"
                     )
                 recorder.step(action)
 
 
-def _own_profile(track: Track, prompt: str) -> PromptTemplate:
+def _own_template(track: Track, prompt: str) -> PromptTemplate:
     if ":" in prompt:
         raise BadSubmission(f"prompt: {prompt!r:.60} reads a file; name a template of the environment")
     try:
-        return profile_for(track.env_id, prompt)
-    except UnknownProfile as error:
+        return template_for(track.env_id, prompt)
+    except UnknownTemplate as error:
         raise BadSubmission(f"prompt: {error}") from None
 
 

@@ -49,7 +49,7 @@ def train(settings: Mapping[str, Any], track: Track, scratch: Path) -> Path:
     given = {name: value for name, value in settings.items() if name != "algorithm"}
     given |= {
         "env_kwargs": {**kwargs, "max_steps": track.max_steps},
-        "profile": PROMPT,
+        "template": PROMPT,
         "model": "tiny",
         "threads": _THREADS,
         "validations": 0,

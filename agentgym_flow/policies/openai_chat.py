@@ -24,7 +24,7 @@ from agentgym_flow._util.openai_access import (
 from agentgym_flow.core import check_integer, check_positive
 from agentgym_flow.errors import BadSetting, ServerDown, shown
 from agentgym_flow.policies.base import NO_ANSWER, PolicyInput, PolicyOutput
-from agentgym_flow.prompts import Message, profile_for
+from agentgym_flow.prompts import Message, template_for
 
 if TYPE_CHECKING:
     import openai
@@ -51,8 +51,8 @@ class OpenAIPolicy:
         model: the name of the model on the server.
         url: the base URL, which ends in `/v1` for most servers.
         env_id: the environment, which determines the prompt.
-        profile: the name of the prompt template, or `NAME:PATH` for published prompts; see
-            `agentgym_flow.prompts.profile_for`. If the template also writes the start of the answer (Search-R1), the
+        template: the name of the prompt template, or `NAME:PATH` for published prompts; see
+            `agentgym_flow.prompts.template_for`. If the template also writes the start of the answer (Search-R1), the
             server must support to continue it, as vLLM does.
         temperature: the sampling temperature; 0 is greedy.
         max_tokens: the largest length of a completion, in tokens.
@@ -74,7 +74,7 @@ class OpenAIPolicy:
     Raises:
         MissingExtra: the package `openai` is not installed.
         BadSetting: a number is out of range, or the URL is malformed.
-        UnknownEnvironment, UnknownProfile: there is no such environment or template.
+        UnknownEnvironment, UnknownTemplate: there is no such environment or template.
         BadPromptFile: the file of published prompts cannot be read, or lacks a string that the template needs.
     """
 
@@ -86,7 +86,7 @@ class OpenAIPolicy:
         url: str,
         env_id: str,
         *,
-        profile: str = "text",
+        template: str = "text",
         temperature: float = 0.0,
         max_tokens: int = 512,
         logprobs: bool = False,
@@ -99,15 +99,15 @@ class OpenAIPolicy:
         check_temperature(temperature)
         check_seconds("timeout", timeout)
         max_retries = check_integer("max_retries", max_retries, 0)
-        self.profile = profile_for(env_id, profile)
-        self.name = f"openai:{model}" + (f" ({self.profile.name})" if ":" in profile else "")
+        self.template = template_for(env_id, template)
+        self.name = f"openai:{model}" + (f" ({self.template.name})" if ":" in template else "")
         self.model = model
         self.temperature = temperature
         self.max_tokens = check_positive("max_tokens", max_tokens)
         self.concurrency = check_positive("concurrency", concurrency)
         self.patience = check_patience(patience)
         self.settings: dict[str, Any] = {
-            "profile": self.profile.name,
+            "template": self.template.name,
             "temperature": temperature,
             "max_tokens": max_tokens,
         }
@@ -158,7 +158,7 @@ class OpenAIPolicy:
                 pause = min(2 * pause, 8.0)
                 continue
             self._keep_logprobs(view, logprobs)
-            return PolicyOutput(self.profile.parse_action(completion, view), completion=completion)
+            return PolicyOutput(self.template.parse_action(completion, view), completion=completion)
 
     def _keep_logprobs(self, view: PolicyInput, logprobs: list[float]) -> None:
         if self._logprobs:
@@ -197,7 +197,7 @@ class OpenAIPolicy:
 
     async def _complete(self, view: PolicyInput) -> tuple[str, list[float]]:
         sent = time.monotonic()
-        answer = await self._send(self.profile.messages(view), self.max_tokens)
+        answer = await self._send(self.template.messages(view), self.max_tokens)
         try:
             choice = json.loads(answer)["choices"][0]
             content: object = choice["message"].get("content")

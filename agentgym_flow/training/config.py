@@ -69,7 +69,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         groups_per_batch: groups in a batch, see above.
         steps_per_batch: optimizer steps per batch, see above. All passes over the batch count (`num_iterations`).
         layout: `turn` makes one row per turn, each with its own prompt. `conversation` makes one row per episode, whose
-            prompts grow from turn to turn; the profile needs a `follow_up` message.
+            prompts grow from turn to turn; the prompt template needs a `follow_up` message.
         mask_observations: exclude observations from the loss. False trains on them as if the policy had written them,
             which is an ablation; only for conversations.
         reward: `native`, or `structure` to reward training episodes for the design of their workflow

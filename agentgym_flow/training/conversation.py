@@ -35,25 +35,25 @@ class Conversation:
 
     Args:
         tokenizer: without a chat template, texts are separated by an empty line.
-        profile: must have a `follow_up` message. That of a `TranscriptTemplate` is appended unchanged.
+        template: must have a `follow_up` message. That of a `TranscriptTemplate` is appended unchanged.
         ends: the tokens that end a completion.
 
     Raises:
-        BadSetting: the profile has no `follow_up`, or the chat template rewrites earlier messages and TRL has no
-            replacement.
+        BadSetting: the prompt template has no `follow_up`, or the chat template rewrites earlier messages and TRL has
+            no replacement.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, profile: PromptTemplate, ends: Set[int]) -> None:
-        if not isinstance(profile, ConversationTemplate):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, template: PromptTemplate, ends: Set[int]) -> None:
+        if not isinstance(template, ConversationTemplate):
             raise BadSetting(
-                f"profile {profile.name!r} has no follow_up message, which layout conversation needs: use profile "
+                f"template {template.name!r} has no follow_up message, which layout conversation needs: use template "
                 "text, or set layout to turn"
             )
         self._tokenizer = tokenizer
-        self._profile = profile
+        self._template = template
         self._ends = ends
         self._known: dict[str, tuple[int, ...]] = {}
-        self._is_transcript = isinstance(profile, TranscriptTemplate)
+        self._is_transcript = isinstance(template, TranscriptTemplate)
         chats = tokenizer.chat_template is not None and not self._is_transcript
         self._style = self._find_style() if chats else None
 
@@ -66,7 +66,7 @@ class Conversation:
         if last.prompt_ids is None or not last.completion_ids:
             raise BadSetting("a conversation continues turns that have tokens: let one policy play the whole episode")
         answered = last.completion_ids[-1]
-        new = self._encode(self._profile.follow_up(view))
+        new = self._encode(self._template.follow_up(view))
         # The template adds an end token to answers; a sampled one must not be repeated.
         if answered in self._ends and new and new[0] == answered:
             new = new[1:]

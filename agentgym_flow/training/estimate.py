@@ -27,7 +27,7 @@ from agentgym_flow.training.memory import LAYOUTS, Memory, config_of, memory
 from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.run import TINY, is_own_model, load_model
 from agentgym_flow.training.run_config import RunConfig
-from agentgym_flow.training.vocabulary import profile_of
+from agentgym_flow.training.vocabulary import template_of
 from agentgym_flow.training.warm_start import check_demonstrations
 
 CHARACTERS_PER_TOKEN = 4.0
@@ -147,13 +147,13 @@ def estimate(configs: Configs) -> CostEstimate:
     """
     run, warm, agent = configs
     _ = agent.credit_function  # raises for invalid settings
-    profile = profile_of(run)
+    template = template_of(run)
     with closing(run.make_env()) as env:  # fails now instead of soon after the start of the run
         if warm.warm_start_levels:
             check_demonstrations(env, warm.warm_start_levels, warm.warm_start_noise if env.has_expert else 1.0)
-    parameters = count_parameters(run, profile)
+    parameters = count_parameters(run, template)
     answer = agent.max_completion_length or 1
-    found = probe(run, profile, agent.layout, answer)
+    found = probe(run, template, agent.layout, answer)
     batches = agent.max_steps / agent.steps_per_batch
     episodes = batches * agent.generation_batch_size
     evaluated = 4 * run.eval_episodes + run.validations * run.validation_episodes
@@ -195,7 +195,7 @@ def memory_of(configs: Configs, probe: Probe, answer: int) -> dict[tuple[int, in
     }
 
 
-def count_parameters(run: RunConfig, profile: PromptTemplate) -> int:
+def count_parameters(run: RunConfig, template: PromptTemplate) -> int:
     """Return the number of a model's parameters, from its config.json if there is one, else from its name.
 
     Raises `BadSetting` if neither has it.
@@ -204,7 +204,7 @@ def count_parameters(run: RunConfig, profile: PromptTemplate) -> int:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     if run.model == TINY or is_own_model(run.model):
-        made: int = load_model(run.model, profile)[0].num_parameters()
+        made: int = load_model(run.model, template)[0].num_parameters()
         return made
     if (Path(run.model) / "config.json").is_file():
         with torch.device("meta"):
@@ -219,7 +219,7 @@ def count_parameters(run: RunConfig, profile: PromptTemplate) -> int:
     return int(float(found[1]) * (1e9 if found[2] == "B" else 1e6))
 
 
-def probe(run: RunConfig, profile: PromptTemplate, layout: str, answer: int) -> Probe:
+def probe(run: RunConfig, template: PromptTemplate, layout: str, answer: int) -> Probe:
     """Play a few training tasks at random and measure them; each answer counts as `answer` tokens."""
     prompts: list[list[int]] = []
     seconds = 0.0
@@ -230,7 +230,7 @@ def probe(run: RunConfig, profile: PromptTemplate, layout: str, answer: int) -> 
             new = []
             while not recorder.done:
                 view = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
-                new.append(_tokens(_new_text(profile, view, layout), run.model))
+                new.append(_tokens(_new_text(template, view, layout), run.model))
                 action = env.sample_action(rng)
                 begun = time.process_time()
                 recorder.step(action)
@@ -248,11 +248,11 @@ def probe(run: RunConfig, profile: PromptTemplate, layout: str, answer: int) -> 
     )
 
 
-def _new_text(profile: PromptTemplate, view: PolicyInput, layout: str) -> str:
+def _new_text(template: PromptTemplate, view: PolicyInput, layout: str) -> str:
     """Return the new text of a turn's prompt; in a conversation it is the `follow_up` message."""
-    if layout != TURN and view.episode.turns and isinstance(profile, ConversationTemplate):
-        return profile.follow_up(view)
-    return profile.prompt(view)
+    if layout != TURN and view.episode.turns and isinstance(template, ConversationTemplate):
+        return template.follow_up(view)
+    return template.prompt(view)
 
 
 def _tokens(text: str, model: str) -> int:

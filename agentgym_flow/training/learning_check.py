@@ -30,7 +30,7 @@ from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.estimate import probe
 from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.run import quiet
-from agentgym_flow.training.vocabulary import profile_of
+from agentgym_flow.training.vocabulary import template_of
 from agentgym_flow.training.warm_start import clone, demonstrations
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ _AFTER = 1.0  # seconds reserved at the end for computing the result
 
 _SETTINGS: dict[str, Any] = {
     "model": "tiny",
-    "profile": "compact",
+    "template": "compact",
     "threads": 2,
     "validations": 0,
     "save_strategy": "no",
@@ -224,7 +224,7 @@ def _speed(recipe: Recipe) -> _Speed:
         tasks, noise = min(_TRIED_SHOWN, len(env.drawn_tasks)), recipe.warm.warm_start_noise if env.has_expert else 1.0
     rows, demonstrating = _timed(
         lambda: demonstrations(
-            run.make_env, recipe.tokenizer, recipe.profile, tasks=tasks, noise=noise, layout=agent.layout
+            run.make_env, recipe.tokenizer, recipe.template, tasks=tasks, noise=noise, layout=agent.layout
         )
     )
     trial = replace(recipe.warm, warm_start_updates=1)
@@ -239,7 +239,7 @@ def _speed(recipe: Recipe) -> _Speed:
 
 def _words(recipe: Recipe) -> float:
     """Return the mean number of words in the prompts of an episode."""
-    return probe(recipe.run, profile_of(recipe.run), recipe.agent.layout, 1).read
+    return probe(recipe.run, template_of(recipe.run), recipe.agent.layout, 1).read
 
 
 def _affordable(speed: _Speed, words: float, shown: int, seconds: float, left: float) -> dict[str, object]:

@@ -10,20 +10,20 @@ import torch
 import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.training.policy import ModelPolicy, check_vocabulary
 from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.run import CONFIG, load_model, quiet
 
 MAX_TOKENS = 512
-"""The longest completion, in tokens, in profiles without their own vocabulary."""
+"""The longest completion, in tokens, in prompt templates without their own vocabulary."""
 
 
 def local_policy(
     folder: str,
     env_id: str,
     *,
-    profile: str | None = None,
+    template: str | None = None,
     layout: str | None = None,
     max_tokens: int | None = None,
     temperature: float = 1.0,
@@ -32,28 +32,28 @@ def local_policy(
 ) -> ModelPolicy:
     """Return the policy of a causal language model in a folder, on the GPU if there is one.
 
-    If the folder is the checkpoint of a run, beside its `config.yaml`, the defaults of profile, profile settings,
-    layout and longest completion are those of the run.
+    If the folder is the checkpoint of a run, beside its `config.yaml`, the defaults of prompt template, prompt template
+    settings, layout and longest completion are those of the run.
 
     Args:
         folder: a folder saved by Hugging Face, with its tokenizer, or the name of a downloaded model.
         env_id: the environment to play.
-        profile: the prompt template; by default the run's, else `text`.
+        template: the prompt template; by default the run's, else `text`.
         layout: `turn` or `conversation`; by default the run's, else `turn`.
-        max_tokens: the longest completion; by default the run's, else 1 if the profile has its own vocabulary, and 512
-            otherwise.
+        max_tokens: the longest completion; by default the run's, else 1 if the prompt template has its own vocabulary,
+            and 512 otherwise.
         temperature: the sampling temperature.
         greedy: take the most likely token.
         dtype: the type of the weights, such as `bfloat16`.
 
     Raises:
-        BadSetting: the model does not exist or does not fit the profile.
-        UnknownProfile, UnknownOption: the profile or layout is unknown.
+        BadSetting: the model does not exist or does not fit the prompt template.
+        UnknownTemplate, UnknownOption: the prompt template or layout is unknown.
     """
     quiet()
     run = _settings_of_run(Path(folder))
-    name = profile or run.get("profile") or "text"
-    prompts = profile_for(env_id, name, run.get("profile_settings") if name == run.get("profile") else None)
+    name = template or run.get("template") or "text"
+    prompts = template_for(env_id, name, run.get("template_settings") if name == run.get("template") else None)
     model, tokenizer = load_model(folder, prompts, dtype=dtype)
     check_vocabulary(model, tokenizer)
     model = model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
@@ -78,5 +78,7 @@ def _settings_of_run(folder: Path) -> Mapping[str, Any]:
     try:
         settings = yaml.safe_load(file.read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadSetting(f"{file} cannot be read ({error!s:.200}): pass profile and layout explicitly") from None
+        raise BadSetting(
+            f"{file} cannot be read ({error!s:.200}): pass prompt template and layout explicitly"
+        ) from None
     return settings if isinstance(settings, dict) else {}

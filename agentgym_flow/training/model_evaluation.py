@@ -95,7 +95,7 @@ class ModelEvaluator:
         agent: the temperature and the longest answer.
         model: the model.
         tokenizer: the model's tokenizer.
-        profile: the prompt template.
+        template: the prompt template.
         folder: the folder of the logs.
         together: the processes that share the episodes; None: created here.
         generator: the backend that samples; callers update its weights before every evaluation. None: Transformers.
@@ -115,7 +115,7 @@ class ModelEvaluator:
         agent: AgentConfig,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
-        profile: PromptTemplate,
+        template: PromptTemplate,
         folder: Path,
         together: Together | None = None,
         generator: Generator | None = None,
@@ -123,7 +123,7 @@ class ModelEvaluator:
         self._also_on = {name: _with_split(run.env_id, kwargs) for name, kwargs in run.also_settings.items()}
         self.held_out = _held_out(run)
         self._run, self._agent = run, agent
-        self._model, self._tokenizer, self._profile = model, tokenizer, profile
+        self._model, self._tokenizer, self._template = model, tokenizer, template
         self._folder = folder
         self._together = together or Together()
         self._generator = generator
@@ -185,7 +185,7 @@ class ModelEvaluator:
         return model_policy(
             self._model,
             self._tokenizer,
-            self._profile,
+            self._template,
             generator=generator or transformers_generator(self._agent, self._model, self._tokenizer),
             temperature=self._agent.temperature,
             greedy=greedy,

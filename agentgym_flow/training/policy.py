@@ -29,14 +29,14 @@ MAX_PROMPTS = 1 << 17
 """The largest number of tokenised prompts in the cache."""
 
 
-def prompt_text(tokenizer: PreTrainedTokenizerBase, profile: PromptTemplate, view: PolicyInput) -> str:
-    """Return the text of a turn's prompt: the profile's chat if the tokenizer has a template, else its plain prompt.
+def prompt_text(tokenizer: PreTrainedTokenizerBase, template: PromptTemplate, view: PolicyInput) -> str:
+    """Return the text of a turn's prompt: its messages if the tokenizer has a chat template, else plain text.
 
     If the last message has the role of the assistant, the policy continues it.
     """
     if tokenizer.chat_template is None:
-        return profile.prompt(view)
-    messages, begun = profile.messages(view), ""
+        return template.prompt(view)
+    messages, begun = template.messages(view), ""
     if messages[-1]["role"] == "assistant":
         *messages, last = messages
         begun = last["content"]
@@ -59,13 +59,14 @@ class PromptedPolicy:
     """Turns observations into requests to a generator, and its answers into actions.
 
     In the layout `conversation` the first prompt of an episode is the same. Every later one is the conversation so far,
-    token by token, followed by the profile's `follow_up` message (see `agentgym_flow.training.conversation`).
+    token by token, followed by the template's `follow_up` message (see `agentgym_flow.training.conversation`).
 
     Args:
         model: the causal language model. Read for its context length and the tokens that end an answer; it generates
             only if there is no `generator`.
-        tokenizer: the model's tokenizer. With a chat template the profile's messages are used, else its plain prompt.
-        profile: the prompt template.
+        tokenizer: the model's tokenizer. With a chat template the template's messages are used, else its plain
+            prompt.
+        template: the prompt template.
         generator: the backend that runs the model; None: Transformers in this process.
         temperature: divides the logits; log-probabilities are those of the tempered distribution.
         greedy: take the most likely token instead of sampling (`temperature` then only affects log-probabilities).
@@ -77,7 +78,7 @@ class PromptedPolicy:
         seconds: total time spent waiting for answers.
 
     Raises:
-        BadSetting: a number is out of range, or the profile or chat template does not support conversations.
+        BadSetting: a number is out of range, or the prompt template or chat template does not support conversations.
         UnknownOption: the layout is unknown.
     """
 
@@ -85,7 +86,7 @@ class PromptedPolicy:
         self,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
-        profile: PromptTemplate,
+        template: PromptTemplate,
         *,
         generator: Generator | None = None,
         temperature: float = 1.0,
@@ -99,11 +100,11 @@ class PromptedPolicy:
         ends = ends_of_completion(model, tokenizer)
         self.model = model
         self.tokenizer = tokenizer
-        self.profile = profile
-        self.sampling = Sampling(temperature, greedy, max_new_tokens, ends, tuple(getattr(profile, "stops", ())))
+        self.template = template
+        self.sampling = Sampling(temperature, greedy, max_new_tokens, ends, tuple(getattr(template, "stops", ())))
         self.generator = generator or TransformersGenerator(model, pad_token(tokenizer), tokenizer=tokenizer)
         self.name = name
-        self.conversation = Conversation(tokenizer, profile, ends) if layout == CONVERSATION else None
+        self.conversation = Conversation(tokenizer, template, ends) if layout == CONVERSATION else None
         self.seconds = 0.0
         self._context = context_of(model)  # cached, because reading a configuration is slow
         self._ids: dict[str, tuple[int, ...]] = {}
@@ -128,7 +129,7 @@ class PromptedPolicy:
     def _prompt(self, view: PolicyInput) -> tuple[tuple[int, ...], int | None]:
         """Return the tokens of a prompt, and how many of them repeat the conversation so far; None in layout `turn`."""
         if self.conversation is None or not view.episode.turns:
-            ids = self.encode(prompt_text(self.tokenizer, self.profile, view))
+            ids = self.encode(prompt_text(self.tokenizer, self.template, view))
             return ids, None if self.conversation is None else 0
         said, new = self.conversation.prompt(view)
         self._check_words(new)
@@ -147,12 +148,12 @@ class PromptedPolicy:
             check_context(self.model, length, self.sampling.max_new_tokens, layout)
 
     def _check_words(self, ids: tuple[int, ...]) -> None:
-        if isinstance(self.profile, WordTemplate):  # its vocabulary is collected by play and may be incomplete
+        if isinstance(self.template, WordTemplate):  # its vocabulary is collected by play and may be incomplete
             return
         if self.tokenizer.unk_token_id is not None and self.tokenizer.unk_token_id in ids:
             raise BadSetting(
-                f"the tokenizer does not know every word of profile {self.profile.name!r}: use another tokenizer or "
-                "profile"
+                f"the tokenizer does not know every word of template {self.template.name!r}: use another tokenizer or "
+                "template"
             )
 
     # ---------------------------------------------------------------- requests and answers
@@ -166,7 +167,7 @@ class PromptedPolicy:
         length = length_of_answer(self.tokenizer, answer.token_ids, request.sampling.stops)
         tokens, logprobs = answer.token_ids[:length], answer.logprobs[:length]
         text = self._text(tokens)
-        action = self.profile.parse_action(text, view)  # not cached: it depends on more than the prompt
+        action = self.template.parse_action(text, view)  # not cached: it depends on more than the prompt
         completion = None if text == action else text
         return PolicyOutput(action, completion, request.prompt_ids, tokens, logprobs, version=answer.version)
 
@@ -234,7 +235,7 @@ class AsyncModelPolicy(PromptedPolicy):
 def model_policy(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    profile: PromptTemplate,
+    template: PromptTemplate,
     *,
     generator: Generator,
     **settings: Any,
@@ -244,7 +245,7 @@ def model_policy(
     For the other arguments and errors see `PromptedPolicy`.
     """
     kind = ModelPolicy if isinstance(generator, BatchGenerator) else AsyncModelPolicy
-    return kind(model, tokenizer, profile, generator=generator, **settings)
+    return kind(model, tokenizer, template, generator=generator, **settings)
 
 
 def pad_token(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -268,9 +269,9 @@ def context_of(model: PreTrainedModel) -> int:
 
 def check_context(model: PreTrainedModel, prompt: int, completion: int, layout: str) -> None:
     """Raise `BadSetting` if a prompt and a completion of these lengths do not fit into the model's context."""
-    shorter = "a shorter profile, a smaller board"
+    shorter = "a shorter prompt template, a smaller board"
     if layout == CONVERSATION:
-        shorter = "layout turn, a lower max_steps or max_completion_length, a shorter profile"
+        shorter = "layout turn, a lower max_steps or max_completion_length, a shorter prompt template"
     advice = f"use {shorter} or a model with a longer context"
     check_fits(prompt, completion, context_of(model), "the model's", advice)
 
@@ -286,24 +287,24 @@ def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
 
 
 def check_answers(
-    tokenizer: PreTrainedTokenizerBase, profile: PromptTemplate, view: PolicyInput, max_new_tokens: int
+    tokenizer: PreTrainedTokenizerBase, template: PromptTemplate, view: PolicyInput, max_new_tokens: int
 ) -> None:
     """Check that the answer for every admissible action of a turn can be sampled and parsed.
 
     Raises `BadSetting` naming the first answer that has unknown tokens, needs more than `max_new_tokens` tokens, or
     changes when it is tokenised and decoded, or if no action has an answer.
     """
-    asked = [profile.format_action(action, view) for action in view.info["admissible_actions"]]
+    asked = [template.format_action(action, view) for action in view.info["admissible_actions"]]
     answers = list(dict.fromkeys(answer for answer in asked if answer is not None))
     if asked and not answers:
-        raise BadSetting(f"profile {profile.name!r} cannot express any action here: use another profile")
+        raise BadSetting(f"template {template.name!r} cannot express any action here: use another prompt template")
     for answer in answers:
         ids = tokenizer(answer, add_special_tokens=False).input_ids
         unknown = tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids
         if unknown or tokenizer.decode(ids, skip_special_tokens=True).strip() != answer:
             raise BadSetting(
                 f"the tokenizer, of {len(tokenizer)} tokens, cannot express the answer {answer!r}: set model to one "
-                "whose tokenizer has these words, or choose another profile"
+                "whose tokenizer has these words, or choose another prompt template"
             )
         if len(ids) > max_new_tokens:
             raise BadSetting(

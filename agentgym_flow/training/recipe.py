@@ -47,7 +47,7 @@ from agentgym_flow.training.run import (
 )
 from agentgym_flow.training.run_config import LAST_RUN
 from agentgym_flow.training.trainer import AgentTrainer
-from agentgym_flow.training.vocabulary import profile_of
+from agentgym_flow.training.vocabulary import template_of
 from agentgym_flow.training.warm_start import WarmStart, record_warm_start, restore_warm_start, warm_start
 
 
@@ -69,14 +69,14 @@ class Recipe:
         self.folder = folder
         self.console = console
         self.together = together
-        self.profile = profile_of(run, folder.vocabulary, together)
+        self.template = template_of(run, folder.vocabulary, together)
         with loaded_whole() if self.warm.warm_start_levels else nullcontext():  # only the main process clones
-            self.model, self.tokenizer = load_model(run.model, self.profile, seed=agent.seed, dtype=run.dtype)
+            self.model, self.tokenizer = load_model(run.model, self.template, seed=agent.seed, dtype=run.dtype)
         if run.lora:
             self.model = with_lora(self.model, seed=agent.seed, **run.lora_settings)
         self.generator = make_generator(agent, self.model, self.tokenizer, folder.weights, together)
         self.evaluator = ModelEvaluator(
-            run, agent, self.model, self.tokenizer, self.profile, folder.evaluations, together, self.generator
+            run, agent, self.model, self.tokenizer, self.template, folder.evaluations, together, self.generator
         )
         if not self.evaluator.held_out:
             console.print("The splits have the same tasks: evaluation uses training tasks.", style="yellow")
@@ -84,7 +84,7 @@ class Recipe:
             self.model,
             agent,
             self.tokenizer,
-            self.profile,
+            self.template,
             run.make_env,
             together=together,
             generator=self.generator,
@@ -142,7 +142,7 @@ class Recipe:
             done = warm_start(
                 self.model,
                 self.tokenizer,
-                self.profile,
+                self.template,
                 self.run.make_env,
                 self.warm,
                 seed=self.agent.seed,

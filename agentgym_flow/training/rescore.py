@@ -50,7 +50,7 @@ def rescore(
     track: Track,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    profile: PromptTemplate,
+    template: PromptTemplate,
     *,
     share: float = 0.02,
     seed: str = "",
@@ -63,7 +63,7 @@ def rescore(
         track: its track.
         model: the model; it is compared at temperature 1, as servers report log-probabilities.
         tokenizer: the model's tokenizer.
-        profile: the prompt template of the entry.
+        template: the prompt template of the entry.
         share: the fraction of turns to compare; at least one is compared.
         seed: selects the turns; use one that the submitter could not know.
         data: paths of official data by name.
@@ -74,7 +74,7 @@ def rescore(
         raise BadSetting(f"share must be above 0 and at most 1, got {share!r:.60}")
     agreed = other = compared = turns = 0
     total = 0.0
-    for prompt, completion, said in _turns(log, track, tokenizer, profile, share, seed, data):
+    for prompt, completion, said in _turns(log, track, tokenizer, template, share, seed, data):
         turns += 1
         ids = tuple(tokenizer(completion, add_special_tokens=False).input_ids)
         if len(said) == len(ids) + 1 and tokenizer.eos_token_id is not None:  # the end-of-sequence token is included
@@ -97,7 +97,7 @@ def _turns(
     log: Path,
     track: Track,
     tokenizer: PreTrainedTokenizerBase,
-    profile: PromptTemplate,
+    template: PromptTemplate,
     share: float,
     seed: str,
     data: Mapping[str, str | Path] | None,
@@ -117,7 +117,7 @@ def _turns(
                 if draws.uniform() < share or not chosen:
                     chosen = True
                     view = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
-                    prompt = prompt_tokens(tokenizer, prompt_text(tokenizer, profile, view))
+                    prompt = prompt_tokens(tokenizer, prompt_text(tokenizer, template, view))
                     yield prompt, completion, logprobs[step]
                 recorder.step(action)
 

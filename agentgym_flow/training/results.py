@@ -183,14 +183,14 @@ def describe_run(configs: Configs, model: PreTrainedModel) -> dict[str, str]:
     settings = resolved(configs)
     env_kwargs = ", ".join(f"{name}={value}" for name, value in settings.pop("env_kwargs").items())
     constants = ", ".join(f"{name}={value}" for name, value in settings.pop("credit_settings").items())
-    profile = run.make_profile().name
-    named = {"model", "env_id", "credit", "seed", "profile"}
+    template = run.make_template().name
+    named = {"model", "env_id", "credit", "seed", "template"}
     others = ", ".join(f"{name}={value}" for name, value in settings.items() if name not in named)
     return {
         "Environment": run.env_id + (f" ({env_kwargs})" if env_kwargs else ""),
         "Algorithm": agent.credit + (f" ({constants})" if constants else ""),
         "Model": f"{run.model} ({model_outline(model).rpartition(', ')[0]})",
-        "Profile": profile,
+        "Prompt template": template,
         "Seed": str(agent.seed),
         "Settings": others,
     }
@@ -209,7 +209,7 @@ def write_results(folder: RunFolder, title: str, about: Mapping[str, str], resul
         groups=[results.group],
         episodes=episodes_to_show(results.after.sampled.episodes),
     )
-    folder.summarise("finished", {"profile": about["Profile"], **results.as_dict()})
+    folder.summarise("finished", {"template": about["Prompt template"], **results.as_dict()})
 
 
 def episodes_to_show(episodes: Sequence[Episode], count: int = 12) -> list[Episode]:

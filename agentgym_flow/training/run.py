@@ -211,27 +211,27 @@ def load_weights(folder: Path, model: PreTrainedModel) -> None:
 
 
 def load_model(
-    name: str, profile: PromptTemplate, *, seed: int = 0, dtype: str = "float32"
+    name: str, template: PromptTemplate, *, seed: int = 0, dtype: str = "float32"
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Return model and tokenizer: a new tiny model for the profile's vocabulary, or a Hugging Face causal model.
+    """Return model and tokenizer: a new tiny model for the template's vocabulary, or a Hugging Face causal model.
 
     For a folder with LoRA adapters, the adapters on their base model. For `module:function`, what the user's function
-    returns when called with the profile and the keyword argument `seed`. Weights are converted to `dtype`, adapters to
-    float32.
+    returns when called with the prompt template and the keyword argument `seed`. Weights are converted to `dtype`,
+    adapters to float32.
 
     Raises:
-        BadSetting: the profile has no vocabulary for the tiny model, the model does not exist, or the function returns
-            something else.
+        BadSetting: the prompt template has no vocabulary for the tiny model, the model does not exist, or the function
+            returns something else.
         UnknownOption: the function does not exist.
     """
     if is_own_model(name):
-        return _own_model(name, profile, seed, dtype)
+        return _own_model(name, template, seed, dtype)
     if name == TINY:
-        vocabulary = getattr(profile, "vocabulary", ())
+        vocabulary = getattr(template, "vocabulary", ())
         if not vocabulary:
             raise BadSetting(
-                f"profile {profile.name!r} has no fixed vocabulary for the tiny model: use profile compact, or another "
-                "model"
+                f"template {template.name!r} has no fixed vocabulary for the tiny model: use template compact, or "
+                "another model"
             )
         tokenizer = word_tokenizer(vocabulary)
         return tiny_model(tokenizer, seed=seed), tokenizer
@@ -257,13 +257,13 @@ def is_own_model(name: str) -> bool:
 
 
 def _own_model(
-    name: str, profile: PromptTemplate, seed: int, dtype: str
+    name: str, template: PromptTemplate, seed: int, dtype: str
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     find_modules_here()
-    made = imported(name, UnknownOption)(profile, seed=seed)
+    made = imported(name, UnknownOption)(template, seed=seed)
     if not (
         isinstance(made, tuple)
         and len(made) == 2

@@ -13,7 +13,7 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.data import DataSet, resolve
 from agentgym_flow.envs import DEFAULT_ENV, make_text_env
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.prompts import PromptTemplate, profile_for
+from agentgym_flow.prompts import PromptTemplate, template_for
 from agentgym_flow.training.lora import ALL_LINEAR, is_adapter
 from agentgym_flow.training.run import TINY
 
@@ -44,9 +44,9 @@ class RunConfig:
         lora_alpha: the output of the adapters is scaled by `lora_alpha / lora_rank`.
         lora_dropout: dropout on the inputs of the adapters in updates; rollouts have none.
         lora_targets: the layers with adapters: `all-linear`, or the ends of their names, separated by commas.
-        profile: the prompt template of the environment.
-        profile_settings: fields of the profile to override, such as `rules` and `think` of profile `text`; JSON on the
-            command line.
+        template: the prompt template of the environment.
+        template_settings: fields of the template to override, such as `rules` and `think` of the template `text`; JSON
+            on the command line.
         threads: CPU threads of PyTorch; None: PyTorch's default. A tiny model gains little from a second thread, and
             loses much where other programs are running.
         validations: the number of validations during training; 0 for none.
@@ -69,8 +69,8 @@ class RunConfig:
     lora_alpha: int = 32
     lora_dropout: float = 0.0
     lora_targets: str = ALL_LINEAR
-    profile: str = "compact"
-    profile_settings: dict[str, Any] | str | None = field(default_factory=dict)
+    template: str = "compact"
+    template_settings: dict[str, Any] | str | None = field(default_factory=dict)
     threads: int | None = None
     validations: int = 10
     validation_episodes: int = 200
@@ -81,7 +81,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         self.env_kwargs = mapping("env_kwargs", self.env_kwargs)
-        self.profile_settings = mapping("profile_settings", self.profile_settings)
+        self.template_settings = mapping("template_settings", self.template_settings)
         self.also_on = _named_settings(self.also_on)
         if isinstance(self.resume, bool) or str(self.resume).lower() in ("true", "false"):  # YAML has real booleans
             self.resume = LAST_RUN if str(self.resume).lower() == "true" else None
@@ -127,9 +127,9 @@ class RunConfig:
         """The data on disk that provides the tasks; None for built-in tasks. Raises what `env_settings` raises."""
         return self.env_settings.get("data")
 
-    def make_profile(self) -> PromptTemplate:
-        """Return the prompt template. Raises what `profile_for` raises."""
-        return profile_for(self.env_id, self.profile, mapping("profile_settings", self.profile_settings))
+    def make_template(self) -> PromptTemplate:
+        """Return the prompt template. Raises what `template_for` raises."""
+        return template_for(self.env_id, self.template, mapping("template_settings", self.template_settings))
 
     def make_env(self, split: str = "train") -> TextEnv:
         """Make an environment of a split. Raises what its constructor raises."""

@@ -1,8 +1,8 @@
 """The policy of a leaderboard submission: untrusted weights in a model that this package builds.
 
 Nothing from the submission is executed: safetensors contain numbers only, the model is Transformers' GPT-2 with a shape
-read from a few known entries, the tokenizer is built from the profile's vocabulary, and the profile is the
-environment's own.
+read from a few known entries, the tokenizer is built from the template's vocabulary, and the prompt template is
+the environment's own.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from transformers import GPT2LMHeadModel
 
-from agentgym_flow.errors import BadSubmission, UnknownProfile
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.errors import BadSubmission, UnknownTemplate
+from agentgym_flow.prompts import template_for
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.tiny import gpt2_config, word_tokenizer
@@ -40,7 +40,7 @@ MOST_WEIGHTS = 10_000_000
 
 def submitted_policy(
     env_id: str,
-    profile_name: str,
+    template_name: str,
     config: Any,
     weights: bytes,
     *,
@@ -52,7 +52,7 @@ def submitted_policy(
 
     Args:
         env_id: the environment to play.
-        profile_name: a profile of the environment with a fixed vocabulary, such as `compact`.
+        template_name: a prompt template of the environment with a fixed vocabulary, such as `compact`.
         config: the content of `config.json`; only `model_type` and the entries of `SHAPE` are read.
         weights: the bytes of a safetensors file.
         temperature: the sampling temperature.
@@ -60,27 +60,29 @@ def submitted_policy(
         layout: `turn` or `conversation`.
 
     Raises:
-        BadSubmission: the profile has no vocabulary, the shape is out of range, or the weights do not fit it or are not
-            finite.
+        BadSubmission: the prompt template has no vocabulary, the shape is out of range, or the weights do not fit it or
+            are not finite.
     """
     if not isinstance(config, Mapping):
         raise BadSubmission("config.json must be an object with the shape of the model")
-    if ":" in profile_name:
-        raise BadSubmission(f"prompt: {profile_name!r:.60} names a file; use a profile of the environment")
+    if ":" in template_name:
+        raise BadSubmission(f"prompt: {template_name!r:.60} names a file; use a prompt template of the environment")
     try:
-        profile = profile_for(env_id, profile_name)
-    except UnknownProfile as error:
+        template = template_for(env_id, template_name)
+    except UnknownTemplate as error:
         raise BadSubmission(f"prompt: {error}") from None
-    vocabulary = getattr(profile, "vocabulary", ())
+    vocabulary = getattr(template, "vocabulary", ())
     if not vocabulary:
-        raise BadSubmission(f"prompt: profile {profile_name!r} has no fixed vocabulary, so its tokens are unknown")
+        raise BadSubmission(
+            f"prompt: prompt template {template_name!r} has no fixed vocabulary, so its tokens are unknown"
+        )
     tokenizer = word_tokenizer(vocabulary)
     model = GPT2LMHeadModel(gpt2_config(tokenizer, **_shape(config, len(tokenizer))))
     _load(model, weights)
     return ModelPolicy(
         model.eval(),
         tokenizer,
-        profile,
+        template,
         temperature=temperature,
         greedy=greedy,
         layout=layout,
@@ -99,7 +101,9 @@ def _shape(config: Mapping[str, Any], words: int) -> dict[str, int]:
             raise BadSubmission(f"config.json: {name} must be a number from {least} to {most}, got {value!r:.60}")
         shape[name] = value
     if shape["vocab_size"] != words:
-        raise BadSubmission(f"config.json: vocab_size is {shape['vocab_size']}, but the profile has {words} words")
+        raise BadSubmission(
+            f"config.json: vocab_size is {shape['vocab_size']}, but the prompt template has {words} words"
+        )
     if shape["n_embd"] % shape["n_head"]:
         raise BadSubmission("config.json: n_embd must be a multiple of n_head")
     wide, inner = shape["n_embd"], shape["n_inner"]

@@ -101,7 +101,7 @@ class AgentTrainer(RowTrainer):
         model: the policy's model.
         args: the settings.
         tokenizer: the model's tokenizer.
-        profile: the prompt template.
+        template: the prompt template.
         make_env: creates a training environment.
         callbacks: callbacks of the Hugging Face trainer.
         together: the processes of the run, which wait for each other's episodes; created here if None.
@@ -123,7 +123,7 @@ class AgentTrainer(RowTrainer):
         model: PreTrainedModel,
         args: AgentConfig,
         tokenizer: PreTrainedTokenizerBase,
-        profile: PromptTemplate,
+        template: PromptTemplate,
         make_env: Callable[[], TextEnv],
         callbacks: Sequence[TrainerCallback] = (),
         together: Together | None = None,
@@ -142,7 +142,7 @@ class AgentTrainer(RowTrainer):
         write_settings(tokenizer, mapping("chat_template_kwargs", args.chat_template_kwargs))
         assert recorder.episode is not None  # reset above
         start = PolicyInput(env, recorder.observation, info, recorder.episode, Stream("first prompt"))
-        check_answers(tokenizer, profile, start, args.max_completion_length or 1)
+        check_answers(tokenizer, template, start, args.max_completion_length or 1)
         check_environment(args, (*info, *env.optional_info))
         self.credit = args.credit_function
         self.acts_as = acts_as
@@ -150,7 +150,7 @@ class AgentTrainer(RowTrainer):
         self.policy = model_policy(
             model,
             tokenizer,
-            profile,
+            template,
             generator=self.generator,
             temperature=args.temperature,
             max_new_tokens=args.max_completion_length or 1,
@@ -231,7 +231,7 @@ class AgentTrainer(RowTrainer):
         return {
             **self._environment,
             "group_source": type(self.source).__name__,
-            "profile": self.policy.profile.name,
+            "template": self.policy.template.name,
             "model": model_outline(self.accelerator.unwrap_model(self.model)),
             "tokenizer": f"{len(words)} tokens, {stable_hash(sorted(words.items()))[:12]}",
             "num_processes": self.accelerator.num_processes,
@@ -271,7 +271,7 @@ class AgentTrainer(RowTrainer):
                 f"{error['class']}: {error['message']}. See env_id, env_kwargs and generator"
             )
         self.played.count(taken.played)
-        is_valid = valid_turns(self.policy.profile)
+        is_valid = valid_turns(self.policy.template)
         penalty = self.args.invalid_action_penalty
         credit = self.credit(self.groups, policy=self.acts_as)
         advantages = penalise_invalid(self.groups, credit, penalty, is_valid, policy=self.acts_as)

@@ -1,4 +1,4 @@
-"""The vocabulary of the tiny policy: the profile's, or for environments without one the words that play shows.
+"""The vocabulary of the tiny policy: the template's, or for environments without one the words that play shows.
 
 Words are collected in `TASKS` training tasks, played by the expert with some random actions, or at random without an
 expert, and in the environment's manual. The result depends only on the environment and its settings.
@@ -73,7 +73,7 @@ def collect_vocabulary(make_env: Callable[[], TextEnv]) -> tuple[str, ...]:
     if not reader.proposed:
         raise BadSetting(
             f"{env.env_id} proposes no actions, but the tiny policy chooses among proposed ones: implement "
-            "candidates() or admissible_actions(), or train another model with profile text"
+            "candidates() or admissible_actions(), or train another model with template text"
         )
     for episode in episodes:
         for turn in episode.turns[-1:]:
@@ -83,7 +83,7 @@ def collect_vocabulary(make_env: Callable[[], TextEnv]) -> tuple[str, ...]:
     return (*FIXED, *list(dict.fromkeys(word for word in (*shown, *manual) if word not in FIXED))[:SIZE])
 
 
-def profile_of(run: RunConfig, saved: Path | None = None, together: Together | None = None) -> PromptTemplate:
+def template_of(run: RunConfig, saved: Path | None = None, together: Together | None = None) -> PromptTemplate:
     """Return the prompt template of a run, with a vocabulary if the model is the tiny policy.
 
     Args:
@@ -92,15 +92,15 @@ def profile_of(run: RunConfig, saved: Path | None = None, together: Together | N
         together: the processes of the run; the main process collects or reads the vocabulary for all.
 
     Raises:
-        AgentGymFlowError: the environment or profile is unknown, or the environment proposes no actions.
+        AgentGymFlowError: the environment or prompt template is unknown, or the environment proposes no actions.
     """
-    profile = run.make_profile()
-    if isinstance(profile, SettingsTemplate):
-        profile = profile.for_settings(run.env_settings)
-    if run.model != TINY or not isinstance(profile, WordTemplate):
-        return profile
+    template = run.make_template()
+    if isinstance(template, SettingsTemplate):
+        template = template.for_settings(run.env_settings)
+    if run.model != TINY or not isinstance(template, WordTemplate):
+        return template
     work = partial(_load_or_collect, run, saved)
-    return replace(profile, vocabulary=work() if together is None else together.on_main_process(work))
+    return replace(template, vocabulary=work() if together is None else together.on_main_process(work))
 
 
 def _load_or_collect(run: RunConfig, saved: Path | None) -> tuple[str, ...]:

@@ -45,19 +45,19 @@ RECORD = "warm_start.json"
 """The file beside the cloned weights with the results of cloning."""
 
 
-_DRAWS = 1000  # the most random actions tried until the profile can express one
+_DRAWS = 1000  # the most random actions tried until the prompt template can express one
 
 
 class NoisyExpert:
     """Plays the expert's action, or with some probability a random valid one, and records its tokens.
 
-    Prompts are those of a `ModelPolicy`, and the answer is the profile's text for the action. If a prompt does not
-    distinguish two actions, the action played is the one that the answer parses to. Random actions that the profile
-    cannot express are drawn again.
+    Prompts are those of a `ModelPolicy`, and the answer is the template's text for the action. If a prompt does
+    not distinguish two actions, the action played is the one that the answer parses to. Random actions that the prompt
+    template cannot express are drawn again.
 
     Args:
         tokenizer: tokenises prompts and answers.
-        profile: the prompt template.
+        template: the prompt template.
         noise: the probability of a random action.
         layout: `turn` or `conversation`, as for `ModelPolicy`.
         max_new_tokens: the longest answer of the policy; shorter answers end with the end-of-sequence token.
@@ -66,7 +66,7 @@ class NoisyExpert:
         random: the turns with a random action, as pairs of task and turn number.
 
     Raises:
-        BadSetting: the profile or chat template does not support conversations.
+        BadSetting: the prompt template or chat template does not support conversations.
     """
 
     name = "noisy expert"
@@ -74,24 +74,24 @@ class NoisyExpert:
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
-        profile: PromptTemplate,
+        template: PromptTemplate,
         noise: float,
         layout: str = TURN,
         max_new_tokens: int = 1,
     ) -> None:
         self.tokenizer = tokenizer
-        self.profile = profile
+        self.template = template
         self.noise = noise
         self.random: set[tuple[int, int]] = set()
         self.max_new_tokens = max_new_tokens
         ends = frozenset() if tokenizer.eos_token_id is None else frozenset([tokenizer.eos_token_id])
-        self.conversation = Conversation(tokenizer, profile, ends) if layout == CONVERSATION else None
+        self.conversation = Conversation(tokenizer, template, ends) if layout == CONVERSATION else None
 
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one output per view, each with the tokens of its prompt and answer.
 
-        Raises `BadSetting` if an expert is needed and the environment has none, or if the profile cannot express the
-        action.
+        Raises `BadSetting` if an expert is needed and the environment has none, or if the prompt template cannot
+        express the action.
         """
         for view in views if self.noise < 1 else ():
             check_expert(view.env)
@@ -104,19 +104,19 @@ class NoisyExpert:
             self.random.add((view.episode.task, len(view.episode.turns)))
         for _ in range(_DRAWS if expert is None else 1):
             action = view.env.sample_action(view.rng) if expert is None else expert
-            asked = self.profile.format_action(action, view)
+            asked = self.template.format_action(action, view)
             if asked is not None:
                 return asked
         raise BadSetting(
-            f"profile {self.profile.name!r} cannot express the action {action!r}, so there is nothing to clone: set "
-            "warm_start_levels to 0, or use another profile"
+            f"template {self.template.name!r} cannot express the action {action!r}, so there is nothing to clone: set "
+            "warm_start_levels to 0, or use another prompt template"
         )
 
     def _output(self, view: PolicyInput) -> PolicyOutput:
         asked = self._choose_answer(view)
-        action = self.profile.parse_action(asked, view)
+        action = self.template.parse_action(asked, view)
         if self.conversation is None or not view.episode.turns:
-            prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.profile, view))
+            prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.template, view))
         else:
             said, new = self.conversation.prompt(view)
             prompt = (*said, *new)
@@ -179,7 +179,7 @@ def check_demonstrations(env: TextEnv, tasks: int, noise: float) -> None:
 def demonstrations(
     make_env: Callable[[], TextEnv],
     tokenizer: PreTrainedTokenizerBase,
-    profile: PromptTemplate,
+    template: PromptTemplate,
     *,
     tasks: int,
     noise: float,
@@ -198,7 +198,7 @@ def demonstrations(
     """
     env = make_env()
     check_demonstrations(env, tasks, noise)
-    policy = NoisyExpert(tokenizer, profile, noise, layout, max_new_tokens)
+    policy = NoisyExpert(tokenizer, template, noise, layout, max_new_tokens)
     episodes = rollout(policy, make_env, [EpisodeSpec(seed, task) for task in env.drawn_tasks[:tasks]], stop=stop)
     groups = without_lost(Group([episode]) for episode in episodes)
     if not groups:
@@ -314,7 +314,7 @@ def imitation_loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
 def warm_start(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    profile: PromptTemplate,
+    template: PromptTemplate,
     make_env: Callable[[], TextEnv],
     config: WarmStartConfig,
     *,
@@ -329,7 +329,7 @@ def warm_start(
     examples = demonstrations(
         make_env,
         tokenizer,
-        profile,
+        template,
         tasks=config.warm_start_levels,
         noise=config.warm_start_noise,
         seed=seed,

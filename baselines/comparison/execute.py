@@ -27,7 +27,7 @@ from agentgym_flow.training.model_evaluation import problems
 from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.rows import TrainingRow
 from agentgym_flow.training.run import SUMMARY, RunFolder, load_model, quiet
-from agentgym_flow.training.vocabulary import profile_of
+from agentgym_flow.training.vocabulary import template_of
 from agentgym_flow.training.warm_start import clone, demonstrations
 from baselines.comparison.outcome import Outcome, Point
 from baselines.comparison.plan import CONTINUED, EVERYTHING, REFERENCES, WARM_START, Cell, Plan, Setting
@@ -204,7 +204,7 @@ def _same_demonstrations(recipe: Recipe) -> list[TrainingRow]:
     return demonstrations(
         recipe.run.make_env,
         recipe.tokenizer,
-        recipe.profile,
+        recipe.template,
         tasks=warm.warm_start_levels,
         noise=warm.warm_start_noise,
         seed=agent.seed,
@@ -218,14 +218,14 @@ def _same_demonstrations(recipe: Recipe) -> list[TrainingRow]:
 def _all_demonstrations(setting: Setting) -> list[TrainingRow]:
     """Return noise-free expert demonstrations on every training task once: the same for all seeds."""
     run, _, agent = setting.plain_configs()
-    profile = profile_of(run)
-    _, tokenizer = load_model(run.model, profile)
+    template = template_of(run)
+    _, tokenizer = load_model(run.model, template)
     with closing(run.make_env()) as env:
         tasks = env.num_tasks
     return demonstrations(
         run.make_env,
         tokenizer,
-        profile,
+        template,
         tasks=tasks,
         noise=0.0,
         layout=agent.layout,

@@ -154,7 +154,7 @@ class Setting:
     @cached_property
     def warm_start(self) -> str:
         """The name of the warm start. Settings with equal cloning share it, so their runs start with equal weights."""
-        cloning = ("env_id", "env_kwargs", "model", "profile", "layout", "stop_when", "temperature")
+        cloning = ("env_id", "env_kwargs", "model", "template", "layout", "stop_when", "temperature")
         counted = ("max_completion_length", "eval_episodes", "validation_episodes")
         wanted = {k: v for k, v in self.lasting.items() if k in (*cloning, *counted) or k.startswith("warm_start_")}
         return f"warm_start-{stable_hash(json.dumps(wanted, sort_keys=True))[:8]}"

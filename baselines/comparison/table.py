@@ -99,8 +99,8 @@ def _title(raw: Raw, setting: str) -> str:
     kwargs = json.dumps(about["settings"]["env_kwargs"]).replace('"', "")
     return (
         f"## {setting}: {about['about']}\n\n{size} attempts x {tasks} tasks x {batches} batches: "
-        f"{size * tasks * batches:,} training episodes in a run. Environment: `{kwargs}`; profile "
-        f"`{about['settings']['profile']}`.{_variants(about.get('variants', {}))}"
+        f"{size * tasks * batches:,} training episodes in a run. Environment: `{kwargs}`; prompt template "
+        f"`{about['settings']['template']}`.{_variants(about.get('variants', {}))}"
     )
 
 

@@ -375,13 +375,13 @@ def test_a_server_that_answers_nothing_stops_the_evaluation_at_once(run, tmp_pat
 @pytest.mark.parametrize(
     ("policy", "arguments", "problem"),
     [
-        ("random", ["--profile", "text"], "the prompt of a language model"),
-        ("openai:m@http://h/v1", ["--profile", "text", "--policy-arg", "profile=choice"], "given twice"),
-        ("openai:m@http://h/v1", ["--profile", "verl_agent:none.py"], "there is no file or folder none.py"),
-        ("openai:m@http://h/v1", ["--profile", "verl_agent"], "verl_agent:PATH"),
+        ("random", ["--template", "text"], "the prompt of a language model"),
+        ("openai:m@http://h/v1", ["--template", "text", "--policy-arg", "template=choice"], "given twice"),
+        ("openai:m@http://h/v1", ["--template", "verl_agent:none.py"], "there is no file or folder none.py"),
+        ("openai:m@http://h/v1", ["--template", "verl_agent"], "verl_agent:PATH"),
     ],
 )
-def test_a_profile_that_cannot_be_is_refused(run, policy, arguments, problem):
+def test_a_template_that_cannot_be_is_refused(run, policy, arguments, problem):
     pytest.importorskip("openai")
     result = run("evaluate", "Sokoban-v0", "--policy", policy, *arguments)
     assert result.exit_code == 2
@@ -623,7 +623,7 @@ def test_collect_writes_a_log_that_verifies_and_rows(run, tmp_path):
     assert "5 episodes" in result.stdout
     assert "agentgym-flow verify log.jsonl" in result.stdout
     assert run("verify", "log.jsonl").exit_code == 0
-    rows = run("collect", "sokoban", "--episodes", 2, "--format", "sft", "--profile", "compact", "--out", "rows.jsonl")
+    rows = run("collect", "sokoban", "--episodes", 2, "--format", "sft", "--template", "compact", "--out", "rows.jsonl")
     assert "2 successful: rows.jsonl\n" in rows.stdout
     first = json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[0])
     assert first["prompt"][0]["content"].endswith(" go")
@@ -649,7 +649,7 @@ def test_collect_stopped_by_ctrl_c_says_what_the_file_holds(run, tmp_path, monke
 def test_collect_explains_wrong_words(run):
     for words, message in (
         (("--format", "stf"), "Did you mean 'sft'"),
-        (("--format", "sft", "--profile", "compcat"), "Did you mean 'compact'"),
+        (("--format", "sft", "--template", "compcat"), "Did you mean 'compact'"),
         (("--policy", "expret"), "Did you mean 'expert'"),
     ):
         result = run("collect", "sokoban", "--out", "out.jsonl", *words)

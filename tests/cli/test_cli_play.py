@@ -61,7 +61,7 @@ def test_a_person_plays_by_the_prompt_of_a_model(tmp_path):
     file.write_text(f"SOKOBAN_TEMPLATE_NO_HIS = 'Now: {{current_observation}}'\nSOKOBAN_TEMPLATE = 'Then: {places}'")
     log = tmp_path / "log.jsonl"
     lines = "<think>so</think><action>up</action>\n" + 3 * "<action>right</action>\n"
-    result = play("--profile", f"verl_agent:{file}", "--log", str(log), lines=lines)
+    result = play("--template", f"verl_agent:{file}", "--log", str(log), lines=lines)
     assert result.exit_code == 0, result.output
     assert "Now:  #" in result.stdout
     assert "Action 1: 'Up'" in result.stdout

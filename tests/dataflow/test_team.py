@@ -17,7 +17,7 @@ from agentgym_flow.dataflow.run import POLICY, SETTINGS
 from agentgym_flow.dataflow.team import AFTER, BEFORE, Team
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.replay import verify_log
 from agentgym_flow.training.config_file import parse_configs, resolved
 from agentgym_flow.training.run import CONFIG, load_model, save_model
@@ -33,9 +33,9 @@ def trained(path: Path, policy: str, seed: int, turns: list[str] = TURNS, kwargs
     configs = parse_configs([*words, "--threads=1"])
     (path / CONFIG).write_text(yaml.safe_dump(resolved(configs)), "utf-8")
     (path / SETTINGS).write_text(yaml.safe_dump({POLICY: policy, "turns": turns}), "utf-8")
-    profile = profile_for(configs[0].env_id, configs[0].profile)
+    template = template_for(configs[0].env_id, configs[0].template)
     for offset, name in enumerate(("warm_start", "checkpoint")):
-        save_model(path / name, *load_model("tiny", profile, seed=seed + offset))
+        save_model(path / name, *load_model("tiny", template, seed=seed + offset))
     return path
 
 

@@ -23,8 +23,8 @@ from agentgym_flow.dataflow.records import Slot
 from agentgym_flow.dataflow.wire import Receiver, encode
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search.prompt import AGAIN, SearchText
-from agentgym_flow.envs.search.prompt import PROFILES as OF_SEARCH
-from agentgym_flow.envs.sokoban.prompt import PROFILES as OF_SOKOBAN
+from agentgym_flow.envs.search.prompt import PROMPT_TEMPLATES as OF_SEARCH
+from agentgym_flow.envs.sokoban.prompt import PROMPT_TEMPLATES as OF_SOKOBAN
 from agentgym_flow.episode import Episode
 from agentgym_flow.errors import BadSetting, Forged
 from agentgym_flow.generation import Completion

@@ -18,7 +18,7 @@ from agentgym_flow.dataflow.rollout.service import RolloutService
 from agentgym_flow.dataflow.stage import Stage
 from agentgym_flow.dataflow.weights import updates as weights
 from agentgym_flow.errors import BadData, FlowDown, RunsFinished
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 
@@ -130,8 +130,8 @@ def test_a_gpu_that_is_not_to_be_seen_is_not_used(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(torch.accelerator, "current_accelerator", of_a_build_for_cuda)
     tokenizer = word_tokenizer(["push"])
-    profile = profile_for("agentgym_flow/Sokoban-v0", "compact")
-    actor = stage.Actor(tiny_model(tokenizer), tokenizer, profile, AgentConfig(output_dir="unused", num_generations=8))
+    template = template_for("agentgym_flow/Sokoban-v0", "compact")
+    actor = stage.Actor(tiny_model(tokenizer), tokenizer, template, AgentConfig(output_dir="unused", num_generations=8))
     assert actor.policy().model.device.type == "cpu"
 
 

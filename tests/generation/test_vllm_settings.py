@@ -37,9 +37,9 @@ SAMPLING = Sampling(temperature=0.5, max_new_tokens=2, ends=frozenset({9, 1}), s
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    from agentgym_flow.envs.sokoban.prompt import PROFILES
+    from agentgym_flow.envs.sokoban.prompt import PROMPT_TEMPLATES
 
-    return load_model("tiny", PROFILES["compact"])[0]
+    return load_model("tiny", PROMPT_TEMPLATES["compact"])[0]
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def test_a_chat_that_has_not_begun_or_is_over_says_so() -> None:
         chat.step("nonsense")
 
 
-def test_profiles_and_ids_that_cannot_work_say_why() -> None:
+def test_templates_and_ids_that_cannot_work_say_why() -> None:
     with pytest.raises(BadSetting, match="no follow_up"):
         ChatEnv("agentgym_flow/Sokoban-v0", "compact")
     with pytest.raises(UnknownEnvironment, match="not a text environment"):

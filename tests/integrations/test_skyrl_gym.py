@@ -70,7 +70,7 @@ def test_turns_of_the_generator_are_the_step_budget_and_equal_rows_begin_equally
         ({}, BadSetting, "needs an env_id"),
         ({"env_id": "agentgym_flow/Sokoban-v0", "rewards": "success"}, UnknownOption, "Did you mean 'reward'"),
         ({"env_id": "agentgym_flow/Sokoban-v0", "reward": "outcome"}, UnknownOption, "success, return"),
-        ({"env_id": "agentgym_flow/Sokoban-v0", "profile": "compact"}, BadSetting, "no follow_up"),
+        ({"env_id": "agentgym_flow/Sokoban-v0", "template": "compact"}, BadSetting, "no follow_up"),
     ],
 )
 def test_configurations_that_cannot_work_say_why(config: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -81,4 +81,4 @@ def test_what_is_not_attested_is_named(tmp_path: Path, name: str) -> None:
 def test_only_the_prompts_of_the_environment_are_read(tmp_path: Path, prompt: str) -> None:
     verdict = judged(tmp_path, spoken(), ATTESTED.replace("prompt: text", f"prompt: {prompt}"))
     assert verdict.reason is not None
-    assert "Unknown prompt profile" in verdict.reason.message
+    assert "Unknown prompt template" in verdict.reason.message

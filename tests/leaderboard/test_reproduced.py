@@ -25,7 +25,7 @@ from agentgym_flow.leaderboard.publish import publish
 from agentgym_flow.leaderboard.reproduce import fresh_track
 from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, WEIGHTS
 from agentgym_flow.leaderboard.verdict import SubmissionVerdict
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.training.run import load_model, save_model
 
 REPRODUCED = YAML.replace("badge: replayed", "badge: reproduced").replace("prompt: none", "prompt: compact").encode()
@@ -34,7 +34,7 @@ REPRODUCED = YAML.replace("badge: replayed", "badge: reproduced").replace("promp
 @cache
 def saved() -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """The configuration of a tiny model, and its weights."""
-    model, _ = load_model("tiny", profile_for("agentgym_flow/Sokoban-v0", "compact"))
+    model, _ = load_model("tiny", template_for("agentgym_flow/Sokoban-v0", "compact"))
     state = {name: weight.clone() for name, weight in model.state_dict().items() if name != "lm_head.weight"}
     return model.config.to_dict(), state
 
@@ -67,7 +67,7 @@ def test_the_tasks_are_drawn_with_the_secret(tmp_path: Path) -> None:
 
 
 def test_a_saved_checkpoint_is_a_policy(tmp_path: Path) -> None:
-    model, tokenizer = load_model("tiny", profile_for("agentgym_flow/Sokoban-v0", "compact"))
+    model, tokenizer = load_model("tiny", template_for("agentgym_flow/Sokoban-v0", "compact"))
     save_model(tmp_path / "checkpoint", model, tokenizer)
     config, weights = (tmp_path / "checkpoint" / name for name in ("config.json", "model.safetensors"))
     assert judged(tmp_path, entry(json.loads(config.read_bytes()), weights.read_bytes())).accepted
@@ -125,7 +125,7 @@ def test_hostile_weights_are_refused(tmp_path: Path, name: str) -> None:
     ("old", "new", "message"),
     [
         ("prompt: compact", "prompt: text", "no fixed vocabulary"),
-        ("prompt: compact", "prompt: nothing", "Unknown prompt profile"),
+        ("prompt: compact", "prompt: nothing", "Unknown prompt template"),
     ],
 )
 def test_a_prompt_without_words_of_its_own(tmp_path: Path, old: str, new: str, message: str) -> None:

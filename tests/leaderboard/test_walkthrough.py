@@ -16,7 +16,7 @@ pytest.importorskip("trl", reason="training needs the extra train")
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.training.run import load_model, save_model
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -66,12 +66,12 @@ def repository(tmp_path: Path) -> Iterator[Path]:
 
 def test_from_weights_to_the_page(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = json.loads((repository / "keep.json").read_text("utf-8"))["secret"]
-    model, tokenizer = load_model("tiny", profile_for("agentgym_flow/Sokoban-v0", "compact"))
+    model, tokenizer = load_model("tiny", template_for("agentgym_flow/Sokoban-v0", "compact"))
     checkpoint = str(repository / "run" / "checkpoint")
     save_model(Path(checkpoint), model, tokenizer)
     out = str(repository / "played")
     run(
-        "evaluate", "--track", "small-s1", "--policy", f"hf:{checkpoint}", "--profile", "compact",
+        "evaluate", "--track", "small-s1", "--policy", f"hf:{checkpoint}", "--template", "compact",
         "--policy-arg", "max_tokens=1", "--out", out,
     )  # fmt: skip
     said = run(

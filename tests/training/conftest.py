@@ -23,7 +23,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.envs.sokoban.prompt import PROFILES
+from agentgym_flow.envs.sokoban.prompt import PROMPT_TEMPLATES
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.training import tiny as tiny_module
 from agentgym_flow.training.config import AgentConfig
@@ -31,7 +31,7 @@ from agentgym_flow.training.run import load_model, save_model
 from agentgym_flow.training.trainer import AgentTrainer
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
-PROFILE = PROFILES["compact"]
+TEMPLATE = PROMPT_TEMPLATES["compact"]
 
 
 MINUTES = 10
@@ -153,7 +153,7 @@ def narrow() -> Iterator[None]:
 @pytest.fixture
 def tiny() -> tuple[Any, Any]:
     """A fresh tiny model and its tokenizer."""
-    return load_model("tiny", PROFILE, seed=0)
+    return load_model("tiny", TEMPLATE, seed=0)
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def make_warm() -> Callable[..., tuple[Any, Any]]:
     """Makes a model that mostly plays the four words, so that some episodes succeed; and its tokenizer."""
 
     def make(seed: int = 0) -> tuple[Any, Any]:
-        model, tokenizer = load_model("tiny", PROFILE, seed=seed)
+        model, tokenizer = load_model("tiny", TEMPLATE, seed=seed)
         with torch.no_grad():
             actions = model.transformer.wte.weight[3:7]
             direction = actions.mean(0) / actions.mean(0).norm()
@@ -218,9 +218,9 @@ def make_env() -> Callable[[], TextEnv]:
 
 
 @pytest.fixture
-def profile() -> PromptTemplate:
+def template() -> PromptTemplate:
     """The compact prompt of Sokoban."""
-    return PROFILE
+    return TEMPLATE
 
 
 @pytest.fixture
@@ -241,7 +241,7 @@ def make_trainer(tmp_path: Path, tiny: tuple[Any, Any], monkeypatch: pytest.Monk
             "seed": 0,
             **settings,
         }
-        trainer = AgentTrainer(model, AgentConfig(**chosen), tokenizer, PROFILE, _make_env)
+        trainer = AgentTrainer(model, AgentConfig(**chosen), tokenizer, TEMPLATE, _make_env)
         if tasks is not None:
             monkeypatch.setattr(trainer.source.tasks, "at", lambda position, count: list(tasks))
         return trainer

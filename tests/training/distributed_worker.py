@@ -15,7 +15,7 @@ import torch
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.envs.sokoban.prompt import PROFILES
+from agentgym_flow.envs.sokoban.prompt import PROMPT_TEMPLATES
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.group_source import OwnRollout
 from agentgym_flow.training.processes import leave
@@ -40,14 +40,14 @@ def main() -> None:
     told: dict[str, Any] = json.loads(sys.argv[1])
     out = Path(told["out"])
     torch.set_num_threads(1)
-    profile = PROFILES["compact"]
+    template = PROMPT_TEMPLATES["compact"]
     args = AgentConfig(output_dir=str(out / "run"), **told["settings"])
-    model, tokenizer = load_model(told["model"], profile)
+    model, tokenizer = load_model(told["model"], template)
 
     def make_env() -> TextEnv:
         return make_text_env("agentgym_flow/Sokoban-v0", size=6, boxes=1, min_pushes=1)
 
-    trainer = AgentTrainer(model, args, tokenizer, profile, make_env)
+    trainer = AgentTrainer(model, args, tokenizer, template, make_env)
     accelerator = trainer.accelerator
     if accelerator.process_index == told.get("one_turn_rank"):
         assert isinstance(trainer.source, OwnRollout)

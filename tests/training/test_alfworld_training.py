@@ -46,7 +46,7 @@ def test_every_credit_function_trains(algorithm: str, tmp_path: Path) -> None:
 
 def test_conversations_and_text_prompts_are_refused_where_they_cannot_work(tmp_path: Path) -> None:
     assert "has no follow_up" in train(ENV, "grpo", tmp_path / "a", layout="conversation").stderr
-    assert "no fixed vocabulary" in train(ENV, "grpo", tmp_path / "b", profile="text").stderr
+    assert "no fixed vocabulary" in train(ENV, "grpo", tmp_path / "b", template="text").stderr
 
 
 def test_packaged_settings_say_nothing_of_an_algorithm_or_of_another_environment(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_packaged_settings_say_nothing_of_an_algorithm_or_of_another_environment
         batch = agent.generation_batch_size
         assert batch == {"tiny": 32 * 8}.get(run.model, 16 * 8)
     assert run.model == "Qwen/Qwen2.5-1.5B-Instruct"
-    assert run.profile == "text"
+    assert run.template == "text"
     assert run.env_settings == {"max_steps": 50}
     assert warm.warm_start_levels == 0
     assert agent.max_steps / agent.steps_per_batch == 150
@@ -74,4 +74,4 @@ def test_the_comparison_has_settings_for_it() -> None:
     assert short.lasting["env_kwargs"] == {"max_steps": 16}
     for setting in (as_published, short):
         assert setting.num_generations == 8
-        assert setting.lasting["profile"] == "compact"
+        assert setting.lasting["template"] == "compact"

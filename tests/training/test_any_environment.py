@@ -21,7 +21,7 @@ from agentgym_flow.training import vocabulary
 from agentgym_flow.training.config_file import packaged_config, parse_configs
 from agentgym_flow.training.run import load_model
 from agentgym_flow.training.tiny import CONTEXT, UNKNOWN
-from agentgym_flow.training.vocabulary import collect_vocabulary, profile_of
+from agentgym_flow.training.vocabulary import collect_vocabulary, template_of
 from agentgym_flow.word_prompts import FIXED, MOST_WORDS, WordTemplate
 
 CAVE = "example/Cave-v0"
@@ -58,12 +58,12 @@ def test_the_vocabulary_is_what_play_and_manual_show() -> None:
 def test_a_model_knows_its_words_and_takes_others_for_one(tmp_path: Path) -> None:
     run, _, _ = parse_configs(["--env_id", CAVE, "--output_dir", str(tmp_path / "run")])
     saved = tmp_path / "vocabulary.json"
-    profile = profile_of(run, saved)
-    assert isinstance(profile, WordTemplate)
-    _, tokenizer = load_model("tiny", profile)
+    template = template_of(run, saved)
+    assert isinstance(template, WordTemplate)
+    _, tokenizer = load_model("tiny", template)
     assert tokenizer.tokenize("you see zyzzyva #3 choose:") == ["you", "see", UNKNOWN, "#3", "choose:"]
     saved.write_text(json.dumps([*FIXED, "zyzzyva"]))
-    assert profile_of(run, saved).vocabulary == (*FIXED, "zyzzyva")  # type: ignore[attr-defined]
+    assert template_of(run, saved).vocabulary == (*FIXED, "zyzzyva")  # type: ignore[attr-defined]
 
 
 def test_what_proposes_nothing_is_refused(maze: str, monkeypatch: pytest.MonkeyPatch) -> None:

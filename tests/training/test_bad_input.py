@@ -105,7 +105,10 @@ def few_words(folder: Path, _: Tiny) -> None:
         (reconfigured(n_layer=5), "has no transformer.h."),
         (other_family, "set model to 'tiny', a folder saved by Hugging Face"),
         (small(vocab_size=20), "and the model only 20: set model to a folder whose tokenizer"),
-        (small(n_positions=30), "do not fit into the model's context of 30: use a shorter profile, a smaller board"),
+        (
+            small(n_positions=30),
+            "do not fit into the model's context of 30: use a shorter prompt template, a smaller board",
+        ),
         (few_words, "cannot express the answer 'left'"),
     ],
 )

@@ -145,7 +145,7 @@ def test_settings_of_the_package_are_in_the_package() -> None:
 # ---------------------------------------------------------------- LoRA
 @pytest.fixture
 def base(tiny: tuple[Any, Any], tmp_path: Path) -> Path:
-    """A Hugging Face folder with a model of another family than the tiny one, over the words of the profile."""
+    """A Hugging Face folder with a model of another family than the tiny one, over the words of the prompt template."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = tiny[1]
@@ -164,7 +164,7 @@ def base(tiny: tuple[Any, Any], tmp_path: Path) -> Path:
 
 
 @pytest.mark.heavy
-def test_lora_trains_adapters_and_nothing_else(base: Path, tmp_path: Path, profile: PromptTemplate) -> None:
+def test_lora_trains_adapters_and_nothing_else(base: Path, tmp_path: Path, template: PromptTemplate) -> None:
     before = AutoModelForCausalLM.from_pretrained(base)
     run = tmp_path / "run"
     result = CliRunner().invoke(
@@ -175,8 +175,8 @@ def test_lora_trains_adapters_and_nothing_else(base: Path, tmp_path: Path, profi
         assert (run / folder / "adapter_model.safetensors").is_file()
         assert not (run / folder / "model.safetensors").exists()
 
-    model, tokenizer = load_model(str(run / "checkpoint"), profile)
-    cloned, _ = load_model(str(run / "warm_start"), profile)
+    model, tokenizer = load_model(str(run / "checkpoint"), template)
+    cloned, _ = load_model(str(run / "warm_start"), template)
     trained = dict(model.named_parameters())
     adapters = {name for name in trained if "lora_" in name}
     assert adapters == {name for name, parameter in trained.items() if parameter.requires_grad}

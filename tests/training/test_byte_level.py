@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.training.run import load_model
 from tests.training.conftest import SOKOBAN
 
@@ -30,8 +30,8 @@ def folder(import_benchmark: Callable[[str], Any], tmp_path_factory: pytest.Temp
 
 
 def test_the_tokenizer_writes_any_text_and_is_what_was_saved(folder: Path) -> None:
-    profile = profile_for(SOKOBAN, "text")
-    model, tokenizer = load_model(str(folder), profile)
+    template = template_for(SOKOBAN, "text")
+    model, tokenizer = load_model(str(folder), template)
     assert type(model).__name__ == "Qwen3ForCausalLM"
     for text in (HARD, "<action>right</action>"):
         ids = tokenizer(text, add_special_tokens=False).input_ids

@@ -19,7 +19,7 @@ ENV = "agentgym_flow/Canvas-v0"
 
 def test_three_updates_on_designs(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    result = train(ENV, "cwrpo", folder, reward="structure", profile="compact", threads=1)
+    result = train(ENV, "cwrpo", folder, reward="structure", template="compact", threads=1)
     assert result.exit_code == 0, result.output
     saved = yaml.safe_load((folder / "config.yaml").read_text())
     assert (saved["reward"], saved["credit_settings"]["outcome"], saved["beta"]) == ("structure", "return", 0.005)

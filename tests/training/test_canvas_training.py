@@ -13,7 +13,7 @@ from short_run import SMALL, train
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.prompt import MOVES
 from agentgym_flow.episode_log import read_log
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.replay import verify_log
 from agentgym_flow.training.config_file import packaged_config, parse_configs
 from agentgym_flow.training.run import load_model
@@ -55,11 +55,11 @@ def test_three_updates_of_cwrpo_elsewhere(env_id: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["turn", "conversation"])
 def test_demonstrations_fit_the_context_in_known_words(layout: str) -> None:
-    profile = profile_for(ENV, "compact")
-    _, tokenizer = load_model("tiny", profile)
+    template = template_for(ENV, "compact")
+    _, tokenizer = load_model("tiny", template)
     steps = _packaged_steps()
     rows = demonstrations(
-        lambda: make_text_env(ENV, max_steps=steps), tokenizer, profile, tasks=60, noise=0.3, layout=layout
+        lambda: make_text_env(ENV, max_steps=steps), tokenizer, template, tasks=60, noise=0.3, layout=layout
     )
     moves = set()
     for row in rows:
@@ -84,7 +84,7 @@ def test_packaged_settings_say_nothing_of_an_algorithm_or_of_another_environment
     file = packaged_config(ENV)
     assert file is not None
     run, _, agent = parse_configs(["--config", str(file), "--output_dir", str(tmp_path)])
-    assert (run.env_id, run.model, run.profile, run.also_on) == (ENV, "tiny", "compact", {})
+    assert (run.env_id, run.model, run.template, run.also_on) == (ENV, "tiny", "compact", {})
     assert agent.stop_when is None
     assert "credit" not in file.read_text()
     assert agent.generation_batch_size == 32 * 8
@@ -103,8 +103,8 @@ def test_the_comparison_takes_one_thing_away_from_cwrpo_at_a_time(tmp_path: Path
         "cwrpo": {},
         "no-mask": {},
         "no-diversity": {"diversity": False},
-        "paper": {"profile": "paper"},
-        "no-release": {"profile": "paper", "release": "always"},
+        "paper": {"template": "paper"},
+        "no-release": {"template": "paper", "release": "always"},
     }
     plain, bare = (setting.configs(name, 0, tmp_path)[2] for name in ("grpo", "grpo-no-mask"))
     for config in (plain, bare):

@@ -20,7 +20,7 @@ from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.generation.stops import length_of_answer
 from agentgym_flow.policies import PolicyInput, PolicyOutput
-from agentgym_flow.prompts import Message, PromptContext, TextTemplate, profile_for
+from agentgym_flow.prompts import Message, PromptContext, TextTemplate, template_for
 from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.chat_template import training_template, without_settings, write_settings
 from agentgym_flow.training.config import AgentConfig
@@ -56,7 +56,7 @@ ENDS = (
     "<|END_RESPONSE|>",
     "<｜end▁of▁sentence｜>",  # noqa: RUF001 (it is written so)
 )
-PROFILE = TextTemplate(history=0, tags_required=False)
+TEMPLATE = TextTemplate(history=0, tags_required=False)
 STARTS = [EpisodeSpec(3, task, 0) for task in range(2)]
 
 
@@ -87,9 +87,9 @@ class Told:
 
     name = "told"
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, profile: Any, said: Sequence[tuple[str, bool]]) -> None:
-        self.tokenizer, self.profile, self.said = tokenizer, profile, said
-        self.conversation = Conversation(tokenizer, profile, frozenset([tokenizer.eos_token_id]))
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, template: Any, said: Sequence[tuple[str, bool]]) -> None:
+        self.tokenizer, self.template, self.said = tokenizer, template, said
+        self.conversation = Conversation(tokenizer, template, frozenset([tokenizer.eos_token_id]))
         self.asked: dict[int, list[str]] = {}
 
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
@@ -97,21 +97,21 @@ class Told:
 
     def move(self, view: PolicyInput) -> PolicyOutput:
         turn = len(view.episode.turns)
-        message = self.profile.follow_up(view) if turn else self.profile.prompt(view)
+        message = self.template.follow_up(view) if turn else self.template.prompt(view)
         self.asked.setdefault(view.episode.task, []).append(message)
         if turn:
             said, new = self.conversation.prompt(view)
             prompt = (*said, *new)
         else:
-            prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.profile, view))
+            prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.template, view))
         text, ended = self.said[turn % len(self.said)]
         tokens = self.tokenizer(text, add_special_tokens=False).input_ids + [self.tokenizer.eos_token_id] * ended
-        return PolicyOutput(self.profile.parse_action(text, view), text, prompt, tokens, [-1.0] * len(tokens))
+        return PolicyOutput(self.template.parse_action(text, view), text, prompt, tokens, [-1.0] * len(tokens))
 
 
 def spoken(tokenizer: Any, said: Sequence[tuple[str, bool]]) -> list[tuple[Any, Any, list[str]]]:
     """The episodes in which that is said, each with its row and what was asked; rows hold exactly what was sampled."""
-    policy = Told(tokenizer, PROFILE, said)
+    policy = Told(tokenizer, TEMPLATE, said)
     episodes = rollout(policy, short_env, STARTS)
     made = rows([Group([e]) for e in episodes], [[[1.0] * len(e.turns)] for e in episodes], layout="conversation")
     for episode, row in zip(episodes, made, strict=True):
@@ -130,7 +130,7 @@ def test_what_was_sampled_is_what_a_row_trains_on(name: str, thinking: dict[str,
     write_settings(tokenizer, thinking)
     if REFUSED.fullmatch(name) and (not name.startswith("nemotron") or thinking != {"enable_thinking": False}):
         with pytest.raises(BadSetting, match="set layout to turn"):
-            Conversation(tokenizer, PROFILE, frozenset())
+            Conversation(tokenizer, TEMPLATE, frozenset())
         return
     awkward = [
         ("<think>\nso\n</think>\n\n<action>up</action>", True),
@@ -248,8 +248,8 @@ def talker(tokenizer: PreTrainedTokenizerFast, often: str) -> GPT2LMHeadModel:
 @pytest.mark.parametrize("layout", ["conversation", "turn"])
 def test_an_answer_of_a_transcript_ends_at_its_stop(template: str | None, layout: str) -> None:
     tokenizer = byte_tokenizer(None if template is None else SHIPPED[template])
-    model, profile = talker(tokenizer, "udlr\n"), Transcript()
-    policy = ModelPolicy(model, tokenizer, profile, max_new_tokens=6, layout=layout)
+    model, template = talker(tokenizer, "udlr\n"), Transcript()
+    policy = ModelPolicy(model, tokenizer, template, max_new_tokens=6, layout=layout)
     episodes = rollout(policy, short_env, STARTS)
     turns = [turn for episode in episodes for turn in episode.turns]
     lines = [turn.completion if turn.completion is not None else turn.action for turn in turns]
@@ -305,7 +305,7 @@ def test_training_with_published_prompts_and_without_thinking(
     file = tmp_path / "prompts.py"
     file.write_text(FILES[name])
     tokenizer = byte_tokenizer(SHIPPED["qwen3_5_think"])
-    profile = profile_for(env_id, f"{name}:{file}")
+    template = template_for(env_id, f"{name}:{file}")
     args = AgentConfig(
         output_dir=str(tmp_path / "run"),
         layout=layout,
@@ -322,7 +322,7 @@ def test_training_with_published_prompts_and_without_thinking(
         use_cpu=True,
     )
     trainer = AgentTrainer(
-        talker(tokenizer, "</action>"), args, tokenizer, profile, lambda: make_text_env(env_id, max_steps=3)
+        talker(tokenizer, "</action>"), args, tokenizer, template, lambda: make_text_env(env_id, max_steps=3)
     )
     trainer.train()
     [log] = [log for log in trainer.state.log_history if "success" in log]
@@ -330,13 +330,13 @@ def test_training_with_published_prompts_and_without_thinking(
     [group] = trainer.groups
     opening = tokenizer.decode(group.episodes[0].turns[0].prompt_ids)
     assert opening.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
-    first = profile.prompt(_reset(group.episodes[0])).strip()  # this model's template strips messages
+    first = template.prompt(_reset(group.episodes[0])).strip()  # this model's template strips messages
     assert first in opening
     # Malformed answers are penalised with verl-agent's prompts, refused actions with others; here it is all of them.
     assert log["invalid_penalty"] == 0.25
     saved = trainer._made_with()
-    assert saved["profile"] == profile.name
-    assert str(tmp_path) not in profile.name
+    assert saved["template"] == template.name
+    assert str(tmp_path) not in template.name
 
 
 def _reset(episode: Any) -> Any:

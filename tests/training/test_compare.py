@@ -458,7 +458,7 @@ def made_up(rates: Mapping[str, float], seeds: int = 5, count: int = 400, spread
     shape = {"about": "made up", "num_generations": 4, "tasks": 5, "batches": 1, "warm_start": "warm"}
     algos = [name for name in rates if name not in CONTROLS]
     header = {"command": "none", "env_id": SOKOBAN, "algos": algos, "settings": {"only": shape}}
-    shape["settings"] = {"env_kwargs": {"size": 6}, "profile": "compact"}
+    shape["settings"] = {"env_kwargs": {"size": 6}, "template": "compact"}
     return Raw(header, outcomes)
 
 
@@ -481,7 +481,7 @@ def test_an_order_that_is_there_is_found_and_said() -> None:
     assert compared.dense.order == 1
     text = page(raw, "stem")
     assert "credit for episodes (grpo, rloo) pays in only (" in text
-    assert "Environment: `{size: 6}`; profile `compact`." in text
+    assert "Environment: `{size: 6}`; template `compact`." in text
     assert "only: gigpo is ahead of grpo" in text
     assert "4 of 6 comparisons between two algorithms have an interval that excludes 0" in text
     against = {

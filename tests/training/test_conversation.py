@@ -51,7 +51,7 @@ FORGETFUL = CHAT.replace(
 )
 """A template that drops the reasoning of all answers but the last message, as those of reasoning models do."""
 
-PROFILE = TextTemplate(rules=RULES, history=0, think=False, tags_required=False)
+TEMPLATE = TextTemplate(rules=RULES, history=0, think=False, tags_required=False)
 ACTIONS = ("up", "down", "left", "right")
 STEPS = 6
 STARTS = [EpisodeSpec(3, task, attempt) for task in range(3) for attempt in range(4)]
@@ -68,12 +68,12 @@ def short_env() -> MakeEnv:
 
 
 def words_of(make_env: MakeEnv) -> list[str]:
-    """Every word that the profile can write, found by playing."""
+    """Every word that the prompt template can write, found by playing."""
     refusal = ["Your", "last", "action", "was", "not", "accepted."]
     found: dict[str, None] = dict.fromkeys([*SPEAKERS, *ACTIONS, *LLM_SYMBOLS.values(), *refusal])
 
     def listen(view: PolicyInput) -> bool:
-        found.update(dict.fromkeys(f"{PROFILE.prompt(view)} {PROFILE.follow_up(view)}".split()))
+        found.update(dict.fromkeys(f"{TEMPLATE.prompt(view)} {TEMPLATE.follow_up(view)}".split()))
         return False
 
     rollout(make_policy("random", SOKOBAN), make_env, STARTS, stop=listen)
@@ -104,7 +104,7 @@ def talker(short_env: MakeEnv) -> tuple[Any, Any]:
 def speaker(talker: tuple[Any, Any], **settings: Any) -> ModelPolicy:
     model, tokenizer = talker
     return ModelPolicy(
-        model, tokenizer, PROFILE, **{"temperature": 0.8, "max_new_tokens": 2, "layout": "conversation", **settings}
+        model, tokenizer, TEMPLATE, **{"temperature": 0.8, "max_new_tokens": 2, "layout": "conversation", **settings}
     )
 
 
@@ -234,7 +234,7 @@ def test_where_qwen3s_template_drops_reasoning_trls_is_used(talker: tuple[Any, A
     later = [*messages, {"role": "user", "content": "next"}]
     own = tokenizer.apply_chat_template(later, tokenize=False, add_generation_prompt=True)
     assert "probe" not in own.partition("<action>")[0]
-    after = Conversation(tokenizer, PROFILE, frozenset())._after("next")
+    after = Conversation(tokenizer, TEMPLATE, frozenset())._after("next")
     speaks = after.partition("<|im_start|>assistant\n")[2]
     assert after == f"<|im_end|>\n<|im_start|>user\nnext<|im_end|>\n<|im_start|>assistant\n{speaks}"
     opening = tokenizer.apply_chat_template(messages[:1], tokenize=False, add_generation_prompt=True)
@@ -302,7 +302,7 @@ def test_training_in_conversations_from_end_to_end(talker: tuple[Any, Any], shor
     model, tokenizer = talker
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     args = agent(tmp_path, beta=0.05, entropy_coef=0.01, invalid_action_penalty=0.5, max_steps=10, learning_rate=2e-3)
-    trainer = AgentTrainer(model, args, tokenizer, PROFILE, short_env)
+    trainer = AgentTrainer(model, args, tokenizer, TEMPLATE, short_env)
     trainer.train()
     logs = [log for log in trainer.state.log_history if "return" in log]
     assert len(logs) == 5
@@ -330,7 +330,7 @@ def test_before_the_first_update_every_ratio_is_one(
 ) -> None:
     model, tokenizer = talker
     trainer = AgentTrainer(
-        model, agent(tmp_path, steps_per_generation=1, per_device_train_batch_size=16), tokenizer, PROFILE, short_env
+        model, agent(tmp_path, steps_per_generation=1, per_device_train_batch_size=16), tokenizer, TEMPLATE, short_env
     )
     trainer.current_gradient_accumulation_steps = 1
     batch = trainer.make_batch()
@@ -347,12 +347,12 @@ def test_a_resumed_run_keeps_the_reference_it_began_with(
 ) -> None:
     model, tokenizer = talker
     args = agent(tmp_path, beta=0.05, save_strategy="steps", save_steps=2)
-    trainer = AgentTrainer(model, args, tokenizer, PROFILE, short_env)
+    trainer = AgentTrainer(model, args, tokenizer, TEMPLATE, short_env)
     with torch.no_grad():
         model.transformer.wpe.weight += 0.01  # a warm start comes after the trainer is made
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     trainer.train()
-    again = AgentTrainer(model, args, tokenizer, PROFILE, short_env)  # its model is the trained one
+    again = AgentTrainer(model, args, tokenizer, TEMPLATE, short_env)  # its model is the trained one
     again.train(tmp_path / "run" / "checkpoint-2")
     for ended in (trainer, again):
         assert ended.reference is not None
@@ -374,7 +374,7 @@ def test_cloning_learns_answers_and_not_observations(talker: tuple[Any, Any]) ->
 
 def test_cloning_shows_an_answer_that_ended_itself_ended_once(talker: tuple[Any, Any], short_env: MakeEnv) -> None:
     _, tokenizer = talker
-    shown = demonstrations(short_env, tokenizer, PROFILE, tasks=3, noise=1.0, layout="conversation", max_new_tokens=2)
+    shown = demonstrations(short_env, tokenizer, TEMPLATE, tasks=3, noise=1.0, layout="conversation", max_new_tokens=2)
     for row in shown:
         said = tokenizer.decode([*row.prompt, *row.completion])
         messages = [text.split() for text in said.split("<eos>")]
@@ -415,7 +415,7 @@ def test_cloning_shows_the_conversations_the_policy_will_see(talker: tuple[Any, 
         warm_start_batch=8,
         warm_start_learning_rate=3e-3,
     )
-    result = warm_start(model, tokenizer, PROFILE, short_env, config, layout="conversation")
+    result = warm_start(model, tokenizer, TEMPLATE, short_env, config, layout="conversation")
     assert result.turns > result.episodes == 8
     assert result.losses[-1] < 0.8 * result.losses[0]
 
@@ -427,17 +427,17 @@ def test_what_a_conversation_cannot_be_trained_with_is_refused(
     model, tokenizer = talker
     words = [word for word in words_of(short_env) if word != "left"]
     with pytest.raises(BadSetting, match="cannot express the answer 'left'"):
-        AgentTrainer(model, agent(tmp_path), word_tokenizer(words), PROFILE, short_env)
+        AgentTrainer(model, agent(tmp_path), word_tokenizer(words), TEMPLATE, short_env)
     model.config.n_positions = 50
     with pytest.raises(BadSetting, match="context of 50: use layout turn, a lower max_steps"):
-        AgentTrainer(model, agent(tmp_path), tokenizer, PROFILE, short_env)
+        AgentTrainer(model, agent(tmp_path), tokenizer, TEMPLATE, short_env)
 
 
 def test_a_loss_that_is_not_a_number_leaves_its_conversations(
     talker: tuple[Any, Any], short_env: MakeEnv, tmp_path: Path
 ) -> None:
     trainer = AgentTrainer(
-        talker[0], agent(tmp_path, learning_rate=1e30, warmup_steps=0), talker[1], PROFILE, short_env
+        talker[0], agent(tmp_path, learning_rate=1e30, warmup_steps=0), talker[1], TEMPLATE, short_env
     )
     with pytest.raises(TrainingFailed, match="the loss is nan at step 1: lower learning_rate"):
         trainer.train()
@@ -464,7 +464,7 @@ def test_conversations_that_were_lost_are_left_out(
         return apply(env, action)
 
     monkeypatch.setattr(SokobanEnv, "_apply", sometimes)
-    trainer = AgentTrainer(talker[0], agent(tmp_path), talker[1], PROFILE, short_env)
+    trainer = AgentTrainer(talker[0], agent(tmp_path), talker[1], TEMPLATE, short_env)
     trainer.train()
     [first, last] = [log for log in trainer.state.log_history if "success" in log]
     assert 0 < first["lost_episodes"] < last["lost_episodes"] < last["episodes"] == 32
@@ -473,7 +473,7 @@ def test_conversations_that_were_lost_are_left_out(
 
 def test_conversations_are_sampled_dynamically_too(talker: tuple[Any, Any], short_env: MakeEnv, tmp_path: Path) -> None:
     settings = agent(tmp_path, dynamic_sampling=True, max_sampling_rounds=3, max_steps=2)
-    trainer = AgentTrainer(talker[0], settings, talker[1], PROFILE, short_env)
+    trainer = AgentTrainer(talker[0], settings, talker[1], TEMPLATE, short_env)
     trainer.train()
     [log] = [log for log in trainer.state.log_history if "success" in log]
     assert len(trainer.groups) == 4
@@ -487,4 +487,4 @@ def test_demonstrations_longer_than_the_context_are_refused(talker: tuple[Any, A
     model.config.n_positions = len(episode.turns[0].prompt_ids or ()) + 60  # the first turn fits, not the second
     config = WarmStartConfig(warm_start_levels=2, warm_start_noise=1.0)
     with pytest.raises(BadSetting, match="use layout turn, a lower max_steps"):
-        warm_start(model, tokenizer, PROFILE, short_env, config, layout="conversation")
+        warm_start(model, tokenizer, TEMPLATE, short_env, config, layout="conversation")

@@ -49,8 +49,8 @@ def make_designer(tmp_path: Path) -> MakeTrainer:
     """Makes a trainer of designs: 2 tasks x 4 attempts, one minibatch; keywords change settings."""
 
     def make(**settings: Any) -> AgentTrainer:
-        profile = Words()
-        model, tokenizer = load_model("tiny", profile, seed=0)
+        template = Words()
+        model, tokenizer = load_model("tiny", template, seed=0)
         chosen = {
             "output_dir": str(tmp_path / "trainer"),
             "num_generations": 4,
@@ -66,7 +66,7 @@ def make_designer(tmp_path: Path) -> MakeTrainer:
             "epsilon_high": CLIP,
             **settings,
         }
-        made = AgentTrainer(model, AgentConfig(**chosen), tokenizer, profile, ScriptedCanvas)
+        made = AgentTrainer(model, AgentConfig(**chosen), tokenizer, template, ScriptedCanvas)
         made.current_gradient_accumulation_steps = 1
         return made
 

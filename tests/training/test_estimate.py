@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from agentgym_flow import training
 from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.prompts import PromptTemplate, TextTemplate, profile_for
+from agentgym_flow.prompts import PromptTemplate, TextTemplate, template_for
 from agentgym_flow.training import estimate as module
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.estimate import CORE, READING, WRITING, Probe, count_parameters, estimate, probe
@@ -71,7 +71,7 @@ def test_cloning_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_prompts_are_counted_on_episodes() -> None:
     run = RunConfig(env_kwargs={"size": 6, "max_steps": 5, "min_pushes": 4})
-    found = probe(run, profile_for(run.env_id, "compact"), "turn", 1)
+    found = probe(run, template_for(run.env_id, "compact"), "turn", 1)
     assert (found.turns, found.longest, found.read, found.trained) == (5, 37, 5 * 37, 5 * 38)
     assert found.step_seconds > 0
 
@@ -92,14 +92,14 @@ def test_a_conversation_is_read_again_every_turn_and_trained_once(monkeypatch: p
 
 
 def test_the_size_of_a_model_is_that_of_its_folder_or_name(
-    tiny: tuple[Any, Any], tmp_path: Path, profile: PromptTemplate
+    tiny: tuple[Any, Any], tmp_path: Path, template: PromptTemplate
 ) -> None:
     save_model(tmp_path / "model", *tiny)
     for file in (tmp_path / "model").glob("*.safetensors"):
         file.unlink()  # its shape is enough
 
     def count(model: str) -> int:
-        return count_parameters(SimpleNamespace(model=model), profile)  # type: ignore[arg-type]
+        return count_parameters(SimpleNamespace(model=model), template)  # type: ignore[arg-type]
 
     assert count("tiny") == count(str(tmp_path / "model")) == tiny[0].num_parameters()
     assert count("Qwen/Qwen2.5-1.5B-Instruct") == 1_500_000_000

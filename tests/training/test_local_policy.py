@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
 from agentgym_flow.episode_log import read_log
-from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption, UnknownProfile
+from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption, UnknownTemplate
 from agentgym_flow.policies import make, make_policy
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.run import load_model, save_model
 
@@ -26,16 +26,16 @@ SOKOBAN = "agentgym_flow/Sokoban-v0"
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     """The checkpoint of a run that plays the prompt `compact`."""
-    model, tokenizer = load_model("tiny", profile_for(SOKOBAN, "compact"))
+    model, tokenizer = load_model("tiny", template_for(SOKOBAN, "compact"))
     save_model(tmp_path / "run" / "checkpoint", model, tokenizer)
-    settings = "profile: compact\nlayout: turn\nmax_completion_length: 1\noutput_dir: elsewhere\n"
+    settings = "template: compact\nlayout: turn\nmax_completion_length: 1\noutput_dir: elsewhere\n"
     (tmp_path / "run" / "config.yaml").write_text(settings, "utf-8")
     return tmp_path / "run" / "checkpoint"
 
 
 def test_it_plays_as_its_run_did(checkpoint: Path, tmp_path: Path) -> None:
     logs = []
-    for number, more in enumerate(([], ["--profile", "compact"], ["--policy-arg", "greedy=true"])):
+    for number, more in enumerate(([], ["--template", "compact"], ["--policy-arg", "greedy=true"])):
         log = tmp_path / f"{number}.jsonl"
         words = ["evaluate", "Sokoban-v0", "--policy", f"hf:{checkpoint}", "--episodes", "4", "--log", str(log), *more]
         result = CliRunner().invoke(app, [*words, "--json"])
@@ -46,30 +46,30 @@ def test_it_plays_as_its_run_did(checkpoint: Path, tmp_path: Path) -> None:
 
 
 def test_what_its_run_says_gives_way_to_what_is_asked(checkpoint: Path) -> None:
-    policy = make_policy(f"hf:{checkpoint}", SOKOBAN, max_tokens=3, layout="conversation", profile="choice")
+    policy = make_policy(f"hf:{checkpoint}", SOKOBAN, max_tokens=3, layout="conversation", template="choice")
     assert isinstance(policy, ModelPolicy)
     assert policy.sampling.max_new_tokens == 3
     assert policy.conversation is not None
-    assert policy.profile.name == "choice"
+    assert policy.template.name == "choice"
 
 
 def test_without_a_run_the_prompt_is_text(checkpoint: Path) -> None:
     (checkpoint.parent / "config.yaml").unlink()
     policy = make_policy(f"hf:{checkpoint}", SOKOBAN)
     assert isinstance(policy, ModelPolicy)
-    assert policy.profile.name == "text"
+    assert policy.template.name == "text"
 
 
-def test_it_is_prompted_with_the_profile_settings_of_its_run(checkpoint: Path) -> None:
+def test_it_is_prompted_with_the_template_settings_of_its_run(checkpoint: Path) -> None:
     config = checkpoint.parent / "config.yaml"
-    config.write_text("profile: text\nprofile_settings: {rules: Push the boxes., think: false}\n", "utf-8")
-    for chosen in ({}, {"profile": "text"}):
+    config.write_text("template: text\ntemplate_settings: {rules: Push the boxes., think: false}\n", "utf-8")
+    for chosen in ({}, {"template": "text"}):
         policy = make_policy(f"hf:{checkpoint}", SOKOBAN, **chosen)
         assert isinstance(policy, ModelPolicy)
-        assert policy.profile == replace(profile_for(SOKOBAN, "text"), rules="Push the boxes.", think=False)  # type: ignore[type-var]
-    policy = make_policy(f"hf:{checkpoint}", SOKOBAN, profile="choice")
+        assert policy.template == replace(template_for(SOKOBAN, "text"), rules="Push the boxes.", think=False)  # type: ignore[type-var]
+    policy = make_policy(f"hf:{checkpoint}", SOKOBAN, template="choice")
     assert isinstance(policy, ModelPolicy)
-    assert policy.profile == profile_for(SOKOBAN, "choice")
+    assert policy.template == template_for(SOKOBAN, "choice")
 
 
 def test_mistakes_have_names(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,8 +77,8 @@ def test_mistakes_have_names(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) 
         make_policy(f"hf:{checkpoint}", SOKOBAN, gredy=True)
     with pytest.raises(BadSetting, match="cannot load a causal language model"):
         make_policy("hf:nowhere", SOKOBAN)
-    with pytest.raises(UnknownProfile):
-        make_policy(f"hf:{checkpoint}", SOKOBAN, profile="kompakt")
+    with pytest.raises(UnknownTemplate):
+        make_policy(f"hf:{checkpoint}", SOKOBAN, template="kompakt")
     (checkpoint.parent / "config.yaml").write_text("a: [", "utf-8")
     with pytest.raises(BadSetting, match=r"config\.yaml cannot be read"):
         make_policy(f"hf:{checkpoint}", SOKOBAN)

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import Qwen2Config, Qwen2ForCausalLM, TrainerCallback
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.envs.sokoban.prompt import PROFILES
+from agentgym_flow.envs.sokoban.prompt import PROMPT_TEMPLATES
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.memory import Memory, memory, saved_bytes
@@ -95,8 +95,8 @@ def run(make_env: Callable[[], TextEnv], tmp_path: Path, monkeypatch: pytest.Mon
         # Free rows, as on a GPU, which a dry run is about.
         chosen = {**SETTINGS, "output_dir": tmp_path / "run", "generation_rows": 0, **settings}
         configs = parse_configs([*(f"--{name}={value}" for name, value in chosen.items()), "--credit=grpo"])
-        profile = PROFILES["compact"]
-        tokenizer = word_tokenizer(profile.vocabulary)
+        template = PROMPT_TEMPLATES["compact"]
+        tokenizer = word_tokenizer(template.vocabulary)
         config = qwen()
         config.vocab_size = len(tokenizer)
         torch.manual_seed(0)
@@ -104,7 +104,7 @@ def run(make_env: Callable[[], TextEnv], tmp_path: Path, monkeypatch: pytest.Mon
         if configs[0].lora:
             model = with_lora(model, rank=4, alpha=8, seed=0)
         found = Measured()
-        trainer = AgentTrainer(model, configs[2], tokenizer, profile, make_env, [found])
+        trainer = AgentTrainer(model, configs[2], tokenizer, template, make_env, [found])
         found.watch(trainer, monkeypatch)
         trainer.train()
         measured = {

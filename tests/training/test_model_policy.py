@@ -32,11 +32,11 @@ STARTS = [EpisodeSpec(7, task, attempt) for task in range(4) for attempt in rang
 
 
 @pytest.fixture(params=[1, 3], ids=["one token", "several tokens"])
-def policy(request: pytest.FixtureRequest, tiny: tuple[Any, Any], profile: PromptTemplate) -> ModelPolicy:
+def policy(request: pytest.FixtureRequest, tiny: tuple[Any, Any], template: PromptTemplate) -> ModelPolicy:
     model, tokenizer = tiny
     with torch.no_grad():  # lift the actions out of the noise of a fresh model, so that episodes differ in length
         model.transformer.wte.weight[3:7] *= 30
-    return ModelPolicy(model, tokenizer, profile, temperature=0.8, max_new_tokens=request.param)
+    return ModelPolicy(model, tokenizer, template, temperature=0.8, max_new_tokens=request.param)
 
 
 def reference_logprobs(policy: ModelPolicy, prompt: list[int], completion: list[int]) -> list[float]:
@@ -56,7 +56,7 @@ def test_recorded_tokens_and_logprobs_are_those_of_the_model(policy: ModelPolicy
     turns = [(turn, episode.turns[:number]) for episode in episodes for number, turn in enumerate(episode.turns)]
     for turn, before in turns[:20]:
         view: Any = SimpleNamespace(observation=turn.observation, episode=SimpleNamespace(turns=before))
-        assert turn.prompt_ids == policy.encode(policy.profile.prompt(view))
+        assert turn.prompt_ids == policy.encode(policy.template.prompt(view))
         assert 1 <= len(turn.completion_ids or ()) <= policy.sampling.max_new_tokens
         expected = reference_logprobs(policy, list(turn.prompt_ids or ()), list(turn.completion_ids or ()))
         assert turn.logprobs == pytest.approx(expected, abs=1e-4)
@@ -86,10 +86,10 @@ def renew(policy: ModelPolicy, version: int) -> None:
 
 
 def test_the_cache_changes_nothing_and_is_dropped_with_the_weights(
-    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: MakeEnv
+    tiny: tuple[Any, Any], template: PromptTemplate, make_env: MakeEnv
 ) -> None:
     model, tokenizer = tiny
-    remembering, forgetful = (ModelPolicy(model, tokenizer, profile) for _ in range(2))
+    remembering, forgetful = (ModelPolicy(model, tokenizer, template) for _ in range(2))
     act, versions = forgetful.act, itertools.count(1)
     forgetful.act = lambda views: (renew(forgetful, next(versions)), act(views))[1]  # type: ignore[method-assign]
     first, second = (rollout(policy, make_env, STARTS) for policy in (remembering, forgetful))
@@ -107,10 +107,10 @@ def test_the_cache_changes_nothing_and_is_dropped_with_the_weights(
     assert {turn.version for episode in newer for turn in episode.turns} == {5}
 
 
-def test_greedy_takes_the_most_likely_token(tiny: tuple[Any, Any], profile: PromptTemplate, make_env: MakeEnv) -> None:
+def test_greedy_takes_the_most_likely_token(tiny: tuple[Any, Any], template: PromptTemplate, make_env: MakeEnv) -> None:
     model, tokenizer = tiny
     for length in (1, 2):
-        policy = ModelPolicy(model, tokenizer, profile, greedy=True, max_new_tokens=length)
+        policy = ModelPolicy(model, tokenizer, template, greedy=True, max_new_tokens=length)
         for turn in rollout(policy, make_env, STARTS[:2])[1].turns[:4]:
             with torch.no_grad():
                 best = model(input_ids=torch.tensor([turn.prompt_ids])).logits[0, -1].argmax()
@@ -118,13 +118,13 @@ def test_greedy_takes_the_most_likely_token(tiny: tuple[Any, Any], profile: Prom
 
 
 def test_samples_follow_the_tempered_distribution_over_the_whole_vocabulary(
-    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: MakeEnv
+    tiny: tuple[Any, Any], template: PromptTemplate, make_env: MakeEnv
 ) -> None:
     model, tokenizer = tiny
     with torch.no_grad():
         model.transformer.wte.weight[3:7] *= 20
     for length in (1, 2):
-        policy = ModelPolicy(model, tokenizer, profile, temperature=0.5, max_new_tokens=length)
+        policy = ModelPolicy(model, tokenizer, template, temperature=0.5, max_new_tokens=length)
         starts = [EpisodeSpec(seed, 0) for seed in range(500)]
         episodes = rollout(policy, make_env, starts, num_envs=500, stop=lambda view: True)
         turns = [episode.turns[0] for episode in episodes]
@@ -140,12 +140,12 @@ def test_samples_follow_the_tempered_distribution_over_the_whole_vocabulary(
 
 
 def test_generation_stops_at_the_end_token_and_counts_it(
-    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: MakeEnv
+    tiny: tuple[Any, Any], template: PromptTemplate, make_env: MakeEnv
 ) -> None:
     model, tokenizer = tiny
     with torch.no_grad():
         model.transformer.wte.weight[tokenizer.eos_token_id] *= 20
-    policy = ModelPolicy(model, tokenizer, profile, max_new_tokens=4)
+    policy = ModelPolicy(model, tokenizer, template, max_new_tokens=4)
     turns = [turn for episode in rollout(policy, make_env, STARTS) for turn in episode.turns]
     ended = [turn for turn in turns if (turn.completion_ids or ())[-1] == tokenizer.eos_token_id]
     assert {len(turn.completion_ids or ()) for turn in ended} >= {1, 2}
@@ -163,27 +163,27 @@ def test_global_randomness_and_training_mode_are_left_as_they_were(policy: Model
     assert policy.seconds > 0
 
 
-def test_a_chat_template_gets_the_messages(tiny: tuple[Any, Any], profile: PromptTemplate, make_env: MakeEnv) -> None:
+def test_a_chat_template_gets_the_messages(tiny: tuple[Any, Any], template: PromptTemplate, make_env: MakeEnv) -> None:
     model, tokenizer = tiny
     tokenizer.chat_template = (
         "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %} go{% endif %}"
     )
-    policy = ModelPolicy(model, tokenizer, profile)
+    policy = ModelPolicy(model, tokenizer, template)
     [turn] = rollout(policy, make_env, STARTS[:1], stop=lambda view: True)[0].turns
     assert tokenizer.decode(turn.prompt_ids).endswith("go go")
 
 
 def test_prompts_that_cannot_be_given_are_refused(
-    tiny: tuple[Any, Any], make_env: MakeEnv, profile: PromptTemplate
+    tiny: tuple[Any, Any], make_env: MakeEnv, template: PromptTemplate
 ) -> None:
     model, tokenizer = tiny
     with pytest.raises(BadSetting, match="'text'"):
         rollout(ModelPolicy(model, tokenizer, TextTemplate(rules="strange words")), make_env, STARTS[:1])
     with pytest.raises(BadSetting, match="no tokens"):
-        ModelPolicy(model, tokenizer, profile).encode("")
+        ModelPolicy(model, tokenizer, template).encode("")
     big = lambda: make_text_env("agentgym_flow/Sokoban-v0", level=_hall(13))  # noqa: E731
     with pytest.raises(BadSetting, match="context of 128"):
-        rollout(ModelPolicy(model, tokenizer, profile), big, STARTS[:1])
+        rollout(ModelPolicy(model, tokenizer, template), big, STARTS[:1])
 
 
 def _hall(size: int) -> str:
@@ -197,30 +197,30 @@ def _hall(size: int) -> str:
 
 
 def test_a_model_that_is_not_a_number_is_refused(
-    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: MakeEnv
+    tiny: tuple[Any, Any], template: PromptTemplate, make_env: MakeEnv
 ) -> None:
     model, tokenizer = tiny
     with torch.no_grad():
         model.transformer.wpe.weight[0] = math.nan
     with pytest.raises(TrainingFailed, match="not a number"):
-        rollout(ModelPolicy(model, tokenizer, profile), make_env, STARTS[:1])
+        rollout(ModelPolicy(model, tokenizer, template), make_env, STARTS[:1])
 
 
 @pytest.mark.parametrize("wrong", [{"temperature": 0.0}, {"max_new_tokens": 0}])
-def test_bad_settings_are_refused(tiny: tuple[Any, Any], profile: PromptTemplate, wrong: dict[str, Any]) -> None:
+def test_bad_settings_are_refused(tiny: tuple[Any, Any], template: PromptTemplate, wrong: dict[str, Any]) -> None:
     with pytest.raises(BadSetting):
-        ModelPolicy(*tiny, profile, **wrong)
+        ModelPolicy(*tiny, template, **wrong)
 
 
-def test_a_tokenizer_must_express_the_answers_in_the_tokens_allowed(profile: PromptTemplate) -> None:
+def test_a_tokenizer_must_express_the_answers_in_the_tokens_allowed(template: PromptTemplate) -> None:
     tokenizer = word_tokenizer(["up", "go", "to", "desk"])
 
     def check(actions: list[str], length: int) -> None:
-        check_answers(tokenizer, profile, cast("Any", SimpleNamespace(info={"admissible_actions": actions})), length)
+        check_answers(tokenizer, template, cast("Any", SimpleNamespace(info={"admissible_actions": actions})), length)
 
     check(["up"], 1)
     check(["up", "go to desk"], 3)
-    check(["up", " up"], 1)  # what the profile has no answer for cannot be sampled either
+    check(["up", " up"], 1)  # what the prompt template has no answer for cannot be sampled either
     with pytest.raises(BadSetting, match="'down'"):
         check(["up", "down"], 1)
     with pytest.raises(BadSetting, match="max_completion_length"):
@@ -257,7 +257,7 @@ def test_episodes_without_rounds_are_those_of_rounds_to_the_bit(policy: ModelPol
     alone = AsyncModelPolicy(
         policy.model,
         policy.tokenizer,
-        policy.profile,
+        policy.template,
         temperature=sampling.temperature,
         max_new_tokens=sampling.max_new_tokens,
     )

@@ -256,11 +256,11 @@ def test_bfloat16_is_corrected_for(make_trainer: Trainers, make_warm: Callable[[
 
 
 def test_what_only_the_own_rollout_reads_is_refused_with_another_source(
-    make_trainer: Trainers, make_warm: Callable[[], Any], make_env: Any, profile: Any
+    make_trainer: Trainers, make_warm: Callable[[], Any], make_env: Any, template: Any
 ) -> None:
     trainer = make_trainer(model=make_warm(), replay_share=0.5)
     with pytest.raises(BadSetting, match="replay_share"):
-        AgentTrainer(*make_warm()[:1], trainer.args, make_warm()[1], profile, make_env, source=trainer.source)
+        AgentTrainer(*make_warm()[:1], trainer.args, make_warm()[1], template, make_env, source=trainer.source)
 
 
 def test_a_second_training_samples_from_the_weights_of_the_first(

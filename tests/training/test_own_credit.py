@@ -13,7 +13,7 @@ pytest.importorskip("trl", reason="training needs the extra train")
 from agentgym_flow.cli import app
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.rewards.credit import credit_function, settings_of
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.run import load_model
@@ -23,19 +23,19 @@ def halves(batch, *, scale=1.0):
     """Half of the success, the same for all turns."""
     return [[[scale * (one.success - 0.5)] * len(one.turns) for one in group] for group in batch]
 
-def small(profile, *, seed):
+def small(prompt template, *, seed):
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from agentgym_flow.training.tiny import CONTEXT, word_tokenizer
 
-    tokenizer = word_tokenizer(profile.vocabulary)
+    tokenizer = word_tokenizer(prompt template.vocabulary)
     torch.manual_seed(seed)
     shape = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
     config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=CONTEXT, pad_token_id=0, **shape)
     return LlamaForCausalLM(config), tokenizer
 
-def no_model(profile, *, seed):
+def no_model(prompt template, *, seed):
     return "a model"
 
 def short(batch):
@@ -101,11 +101,11 @@ def test_it_trains(model: str, tmp_path: Path) -> None:
 
 
 def test_a_function_that_makes_no_model_is_named() -> None:
-    profile = profile_for("agentgym_flow/Sokoban-v0", "compact")
+    template = template_for("agentgym_flow/Sokoban-v0", "compact")
     with pytest.raises(BadSetting, match="their_credit:no_model must return a model and a tokenizer"):
-        load_model("their_credit:no_model", profile)
+        load_model("their_credit:no_model", template)
     with pytest.raises(UnknownOption, match="Did you mean 'small'"):
-        load_model("their_credit:smal", profile)
+        load_model("their_credit:smal", template)
 
 
 def test_its_settings_are_its_keywords() -> None:

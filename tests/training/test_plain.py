@@ -14,7 +14,7 @@ import torch
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Group
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.rewards.credit import CREDIT, WEIGHTS
 from agentgym_flow.rewards.credit.penalty import penalise_invalid
 from agentgym_flow.rollout import EpisodeSpec, rollout_groups
@@ -34,7 +34,7 @@ def make() -> TextEnv:
 def played() -> tuple[plain.TinyPolicy, Sequence[Group]]:
     """A policy, and groups of which some attempts succeed and some fail."""
     torch.manual_seed(0)
-    policy = plain.TinyPolicy(profile_for(SOKOBAN, "compact"), 0)
+    policy = plain.TinyPolicy(template_for(SOKOBAN, "compact"), 0)
     groups = rollout_groups(policy, make, [EpisodeSpec(task, task, 0) for task in range(40)], 6)
     mixed = [group for group in groups if len({one.success for one in group}) == 2]
     assert mixed, "something to compare"

@@ -43,7 +43,7 @@ def test_each_environment_has_a_recipe_in_three_sizes_that_differ_in_size_alone(
     found = {}
     for size, model in SIZES.items():
         run, warm, agent = configs = settings(f"{env}_{size}", tmp_path)
-        assert (run.env_id, run.model, run.profile, warm.warm_start_levels) == (ENVS[env], model, "text", 0)
+        assert (run.env_id, run.model, run.template, warm.warm_start_levels) == (ENVS[env], model, "text", 0)
         assert agent.gradient_checkpointing
         assert not run.lora
         batches = agent.max_steps / agent.steps_per_batch

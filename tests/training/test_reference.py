@@ -38,9 +38,9 @@ def batch() -> Batch:
 
 
 @pytest.fixture
-def adapted(published: Path, tiny: tuple[Any, Any], profile: PromptTemplate) -> tuple[Any, Any]:
+def adapted(published: Path, tiny: tuple[Any, Any], template: PromptTemplate) -> tuple[Any, Any]:
     """A small Qwen2 in bfloat16 with adapters that do something, as after a warm start; and the tokenizer."""
-    model = with_lora(load_model(str(published), profile, dtype="bfloat16")[0], rank=4, alpha=8, seed=0, dropout=0.5)
+    model = with_lora(load_model(str(published), template, dtype="bfloat16")[0], rank=4, alpha=8, seed=0, dropout=0.5)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -101,9 +101,9 @@ def test_under_lora_the_reference_is_an_adapter_and_not_a_model(
 
 
 def test_in_bfloat16_the_reference_has_half_the_matrices_and_the_same_bits(
-    make_trainer: Trainers, published: Path, tiny: tuple[Any, Any], profile: PromptTemplate, batch: Batch
+    make_trainer: Trainers, published: Path, tiny: tuple[Any, Any], template: PromptTemplate, batch: Batch
 ) -> None:
-    model, _ = load_model(str(published), profile)
+    model, _ = load_model(str(published), template)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter *= 1.001  # no longer numbers that bfloat16 has

@@ -14,7 +14,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode_log import LoggedEpisode
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.leaderboard.track import Track, make_track
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.rollout import rollout
 from agentgym_flow.slots import EpisodeSpec
 from agentgym_flow.training.policy import ModelPolicy
@@ -22,7 +22,7 @@ from agentgym_flow.training.rescore import rescore
 from agentgym_flow.training.run import load_model
 from tests.training.conftest import SOKOBAN
 
-PROFILE = profile_for(SOKOBAN, "text")
+TEMPLATE = template_for(SOKOBAN, "text")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def models(import_benchmark: Callable[[str], Any], tmp_path_factory: pytest.Temp
     for seed in range(2):
         path = tmp_path_factory.mktemp("rescore") / "model"
         made.write_model(path, tokenizer, width=32, layers=1, heads=2, context=1024, theta=100.0, seed=seed)
-        found.append(load_model(str(path), PROFILE))
+        found.append(load_model(str(path), TEMPLATE))
     return found
 
 
@@ -43,7 +43,7 @@ def played(models: list[Any], tmp_path_factory: pytest.TempPathFactory) -> tuple
     """What the first model has played, with its log-probabilities."""
     model, tokenizer = models[0]
     track = make_track(SOKOBAN, "try", "Try", tasks=4, kwargs={"size": 5, "boxes": 1, "max_steps": 4})
-    policy = ModelPolicy(model, tokenizer, PROFILE, max_new_tokens=6)
+    policy = ModelPolicy(model, tokenizer, TEMPLATE, max_new_tokens=6)
     starts = [EpisodeSpec(start.seed, start.task, start.attempt) for start in track.starts()]
     episodes = rollout(policy, lambda: make_text_env(SOKOBAN, **track.env_settings()), starts)
     log = tmp_path_factory.mktemp("log") / "episodes.jsonl.gz"
@@ -59,7 +59,7 @@ def played(models: list[Any], tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 def test_the_model_that_wrote_them_agrees_and_another_does_not(models: list[Any], played: tuple[Path, Track]) -> None:
     log, track = played
-    own, other = (rescore(log, track, model, tokenizer, PROFILE, share=1.0) for model, tokenizer in models)
+    own, other = (rescore(log, track, model, tokenizer, TEMPLATE, share=1.0) for model, tokenizer in models)
     assert own.turns == 16
     assert own.agreed == own.turns - own.other_tokens > 0
     assert own.difference < 1e-3
@@ -70,7 +70,7 @@ def test_the_model_that_wrote_them_agrees_and_another_does_not(models: list[Any]
 def test_the_share_is_drawn_with_the_seed(models: list[Any], played: tuple[Path, Track]) -> None:
     log, track = played
     model, tokenizer = models[0]
-    counts = {rescore(log, track, model, tokenizer, PROFILE, share=0.3, seed=seed).turns for seed in "abcdef"}
+    counts = {rescore(log, track, model, tokenizer, TEMPLATE, share=0.3, seed=seed).turns for seed in "abcdef"}
     assert 1 <= min(counts) < max(counts) < 16
     with pytest.raises(BadSetting, match="share must be"):
-        rescore(log, track, model, tokenizer, PROFILE, share=0)
+        rescore(log, track, model, tokenizer, TEMPLATE, share=0)

@@ -158,7 +158,12 @@ def test_a_run_is_resumed_with_its_own_settings_only(whole: Path, tmp_path: Path
         train(whole, resume=whole)
     (whole / "summary.json").write_text('{"status": "failed"}')
     try:
-        for name, value in {"env_id": "agentgym_flow/Other-v0", "profile": "text", "credit": "grpo", "seed": 3}.items():
+        for name, value in {
+            "env_id": "agentgym_flow/Other-v0",
+            "template": "text",
+            "credit": "grpo",
+            "seed": 3,
+        }.items():
             with pytest.raises(BadSetting, match=f"made with {name}="):
                 train(tmp_path / "elsewhere", resume=whole, config=whole / "config.yaml", **{name: value})
         assert summary(whole) == {"status": "failed"}  # a refused command changes nothing

@@ -86,7 +86,7 @@ def test_the_run_folder_is_complete(finished: Path) -> None:
 def test_every_log_verifies_and_gives_the_figures_of_the_summary(finished: Path) -> None:
     summary = json.loads((finished / "summary.json").read_text())
     assert summary["status"] == "finished"
-    assert summary["profile"] == "compact"
+    assert summary["template"] == "compact"
     assert summary["problems"] == []
     for moment in ("before", "after"):
         for kind in ("sampled", "greedy"):
@@ -116,8 +116,8 @@ def test_the_page_shows_curve_graph_and_player(finished: Path) -> None:
     facts = dict(re.findall(r'<tr><th scope="row">(.*?)</th><td>(.*?)</td></tr>', page))
     assert re.fullmatch(r"tiny \(GPT2LMHeadModel, \d+ parameters\)", facts["Model"])
     assert facts["Seed"] == "0"
-    assert facts["Profile"] == "compact"
-    assert "profile=" not in facts["Settings"]  # which may name a file
+    assert facts["Prompt template"] == "compact"
+    assert "template=" not in facts["Settings"]  # which may name a file
     assert facts["Environment"].startswith("agentgym_flow/Sokoban-v0 (")
     assert facts["Algorithm"].startswith("rewardflow (outcome=success, ")
     assert "num_generations=4, " in facts["Settings"]
@@ -238,10 +238,10 @@ def test_errors_are_one_line(root: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert run(tmp_path / "run", credit="grpo") == 1
     assert capsys.readouterr().out.endswith("use agentgym-flow train grpo\n")
     assert not (tmp_path / "run").exists()
-    assert run(tmp_path / "run", profile="compactt") == 1
+    assert run(tmp_path / "run", template="compactt") == 1
     for name, value in {
         "stop_when": "deadlocked",
-        "profile": "kompakt",
+        "template": "kompakt",
         "env_id": "agentgym_flow/Sokobann-v0",
     }.items():
         assert run(tmp_path / "wrong", **{name: value}) == 1

@@ -82,7 +82,7 @@ def test_a_finished_run_stays_finished(tmp_path: Path) -> None:
 
 
 def test_a_saved_model_is_a_plain_hugging_face_folder(
-    tiny: tuple[Any, Any], tmp_path: Path, profile: PromptTemplate
+    tiny: tuple[Any, Any], tmp_path: Path, template: PromptTemplate
 ) -> None:
     model, tokenizer = tiny
     save_model(tmp_path / "checkpoint", model, tokenizer)
@@ -92,9 +92,9 @@ def test_a_saved_model_is_a_plain_hugging_face_folder(
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint")
     words = AutoTokenizer.from_pretrained(tmp_path / "checkpoint")
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
-    text = " ".join(profile.vocabulary)  # type: ignore[attr-defined]
+    text = " ".join(template.vocabulary)  # type: ignore[attr-defined]
     assert words(text).input_ids == tokenizer(text).input_ids == list(range(3, len(tokenizer)))
-    loaded, _ = load_model(str(tmp_path / "checkpoint"), profile)
+    loaded, _ = load_model(str(tmp_path / "checkpoint"), template)
     assert torch.equal(loaded.transformer.wpe.weight, model.transformer.wpe.weight)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
 
@@ -119,16 +119,16 @@ def test_vocabularies_that_cannot_be_told_apart_are_refused(words: list[str]) ->
         word_tokenizer(words)
 
 
-def test_models_that_are_not_there_are_refused(profile: PromptTemplate, tmp_path: Path) -> None:
+def test_models_that_are_not_there_are_refused(template: PromptTemplate, tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="compact"):
         load_model("tiny", TextTemplate())
     with pytest.raises(BadSetting, match="HF_HUB_OFFLINE"):
-        load_model(str(tmp_path / "nothing"), profile)
+        load_model(str(tmp_path / "nothing"), template)
     (tmp_path / "config.json").write_text('{"model_type": "no_such_kind"}')
     with pytest.raises(BadSetting, match="no_such_kind"):
-        load_model(str(tmp_path), profile)
+        load_model(str(tmp_path), template)
     with pytest.raises(BadSetting, match="causal"):
-        load_model("no such name!", profile)
+        load_model("no such name!", template)
 
 
 @pytest.mark.parametrize(("before", "within"), [(700, COLLECT_AFTER), (0, 0), (10**6, 10**6)])

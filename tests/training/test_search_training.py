@@ -10,7 +10,7 @@ from short_run import train
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode_log import read_log
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.replay import verify_log
 from agentgym_flow.training.config_file import packaged_config, parse_configs
 from agentgym_flow.training.run import load_model
@@ -46,9 +46,9 @@ def test_three_updates_of_every_published_algorithm(algorithm: str, tmp_path: Pa
 
 def test_demonstrations_search_on_before_they_answer() -> None:
     """What is cloned: prompts that fit the context, in known words, and choices of every sort."""
-    profile = profile_for(ENV, "compact")
-    _, tokenizer = load_model("tiny", profile)
-    rows = demonstrations(lambda: make_text_env(ENV), tokenizer, profile, tasks=60, noise=0.0)
+    template = template_for(ENV, "compact")
+    _, tokenizer = load_model("tiny", template)
+    rows = demonstrations(lambda: make_text_env(ENV), tokenizer, template, tasks=60, noise=0.0)
     chosen = set()
     for row in rows:
         assert len(row.prompt) + len(row.completion) <= CONTEXT
@@ -64,7 +64,7 @@ def test_packaged_settings_say_nothing_of_an_algorithm_or_of_another_environment
     file = packaged_config(ENV)
     assert file is not None
     run, _, agent = parse_configs(["--config", str(file), "--output_dir", str(tmp_path)])
-    assert (run.env_id, run.model, run.profile, run.also_on) == (ENV, "tiny", "compact", {})
+    assert (run.env_id, run.model, run.template, run.also_on) == (ENV, "tiny", "compact", {})
     assert agent.stop_when is None
     assert "credit" not in file.read_text()
     assert agent.generation_batch_size == 32 * 8
@@ -76,7 +76,7 @@ def test_the_published_shape(tmp_path: Path) -> None:
     path = file.with_name("search_1.5b.yaml")
     run, warm, agent = parse_configs(["--config", str(path), "--output_dir", str(tmp_path)])
     assert "credit:" not in path.read_text()
-    assert (run.env_id, run.model, run.profile) == (ENV, "Qwen/Qwen2.5-1.5B-Instruct", "text")
+    assert (run.env_id, run.model, run.template) == (ENV, "Qwen/Qwen2.5-1.5B-Instruct", "text")
     assert run.env_settings == {"max_steps": 4}
     assert warm.warm_start_levels == 0
     assert (agent.num_generations, agent.generation_batch_size) == (5, 256 * 5)
@@ -88,4 +88,4 @@ def test_the_comparison_has_settings_for_it() -> None:
     [setting] = read_settings(ENV)
     assert setting.num_generations == 8
     assert setting.lasting["env_kwargs"] == {"max_steps": 6}
-    assert setting.lasting["profile"] == "compact"
+    assert setting.lasting["template"] == "compact"

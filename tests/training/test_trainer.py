@@ -101,12 +101,12 @@ def test_invalid_actions_cost_what_the_setting_says(make_trainer: Trainers, merg
     assert costly._metrics["train"]["invalid_penalty"] == [pytest.approx(0.25 * sum(invalid) / len(invalid))]
 
 
-def test_a_strong_pull_keeps_the_policy_at_its_reference(make_trainer: Trainers, profile: Any) -> None:
+def test_a_strong_pull_keeps_the_policy_at_its_reference(make_trainer: Trainers, template: Any) -> None:
     from agentgym_flow.training.run import load_model
 
     drifts = []
     for beta in (1e-3, 3.0):
-        model = load_model("tiny", profile, seed=0)
+        model = load_model("tiny", template, seed=0)
         steps = {"learning_rate": 5e-3, "muon_learning_rate": 2e-2, "max_steps": 12}
         trainer = make_trainer(model=model, beta=beta, invalid_action_penalty=1.0, **steps)
         trainer.train()
@@ -203,11 +203,11 @@ def test_a_batch_is_played_once_and_trained_on_in_minibatches(
 
 
 @pytest.mark.parametrize("settings", [{}, {"merge_prompts": False}, {"muon_learning_rate": None}])
-def test_equal_seeds_give_equal_curves(make_trainer: Trainers, settings: dict[str, Any], profile: Any) -> None:
+def test_equal_seeds_give_equal_curves(make_trainer: Trainers, settings: dict[str, Any], template: Any) -> None:
     from agentgym_flow.training.run import load_model
 
     def curve(seed: int) -> list[tuple[float, ...]]:
-        trainer = make_trainer(model=load_model("tiny", profile, seed=0), seed=seed, max_steps=4, **settings)
+        trainer = make_trainer(model=load_model("tiny", template, seed=0), seed=seed, max_steps=4, **settings)
         trainer.train()
         names = ("loss", "grad_norm", "return", "turns", "entropy")
         return [tuple(log[name] for name in names) for log in trainer.state.log_history if "return" in log]
@@ -256,7 +256,7 @@ def test_the_weights_move_and_the_schedule_ends_where_it_should(make_trainer: Tr
         ({"beta": -0.1}, BadSetting, "beta must be a finite number"),
         ({"invalid_action_penalty": -1.0}, BadSetting, "invalid_action_penalty must be"),
         ({"layout": "conversations"}, UnknownOption, "'conversation'"),
-        ({"layout": "conversation"}, BadSetting, "profile 'compact' has no follow_up"),
+        ({"layout": "conversation"}, BadSetting, "template 'compact' has no follow_up"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(
@@ -267,13 +267,13 @@ def test_settings_that_cannot_work_are_refused(
 
 
 def test_a_tokenizer_without_the_actions_is_refused(
-    tiny: tuple[Any, Any], profile: Any, make_env: Any, tmp_path: Path
+    tiny: tuple[Any, Any], template: Any, make_env: Any, tmp_path: Path
 ) -> None:
     from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 
     tokenizer = word_tokenizer(["up", "down"])
     with pytest.raises(BadSetting, match="cannot express the answer 'left'"):
-        AgentTrainer(tiny_model(tokenizer), AgentConfig(output_dir=str(tmp_path)), tokenizer, profile, make_env)
+        AgentTrainer(tiny_model(tokenizer), AgentConfig(output_dir=str(tmp_path)), tokenizer, template, make_env)
 
 
 def test_training_that_diverges_says_so(make_trainer: Trainers, warm: tuple[Any, Any], tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_rows_left_out_are_counted(make_trainer: Trainers, warm: tuple[Any, Any]
     assert kept + dropped == everything
 
 
-def test_entropy_falls_where_the_policy_is_sure(make_trainer: Trainers, tiny: tuple[Any, Any], profile: Any) -> None:
+def test_entropy_falls_where_the_policy_is_sure(make_trainer: Trainers, tiny: tuple[Any, Any], template: Any) -> None:
     entropies = []
     for sure in (False, True):
         if sure:

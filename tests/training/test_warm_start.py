@@ -23,22 +23,24 @@ SMALL = WarmStartConfig(warm_start_levels=20, warm_start_updates=12, warm_start_
 
 
 def test_without_noise_the_expert_solves_every_task(
-    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: Any
+    tiny: tuple[Any, Any], template: PromptTemplate, make_env: Any
 ) -> None:
-    episodes = rollout(NoisyExpert(tiny[1], profile, 0.0), make_env, [EpisodeSpec(0, task) for task in range(10)])
+    episodes = rollout(NoisyExpert(tiny[1], template, 0.0), make_env, [EpisodeSpec(0, task) for task in range(10)])
     assert all(episode.success for episode in episodes)
 
 
-def test_labels_are_the_actions_that_were_played(tiny: tuple[Any, Any], profile: PromptTemplate, make_env: Any) -> None:
+def test_labels_are_the_actions_that_were_played(
+    tiny: tuple[Any, Any], template: PromptTemplate, make_env: Any
+) -> None:
     _, tokenizer = tiny
-    episodes = rollout(NoisyExpert(tokenizer, profile, 0.5), make_env, [EpisodeSpec(0, task) for task in range(10)])
+    episodes = rollout(NoisyExpert(tokenizer, template, 0.5), make_env, [EpisodeSpec(0, task) for task in range(10)])
     turns = [turn for episode in episodes for turn in episode.turns]
     assert [tokenizer.decode(turn.completion_ids) for turn in turns] == [turn.action for turn in turns]
     assert not all(episode.success for episode in episodes)
 
 
-def test_half_of_full_noise_is_the_expert(tiny: tuple[Any, Any], profile: PromptTemplate, make_env: Any) -> None:
-    policy = NoisyExpert(tiny[1], profile, 1.0)
+def test_half_of_full_noise_is_the_expert(tiny: tuple[Any, Any], template: PromptTemplate, make_env: Any) -> None:
+    policy = NoisyExpert(tiny[1], template, 1.0)
     episodes = rollout(policy, make_env, [EpisodeSpec(0, task) for task in range(40)])
     actions = [turn.action for episode in episodes for turn in episode.turns]
     shares = [actions.count(action) / len(actions) for action in ("up", "down", "left", "right")]
@@ -57,10 +59,10 @@ def test_the_loss_is_the_cross_entropy_of_the_labels(tiny: tuple[Any, Any]) -> N
 
 
 def test_cloning_lowers_the_loss_and_validates_when_told(
-    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: Any
+    tiny: tuple[Any, Any], template: PromptTemplate, make_env: Any
 ) -> None:
     model, tokenizer = tiny
-    result = warm_start(model, tokenizer, profile, make_env, SMALL, validate=lambda: 0.5)
+    result = warm_start(model, tokenizer, template, make_env, SMALL, validate=lambda: 0.5)
     assert result.episodes == 20
     assert result.turns > 20
     assert result.validation == [(4, 0.5), (8, 0.5), (12, 0.5)]
@@ -69,33 +71,33 @@ def test_cloning_lowers_the_loss_and_validates_when_told(
 
 
 def test_every_update_reads_the_weights_of_the_last_one_in_half_precision(
-    profile: PromptTemplate, make_env: Any
+    template: PromptTemplate, make_env: Any
 ) -> None:
     from agentgym_flow.training.run import load_model
 
     losses = []
     for precision in (nullcontext, partial(torch.autocast, "cpu", torch.bfloat16)):
-        model, tokenizer = load_model("tiny", profile, seed=0)
-        losses.append(warm_start(model, tokenizer, profile, make_env, SMALL, precision=precision).losses)
+        model, tokenizer = load_model("tiny", template, seed=0)
+        losses.append(warm_start(model, tokenizer, template, make_env, SMALL, precision=precision).losses)
     assert losses[1] == pytest.approx(losses[0], rel=0.02)  # each loss needs all updates before it
 
 
-def test_equal_seeds_clone_alike(profile: PromptTemplate, make_env: Any) -> None:
+def test_equal_seeds_clone_alike(template: PromptTemplate, make_env: Any) -> None:
     from agentgym_flow.training.run import load_model
 
     losses = []
     for seed in (0, 0, 1):
-        model, tokenizer = load_model("tiny", profile, seed=0)
-        losses.append(warm_start(model, tokenizer, profile, make_env, SMALL, seed=seed).losses)
+        model, tokenizer = load_model("tiny", template, seed=0)
+        losses.append(warm_start(model, tokenizer, template, make_env, SMALL, seed=seed).losses)
     assert losses[0] == losses[1] != losses[2]
 
 
 def test_too_many_levels_and_diverging_cloning_are_refused(
-    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: Any
+    tiny: tuple[Any, Any], template: PromptTemplate, make_env: Any
 ) -> None:
     model, tokenizer = tiny
     with pytest.raises(BadSetting, match="warm_start_levels"):
-        demonstrations(make_env, tokenizer, profile, tasks=10**6, noise=0.0)
+        demonstrations(make_env, tokenizer, template, tasks=10**6, noise=0.0)
     with torch.no_grad():
         model.transformer.wpe.weight.fill_(math.nan)
     with pytest.raises(TrainingFailed, match="learning rates"):
@@ -103,26 +105,26 @@ def test_too_many_levels_and_diverging_cloning_are_refused(
 
 
 def test_without_an_expert_only_random_actions_can_be_cloned(
-    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: Any, monkeypatch: pytest.MonkeyPatch
+    tiny: tuple[Any, Any], template: PromptTemplate, make_env: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentgym_flow.envs.sokoban.env.SokobanEnv.has_expert", False)
     with pytest.raises(BadSetting, match=r"no expert .* warm_start_levels to 0"):
-        demonstrations(make_env, tiny[1], profile, tasks=3, noise=0.0)
-    assert len(demonstrations(make_env, tiny[1], profile, tasks=3, noise=1.0)) > 3
+        demonstrations(make_env, tiny[1], template, tasks=3, noise=0.0)
+    assert len(demonstrations(make_env, tiny[1], template, tasks=3, noise=1.0)) > 3
 
 
 def test_cloning_shows_the_prompts_that_the_policy_will_see(
-    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: Any
+    tiny: tuple[Any, Any], template: PromptTemplate, make_env: Any
 ) -> None:
     model, tokenizer = tiny
     tokenizer.chat_template = "{{ messages[0].content }} go"
-    [shown] = rollout(NoisyExpert(tokenizer, profile, 0.0), make_env, [EpisodeSpec(0, 1)], stop=lambda view: True)
-    [seen] = rollout(ModelPolicy(model, tokenizer, profile), make_env, [EpisodeSpec(0, 1)], stop=lambda view: True)
+    [shown] = rollout(NoisyExpert(tokenizer, template, 0.0), make_env, [EpisodeSpec(0, 1)], stop=lambda view: True)
+    [seen] = rollout(ModelPolicy(model, tokenizer, template), make_env, [EpisodeSpec(0, 1)], stop=lambda view: True)
     assert shown.turns[0].prompt_ids == seen.turns[0].prompt_ids
     assert tokenizer.decode(shown.turns[0].prompt_ids).endswith("go go")
 
 
-def test_a_profile_that_cannot_ask_for_what_the_expert_does_is_refused(tiny: tuple[Any, Any], make_env: Any) -> None:
+def test_a_template_that_cannot_ask_for_what_the_expert_does_is_refused(tiny: tuple[Any, Any], make_env: Any) -> None:
     class Deaf(TextTemplate):
         def format_action(self, action: str, view: Any) -> str | None:
             return None
@@ -148,7 +150,7 @@ def test_what_is_played_is_what_the_answer_is_read_as(tiny: tuple[Any, Any], mak
     assert all(tiny[1].decode(turn.completion_ids) == turn.completion for turn in turns)
 
 
-def test_a_profile_that_wants_tags_is_shown_tags(tiny: tuple[Any, Any], make_env: Any) -> None:
+def test_a_template_that_wants_tags_is_shown_tags(tiny: tuple[Any, Any], make_env: Any) -> None:
     [episode] = rollout(NoisyExpert(tiny[1], TextTemplate(), 0.0), make_env, [EpisodeSpec(0, 1)])
     assert episode.success
     assert all(turn.completion == f"<action>{turn.action}</action>" for turn in episode.turns)
@@ -203,14 +205,14 @@ def test_what_is_not_imitated_is_not_in_the_loss(tiny: tuple[Any, Any]) -> None:
 
 
 def test_where_answers_may_be_longer_the_end_is_shown(
-    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: Any
+    tiny: tuple[Any, Any], template: PromptTemplate, make_env: Any
 ) -> None:
     _, tokenizer = tiny
     for longest, end in ((1, []), (2, [tokenizer.eos_token_id])):
-        policy = NoisyExpert(tokenizer, profile, 0.0, max_new_tokens=longest)
+        policy = NoisyExpert(tokenizer, template, 0.0, max_new_tokens=longest)
         [episode] = rollout(policy, make_env, [EpisodeSpec(0, 1)])
         assert episode.success
         for turn in episode.turns:
             assert turn.completion_ids == [*tokenizer(turn.action).input_ids, *end]
             said = tokenizer.decode(turn.completion_ids, skip_special_tokens=True)
-            assert profile.parse_action(said, cast("Any", None)) == turn.action
+            assert template.parse_action(said, cast("Any", None)) == turn.action

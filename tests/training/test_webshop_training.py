@@ -11,7 +11,7 @@ from short_run import train
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.webshop.prompt import VERBS
 from agentgym_flow.episode_log import read_log
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.replay import verify_log
 from agentgym_flow.training.config_file import packaged_config, parse_configs
 from agentgym_flow.training.run import load_model
@@ -51,9 +51,9 @@ def test_three_updates_of_every_published_algorithm(algorithm: str, goals: str, 
 
 def test_demonstrations_read_before_they_buy() -> None:
     """What is cloned: prompts that fit the context, in known words, and texts of products among what is chosen."""
-    profile = profile_for(ENV, "compact")
-    _, tokenizer = load_model("tiny", profile)
-    rows = demonstrations(lambda: make_text_env(ENV, max_steps=16), tokenizer, profile, tasks=30, noise=0.2)
+    template = template_for(ENV, "compact")
+    _, tokenizer = load_model("tiny", template)
+    rows = demonstrations(lambda: make_text_env(ENV, max_steps=16), tokenizer, template, tasks=30, noise=0.2)
     chosen = set()
     for row in rows:
         assert len(row.prompt) + len(row.completion) <= CONTEXT
@@ -76,7 +76,7 @@ def test_packaged_settings_say_nothing_of_an_algorithm_or_of_another_environment
         assert agent.num_generations == 8
         assert agent.generation_batch_size == {"tiny": 32 * 8}.get(run.model, 16 * 8)
     assert run.model == "Qwen/Qwen2.5-1.5B-Instruct"
-    assert run.profile == "text"
+    assert run.template == "text"
     assert run.env_settings == {"max_steps": 15}
     assert warm.warm_start_levels == 0
     assert agent.max_completion_length == 512
@@ -87,7 +87,7 @@ def test_the_comparison_has_settings_for_it() -> None:
     [setting] = read_settings(ENV)
     assert setting.num_generations == 8
     assert setting.lasting["env_kwargs"] == {"max_steps": 16}
-    assert setting.lasting["profile"] == "compact"
+    assert setting.lasting["template"] == "compact"
 
 
 def test_rewardflow_compares_what_was_shown_unless_told_otherwise(tmp_path: Path) -> None:

@@ -25,10 +25,10 @@ from agentgym_flow.training.warm_start import warm_start
 
 
 def trained(
-    name: Path, tokenizer: Any, make_env: Callable[[], TextEnv], profile: PromptTemplate, **settings: Any
+    name: Path, tokenizer: Any, make_env: Callable[[], TextEnv], template: PromptTemplate, **settings: Any
 ) -> Any:
     """Train a model for four steps, in bfloat16 on the CPU, and return it."""
-    model, _ = load_model(str(name), profile)  # a Qwen2 comes with the class of Qwen2's tokenizer, not with this one
+    model, _ = load_model(str(name), template)  # a Qwen2 comes with the class of Qwen2's tokenizer, not with this one
     args = AgentConfig(
         output_dir=str(name / "run"),
         num_generations=4,
@@ -41,15 +41,15 @@ def trained(
         use_cpu=True,
         **{"max_steps": 4, **settings},
     )
-    AgentTrainer(model, args, tokenizer, profile, make_env).train()
+    AgentTrainer(model, args, tokenizer, template, make_env).train()
     return model
 
 
 def test_small_steps_move_a_model_that_was_saved_in_bfloat16(
-    published: Path, tiny: tuple[Any, Any], make_env: Callable[[], TextEnv], profile: PromptTemplate
+    published: Path, tiny: tuple[Any, Any], make_env: Callable[[], TextEnv], template: PromptTemplate
 ) -> None:
-    before = dict(load_model(str(published), profile)[0].named_parameters())
-    after = dict(trained(published, tiny[1], make_env, profile).named_parameters())
+    before = dict(load_model(str(published), template)[0].named_parameters())
+    after = dict(trained(published, tiny[1], make_env, template).named_parameters())
     moved = sum(int((after[name] != weight).sum()) for name, weight in before.items())
     count = sum(weight.numel() for weight in before.values())
     assert moved / count >= 0.8, moved / count  # from bfloat16 weights it would be about 1 %
@@ -57,10 +57,10 @@ def test_small_steps_move_a_model_that_was_saved_in_bfloat16(
 
 
 def test_activations_that_are_computed_again_give_the_same_weights(
-    published: Path, tiny: tuple[Any, Any], make_env: Callable[[], TextEnv], profile: PromptTemplate
+    published: Path, tiny: tuple[Any, Any], make_env: Callable[[], TextEnv], template: PromptTemplate
 ) -> None:
     kept, again = (
-        trained(published, tiny[1], make_env, profile, max_steps=4, beta=0.1, activation_checkpointing=on)
+        trained(published, tiny[1], make_env, template, max_steps=4, beta=0.1, activation_checkpointing=on)
         for on in (False, True)
     )
     assert [model.model.gradient_checkpointing for model in (kept, again)] == [False, True]  # after play too
@@ -107,7 +107,7 @@ def test_a_full_gpu_names_the_setting_to_change(
     make_trainer: Callable[..., AgentTrainer],
     warm: tuple[Any, Any],
     make_env: Any,
-    profile: Any,
+    template: Any,
 ) -> None:
     trainer = make_trainer(model=warm)
     model, tokenizer = warm
@@ -118,7 +118,7 @@ def test_a_full_gpu_names_the_setting_to_change(
 
     model.register_forward_pre_hook(full)
     config = WarmStartConfig(warm_start_levels=1, warm_start_updates=1)
-    clone = partial(warm_start, model, tokenizer, profile, make_env, config)
+    clone = partial(warm_start, model, tokenizer, template, make_env, config)
     work: Callable[[], Any] = clone if where == "cloning" else trainer.train
     with pytest.raises(TrainingFailed, match=rf"does not fit into the GPU's memory \(CUDA out of memory\).*{settings}"):
         work()
@@ -131,11 +131,11 @@ def test_a_precision_of_gpus_needs_one(make_trainer: Callable[..., AgentTrainer]
         make_trainer(bf16=True)
 
 
-def test_a_model_under_adapters_may_stay_in_bfloat16(published: Path, profile: PromptTemplate, tmp_path: Path) -> None:
-    model, tokenizer = load_model(str(published), profile, dtype="bfloat16")
+def test_a_model_under_adapters_may_stay_in_bfloat16(published: Path, template: PromptTemplate, tmp_path: Path) -> None:
+    model, tokenizer = load_model(str(published), template, dtype="bfloat16")
     adapted = with_lora(model, rank=4, alpha=8, seed=0)
     save_model(tmp_path / "adapted", adapted, tokenizer)
-    again, _ = load_model(str(tmp_path / "adapted"), profile, dtype="bfloat16")
+    again, _ = load_model(str(tmp_path / "adapted"), template, dtype="bfloat16")
     for found in (adapted, again):
         kinds = {(weight.requires_grad, weight.dtype) for weight in found.parameters()}
         assert kinds == {(True, torch.float32), (False, torch.bfloat16)}

@@ -26,7 +26,7 @@ pytest.importorskip("trl", reason="training needs the extra train")
 
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from agentgym_flow.envs.sokoban.prompt import PROFILES
+from agentgym_flow.envs.sokoban.prompt import PROMPT_TEMPLATES
 from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.run import load_model, save_model
 
@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def tokenizer() -> Any:
     """A tokenizer of whole words."""
-    return load_model("tiny", PROFILES["compact"])[1]
+    return load_model("tiny", PROMPT_TEMPLATES["compact"])[1]
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,7 @@ from agentgym_flow.training.config_file import parse_configs
 
 LONG = Sampling(temperature=0.7, max_new_tokens=20)
 SMALL = {
-    "profile": "compact",
+    "template": "compact",
     "env_kwargs": '{"size": 6, "boxes": 1, "min_pushes": 1, "max_steps": 4}',
     "warm_start_levels": 0,
     "num_generations": 4,

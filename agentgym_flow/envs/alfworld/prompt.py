@@ -208,7 +208,7 @@ def _known(kind: str) -> str:
     return kind if kind in KINDS else OTHER
 
 
-PROFILES: dict[str, PromptTemplate] = {
+PROMPT_TEMPLATES: dict[str, PromptTemplate] = {
     "text": TextTemplate(rules=RULES),
     "choice": ChoiceTemplate(rules=RULES),
     "compact": ALFWorldCompactPrompt(),

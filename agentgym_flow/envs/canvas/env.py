@@ -12,7 +12,7 @@ from agentgym_flow.core import AnswerStore, TextEnv, Transition
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.canvas.actions.drafting import PROMPTINGS, TurnResult, drafting_of
 from agentgym_flow.envs.canvas.actions.edits import Action, Finish
-from agentgym_flow.envs.canvas.actions.fields import TEMPLATES, TYPED_FORMS
+from agentgym_flow.envs.canvas.actions.fields import ACTION_TEMPLATES, TYPED_FORMS
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.backends.executors import executor_of
 from agentgym_flow.envs.canvas.backends.replay import ReplayBackend, ResponseRecorder
@@ -472,7 +472,7 @@ class CanvasEnv(TextEnv):
         """Return the templates of all actions; only that of a prompt if one is requested."""
         if self.game.finished:
             return []
-        return ["{prompt}"] if self.game.draft.waiting is not None else list(TEMPLATES)
+        return ["{prompt}"] if self.game.draft.waiting is not None else list(ACTION_TEMPLATES)
 
     def candidates(self) -> list[str]:
         """Return edits that are useful in most workflows, in a fixed order; see `proposals`."""

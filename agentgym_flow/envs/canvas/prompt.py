@@ -99,7 +99,7 @@ class CanvasCompactPrompt(IndexTemplate):
     others: tuple[str, ...] = ()
 
     def for_settings(self, settings: Mapping[str, Any]) -> CanvasCompactPrompt:
-        """Return the profile with words for the operators in the setting `operators`."""
+        """Return the prompt template with words for the operators in the setting `operators`."""
         used = operators_of(settings.get("operators") or ())
         return replace(self, others=tuple(sorted(one.name for one in used if one.name not in STANDARD)))
 
@@ -339,9 +339,9 @@ class CanvasChoice(CanvasText, ChoiceTemplate):
         return ChoiceTemplate._how_to_answer(self)
 
 
-PROFILES: dict[str, PromptTemplate] = {
+PROMPT_TEMPLATES: dict[str, PromptTemplate] = {
     "text": CanvasText(),
     "choice": CanvasChoice(name="choice"),
     "compact": CanvasCompactPrompt(),
 }
-"""The profiles of Canvas by name."""
+"""The prompt templates of Canvas by name."""

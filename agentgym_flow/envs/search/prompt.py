@@ -111,7 +111,7 @@ def _has_one_kind_once(completion: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SearchPrompt(TextTemplate):
-    """The common parts of both profiles: question, past steps with results, step number, and answer format."""
+    """The common parts of both templates: question, past steps with results, step number, and answer format."""
 
     history: int = HISTORY
 
@@ -215,5 +215,9 @@ class SearchChoice(ChoiceTemplate, SearchPrompt):
         return tame(ChoiceTemplate._offered(self, view))
 
 
-PROFILES: dict[str, PromptTemplate] = {"text": SearchText(), "choice": SearchChoice(), "compact": SearchCompactPrompt()}
-"""The profiles of Search by name."""
+PROMPT_TEMPLATES: dict[str, PromptTemplate] = {
+    "text": SearchText(),
+    "choice": SearchChoice(),
+    "compact": SearchCompactPrompt(),
+}
+"""The prompt templates of Search by name."""

@@ -245,7 +245,7 @@ def _documents(turn: Turn) -> str:
 
 
 def search_r1(file: PromptFile) -> SearchR1Script:
-    """Return the profile of the training if the file has its prompt, otherwise that of the script. Raises like both."""
+    """Return the template of training if the file has its prompt, else that of the script. Raises as both do."""
     return SearchR1Script(file) if "curr_search_template" in file and "prefix" not in file else SearchR1Prompt(file)
 
 

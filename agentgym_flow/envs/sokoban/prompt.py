@@ -174,7 +174,7 @@ def _first_steps(board: list[list[str]], player: Cell, box: Cell) -> list[str]:
     return [first.get(side, OUTSIDE) for side in _around(box)]
 
 
-PROFILES: dict[str, PromptTemplate] = {
+PROMPT_TEMPLATES: dict[str, PromptTemplate] = {
     "text": TextTemplate(rules=RULES),
     "choice": ChoiceTemplate(rules=RULES),
     "compact": SokobanCompactPrompt(),

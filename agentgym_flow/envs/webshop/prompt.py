@@ -270,9 +270,9 @@ def _steps_word(left: int) -> str:
     return STEPS_LEFT[max(bisect_right(_STEPS, left) - 1, 0)]
 
 
-PROFILES: dict[str, PromptTemplate] = {
+PROMPT_TEMPLATES: dict[str, PromptTemplate] = {
     "text": WebShopText(rules=RULES),
     "choice": WebShopChoice(rules=RULES),
     "compact": WebShopCompactPrompt(),
 }
-"""The profiles of WebShop by name."""
+"""The prompt templates of WebShop by name."""

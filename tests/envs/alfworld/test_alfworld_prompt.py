@@ -13,10 +13,17 @@ from agentgym_flow.envs.alfworld import notes
 from agentgym_flow.envs.alfworld.env import ALFWorldEnv
 from agentgym_flow.envs.alfworld.errands import FAMILIES
 from agentgym_flow.envs.alfworld.notes import notes_of
-from agentgym_flow.envs.alfworld.prompt import INDICES, MOST, PROFILES, TASK_WORDS, VOCABULARY, ALFWorldCompactPrompt
+from agentgym_flow.envs.alfworld.prompt import (
+    INDICES,
+    MOST,
+    PROMPT_TEMPLATES,
+    TASK_WORDS,
+    VOCABULARY,
+    ALFWorldCompactPrompt,
+)
 from agentgym_flow.episode import Episode, Turn
 from agentgym_flow.policies import PolicyInput, PolicyOutput
-from agentgym_flow.prompts import profiles_of
+from agentgym_flow.prompts import templates_of
 from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.seeding import Stream
 
@@ -167,7 +174,7 @@ def test_equal_prompts_may_mean_different_commands() -> None:
 
 
 class Through:
-    """The expert, as far as a profile can say what it does; checks every prompt on the way."""
+    """The expert, as far as a prompt template can say what it does; checks every prompt on the way."""
 
     name = "through"
 
@@ -236,11 +243,11 @@ def test_what_is_remembered_of_episodes_is_bounded(monkeypatch: pytest.MonkeyPat
         assert notes._kept[0] <= 51
 
 
-def test_the_profiles_are_text_choice_and_compact() -> None:
-    assert profiles_of(ENV) == PROFILES
-    assert set(PROFILES) == {"text", "choice", "compact"}
+def test_the_templates_are_text_choice_and_compact() -> None:
+    assert templates_of(ENV) == PROMPT_TEMPLATES
+    assert set(PROMPT_TEMPLATES) == {"text", "choice", "compact"}
     here = view(PUT, [SEEN], ["take mug 2 from desk 1", "look"])
-    text = PROFILES["text"].prompt(here)
+    text = PROMPT_TEMPLATES["text"].prompt(here)
     for part in (
         "household task",
         PUT,
@@ -251,7 +258,7 @@ def test_the_profiles_are_text_choice_and_compact() -> None:
         "<action>",
     ):
         assert part in text
-    assert "2. look" in PROFILES["choice"].prompt(here)
+    assert "2. look" in PROMPT_TEMPLATES["choice"].prompt(here)
     assert COMPACT.messages(here) == [{"role": "user", "content": COMPACT.prompt(here)}]
 
 
@@ -263,8 +270,8 @@ def test_no_step_is_spent_on_asking_what_is_held() -> None:
 
         def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
             for view in views:
-                for profile in PROFILES.values():
-                    profile.prompt(view)
+                for template in PROMPT_TEMPLATES.values():
+                    template.prompt(view)
             return [PolicyOutput("look") for _ in views]
 
     [episode] = rollout(Once(), lambda: make_text_env(ENV, max_steps=4), [EpisodeSpec(0, 0)])

@@ -35,7 +35,7 @@ from agentgym_flow.envs.canvas.tasks.sets.load import LoadedSet, load_problems
 from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.episode_log import LoggedEpisode, read_log, write_log
 from agentgym_flow.errors import BadSetting, ExecutorFailed
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.replay import replay, verify_log
 
 pytest.importorskip("openai")
@@ -586,7 +586,7 @@ class Designer:
             new = {question for question in self.waiting if question in asked}
             self.waiting -= new
         action = json.dumps({"action": "add", "operator": "Custom"} if new else {"action": "finish"})
-        says(profile_for(ENV_ID).format_action(action, SimpleNamespace()) or action)(handler)  # type: ignore[arg-type]
+        says(template_for(ENV_ID).format_action(action, SimpleNamespace()) or action)(handler)  # type: ignore[arg-type]
 
 
 def test_one_model_designs_and_another_one_works(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the manual of the environment says of `info`, and what the pages say of its profiles, against what is there."""
+"""What the manual of the environment says of `info`, and what the pages say of its templates, against what is there."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def test_the_manual_names_all_that_is_told_of_a_workflow() -> None:
     assert told == set(re.findall(r"`(\w+)` \(", table))
 
 
-def test_of_the_compact_profiles_that_of_canvas_alone_holds_a_conversation() -> None:
+def test_of_the_compact_templates_that_of_canvas_alone_holds_a_conversation() -> None:
     names = ("sokoban", "alfworld", "webshop", "search", "canvas")
-    profiles = {
-        name: importlib.import_module(f"agentgym_flow.envs.{name}.prompt").PROFILES["compact"] for name in names
+    templates = {
+        name: importlib.import_module(f"agentgym_flow.envs.{name}.prompt").PROMPT_TEMPLATES["compact"] for name in names
     }
-    assert [name for name, one in profiles.items() if isinstance(one, ConversationTemplate)] == ["canvas"]
+    assert [name for name, one in templates.items() if isinstance(one, ConversationTemplate)] == ["canvas"]

@@ -29,7 +29,7 @@ from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.evaluation import evaluate
 from agentgym_flow.policies import make_policy
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.replay import verify_log
 from agentgym_flow.report import workflow_svg
 from agentgym_flow.rewards import StructureReward
@@ -134,7 +134,7 @@ def test_where_it_is_not_offered_nothing_tells_that_it_is_registered() -> None:
 def prompt(env: CanvasEnv, name: str) -> str:
     episode = SimpleNamespace(turns=[], max_steps=20)
     view: Any = SimpleNamespace(observation="", info=told(env), episode=episode, candidates=env.candidates)
-    return profile_for(ENV_ID, name).prompt(view)
+    return template_for(ENV_ID, name).prompt(view)
 
 
 def test_the_prompt_describes_it_and_descriptions_can_be_replaced() -> None:
@@ -279,23 +279,23 @@ def test_an_environment_crosses_to_another_process_with_its_operators(tmp_path: 
 # ---------------------------------------------------------------- training, rewards, pictures
 def test_the_compact_prompt_holds_it() -> None:
     env = begun(operators=BOTH)
-    plain: Any = profile_for(ENV_ID, "compact")
+    plain: Any = template_for(ENV_ID, "compact")
     assert plain.vocabulary == VOCABULARY  # whatever is registered: the weights of others were made for these words
-    profile = plain.for_settings(env.settings)
+    template = plain.for_settings(env.settings)
     assert plain.for_settings({}) == plain
-    assert profile.vocabulary[: len(VOCABULARY)] == VOCABULARY
-    assert {"Debate", "vote-Debate", "warned-Debate", "Doubt", "mend-Doubt", "Doubt-failed"} <= set(profile.vocabulary)
+    assert template.vocabulary[: len(VOCABULARY)] == VOCABULARY
+    assert {"Debate", "vote-Debate", "warned-Debate", "Doubt", "mend-Doubt", "Doubt-failed"} <= set(template.vocabulary)
     episode = SimpleNamespace(turns=[], max_steps=20)
     for move in ("Debate", "mend-Doubt", "try-Doubt"):
         view: Any = SimpleNamespace(observation="", info=told(env), episode=episode, candidates=env.candidates)
-        action = profile.parse_action(move, view)
-        assert profile.format_action(action, view) == move
+        action = template.parse_action(move, view)
+        assert template.format_action(action, view) == move
         assert env.step(action)[4]["action_valid"]
         view.info = told(env)
-        words = profile.prompt(view).split()
+        words = template.prompt(view).split()
         assert move in words
-        assert set(words) <= set(profile.vocabulary)
-    assert profile.parse_action("Debate", SimpleNamespace(info=told(begun()), episode=episode)) == ""
+        assert set(words) <= set(template.vocabulary)
+    assert template.parse_action("Debate", SimpleNamespace(info=told(begun()), episode=episode)) == ""
 
 
 def test_the_structure_reward_counts_it() -> None:

@@ -11,7 +11,7 @@ from agentgym_flow.envs.canvas.env import CanvasEnv
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.policies import make_policy
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.rollout import EpisodeSpec, rollout
 
 ENV = "agentgym_flow/Canvas-v0"
@@ -99,7 +99,7 @@ def prompt_of(**settings: Any) -> str:
     view = SimpleNamespace(
         observation=observation, info=info, episode=SimpleNamespace(turns=[], max_steps=20), candidates=env.candidates
     )
-    return profile_for(ENV, "text").prompt(view)
+    return template_for(ENV, "text").prompt(view)
 
 
 def test_prompts_teach_what_can_be_used_and_nothing_else() -> None:

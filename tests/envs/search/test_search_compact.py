@@ -18,7 +18,7 @@ from agentgym_flow.envs.search.lexicon import CUES, cue_of_question, cue_of_sent
 from agentgym_flow.envs.search.notes import NotedPassage, notes_of, read_question, shape_of
 from agentgym_flow.envs.search.shown import documents
 from agentgym_flow.policies import PolicyInput, PolicyOutput
-from agentgym_flow.prompts import profile_for
+from agentgym_flow.prompts import template_for
 from agentgym_flow.retrieval.passage import Passage
 from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.tiny import CONTEXT
@@ -234,7 +234,7 @@ def test_demonstrated_episodes_fit_the_context_and_lead_to_the_answer() -> None:
     assert all(exact)
 
 
-def test_the_profile_reads_nothing_hidden() -> None:
+def test_the_template_reads_nothing_hidden() -> None:
     class Blind:
         def __init__(self, view: PolicyInput) -> None:
             self.observation = view.observation
@@ -254,7 +254,7 @@ def test_the_profile_reads_nothing_hidden() -> None:
             return moves
 
     rollout(Half(), lambda: make_text_env(ENV, split="valid"), [EpisodeSpec(0, task) for task in range(20)])
-    assert profile_for(ENV, "compact").name == "compact"
+    assert template_for(ENV, "compact").name == "compact"
 
 
 TEXTS = st.text(st.sampled_from('aZ 19,.()[]"“”\n:?\u202eé') | st.characters(), max_size=60)

@@ -14,7 +14,7 @@ from search_stand_ins import make, write_set
 
 from agentgym_flow.core import MAX_CANDIDATES
 from agentgym_flow.envs.search.env import SearchEnv
-from agentgym_flow.envs.search.prompt import PROFILES
+from agentgym_flow.envs.search.prompt import PROMPT_TEMPLATES
 from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.episode_log import read_log, write_log
 from agentgym_flow.policies import PolicyInput
@@ -108,11 +108,11 @@ def test_a_passage_neither_answers_nor_ends(bridges: Path, number: int, place: s
     assert logged.score == 0.0
 
 
-@pytest.mark.parametrize("profile", sorted(PROFILES))
+@pytest.mark.parametrize("template", sorted(PROMPT_TEMPLATES))
 @pytest.mark.parametrize("place", ["title", "text"])
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_passage_has_no_force_in_a_prompt(bridges: Path, text: str, place: str, profile: str) -> None:
-    told = PROFILES[profile]
+def test_a_passage_has_no_force_in_a_prompt(bridges: Path, text: str, place: str, template: str) -> None:
+    told = PROMPT_TEMPLATES[template]
     plain = view_of(searched(bridges, hostile("harmless", place), Passage("2", "Tarn", "A river.")))
     enemy = view_of(searched(bridges, hostile(text, place), Passage("2", "Tarn", "A river.")))
     prompts: list[Any] = [(told.prompt(view), told.messages(view)) for view in (plain, enemy)]
@@ -127,7 +127,7 @@ def test_a_passage_has_no_force_in_a_prompt(bridges: Path, text: str, place: str
 def test_a_passage_adds_no_choice(bridges: Path, text: str) -> None:
     """Each candidate has one line and its number; a line of a passage cannot look like one."""
     view = view_of(searched(bridges, Passage("h", text, text), Passage("2", "Tarn", "A river.")))
-    choice = PROFILES["choice"]
+    choice = PROMPT_TEMPLATES["choice"]
     proposed = view.candidates()
     numbered = [line for line in choice.prompt(view).split("\n") if re.match(r"\d+[:.)] ", line)]
     assert len(numbered) == len(proposed)
@@ -142,10 +142,10 @@ def test_a_passage_adds_no_choice(bridges: Path, text: str) -> None:
 def test_what_a_policy_leaves_open_a_passage_does_not_fill(bridges: Path, text: str, completion: str) -> None:
     """The published reward is of the last answer in the whole history, information included."""
     played = searched(bridges, Passage("h", text, text))
-    played.step(PROFILES["text"].parse_action(completion, view_of(played)))
+    played.step(PROMPT_TEMPLATES["text"].parse_action(completion, view_of(played)))
     assert not played.info["action_valid"]
     assert not played.episode.terminated  # type: ignore[union-attr]
-    played.step(PROFILES["text"].parse_action("<answer>nobody</answer>", view_of(played)))
+    played.step(PROMPT_TEMPLATES["text"].parse_action("<answer>nobody</answer>", view_of(played)))
     assert played.episode.terminated  # type: ignore[union-attr]
     assert played.info["score"] == 0.0
 

@@ -20,7 +20,7 @@ from agentgym_flow.envs.search.prompt import (
     LAST_STEP,
     LONGEST_INFORMATION,
     LONGEST_SAID,
-    PROFILES,
+    PROMPT_TEMPLATES,
     REFUSED,
     SearchChoice,
     SearchText,
@@ -51,7 +51,7 @@ HOSTILE = [
 
 
 class Talk:
-    """An episode as it is played, and the view of it that a profile reads."""
+    """An episode as it is played, and the view of it that a prompt template reads."""
 
     def __init__(self, *passages: Passage, question: str = "Who built the Tarn Bridge", max_steps: int = 6) -> None:
         self.game = SearchGame(Question("q", question, ("Ada Voss",), "bridge"))
@@ -167,10 +167,10 @@ def test_any_completion_is_read_as_the_published_expression_does(completion: str
 
 @given(st.text(max_size=30))
 def test_answers_come_back(text: str) -> None:
-    for profile in (TEXT, SearchText(strict=True), SearchText(tags_required=False)):
+    for template in (TEXT, SearchText(strict=True), SearchText(tags_required=False)):
         for action in (f"search[{text}]", f"answer[{text}]", text):
-            completion = profile.format_action(action, Talk())
-            assert completion is None or profile.parse_action(completion, Talk()) == action
+            completion = template.format_action(action, Talk())
+            assert completion is None or template.parse_action(completion, Talk()) == action
     if text == text.strip() and "<" not in text:
         assert TEXT.format_action(f"search[{text}]", Talk()) == f"<search>{text}</search>"
 
@@ -219,12 +219,12 @@ def test_past_steps_are_shown_with_queries_and_information() -> None:
 
 def test_the_last_step_is_announced() -> None:
     talk = Talk(BRIDGE, max_steps=2)
-    for profile in (TEXT, CHOICE):
-        assert LAST_STEP not in profile.prompt(talk)
+    for template in (TEXT, CHOICE):
+        assert LAST_STEP not in template.prompt(talk)
     talk.do("search[tarn]")
-    for profile in (TEXT, CHOICE):
-        assert LAST_STEP in profile.prompt(talk)
-        assert LAST_STEP in profile.follow_up(talk)
+    for template in (TEXT, CHOICE):
+        assert LAST_STEP in template.prompt(talk)
+        assert LAST_STEP in template.follow_up(talk)
     assert all(action.startswith("answer[") for action in talk.candidates())
 
 
@@ -241,13 +241,13 @@ def test_long_things_are_cut_and_the_closing_tag_stays() -> None:
 
 # ---------------------------------------------------------------- hostile texts
 @pytest.mark.parametrize("hostile", HOSTILE)
-@pytest.mark.parametrize("profile", [TEXT, CHOICE], ids=["text", "choice"])
-def test_no_text_of_others_breaks_the_tags(hostile: str, profile: SearchText | SearchChoice) -> None:
+@pytest.mark.parametrize("template", [TEXT, CHOICE], ids=["text", "choice"])
+def test_no_text_of_others_breaks_the_tags(hostile: str, template: SearchText | SearchChoice) -> None:
     """The same conversation with a harmless text in every place has the same tags."""
 
     def tags_with(text: str) -> list[list[str]]:
         talk = Talk(Passage("h", text, text), question=text).do(f"search[{text}]", f"{text} !", f"search[b {text}]")
-        texts = [profile.prompt(talk), profile.follow_up(talk)]
+        texts = [template.prompt(talk), template.follow_up(talk)]
         for shown in texts:
             assert "<|" not in shown
             assert "[INST]" not in shown
@@ -277,7 +277,7 @@ def test_tamed_text_has_no_brackets_and_keeps_the_rest(text: str) -> None:
 
 # ---------------------------------------------------------------- choice
 def test_the_choice_prompt_numbers_candidates() -> None:
-    assert list(PROFILES) == ["text", "choice", "compact"]
+    assert list(PROMPT_TEMPLATES) == ["text", "choice", "compact"]
     assert (CHOICE.name, CHOICE.history) == ("choice", HISTORY)
     talk = Talk(Passage("p", "The <b> Bridge", "Built by Ada Voss.")).do("search[tarn]")
     prompt = CHOICE.prompt(talk)
@@ -337,10 +337,10 @@ def test_a_conversation_masks_what_was_retrieved() -> None:
     assert "Ada Voss" not in "".join(map(chr, row.prompt))
 
 
-def test_what_the_profile_cannot_know_is_not_in_the_prompt() -> None:
+def test_what_the_template_cannot_know_is_not_in_the_prompt() -> None:
     talk = Talk(BRIDGE)
     other = Talk(BRIDGE)
     other.game.question = replace(other.game.question, answers=("Bo",), id="z")
-    for profile in (TEXT, CHOICE):
-        assert profile.prompt(talk) == profile.prompt(other)
-        assert profile.prompt(talk.do("search[x]")) == profile.prompt(other.do("search[x]"))
+    for template in (TEXT, CHOICE):
+        assert template.prompt(talk) == template.prompt(other)
+        assert template.prompt(talk.do("search[x]")) == template.prompt(other.do("search[x]"))

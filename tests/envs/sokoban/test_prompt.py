@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.prompt import (
-    PROFILES,
+    PROMPT_TEMPLATES,
     REACH,
     SYMBOLS,
     VOCABULARY,
@@ -154,15 +154,15 @@ def test_the_prompt_sees_every_interior_cell(data: st.DataObject) -> None:
     assert words[-1] == "go"
 
 
-def test_the_profile_reads_a_word_and_nothing_else() -> None:
-    profile = SokobanCompactPrompt()
+def test_the_template_reads_a_word_and_nothing_else() -> None:
+    template = SokobanCompactPrompt()
     view: Any = None  # a word means the same in every situation
-    assert profile.parse_action(" up\n", view) == "up"
-    assert profile.parse_action("up down", view) == "up down"
-    assert profile.format_action("up", view) == "up"
-    assert profile.format_action(" up", view) is None
+    assert template.parse_action(" up\n", view) == "up"
+    assert template.parse_action("up down", view) == "up down"
+    assert template.format_action("up", view) == "up"
+    assert template.format_action(" up", view) is None
     view = SimpleNamespace(observation=SMALL, info={}, episode=SimpleNamespace(turns=[]))
-    assert profile.messages(view) == [{"role": "user", "content": compact_prompt(SMALL)}]
+    assert template.messages(view) == [{"role": "user", "content": compact_prompt(SMALL)}]
 
 
 def test_what_was_done_on_this_very_board_is_remembered() -> None:
@@ -176,7 +176,7 @@ def test_what_was_done_on_this_very_board_is_remembered() -> None:
 
 
 def test_the_text_prompt_explains_every_symbol() -> None:
-    rules = PROFILES["text"].rules  # type: ignore[attr-defined]
+    rules = PROMPT_TEMPLATES["text"].rules  # type: ignore[attr-defined]
     assert all(f"{symbol} " in rules for symbol in SYMBOLS)
 
 

@@ -14,9 +14,9 @@ from shop_trip import ENV, Trip, product
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.observe import text, text_rich, url
-from agentgym_flow.envs.webshop.prompt import INDICES, LONGEST, MOST, PROFILES, VOCABULARY, WebShopCompactPrompt
+from agentgym_flow.envs.webshop.prompt import INDICES, LONGEST, MOST, PROMPT_TEMPLATES, VOCABULARY, WebShopCompactPrompt
 from agentgym_flow.policies import PolicyInput, PolicyOutput
-from agentgym_flow.prompts import ConversationTemplate, profiles_of
+from agentgym_flow.prompts import ConversationTemplate, templates_of
 from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.seeding import Stream
 
@@ -172,34 +172,34 @@ def test_answers_stand_for_the_first_of_equal_candidates() -> None:
 
 # ---------------------------------------------------------------- against the environment
 class Through:
-    """The expert, as far as a profile can say what it does; checks every prompt on the way."""
+    """The expert, as far as a prompt template can say what it does; checks every prompt on the way."""
 
     name = "through"
 
-    def __init__(self, profile: str, noise: float = 0.0) -> None:
-        self.profile = PROFILES[profile]
+    def __init__(self, template: str, noise: float = 0.0) -> None:
+        self.template = PROMPT_TEMPLATES[template]
         self.noise = noise
 
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         return [self._move(view) for view in views]
 
     def _move(self, view: PolicyInput) -> PolicyOutput:
-        prompt = self.profile.prompt(view)
-        if self.profile.name == "compact":
+        prompt = self.template.prompt(view)
+        if self.template.name == "compact":
             assert set(prompt.split()) <= set(VOCABULARY)
             assert len(prompt.split()) < 128
             # The texts alone give the same prompt: neither the environment nor other keys of `info` are looked at.
             shown = {key: view.info[key] for key in ("goal", "admissible_actions")}
             blind: Any = SimpleNamespace(info=shown, episode=view.episode, observation=view.observation)
-            assert self.profile.prompt(blind) == prompt
+            assert self.template.prompt(blind) == prompt
         if view.rng.uniform() < self.noise:
             return PolicyOutput(view.env.sample_action(view.rng))
         expert = view.env.expert_action()
         assert expert is not None
-        answer = self.profile.format_action(expert, view)
+        answer = self.template.format_action(expert, view)
         assert answer is not None
-        action = self.profile.parse_action(answer, view)
-        if self.profile.name != "compact":
+        action = self.template.parse_action(answer, view)
+        if self.template.name != "compact":
             assert action == expert
         else:
             assert answer in INDICES
@@ -207,21 +207,21 @@ class Through:
         return PolicyOutput(action)
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("template", PROMPT_TEMPLATES)
 @pytest.mark.parametrize("goals", ["synthetic", "human"])
-def test_the_expert_can_be_asked_for_everywhere(profile: str, goals: str) -> None:
+def test_the_expert_can_be_asked_for_everywhere(template: str, goals: str) -> None:
     starts = [EpisodeSpec(0, task) for task in range(60)]
-    played = rollout(Through(profile), lambda: make_text_env(ENV, split="valid", goals=goals), starts)
+    played = rollout(Through(template), lambda: make_text_env(ENV, split="valid", goals=goals), starts)
     # The compact prompt does not tell alike products apart, so now and then the steps run out.
-    assert sum(episode.success for episode in played) >= (55 if profile == "compact" else 60)
+    assert sum(episode.success for episode in played) >= (55 if template == "compact" else 60)
 
 
 @pytest.mark.parametrize("mode", ["text", "text_rich", "html", "url"])
 def test_prompts_are_written_wherever_the_episode_goes(mode: str) -> None:
     starts = [EpisodeSpec(0, task) for task in range(30)]
-    for profile in ("compact", "text"):
+    for template in ("compact", "text"):
         make = lambda: make_text_env(ENV, split="valid", observation_mode=mode)  # noqa: E731 (used twice)
-        assert rollout(Through(profile, noise=0.5), make, starts)
+        assert rollout(Through(template, noise=0.5), make, starts)
 
 
 def test_a_text_that_was_not_read_is_not_shown() -> None:
@@ -234,11 +234,11 @@ def test_a_text_that_was_not_read_is_not_shown() -> None:
 
 
 # ---------------------------------------------------------------- for language models
-def test_the_profiles_are_text_choice_and_compact() -> None:
-    assert profiles_of(ENV) == PROFILES
-    assert [profile.name for profile in PROFILES.values()] == ["text", "choice", "compact"]
-    assert isinstance(PROFILES["text"], ConversationTemplate)
-    assert isinstance(PROFILES["choice"], ConversationTemplate)
+def test_the_templates_are_text_choice_and_compact() -> None:
+    assert templates_of(ENV) == PROMPT_TEMPLATES
+    assert [template.name for template in PROMPT_TEMPLATES.values()] == ["text", "choice", "compact"]
+    assert isinstance(PROMPT_TEMPLATES["text"], ConversationTemplate)
+    assert isinstance(PROMPT_TEMPLATES["choice"], ConversationTemplate)
     view = Trip(WISH, MUG).view
     assert COMPACT.messages(view) == [{"role": "user", "content": COMPACT.prompt(view)}]
 
@@ -246,7 +246,7 @@ def test_the_profiles_are_text_choice_and_compact() -> None:
 @pytest.mark.parametrize("observe", [text, text_rich])
 def test_the_text_prompt_has_the_published_fields(observe: Any) -> None:
     trip = Trip(WISH, MUG, CUP, observe=observe).do(QUERY, "click[b000000mug]", "click[nothing]", "click[features]")
-    prompt = PROFILES["text"].prompt(trip.view)
+    prompt = PROMPT_TEMPLATES["text"].prompt(trip.view)
     assert prompt.count(WISH) == 1  # the pages are shown without it
     for part in (
         f"Your task: {WISH}",
@@ -265,46 +265,48 @@ def test_the_text_prompt_has_the_published_fields(observe: Any) -> None:
 
 def test_the_choice_prompt_numbers_candidates() -> None:
     trip = Trip(WISH, MUG).do(QUERY)
-    prompt = PROFILES["choice"].prompt(trip.view)
+    prompt = PROMPT_TEMPLATES["choice"].prompt(trip.view)
     assert prompt.count(WISH) == 1
     assert "1. click[back to search]\n2. click[next >]\n3. click[b000000mug]" in prompt
-    assert PROFILES["choice"].parse_action("<think>x</think><action>3</action>", trip.view) == "click[b000000mug]"
-    assert PROFILES["choice"].parse_action("<action>click[b000000mug]</action>", trip.view) == ""
+    assert (
+        PROMPT_TEMPLATES["choice"].parse_action("<think>x</think><action>3</action>", trip.view) == "click[b000000mug]"
+    )
+    assert PROMPT_TEMPLATES["choice"].parse_action("<action>click[b000000mug]</action>", trip.view) == ""
 
 
 def test_a_long_page_drops_the_past_turns() -> None:
     long = product("B000000MUG", "Mug", description="word " * 1_200)
     trip = Trip(WISH, long).do("search[mug]", "click[b000000mug]", "click[description]")
-    short = PROFILES["text"].prompt(trip.view)
+    short = PROMPT_TEMPLATES["text"].prompt(trip.view)
     assert "Action 3: click[description]" in short
     assert len(short) <= LONGEST
     trip.do("click[< prev]", "click[description]")  # now the page is also in the past
-    assert PROFILES["text"].prompt(trip.view).count("word word") == short.count("word word")
-    assert "Action 5" not in PROFILES["text"].prompt(trip.view)
-    assert PROFILES["text"].prompt(trip.view).count(WISH) == 1
+    assert PROMPT_TEMPLATES["text"].prompt(trip.view).count("word word") == short.count("word word")
+    assert "Action 5" not in PROMPT_TEMPLATES["text"].prompt(trip.view)
+    assert PROMPT_TEMPLATES["text"].prompt(trip.view).count(WISH) == 1
 
 
 def test_a_conversation_goes_on_without_the_instruction() -> None:
     trip = Trip(WISH, MUG).do(QUERY)
     for name in ("text", "choice"):
-        profile = PROFILES[name]
-        assert isinstance(profile, ConversationTemplate)
-        told = profile.follow_up(trip.view)
+        template = PROMPT_TEMPLATES[name]
+        assert isinstance(template, ConversationTemplate)
+        told = template.follow_up(trip.view)
         assert WISH not in told
         assert "Page 1 (Total results: 1)" in told
 
 
-def test_random_prompts_of_every_profile_can_be_read_back(shop: MemoryCatalogue) -> None:
+def test_random_prompts_of_every_template_can_be_read_back(shop: MemoryCatalogue) -> None:
     rng, trip = Stream("test"), Trip("i want trail shoes with size: 7, and sole: thick", catalogue=shop)
     trip.do("search[trail shoe lamp]")
     for _ in range(100):
         view = trip.view
-        for profile in PROFILES.values():
+        for template in PROMPT_TEMPLATES.values():
             for action in view.info["admissible_actions"]:
-                answer = profile.format_action(action, view)
-                if answer is not None and profile.name != "compact":
-                    assert profile.parse_action(answer, view) == action
+                answer = template.format_action(action, view)
+                if answer is not None and template.name != "compact":
+                    assert template.parse_action(answer, view) == action
                 elif answer is not None:
-                    assert profile.parse_action(answer, view) in view.info["admissible_actions"]
+                    assert template.parse_action(answer, view) in view.info["admissible_actions"]
         clicks = [click for click in view.info["admissible_actions"] if click != "click[buy now]"]
         trip.do(rng.choice(clicks or [QUERY]))

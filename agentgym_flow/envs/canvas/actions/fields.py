@@ -48,7 +48,7 @@ FIELDS = (
 )  # fmt: skip
 """All fields, in the order in which they are written."""
 
-TEMPLATES = (
+ACTION_TEMPLATES = (
     "<action>add</action><operator>{operator}</operator><prompt>{prompt}</prompt>",
     "<action>add</action><structure>parallel</structure><operators>{operators}</operators>",
     "<action>add</action><structure>conditional</structure><condition>{operator}</condition><true>{operators}</true>"
