@@ -365,21 +365,21 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         """
         return choose_task(self.np_random, seed, options.get("task"), self.num_tasks, self.split, self._among)
 
-    # ---------------------------------------------------------------- recorded external results (the tape)
+    # ---------------------------------------------------------------- recorded external results (the recording)
     @property
-    def tape_entry(self) -> Any:
+    def recorded_responses(self) -> Any:
         """The JSON-serialisable external results of the last reset or step, such as server responses; None if none."""
         return None
 
-    def use_tape(self, entries: Sequence[Any] | None) -> None:
+    def use_recording(self, entries: Sequence[Any] | None) -> None:
         """Make the next episode take external results from the recorded `entries` instead of requesting them again.
 
         There is one entry for the reset and one for each step.
 
-        Raises `BadSetting` if this environment uses no external results and the tape is not empty.
+        Raises `BadSetting` if this environment uses no external results and the recording is not empty.
         """
         if entries is not None and any(entry is not None for entry in entries):
-            raise BadSetting(f"{self.env_id} takes nothing from outside, so it cannot play from a tape")
+            raise BadSetting(f"{self.env_id} takes nothing from outside, so it cannot play from a recording")
 
     def keep_answers(self, store: AnswerStore | None) -> None:
         """Take answers of paid servers from `store` if it has them, and add every new answer; None: stop using a store.

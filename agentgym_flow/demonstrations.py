@@ -54,9 +54,9 @@ def rows_of(episode: Episode, env: TextEnv, template: PromptTemplate) -> Iterato
 
     Raises `BadSetting` if the template has no completion for one of the actions.
     """
-    tape = [episode.tape, *(turn.tape for turn in episode.turns)]
-    if any(entry is not None for entry in tape):
-        env.use_tape(tape)
+    recording = [episode.recording, *(turn.recording for turn in episode.turns)]
+    if any(entry is not None for entry in recording):
+        env.use_recording(recording)
     recorder = EpisodeRecorder(env)
     again = recorder.reset(seed=episode.seed, task=episode.task, attempt=episode.attempt)
     rng = Stream("policy", episode.seed, episode.attempt, episode.task)

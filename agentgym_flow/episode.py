@@ -39,10 +39,10 @@ def next_link(
     success: bool,
     score: float,
     state_key: str,
-    tape: Any,
+    recording: Any,
 ) -> bytes:
     """Return the link that follows `link` in the digest chain, for one step."""
-    plain = tape is None and type(terminated) is type(truncated) is type(success) is bool
+    plain = recording is None and type(terminated) is type(truncated) is type(success) is bool
     plain = plain and type(reward) is type(score) is float
     if plain and math.isfinite(reward) and math.isfinite(score):
         # The same as `canonical` of these values, but faster: hashing takes most of the time of verification.
@@ -50,7 +50,7 @@ def next_link(
         numbers = f'"{reward.hex()}",{flags},"{score.hex()}"'
         text = f"[{_quoted(action)},{_quoted(observation)},{numbers},{_quoted(state_key)},null]".encode("ascii")
     else:
-        text = canonical([action, observation, reward, terminated, truncated, success, score, state_key, tape])
+        text = canonical([action, observation, reward, terminated, truncated, success, score, state_key, recording])
     return hashlib.sha256(link + text).digest()
 
 
@@ -70,7 +70,7 @@ class Turn:
         action_valid: whether the text could be parsed and the rules accepted it.
         success: whether the task is achieved after this turn.
         score: the native metric after this turn, in [0, 1].
-        tape: the recorded external results of this step, such as server responses, or None.
+        recording: the recorded external results of this step, such as server responses, or None.
         completion: the raw text of the policy, or None if it is the action itself.
         prompt_ids: the tokens of the prompt, if the policy uses tokens.
         completion_ids: the tokens that the policy sampled.
@@ -96,7 +96,7 @@ class Turn:
     action_valid: bool
     success: bool
     score: float
-    tape: Any = None
+    recording: Any = None
     completion: str | None = None
     prompt_ids: Sequence[int] | None = None
     completion_ids: Sequence[int] | None = None
@@ -132,7 +132,7 @@ class Episode:
         max_steps: the step budget.
         observation: the text after the reset.
         state_key: the identity of the initial state.
-        tape: the recorded external results of the reset, or None.
+        recording: the recorded external results of the reset, or None.
         turns: the turns, in order.
         task_type: the type of the task, for statistics by type; empty if tasks have no types.
         meta: other data about the run, such as the policy name and sampling settings; never part of the digest.
@@ -150,7 +150,7 @@ class Episode:
     max_steps: int
     observation: str
     state_key: str
-    tape: Any = None
+    recording: Any = None
     turns: list[Turn] = field(default_factory=list)
     task_type: str = ""
     meta: dict[str, Any] = field(default_factory=dict)
@@ -203,7 +203,7 @@ class Episode:
         """Return the digest chain h_0 ... h_T as 64 hex digits each (design: episode log v1).
 
         `h_0` is `start_digest`; `h_t` is SHA-256 of the bytes of `h_{t-1}` and of the canonical JSON of the turn's
-        action, observation, reward, flags, success, score, state key and tape entry.
+        action, observation, reward, flags, success, score, state key and recording entry.
         """
         link = bytes.fromhex(self.start_digest)
         chain = [link.hex()]
@@ -218,7 +218,7 @@ class Episode:
                 turn.success,
                 float(turn.score),
                 turn.next_state_key,
-                turn.tape,
+                turn.recording,
             )
             chain.append(link.hex())
         return chain
@@ -312,7 +312,7 @@ class EpisodeRecorder:
             max_steps=env.max_steps,
             observation=self.observation,
             state_key=self.info["state_key"],
-            tape=env.tape_entry,
+            recording=env.recorded_responses,
             task_type=env.task_type,
             meta=env.log_meta(),
         )
@@ -338,7 +338,7 @@ class EpisodeRecorder:
             action_valid=info["action_valid"],
             success=info["success"],
             score=info["score"],
-            tape=self.env.tape_entry,
+            recording=self.env.recorded_responses,
             official_key=self.info.get(OFFICIAL_KEY),
             next_official_key=info.get(OFFICIAL_KEY),
             info={key: info[key] for key in self.keep} if self.keep else None,

@@ -93,7 +93,7 @@ class LoggedEpisode:
         score: the native metric, in [0, 1].
         digests: the first 16 hex digits of h_0 ... h_T, one more than actions.
         digest: all 64 hex digits of h_T.
-        tape: the recorded external results, starting with the reset; absent if there are none.
+        recording: the recorded external results, starting with the reset; absent if there are none.
         completions: the raw texts of the policy, one per step; absent if they are equal to the actions.
         meta: unverified information about the run; absent if there is none.
     """
@@ -116,7 +116,7 @@ class LoggedEpisode:
     score: float
     digests: list[str]
     digest: str
-    tape: list[Any] | None = None
+    recording: list[Any] | None = None
     completions: list[str] | None = None
     meta: dict[str, Any] | None = None
 
@@ -124,7 +124,7 @@ class LoggedEpisode:
     def of(cls, episode: Episode) -> Self:
         """Return the log line of a recorded episode."""
         chain = episode.digests()
-        tape = [episode.tape, *(turn.tape for turn in episode.turns)]
+        recording = [episode.recording, *(turn.recording for turn in episode.turns)]
         spoken = any(turn.completion is not None for turn in episode.turns)
         policies = [turn.policy for turn in episode.turns]
         named = any(policy is not None for policy in policies)
@@ -147,7 +147,7 @@ class LoggedEpisode:
             score=float(episode.score),
             digests=[link[:16] for link in chain],
             digest=chain[-1],
-            tape=tape if any(entry is not None for entry in tape) else None,
+            recording=recording if any(entry is not None for entry in recording) else None,
             completions=[turn.action if turn.completion is None else turn.completion for turn in episode.turns]
             if spoken
             else None,
@@ -181,6 +181,8 @@ class LoggedEpisode:
             raise BadLog(f"{where}: an episode is a JSON object, found {type(row).__name__}")
         if row.get("schema") != SCHEMA:
             raise BadLog(f"{where}: schema is {row.get('schema')!r}, this version reads {SCHEMA!r}")
+        if "tape" in row and "recording" not in row:  # its name in older logs
+            row["recording"] = row.pop("tape")
         for name, kind in _KINDS.items():
             if name not in row and name not in _OPTIONAL:
                 raise BadLog(f"{where}: field {name!r} is missing")
@@ -203,7 +205,7 @@ class LoggedEpisode:
             "actions": (self.actions, str, steps),
             "rewards": (self.rewards, float, steps),
             "digests": (self.digests, str, steps + 1),
-            "tape": (self.tape, object, steps + 1),
+            "recording": (self.recording, object, steps + 1),
             "completions": (self.completions, str, steps),
         }
         for name, (items, kind, expected) in lists.items():
@@ -217,11 +219,11 @@ class LoggedEpisode:
             raise BadLog(f"{where}: score must be from 0 to 1, found {self.score!r}")
         if not all(isinstance(digest, str) for digest in self.data.values()):
             raise BadLog(f"{where}: data must map names to SHA-256 digests")
-        if is_deep([self.kwargs, self.tape, self.meta]):
+        if is_deep([self.kwargs, self.recording, self.meta]):
             raise BadLog(f"{where}: a value is nested more than {MAX_DEPTH} deep")
 
 
-_OPTIONAL = ("tape", "completions", "meta")
+_OPTIONAL = ("recording", "completions", "meta")
 _KINDS: dict[str, type] = {
     name: get_origin(hint := get_args(kind)[0] if name in _OPTIONAL else kind) or hint
     for name, kind in get_type_hints(LoggedEpisode).items()

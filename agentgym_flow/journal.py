@@ -218,8 +218,8 @@ def _failures(view: PolicyInput) -> list[dict[str, Any]]:
 
 def _step_again(env: TextEnv, logged: LoggedEpisode) -> Episode:
     recorder = EpisodeRecorder(env)
-    if logged.tape is not None:
-        env.use_tape(logged.tape)
+    if logged.recording is not None:
+        env.use_recording(logged.recording)
     episode = recorder.reset(seed=logged.seed, task=logged.task, attempt=logged.attempt)
     for action in logged.actions:
         if recorder.done:

@@ -24,8 +24,8 @@ if sys.platform != "win32":
     import fcntl
 
 # No test asserts a time, and a deadline for each example would: a busy machine must not fail a property.
-settings.register_template("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_template("unhurried")
+settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 ROOT = Path(__file__).resolve().parents[1]
 

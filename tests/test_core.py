@@ -242,13 +242,13 @@ def test_ansi_is_the_described_state_and_nothing_is_drawn_unasked() -> None:
     assert silent.render() is None
 
 
-def test_a_tape_is_refused_where_nothing_comes_from_outside() -> None:
+def test_a_recording_is_refused_where_nothing_comes_from_outside() -> None:
     env = DiceEnv()
-    env.use_tape(None)
-    env.use_tape([None, None])
-    assert env.tape_entry is None
+    env.use_recording(None)
+    env.use_recording([None, None])
+    assert env.recorded_responses is None
     with pytest.raises(BadSetting, match="takes nothing from outside"):
-        env.use_tape([None, {"answer": 1}])
+        env.use_recording([None, {"answer": 1}])
 
 
 def test_candidates_are_capped() -> None:

@@ -61,7 +61,7 @@ def test_every_fact_of_a_turn_is_in_the_chain() -> None:
         "truncated": True,
         "success": True,
         "score": 0.5,
-        "tape": 1,
+        "recording": 1,
     }
     for name, value in changes.items():
         episode = play()

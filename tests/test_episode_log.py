@@ -65,15 +65,25 @@ def test_fields_come_in_the_order_of_the_format(path: Path) -> None:
     plain, spoken = play(0, "left"), play(1, "left", "right")
     spoken.turns[0].completion = ""
     spoken.meta["policy"] = "x"
-    spoken.tape = {"answer": 1}
+    spoken.recording = {"answer": 1}
     write_log(path, [plain, spoken])
     first, second = (json.loads(line) for line in path.read_text().splitlines())
     assert list(first) == FIELDS
-    assert list(second) == [*FIELDS, "tape", "completions", "meta"]
+    assert list(second) == [*FIELDS, "recording", "completions", "meta"]
     assert second["completions"] == ["", "right"], "an empty completion is not the action"
-    assert second["tape"] == [{"answer": 1}, None, None]
+    assert second["recording"] == [{"answer": 1}, None, None]
     assert [len(link) for link in first["digests"]] == [16, 16]
     assert first["digest"].startswith(first["digests"][-1])
+
+
+def test_an_older_log_names_its_recording_tape(path: Path) -> None:
+    spoken = play(1, "left")
+    spoken.recording = {"answer": 1}
+    line = LoggedEpisode.of(spoken).line()
+    assert LoggedEpisode.parse(line.replace('"recording":', '"tape":')) == LoggedEpisode.parse(line)
+    both = line.replace('"recording":', '"tape":[null,null],"recording":')
+    with pytest.raises(BadLog, match="unknown field 'tape'"):
+        LoggedEpisode.parse(both)
 
 
 @pytest.mark.parametrize("name", ["e.jsonl", "e.jsonl.gz"])
@@ -170,8 +180,8 @@ def test_a_small_archive_cannot_unpack_to_all_memory(tmp_path: Path) -> None:
         (edited(rewards=[0, "x"]), "every element of rewards must be float"),
         (edited(digests=[1, 2, 3]), "every element of digests must be str"),
         (edited(data={"boxoban": 3}), "data must map names to SHA-256"),
-        (edited(tape=[None]), "tape must be a list of 3"),
-        (edited(tape={}), "field 'tape' must be list"),
+        (edited(recording=[None]), "recording must be a list of 3"),
+        (edited(recording={}), "field 'recording' must be list"),
         (edited(completions=["left"]), "completions must be a list of 2"),
         (edited(completions=["left", 3]), "every element of completions must be str"),
         (edited(meta=3), "field 'meta' must be dict"),

@@ -302,8 +302,8 @@ def test_an_id_that_others_registered_is_not_imported_either(tmp_path: Path, mon
 def test_no_number_can_become_the_text_that_has_its_digest() -> None:
     """Digests write 0.5 as the text 0x1.0000000000000p-1."""
     line = with_settings(a_line(SOKOBAN), executor_settings={"temperature": (0.5).hex()})
-    taped = replace(a_line(SOKOBAN), tape=[None, [{"seconds": (-3.0).hex()}]])
-    for edited in (line, taped):
+    recorded = replace(a_line(SOKOBAN), recording=[None, [{"seconds": (-3.0).hex()}]])
+    for edited in (line, recorded):
         assert "cannot be told from the number" in str(verify(edited))
     said = replace(cave(), meta={"noted": (0.5).hex()})
     assert verify(said) is None

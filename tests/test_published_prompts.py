@@ -314,11 +314,11 @@ def test_search_r1s_episode_is_one_text(note: bool, published: Path, tmp_path: P
     template = template_for(env_id("Search"), f"search_r1:{tmp_path}")
     assert isinstance(template, TranscriptTemplate)
     refused = "\nThat was neither. Please do one of the two.\n"
-    template, text, before = question_of(published), "", None
+    asked, text, before = question_of(published), "", None
 
     def look(view: PolicyInput) -> None:
         nonlocal text, before
-        question = template.replace("{question}", view.info["goal"])
+        question = asked.replace("{question}", view.info["goal"])
         if not view.episode.turns:
             text = question
             assert text.count("<answer>") == 2  # the prompt names the tags and shows an example

@@ -35,15 +35,15 @@ class OracleEnv(CaveEnv):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self._tape: Sequence[Any] | None = None
+        self._recording: Sequence[Any] | None = None
         self._entry: Any = None
 
     @property
-    def tape_entry(self) -> Any:
+    def recorded_responses(self) -> Any:
         return self._entry
 
-    def use_tape(self, entries: Sequence[Any] | None) -> None:
-        self._tape = entries
+    def use_recording(self, entries: Sequence[Any] | None) -> None:
+        self._recording = entries
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
         self._position, self._entry = 0, None
@@ -51,11 +51,11 @@ class OracleEnv(CaveEnv):
 
     def _apply(self, action: str) -> Transition:
         self._position += 1
-        if self._tape is None:
+        if self._recording is None:
             OracleEnv.outside += 1
             self._entry = {"number": OracleEnv.outside}
         else:
-            self._entry = self._tape[self._position]
+            self._entry = self._recording[self._position]
         observation, *rest = super()._apply(action)
         return Transition(f"{observation} The oracle says {self._entry['number']}.", *rest)
 
@@ -98,34 +98,34 @@ class TestReplay:
         assert [verify(logged(episode)) for episode in played] == [None] * len(played)
 
     @staticmethod
-    def test_what_came_from_outside_comes_from_the_tape() -> None:
+    def test_what_came_from_outside_comes_from_the_recording() -> None:
         [episode] = rollout(RandomPolicy(), OracleEnv, [EpisodeSpec(1)])
         asked = OracleEnv.outside
         line = logged(episode)
-        assert line.tape is not None
-        assert line.tape[0] is None
+        assert line.recording is not None
+        assert line.recording[0] is None
         assert verify(line) is None
         assert replay(line) == episode
         assert OracleEnv.outside == asked, "replay asks nobody"
-        line.tape[1] = {"number": -1}
+        line.recording[1] = {"number": -1}
         assert verify(line) == Divergence(
             1, "action, observation or state (by digest)", line.digests[1], logged_digest(line, 1)
         )
-        line.tape = None
+        line.recording = None
         divergence = verify(line)
         assert divergence is not None
         assert "cannot be replayed" in divergence.what
-        assert OracleEnv.outside == asked, "not even without a tape"
+        assert OracleEnv.outside == asked, "not even without a recording"
 
     @staticmethod
-    def test_a_tape_where_nothing_comes_from_outside_is_refused() -> None:
+    def test_a_recording_where_nothing_comes_from_outside_is_refused() -> None:
         line = logged(random_cave())
-        line.tape = [{"x": 1}] * (len(line.actions) + 1)
+        line.recording = [{"x": 1}] * (len(line.actions) + 1)
         divergence = verify(line)
         assert divergence is not None
         assert "takes nothing from outside" in str(divergence)
-        line.tape = [None] * (len(line.actions) + 1)
-        assert verify(line) == Divergence(len(line.actions), "tape", line.tape, None)
+        line.recording = [None] * (len(line.actions) + 1)
+        assert verify(line) == Divergence(len(line.actions), "recording", line.recording, None)
 
 
 def logged_digest(line: LoggedEpisode, step: int) -> str:

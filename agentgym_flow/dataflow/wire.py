@@ -123,7 +123,7 @@ class Receiver:
         sent = WireCopy.parse(payload)
         with self._playing() as recorder:
             _check_start(sent.logged, recorder, slot)
-            recorder.env.use_tape(sent.logged.tape or [None] * (len(sent.tokens) + 1))
+            recorder.env.use_recording(sent.logged.recording or [None] * (len(sent.tokens) + 1))
             episode = recorder.reset(seed=slot.seed, task=slot.task, attempt=slot.sample)
             rng = Stream("policy", slot.seed, slot.sample, episode.task)
             view = PolicyInput(recorder.env, recorder.observation, recorder.info, episode, rng)
@@ -133,7 +133,7 @@ class Receiver:
     def _add_reported_turns(self, view: PolicyInput, sent: WireCopy, steps: Mapping[str, int]) -> None:
         logged, kept = sent.logged, set(self.envs.keep)
         official, spoken = view.info.get(OFFICIAL_KEY), logged.completions or logged.actions
-        tape = logged.tape or [None] * (len(logged.actions) + 1)
+        recording = logged.recording or [None] * (len(logged.actions) + 1)
         before: tuple[int, ...] = ()
         for number, row in enumerate(sent.rows()):
             name = self._route(view)
@@ -149,7 +149,7 @@ class Receiver:
                 official_key=official,
                 action=action,
                 reward=logged.rewards[number],
-                tape=tape[number + 1],
+                recording=recording[number + 1],
                 completion=None if text == action else text,
                 completion_ids=tokens,
                 logprobs=logprobs,
@@ -182,7 +182,7 @@ class Receiver:
         env, turns = recorder.env, len(sent.tokens)
         _check_start(sent.logged, recorder, slot)
         # With an empty recording, no external service is called, either.
-        env.use_tape(sent.logged.tape or [None] * (turns + 1))
+        env.use_recording(sent.logged.recording or [None] * (turns + 1))
         episode = recorder.reset(seed=slot.seed, task=slot.task, attempt=slot.sample)
         rng = Stream("policy", slot.seed, slot.sample, episode.task)
         view = PolicyInput(env, recorder.observation, recorder.info, episode, rng)

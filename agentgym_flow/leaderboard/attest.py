@@ -47,8 +47,8 @@ def check_completions(
             if logged.completions is None:
                 raise BadSubmission(f"{where}: there are no completions; attested entries need a language model")
             _check_logprobs(logged, where)
-            if logged.tape is not None:
-                env.use_tape(logged.tape)
+            if logged.recording is not None:
+                env.use_recording(logged.recording)
             episode = recorder.reset(seed=logged.seed, task=logged.task, attempt=logged.attempt)
             rng = Stream("policy", logged.seed, logged.attempt, logged.task)
             for step, (action, completion) in enumerate(zip(logged.actions, logged.completions, strict=True), 1):

@@ -42,7 +42,9 @@ class WatchedEpisodes(NamedTuple):
 
 def listed(entry: Entry, track: Track) -> list[EpisodeListing]:
     """Return the lines of an entry's log, which was verified when the entry was accepted."""
-    return [EpisodeListing(one.task, one.attempt, one.success, one.tape is not None) for one in _logged(entry, track)]
+    return [
+        EpisodeListing(one.task, one.attempt, one.success, one.recording is not None) for one in _logged(entry, track)
+    ]
 
 
 def chosen(lines: Sequence[EpisodeListing], most: int = MOST_EPISODES) -> list[list[EpisodeListing]]:

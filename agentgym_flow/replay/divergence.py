@@ -38,15 +38,15 @@ class Divergence:
 
 
 Step = tuple[str, str, float, bool, bool, bool, float, str, Any]
-"""Action, observation, reward, terminated, truncated, success, score, state key and tape entry, as in `next_link`."""
+"""Action, observation, reward, terminated, truncated, success, score, state key and recorded responses."""
 
 
 class ReplayStart(NamedTuple):
-    """The result of a reset: the fields of a log that describe the start, by name; h_0; and the tape entry."""
+    """The result of a reset: the fields of a log that describe the start, by name; h_0; and the recording entry."""
 
     fields: Mapping[str, Any]
     link: bytes
-    tape: Any
+    recording: Any
 
 
 class ReplayOutcome(NamedTuple):
@@ -63,14 +63,14 @@ def compare(
 ) -> tuple[Divergence | None, ReplayOutcome]:
     """Return the first divergence, and the outcome after the steps that were compared.
 
-    A difference in a named field is reported before one in a digest. Of the steps, only their tape is stored.
+    A difference in a named field is reported before one in a digest. Of the steps, only their recording is stored.
     """
     actions = len(logged.actions)
     for name, found in start.fields.items():
         if _differs(getattr(logged, name), found):
             what = "task_key (another version of the package, or other data)" if name == "task_key" else name
             return Divergence(0, what, getattr(logged, name), found), ReplayOutcome()
-    link, tape, step, one = start.link, [start.tape], 0, None
+    link, recording, step, one = start.link, [start.recording], 0, None
     if logged.digests[0] != link.hex()[:16]:
         what = "first observation, state key or seed (by digest)"
         return Divergence(0, what, logged.digests[0], link.hex()[:16]), ReplayOutcome()
@@ -83,24 +83,24 @@ def compare(
         if logged.digests[step] != link.hex()[:16]:
             what = "action, observation or state (by digest)"
             return Divergence(step, what, logged.digests[step], link.hex()[:16]), ReplayOutcome(*one[3:7])
-        tape.append(one[8])
+        recording.append(one[8])
     outcome = ReplayOutcome(*one[3:7]) if one else ReplayOutcome()
     if actions > step:
         return Divergence(step + 1, "actions after the end", logged.actions[step], "the episode had ended"), outcome
-    return _compare_end(logged, step, link, outcome, tape), outcome
+    return _compare_end(logged, step, link, outcome, recording), outcome
 
 
 def _compare_end(
-    logged: LoggedEpisode, step: int, link: bytes, outcome: ReplayOutcome, tape: list[Any]
+    logged: LoggedEpisode, step: int, link: bytes, outcome: ReplayOutcome, recording: list[Any]
 ) -> Divergence | None:
     """Return a divergence in the fields of the whole episode."""
-    taped = tape if any(entry is not None for entry in tape) else None
+    recorded = recording if any(entry is not None for entry in recording) else None
     if logged.schema != SCHEMA:
         return Divergence(step, "schema", logged.schema, SCHEMA)
     if logged.digest != link.hex():
         return Divergence(step, "digest", logged.digest, link.hex())
-    if _differs(logged.tape, taped):
-        return Divergence(step, "tape", logged.tape, taped)
+    if _differs(logged.recording, recorded):
+        return Divergence(step, "recording", logged.recording, recorded)
     return _differing_end(logged, step, outcome)
 
 

@@ -79,7 +79,7 @@ def _check(
         if keep is None and type(made.env).step is TextEnv.step:
             return *compare(logged, *_stepped(logged, made)), None
         episode = _step_again(logged, made.env, keep or ())
-        start = _started(made, episode.seed, episode.observation, episode.state_key, episode.tape)
+        start = _started(made, episode.seed, episode.observation, episode.state_key, episode.recording)
         divergence, outcome = compare(logged, start, _steps_of(episode))
     except KeyboardInterrupt:
         raise
@@ -130,7 +130,7 @@ class Environments:
         `settings` is `settings_of(logged)`. Raises the same errors as `replay`.
         """
         self._check_length(logged)
-        _check_texts([logged.kwargs, logged.tape])
+        _check_texts([logged.kwargs, logged.recording])
         key = settings, logged.max_steps
         if key not in self._made:
             if len(self._made) >= _MOST_ENVIRONMENTS:
@@ -240,47 +240,59 @@ def settings_of(logged: LoggedEpisode) -> bytes:
     return canonical([logged.env_id, logged.kwargs, logged.data, logged.split])
 
 
-def _tape(logged: LoggedEpisode) -> list[Any]:
-    # If there is no tape, an empty one prevents external requests.
-    return logged.tape or [None] * (len(logged.actions) + 1)
+def _recording(logged: LoggedEpisode) -> list[Any]:
+    # If there is no recording, an empty one prevents external requests.
+    return logged.recording or [None] * (len(logged.actions) + 1)
 
 
 def _stepped(logged: LoggedEpisode, made: ReplayEnv) -> tuple[ReplayStart, Iterator[Step]]:
     """Start the episode, and return an iterator of its steps, without building `info` or storing the episode."""
     env = made.env
-    env.use_tape(_tape(logged))
+    env.use_recording(_recording(logged))
     observation, info = env.reset(seed=logged.seed, options={"task": logged.task})
-    return _started(made, logged.seed, observation, info["state_key"], env.tape_entry), _steps(logged.actions, env)
+    return _started(made, logged.seed, observation, info["state_key"], env.recorded_responses), _steps(
+        logged.actions, env
+    )
 
 
 def _steps(actions: Sequence[str], env: TextEnv) -> Iterator[Step]:
     for action in actions:
         (observation, reward, terminated, _), truncated = env.advance(action)
         success, score = env.success(), float(env.score())
-        yield action, observation, float(reward), terminated, truncated, success, score, env.state_key(), env.tape_entry
+        yield (
+            action,
+            observation,
+            float(reward),
+            terminated,
+            truncated,
+            success,
+            score,
+            env.state_key(),
+            env.recorded_responses,
+        )
         if terminated or truncated:
             return
 
 
-def _started(made: ReplayEnv, seed: int, observation: str, state_key: str, tape: Any) -> ReplayStart:
+def _started(made: ReplayEnv, seed: int, observation: str, state_key: str, recording: Any) -> ReplayStart:
     env = made.env
     settings = [env.env_id, env.settings, env.data, env.task_key, seed, env.max_steps]
     found = {**made.fields, "task": env.task, "task_key": env.task_key}
-    return ReplayStart(found, first_link(settings, observation, state_key), tape)
+    return ReplayStart(found, first_link(settings, observation, state_key), recording)
 
 
 def _steps_of(episode: Episode) -> Iterator[Step]:
     for turn in episode.turns:
         observation, reward, score = turn.next_observation, float(turn.reward), float(turn.score)
         outcome = (turn.terminated, turn.truncated, turn.success, score)
-        yield turn.action, observation, reward, *outcome, turn.next_state_key, turn.tape
+        yield turn.action, observation, reward, *outcome, turn.next_state_key, turn.recording
 
 
 def _step_again(logged: LoggedEpisode, env: TextEnv, keep: Sequence[str] = ()) -> Episode:
     recorder = EpisodeRecorder(env)
     env.request_info(key for key in keep if key in env.optional_info)
     try:
-        env.use_tape(_tape(logged))
+        env.use_recording(_recording(logged))
         episode = recorder.reset(seed=logged.seed, task=logged.task, attempt=logged.attempt)
         recorder.keep = tuple(key for key in keep if key in recorder.info)
         for action in logged.actions:

@@ -28,7 +28,7 @@ class DenseRetriever(Shared):
     """Ranks passages by the cosine similarity of their vectors with that of the query.
 
     Every query finds passages, even if none is close. The last bits of vectors differ between machines, and therefore
-    the results may, too; environments record them on the tape.
+    the results may, too; environments record them in the recording.
 
     Args:
         corpus: the passages.

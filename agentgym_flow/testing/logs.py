@@ -65,25 +65,27 @@ class LogChecks(TextSuite):
             apart = verify(logged, where)
             assert apart is None, f"the log of {label(variant)} seed {episode.seed} does not replay: {apart}"
 
-    def test_tape_is_plain_or_refused(self, variant: Variant) -> None:
-        """External results are plain data on the tape. An environment without them rejects a tape."""
+    def test_recording_is_plain_or_refused(self, variant: Variant) -> None:
+        """External results are plain data in the recording. An environment without them rejects a recording."""
         played = [self.record(variant, seed, policy) for seed in self.seeds for policy in ("expert", "mixed")]
-        tape = [entry for one in played for entry in (one.tape, *(turn.tape for turn in one.turns))]
-        canonical(tape)
+        recording = [entry for one in played for entry in (one.recording, *(turn.recording for turn in one.turns))]
+        canonical(recording)
         env = self.make(variant)
-        env.use_tape([None, None])
-        if any(entry is not None for entry in tape):
+        env.use_recording([None, None])
+        if any(entry is not None for entry in recording):
             return
         try:
-            env.use_tape([{"unexpected": True}])
+            env.use_recording([{"unexpected": True}])
         except BadSetting:
             return
-        pytest.fail("a tape is accepted although nothing was ever taken from one; raise BadSetting, as TextEnv does")
+        pytest.fail(
+            "a recording is accepted although nothing was ever taken from one; raise BadSetting, as TextEnv does"
+        )
 
     def test_settings_build_the_environment_again(self, variant: Variant) -> None:
         """`make(env_id, **settings, split=..., max_steps=...)` gives the same environment, with settings from JSON.
 
-        External results are then taken from the tape.
+        External results are then taken from the recording.
         """
         env = self.make(variant, split="valid", max_steps=9)
         canonical(env.settings)
@@ -102,13 +104,13 @@ class LogChecks(TextSuite):
                 f"rebuilt from its own settings, the environment has {name} {getattr(again, name)!r:.200}, "
                 f"not {getattr(env, name)!r:.200}"
             )
-        # The settings need not include access to the servers whose results are on the tape.
+        # The settings need not include access to the servers whose results are in the recording.
         first: list[play.Moment] = []
-        tape: list[Any] = []
+        recording: list[Any] = []
         for moment in play.episode(env, 2):
             first.append(moment)
-            tape.append(env.tape_entry)
-        again.use_tape(tape)
+            recording.append(env.recorded_responses)
+        again.use_recording(recording)
         apart = play.difference(first, list(play.episode(again, 2)))
         assert apart is None, f"rebuilt from its own settings, the environment plays differently: {apart}"
 

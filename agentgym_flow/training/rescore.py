@@ -108,8 +108,8 @@ def _turns(
         recorder = EpisodeRecorder(env)
         for logged in read_log(log):
             draws = Stream("rescore", seed, logged.task, logged.attempt)
-            if logged.tape is not None:
-                env.use_tape(logged.tape)
+            if logged.recording is not None:
+                env.use_recording(logged.recording)
             episode = recorder.reset(seed=logged.seed, task=logged.task, attempt=logged.attempt)
             rng = Stream("policy", logged.seed, logged.attempt, logged.task)
             logprobs = (logged.meta or {})[LOGPROBS]

@@ -105,7 +105,7 @@ def team() -> World:
 
 
 class Found1:
-    """Finds one passage for every query, which is on the tape."""
+    """Finds one passage for every query, which is in the recording."""
 
     name = "found"
 
@@ -178,8 +178,8 @@ def test_what_these_worlds_show() -> None:
     assert all(turn.info and turn.version == 7 and turn.policy is None for turn in ends[0].turns)
     turns = [turn for _, episode, _ in recorded("team") for turn in episode.turns]
     assert {(turn.policy, turn.version) for turn in turns} == {("first", 3), ("second", 8)}
-    taped = [turn for _, episode, _ in recorded("search") for turn in episode.turns if turn.tape]
-    assert len(taped) > 3, "too few searches to tell"
+    found = [turn for _, episode, _ in recorded("search") for turn in episode.turns if turn.recording]
+    assert len(found) > 3, "too few searches to tell"
     said = [episode.turns for _, episode, _ in recorded("search") if len(episode.turns) > 1]
     assert said
     for first, second, *_ in said:
@@ -251,7 +251,7 @@ def edited(payload: str, name: str, value: Any) -> str:
         ("score", 1.0, "score"),
         ("digests", lambda old: [*old[:2], "0" * 16, *old[3:]], "digests number 2"),
         ("digest", "0" * 64, "digest"),
-        ("tape", [None] * 6, "tape: the log has"),
+        ("recording", [None] * 6, "recording: the log has"),
         ("completions", ["up"] * 5, "completions: the log has"),
         ("meta", {"note": "trust me"}, "meta"),
         ("schema", "agentgym_flow.episode/2", "schema"),
@@ -359,12 +359,17 @@ def test_an_episode_that_stops_early_or_goes_on() -> None:
         forged(slot, longer(payload, 1), "had ended before", team())
 
 
-def test_a_tape_that_holds_something_else() -> None:
+def test_a_recording_that_holds_something_else() -> None:
     """What came from outside cannot be proven, but it must be what the environment can play, and of its steps."""
-    slot, episode, payload = next(one for one in recorded("search") if any(turn.tape for turn in one[1].turns))
-    forged(slot, edited(payload, "tape", lambda old: [None] * len(old)), "BadData: the tape has no passages", search())
-    forged(slot, edited(payload, "tape", lambda old: [7] * len(old)), "cannot be played|tape", search())
-    forged(slot, edited(payload, "tape", lambda old: [[["x"]]] * len(old)), "cannot be played|tape", search())
+    slot, episode, payload = next(one for one in recorded("search") if any(turn.recording for turn in one[1].turns))
+    forged(
+        slot,
+        edited(payload, "recording", lambda old: [None] * len(old)),
+        "BadData: the recording has no passages",
+        search(),
+    )
+    forged(slot, edited(payload, "recording", lambda old: [7] * len(old)), "cannot be played|recording", search())
+    forged(slot, edited(payload, "recording", lambda old: [[["x"]]] * len(old)), "cannot be played|recording", search())
     assert search().receiver().replay(slot, payload, STEPS) == episode
 
 
@@ -396,7 +401,7 @@ def test_after_a_forgery_honest_episodes_come_out() -> None:
     receiver = search().receiver()
     for slot, episode, payload in recorded("search"):
         turns = len(episode.turns)
-        for bad in (edited(payload, "digest", "0" * 64), edited(payload, "tape", [5] * (turns + 1)), payload[:-2]):
+        for bad in (edited(payload, "digest", "0" * 64), edited(payload, "recording", [5] * (turns + 1)), payload[:-2]):
             with pytest.raises(Forged):
                 receiver.replay(slot, bad, STEPS)
         assert receiver.replay(slot, payload, STEPS) == episode

@@ -98,7 +98,7 @@ HOSTILE: dict[str, tuple[dict[str, bytes], str, str]] = {
     "a forged reward": (files(packed(edited(0, rewards=[5.0, *FIRST["rewards"][1:]]))), "steps", "reward"),
     "another action": (files(packed(edited(0, actions=["up"] * len(FIRST["actions"])))), "steps", "step"),
     "a forged digest": (files(packed(edited(0, digest="0" * 64))), "steps", "digest"),
-    "a tape": (files(packed(edited(0, tape=[None] * (len(FIRST["actions"]) + 1)))), "steps", "tape"),
+    "a recording": (files(packed(edited(0, recording=[None] * (len(FIRST["actions"]) + 1)))), "steps", "recording"),
     "spliced": (files(packed(edited(0, actions=json.loads(lines()[1])["actions"]))), "steps", ""),
 }
 

@@ -197,7 +197,7 @@ def test_provenance_is_complete(root: Path) -> None:
 def test_recorded_responses_are_labelled(root: Path) -> None:
     log = root / "submissions" / TRACK / "2026-11-23-mine" / "episodes.jsonl.gz"
     first = json.loads(lines()[0])
-    log.write_bytes(packed([json.dumps({**first, "tape": [1] * len(first["digests"])}), *lines()[1:]]))
+    log.write_bytes(packed([json.dumps({**first, "recording": [1] * len(first["digests"])}), *lines()[1:]]))
     made = pages(root, jobs=0)
     assert "1 of 12 episodes were stepped again with responses" in made[f"{TRACK}/2026-11-23-mine/index.html"]
     assert made[f"{TRACK}/index.html"].count("recorded responses") == 1

@@ -81,7 +81,7 @@ class Threads:
 def check(episodes: Sequence[Episode], folder: Path) -> list[Episode]:
     """Check that each episode is whole, or is marked and whole up to there, and that the log shows it; return the lost.
 
-    Each step has the answer to its own question, once, on the tape.
+    Each step has the answer to its own question, once, in the recording.
     """
     assert len(episodes) == EPISODES
     for number, episode in enumerate(episodes):
@@ -91,7 +91,7 @@ def check(episodes: Sequence[Episode], folder: Path) -> list[Episode]:
         assert len(episode.turns) == SEARCHES + 1 or lost
         for step, turn in enumerate(episode.turns):
             assert turn.action == act(number, step)
-            texts = None if turn.tape is None else [text for _, _, text in turn.tape]
+            texts = None if turn.recording is None else [text for _, _, text in turn.recording]
             assert texts == ([f"about {number} at {step}"] * 3 if step < SEARCHES else None)
             assert turn.next_observation.count(f"about {number} at {step}") == (3 if step < SEARCHES else 0)
     log = folder / f"{len(list(folder.iterdir()))}.jsonl"
@@ -157,7 +157,7 @@ def test_a_step_that_failed_may_be_taken_again() -> None:
         episode = recorder.reset(seed=0, task=0)
         with pytest.raises(RetrieverFailed):
             recorder.step(act(0, 0))
-        assert recorder.step(act(0, 0)).tape is not None
+        assert recorder.step(act(0, 0)).recording is not None
     assert server.answered == ["0 at 0"]
     assert [turn.state_key for turn in episode.turns] == [episode.state_key]
 
@@ -249,7 +249,7 @@ def test_episodes_of_impatient_clients_are_marked_and_the_later_ones_are_whole(
     program.start()
     recorder = EpisodeRecorder(make(program.address, deadline=0.5, breaker_failures=3))
     recorder.reset(seed=0, task=0)
-    assert recorder.step(act(0, 0)).tape is not None
+    assert recorder.step(act(0, 0)).recording is not None
 
 
 # ---------------------------------------------------------------- processes

@@ -269,7 +269,7 @@ class LiesInItsManual(CaveEnv):
     """
 
 
-@mutant("test_tape_is_plain_or_refused")
-class TakesAnyTape(CaveEnv):
-    def use_tape(self, entries: Any) -> None:
-        self._tape = entries
+@mutant("test_recording_is_plain_or_refused")
+class TakesAnyRecording(CaveEnv):
+    def use_recording(self, entries: Any) -> None:
+        self._recording = entries

@@ -244,10 +244,10 @@ def talker(tokenizer: PreTrainedTokenizerFast, often: str) -> GPT2LMHeadModel:
     return model
 
 
-@pytest.mark.parametrize("template", [None, "qwen3_5_think"])
+@pytest.mark.parametrize("shipped", [None, "qwen3_5_think"])
 @pytest.mark.parametrize("layout", ["conversation", "turn"])
-def test_an_answer_of_a_transcript_ends_at_its_stop(template: str | None, layout: str) -> None:
-    tokenizer = byte_tokenizer(None if template is None else SHIPPED[template])
+def test_an_answer_of_a_transcript_ends_at_its_stop(shipped: str | None, layout: str) -> None:
+    tokenizer = byte_tokenizer(None if shipped is None else SHIPPED[shipped])
     model, template = talker(tokenizer, "udlr\n"), Transcript()
     policy = ModelPolicy(model, tokenizer, template, max_new_tokens=6, layout=layout)
     episodes = rollout(policy, short_env, STARTS)

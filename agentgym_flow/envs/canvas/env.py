@@ -196,7 +196,7 @@ class CanvasEnv(TextEnv):
     | `season` | `""` | the seed of a season: other generated test tasks of the same kind, see "Seasons" in the docs |
     | `family` | `None` | generate only tasks of this family: `"arithmetic"`, `"code"` or `"qa"`; None for all |
     | `executor` | `"simulated"` | the executor of the operators: `"simulated"`, `"openai"`, or an object with the method `run` of `agentgym_flow.envs.canvas.operators.calls.Backend` |
-    | `model`, `base_url` | `None` | for `"openai"`: the model's name, and the server's base URL, or a list of URLs of servers that take turns, or a mapping from models to their URLs; without `base_url` only recorded episodes (tapes) can be played |
+    | `model`, `base_url` | `None` | for `"openai"`: the model's name, and the server's base URL, or a list of URLs of servers that take turns, or a mapping from models to their URLs; without `base_url` only recorded episodes (recordings) can be played |
     | `executor_settings` | `None` | further arguments of `OpenAIBackend`, plain data, such as `{"temperature": 0.7, "models": {"Verify": "other-model"}}` |
     | `language` | `"full"` | `"full"`, or `"published"`: the twelve operators of the published prompt, no nesting, and in `Verify ? A : B` A runs if the check fails |
     | `operators` | `None` | a list of the operators that can be used, as names, classes or `"module:Class"`; None for all of the language. See "Operators of your own" in the docs |
@@ -210,7 +210,7 @@ class CanvasEnv(TextEnv):
     | `max_steps` | `20` | the step budget |
     | `render_mode` | `None` | `"ansi"`: the task, the graph and the result |
 
-    With an executor other than the simulator, the episode records all responses (its tape), so that its log can be
+    With an executor other than the simulator, the episode records all responses (its recording), so that its log can be
     verified without the executor. The key of a server is read from the environment variable `OPENAI_API_KEY`.
 
     With the simulator there is an expert: `expert_action()` tries out workflows on the simulator. With any other
@@ -330,7 +330,7 @@ class CanvasEnv(TextEnv):
         self._game: CanvasGame | None = None
         self._recorder: ResponseRecorder | None = None
         self._entry: list[Any] | None = None
-        self._next_tape: Sequence[Any] | None = None
+        self._next_recording: Sequence[Any] | None = None
         self._ahead: LookAhead | None = None
         self.draw_only(task_types)
 
@@ -359,8 +359,8 @@ class CanvasEnv(TextEnv):
         assignment = self._tasks[task]
         # The noise is part of the problem: with another seed, the same workflow can have another result.
         seed = noise.word()
-        tape, self._next_tape = self._next_tape, None
-        backend = self._backend(assignment, tape)
+        recording, self._next_recording = self._next_recording, None
+        backend = self._backend(assignment, recording)
         problem = assignment.problem
         self.task_key = self.make_task_key([problem.key, problem.shown(), list(problem.answers), seed])
         self.goal = problem.shown()
@@ -375,17 +375,17 @@ class CanvasEnv(TextEnv):
         self._entry = self._ahead = None
         return self._game.opening(self.max_steps)
 
-    def _backend(self, assignment: Assignment, tape: Sequence[Any] | None) -> Backend:
-        """Return the backend of the next episode: the simulator, or a recorder around the executor or a tape."""
+    def _backend(self, assignment: Assignment, recording: Sequence[Any] | None) -> Backend:
+        """Return the backend of the next episode: the simulator, or a recorder around the executor or a recording."""
         self._recorder = None
-        calls = None if tape is None else [call for entry in tape for call in entry or ()]
+        calls = None if recording is None else [call for entry in recording for call in entry or ()]
         backend = self._executor.for_task(assignment) if calls is None else ReplayBackend(calls)
         if backend is None:
-            advice = "give base_url, or an object; without one, only tapes can be played"
+            advice = "give base_url, or an object; without one, only recordings can be played"
             raise BadSetting(f"executor={self._executor.name!r} cannot execute operators: {advice}")
         if self._executor.deterministic:
             return backend
-        self._recorder = ResponseRecorder(backend)  # a replayed tape is recorded again, because replay compares it
+        self._recorder = ResponseRecorder(backend)  # a replayed recording is recorded again, because replay compares it
         return self._recorder
 
     def _apply(self, action: str) -> Transition:
@@ -426,26 +426,26 @@ class CanvasEnv(TextEnv):
             for env, ahead in zip(waiting, take_ahead(starts), strict=True):
                 env._ahead = ahead
 
-    # ---------------------------------------------------------------- recorded results (the tape)
+    # ---------------------------------------------------------------- recorded results (the recording)
     def keep_answers(self, store: AnswerStore | None) -> None:
         """If the executor uses a server, let it take answers from `store` and add every new answer to it."""
         if isinstance(self._executor.backend, KeepsAnswers):
             self._executor.backend.keep_answers(store)
 
     @property
-    def tape_entry(self) -> list[Any] | None:
+    def recorded_responses(self) -> list[Any] | None:
         """The operator calls of the last step with their results; None for the simulator."""
         return None if self._entry is None else copy.deepcopy(self._entry)
 
-    def use_tape(self, entries: Sequence[Any] | None) -> None:
-        """Take the results of the next episode's calls from `entries`, which are values of `tape_entry`.
+    def use_recording(self, entries: Sequence[Any] | None) -> None:
+        """Take the results of the next episode's calls from `entries`, which are values of `recorded_responses`.
 
-        Raises `BadSetting` if the executor is the simulator, which needs no tape, and the tape is not empty.
+        Raises `BadSetting` if the executor is the simulator, which needs no recording, and the recording is not empty.
         """
         if self._executor.deterministic:
-            super().use_tape(entries)
+            super().use_recording(entries)
             return
-        self._next_tape = None if entries is None else list(entries)
+        self._next_recording = None if entries is None else list(entries)
 
     # ---------------------------------------------------------------- state
     def state_key(self) -> str:

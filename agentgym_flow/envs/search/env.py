@@ -121,7 +121,7 @@ class SearchEnv(TextEnv):
     | `max_steps` | `6` | the step budget |
     | `render_mode` | `None` | `"ansi"` |
 
-    The episode records the passages found (its tape), except those of BM25 over the generated articles, which can be
+    The episode records the passages found (its recording), except those of BM25 over the generated articles, which can be
     computed again. So its log can be verified without the server and the corpus. The token of a server is read from the
     environment variable `AGENTGYM_FLOW_RETRIEVER_TOKEN`.
 
@@ -194,8 +194,8 @@ class SearchEnv(TextEnv):
         self._shown: list[Passage] = []
         self._entry: list[list[str]] | None = None
         self._prefetched: tuple[str, Sequence[Passage] | Exception] | None = None
-        self._next_tape: Sequence[Any] | None = None
-        self._tape: Sequence[Any] | None = None
+        self._next_recording: Sequence[Any] | None = None
+        self._recording: Sequence[Any] | None = None
         self.draw_only(task_types)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -222,10 +222,11 @@ class SearchEnv(TextEnv):
         return self._game
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
-        self._tape, self._next_tape = self._next_tape, None
-        if self._finder.retriever is None and self._tape is None:
+        self._recording, self._next_recording = self._next_recording, None
+        if self._finder.retriever is None and self._recording is None:
             raise BadSetting(
-                f"retriever={self._finder.name!r} is a mere name: only tapes can be played; give an address or a corpus"
+                f"retriever={self._finder.name!r} is a mere name: only recordings can be played; give an address or a "
+                "corpus"
             )
         question = self._source.questions[task]
         self.task_key = self.make_task_key([self._source.content, question.id, question.text, question.answers])
@@ -239,7 +240,7 @@ class SearchEnv(TextEnv):
         transition = self._game.act(action, lambda query: self._find(query, prefetched), last=self._on_last_step)
         searched = transition.action_valid and not transition.terminated
         self._shown = list(self._game.latest) if searched else []
-        self._entry = [list(passage) for passage in self._shown] if searched and self._finder.taped else None
+        self._entry = [list(passage) for passage in self._shown] if searched and self._finder.recorded else None
         return transition
 
     def _refuse(self, action: str) -> Transition:
@@ -251,10 +252,10 @@ class SearchEnv(TextEnv):
     def _on_last_step(self) -> bool:
         return self.steps + 1 >= self.max_steps
 
-    # ---------------------------------------------------------------- passages, from a retriever or from the tape
+    # ---------------------------------------------------------------- passages, from a retriever or from the recording
     def _find(self, query: str, prefetched: tuple[str, Sequence[Passage] | Exception] | None) -> Sequence[Passage]:
-        if self._tape is not None:
-            return _passages_on(self._tape, self.steps + 1)
+        if self._recording is not None:
+            return _passages_on(self._recording, self.steps + 1)
         if prefetched is None or prefetched[0] != query:
             return self._retrieve([query])[0]
         if isinstance(prefetched[1], Exception):
@@ -262,7 +263,7 @@ class SearchEnv(TextEnv):
         return prefetched[1]
 
     def _retrieve(self, queries: Sequence[str]) -> list[list[Passage]]:
-        retriever = cast("Retriever", self._finder.retriever)  # None only if there is a tape
+        retriever = cast("Retriever", self._finder.retriever)  # None only if there is a recording
         return _passages_of(retriever.search(queries, self._game.topk), len(queries))
 
     @classmethod
@@ -274,7 +275,7 @@ class SearchEnv(TextEnv):
         by_retriever: dict[tuple[int, int], list[tuple[SearchEnv, str]]] = {}
         for env, action in zip(envs, actions, strict=True):
             fits = len(action) <= cls.max_action_length
-            if fits and isinstance(env, SearchEnv) and env.playing and env._finder.taped and env._tape is None:
+            if fits and isinstance(env, SearchEnv) and env.playing and env._finder.recorded and env._recording is None:
                 query = env._game.query_of(action, last=env._on_last_step)
                 if query is not None:
                     by_retriever.setdefault((id(env._finder.retriever), env._game.topk), []).append((env, query))
@@ -292,19 +293,19 @@ class SearchEnv(TextEnv):
                 env._prefetched = query, found[query]
 
     @property
-    def tape_entry(self) -> list[list[str]] | None:
+    def recorded_responses(self) -> list[list[str]] | None:
         """The passages that the last step showed, each as [id, title, text]; None if they can be computed again."""
         return None if self._entry is None else [list(passage) for passage in self._entry]
 
-    def use_tape(self, entries: Sequence[Any] | None) -> None:
-        """Take the passages of the next episode from `entries`, which are values of `tape_entry`.
+    def use_recording(self, entries: Sequence[Any] | None) -> None:
+        """Take the passages of the next episode from `entries`, which are values of `recorded_responses`.
 
-        Raises `BadSetting` if the tape is not empty although the passages can be computed.
+        Raises `BadSetting` if the recording is not empty although the passages can be computed.
         """
-        if not self._finder.taped:
-            super().use_tape(entries)
+        if not self._finder.recorded:
+            super().use_recording(entries)
             return
-        self._next_tape = None if entries is None else list(entries)
+        self._next_recording = None if entries is None else list(entries)
 
     # ---------------------------------------------------------------- state
     def state_key(self) -> str:
@@ -352,7 +353,7 @@ class SearchEnv(TextEnv):
 
         None if too few steps are left, and for published questions, whose path is unknown.
         """
-        found_by = None if self._finder.taped else self._ids_found_by
+        found_by = None if self._finder.recorded else self._ids_found_by
         return next_action(self._game, self.max_steps - self.steps, found_by)
 
     @property
@@ -404,11 +405,11 @@ def _malformed(returned: object, description: str = "") -> BadSetting:
     )
 
 
-def _passages_on(tape: Sequence[Any], step: int) -> list[Passage]:
-    """Return the passages that the tape has for step `step`. Raises `BadData` if there are none."""
-    entry = tape[step] if step < len(tape) else None
+def _passages_on(recording: Sequence[Any], step: int) -> list[Passage]:
+    """Return the passages that the recording has for step `step`. Raises `BadData` if there are none."""
+    entry = recording[step] if step < len(recording) else None
     if not isinstance(entry, list) or not all(_is_passage(found) for found in entry):
-        raise BadData(f"the tape has no passages for step {step}, in which a search was made")
+        raise BadData(f"the recording has no passages for step {step}, in which a search was made")
     return [Passage(*found) for found in entry]
 
 

@@ -1,8 +1,8 @@
 """Selects the retriever of an environment, and determines whether its results must be recorded.
 
 BM25 over the generated articles gives the same results on every machine. Other results are not reproducible: vectors
-depend on floating-point arithmetic, servers change, and a large corpus may be missing where a log is verified. The tape
-of the episode records such results, so the episode can be replayed without the retriever.
+depend on floating-point arithmetic, servers change, and a large corpus may be missing where a log is verified. The
+recording of the episode records such results, so the episode can be replayed without the retriever.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from agentgym_flow.retrieval.remote import RemoteRetriever
 from agentgym_flow.retrieval.stored import StoredCorpus
 
 REMOTE, CUSTOM = "remote", "custom"
-"""The names of a server and of a retriever object in logs. Such logs can only be replayed from their tapes."""
+"""The names of a server and of a retriever object in logs. Such logs can only be replayed from their recordings."""
 
 TOKEN = "AGENTGYM_FLOW_RETRIEVER_TOKEN"
 """The environment variable with the token for a server. A token as an argument would appear in logs and manifests."""
@@ -46,16 +46,16 @@ class Finder(NamedTuple):
     """The retriever of an environment.
 
     Attributes:
-        retriever: the retriever; None if only tapes can be replayed.
+        retriever: the retriever; None if only recordings can be replayed.
         name: its name in logs: one of `KINDS`, `REMOTE` or `CUSTOM`.
         corpus: the corpus in logs: `sha256:` and its digest; None for the generated articles, and if unknown.
-        taped: whether the tape records its results.
+        recorded: whether the recording records its results.
     """
 
     retriever: Retriever | None
     name: str
     corpus: str | None
-    taped: bool
+    recorded: bool
 
 
 def find_with(
@@ -69,9 +69,9 @@ def find_with(
 
     Args:
         retriever: one of `KINDS`, the address of a server, or a retriever object; `REMOTE` or `CUSTOM` only to replay
-            tapes.
+            recordings.
         corpus: a folder created by `agentgym-flow retriever build`, or for `bm25` a file of passages; `sha256:` and a
-            digest only to replay tapes; None for the generated articles.
+            digest only to replay recordings; None for the generated articles.
         remote: settings of `RemoteRetriever`; `cache` is the path of a file for its answers.
         embedded: whether the questions are generated. These need the generated articles.
 

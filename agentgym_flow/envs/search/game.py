@@ -173,7 +173,7 @@ class SearchGame:
         """Record a passage and return it with an id that is unique in this game.
 
         Some servers number the passages of each query from 0. If another passage already has the id, the passage gets
-        a digest of its title and text as id. A tape records this id, so a replay keeps it.
+        a digest of its title and text as id. A recording records this id, so a replay keeps it.
         """
         content = stable_hash([passage.title, passage.text])[:ID_DIGITS]
         name = passage.id
@@ -227,7 +227,7 @@ class SearchGame:
         `candidates()` may differ in equal states, because it omits queries that were already made, and different
         queries can find the same passages. The contract allows this: candidates are proposals.
 
-        A retriever that changes its results over time violates the assumption; its results are on the tape.
+        A retriever that changes its results over time violates the assumption; its results are in the recording.
         """
         return self.question.id, tuple(self._seen.items())
 

@@ -1,4 +1,4 @@
-"""Tapes: what was recorded comes back byte for byte, in any order of threads, and nothing else does."""
+"""Recordings: what was recorded comes back byte for byte, in any order of threads, and nothing else does."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ results = st.builds(OpResult, st.just("ok"), values, texts, st.integers(0), numb
 )
 
 
-def stored(tape: list[Entry]) -> list[Any]:
-    """Return a tape as it comes back from a file."""
-    read: list[Any] = json.loads(json.dumps(tape))
+def stored(recording: list[Entry]) -> list[Any]:
+    """Return a recording as it comes back from a file."""
+    read: list[Any] = json.loads(json.dumps(recording))
     return read
 
 
@@ -106,21 +106,21 @@ def test_equal_calls_are_counted() -> None:
     first = recorder.take()
     recorder.run(CUSTOM)
     recorder.run(CUSTOM)
-    tape = first + recorder.take()
-    replay = ReplayBackend(reversed(stored(tape)))
+    recording = first + recorder.take()
+    replay = ReplayBackend(reversed(stored(recording)))
     assert [replay.run(CUSTOM).value for _ in range(3)] == [Value(text=text) for text in "abc"]
     with pytest.raises(BadData, match=r"no call of Custom at 1, attempt 0, .* time 3"):
         replay.run(CUSTOM)
-    other = ReplayBackend(tape)
+    other = ReplayBackend(recording)
     assert (other.unused, other.run(CUSTOM).value, other.unused) == (3, Value(text="a"), 2)
 
 
-def test_another_call_is_not_on_the_tape() -> None:
+def test_another_call_is_not_on_the_recording() -> None:
     recorder = ResponseRecorder(RecordingBackend())
     recorder.run(CUSTOM)
-    tape = recorder.take()
+    recording = recorder.take()
     for other in (call_of("Custom", "otherwise"), call_of("Custom", seed=1), call_of("Review")):
-        replay = ReplayBackend(tape)
+        replay = ReplayBackend(recording)
         with pytest.raises(BadData, match=f"no call of {other.operator}"):
             replay.run(other)
         assert replay.unused == 1
@@ -168,7 +168,7 @@ def test_an_edited_entry_is_named(what: str) -> None:
     for place in ("1", "2"):
         recorder.run(call_of("Custom", place=place))
     good, bad = recorder.take()
-    with pytest.raises(BadData, match="entry 1 of the tape") as raised:
+    with pytest.raises(BadData, match="entry 1 of the recording") as raised:
         ReplayBackend(stored([good, EDITS[what](bad)]))
     if what.startswith(("another", "no t", "no v")):
         assert f"Custom at {bad['place']}" in str(raised.value)
@@ -266,19 +266,19 @@ def test_failures_are_kept_and_exceptions_are_not() -> None:
     assert [entry["operator"] for entry in recorder.take()] == ["Custom"]
 
 
-def test_threads_in_any_order_make_one_tape() -> None:
+def test_threads_in_any_order_make_one_recording() -> None:
     calls = [call_of("Custom", seed=number % 40) for number in range(120)]
 
-    def tape_of(order: list[OpCall]) -> list[Entry]:
+    def recording_of(order: list[OpCall]) -> list[Entry]:
         recorder = ResponseRecorder(RecordingBackend())
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(recorder.run, order))
         return recorder.take()
 
-    tape = tape_of(calls)
-    assert tape == tape_of(calls[::-1])
-    assert len(tape) == 120
-    replay, barrier = ReplayBackend(tape), threading.Barrier(8)
+    recording = recording_of(calls)
+    assert recording == recording_of(calls[::-1])
+    assert len(recording) == 120
+    replay, barrier = ReplayBackend(recording), threading.Barrier(8)
 
     def play(thread: int) -> list[OpResult]:
         barrier.wait()
@@ -310,9 +310,9 @@ def test_clones_go_their_own_way(clone: Callable[[Any], Any]) -> None:
     other = clone(recorder)
     other.run(CUSTOM)
     assert [entry["time"] for entry in other.take()] == [0, 1]
-    tape = recorder.take()
-    assert [entry["time"] for entry in tape] == [0]
-    replay = ReplayBackend(tape)
+    recording = recorder.take()
+    assert [entry["time"] for entry in recording] == [0]
+    replay = ReplayBackend(recording)
     clone(replay).run(CUSTOM)
     assert replay.unused == 1
     replay.run(CUSTOM)

@@ -68,5 +68,5 @@ def test_a_run_is_recorded_and_played_again(served: tuple[str, str]) -> None:
     problem = WorkflowProblem("task", "How many?")
     recorded = Interpreter(recorder).run(nodes, problem)
     assert [step.operator for step in recorded.steps] == ["Custom", "Verify", "Format"]
-    tape: list[Any] = json.loads(json.dumps(recorder.take()))
-    assert Interpreter(ReplayBackend(tape)).run(nodes, problem) == recorded
+    recording: list[Any] = json.loads(json.dumps(recorder.take()))
+    assert Interpreter(ReplayBackend(recording)).run(nodes, problem) == recorded

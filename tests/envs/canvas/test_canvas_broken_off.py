@@ -100,8 +100,8 @@ def test_no_thread_is_left() -> None:
     assert threading.active_count() == before
 
 
-# ---------------------------------------------------------------- the tape
-def test_a_run_that_is_tried_again_is_on_the_tape_once() -> None:
+# ---------------------------------------------------------------- the recording
+def test_a_run_that_is_tried_again_is_on_the_recording_once() -> None:
     """Its calls have the same digests as those of the run that was broken off, and are the first again."""
     troubles = iter([OpResult("error", None, "no answer")])
 
@@ -113,15 +113,15 @@ def test_a_run_that_is_tried_again_is_on_the_tape_once() -> None:
     interpreter = Interpreter(recorder, cache=cache, concurrent=True)
     nodes: Chain = (op("Plan"), par("Custom", "Programmer"), op("Aggregate"))
     first = interpreter.run(nodes[:1], PROBLEM)
-    tape = recorder.take()
+    recording = recorder.take()
     with pytest.raises(Gone):
         interpreter.run(nodes, PROBLEM)
     recorder.drop()
     del backend.answers["Programmer"]
     recorded = interpreter.run(nodes, PROBLEM)
-    tape += recorder.take()
-    assert [entry["time"] for entry in tape] == [0] * len(tape) == [0] * 4
-    replay = ReplayBackend(tape)
+    recording += recorder.take()
+    assert [entry["time"] for entry in recording] == [0] * len(recording) == [0] * 4
+    replay = ReplayBackend(recording)
     again = Interpreter(replay, cache=Cache())
     assert (again.run(nodes[:1], PROBLEM), again.run(nodes, PROBLEM)) == (first, recorded)
     assert replay.unused == 0

@@ -1,4 +1,4 @@
-"""Canvas under the compliance suite: the simulator, and an object for the executor, whose results go on the tape."""
+"""Canvas under the compliance suite: the simulator, and an executor object, whose results go into the recording."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_the_result_as_json_has_what_was_used(tmp_path: Path) -> None:
     assert re.search(r"cost +80\.0000", again.stdout), "of this evaluation and not of the one before"
 
 
-def test_a_forged_answer_on_the_tape_is_found(tmp_path: Path) -> None:
+def test_a_forged_answer_on_the_recording_is_found(tmp_path: Path) -> None:
     file = sums(tmp_path / "gsm8k.jsonl", range(2))
     with chat_server(default=answering({})) as server:
         assert evaluate(f"{server.url}/v1", file, "--episodes", 2, "--log", "log.jsonl").exit_code == 0
@@ -288,7 +288,7 @@ def test_faults_that_pass_change_nothing(tmp_path: Path, what: str) -> None:
     ],
 )
 def test_a_single_call_that_fails_is_a_failure_of_its_operator(tmp_path: Path, what: Step, said: str) -> None:
-    """The feedback says so, the next answer is as good as any, and all of it is played again from the tape."""
+    """The feedback says so, the next answer is as good as any, and all of it is played again from the recording."""
     file = sums(tmp_path / "gsm8k.jsonl", range(3))
     settings = json.dumps({"timeout": 0.3, "retries": 0})
     with chat_server(what, default=right_sums(3)) as server:
@@ -297,7 +297,7 @@ def test_a_single_call_that_fails_is_a_failure_of_its_operator(tmp_path: Path, w
     assert (scores("log.jsonl"), result.exit_code) == ([0.0, 1.0, 1.0], 0)
     assert re.search(r"operator calls +3, 1 failed", result.stdout)
     first = next(iter(read_log("log.jsonl")))
-    assert said in json.dumps(first.tape)
+    assert said in json.dumps(first.recording)
     assert said in replay(first, {"gsm8k": file}).turns[0].next_observation
     assert verify_log("log.jsonl", {"gsm8k": file}).ok
 
@@ -400,10 +400,10 @@ def test_environments_share_what_they_used(tmp_path: Path) -> None:
     assert backend.usage.since(before) == Usage(4, 0, 4, 40, 20)
 
 
-def test_without_a_server_only_tapes_are_played(tmp_path: Path) -> None:
+def test_without_a_server_only_recordings_are_played(tmp_path: Path) -> None:
     file = sums(tmp_path / "gsm8k.jsonl", range(2))
     env = make_text_env(ENV_ID, data=file, split="test", executor="openai", model="tiny")
-    with pytest.raises(BadSetting, match=r"base_url.*only tapes can be played"):
+    with pytest.raises(BadSetting, match=r"base_url.*only recordings can be played"):
         env.reset(seed=0)
 
 
@@ -431,7 +431,7 @@ def test_an_interrupted_step_of_any_executor_can_be_taken_again(tmp_path: Path) 
     assert recorder.episode.score == 1.0
     write_log("log.jsonl", [recorder.episode])
     calls = len(backend.calls)
-    assert verify_log("log.jsonl", {"gsm8k": file}).ok, "by the name of the class, from the tape"
+    assert verify_log("log.jsonl", {"gsm8k": file}).ok, "by the name of the class, from the recording"
     assert len(backend.calls) == calls
 
 
@@ -486,7 +486,7 @@ def test_a_turn_that_was_taken_ahead_is_forgotten_when_another_one_is_taken(tmp_
         recorders[1].step(ADD.format("Custom"))
         assert len(server.asked) == 3
         for recorder in recorders:
-            assert len(recorder.episode.turns[0].tape) == 1
+            assert len(recorder.episode.turns[0].recording) == 1
             recorder.step(FINISH)
     episodes = [recorder.episode for recorder in recorders]
     assert [episode.score for episode in episodes] == [1.0, 1.0]

@@ -1,4 +1,4 @@
-"""Search under the compliance suite: what is computed, and what comes from outside and so goes on the tape."""
+"""Search under the compliance suite: what is computed, and what comes from outside and so goes into the recording."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TestSearch(SearchCompliance):
 
 
 class TestSearchByAnObject(SearchCompliance):
-    """What an object finds goes on the tape; here it finds what the embedded retriever does."""
+    """What an object finds goes into the recording; here it finds what the embedded retriever does."""
 
     env_id = OBJECT_ID
     env_module = "search_stand_ins"

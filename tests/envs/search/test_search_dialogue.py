@@ -236,7 +236,7 @@ def test_what_is_harmless_is_shown_as_it_is() -> None:
     assert one_line("x" * 4, 4) == "xxxx"
     shown = as_shown(Passage("i", "t" * 1000, "x" * 10_000))
     assert shown == Passage("i", "t" * (LONGEST_TITLE - len(CUT)) + CUT, "x" * (LONGEST_TEXT - len(CUT)) + CUT)
-    assert as_shown(shown) == shown, "what a tape says is shown once more"
+    assert as_shown(shown) == shown, "what a recording says is shown once more"
 
 
 DRAWN = "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
@@ -259,7 +259,7 @@ def test_format_characters_are_not_shown() -> None:
 def test_an_id_that_no_log_should_hold_becomes_a_digest(name: str) -> None:
     shown = as_shown(Passage(name, "t", "x"))
     assert re.fullmatch(r"[0-9a-f]{32}", shown.id)
-    assert as_shown(shown) == shown, "what a tape says is shown once more"
+    assert as_shown(shown) == shown, "what a recording says is shown once more"
     assert shown == as_shown(Passage(name, "t", "x")) != as_shown(Passage(f"{name}.", "t", "x"))
     talk = play("search[q]", find=Finder(q=[Passage(name, "t", "x")]))
     assert talk.seen == (shown.id,) == tuple(passage.id for passage in talk.latest)
@@ -351,7 +351,7 @@ def test_ids_that_are_no_names_do_not_merge_states() -> None:
 
 
 @given(st.lists(st.sampled_from(["tarn", "voss", "lorne"]), max_size=6))
-def test_a_tape_of_ids_that_are_no_names_plays_the_same(queries: list[str]) -> None:
+def test_a_recording_of_ids_that_are_no_names_plays_the_same(queries: list[str]) -> None:
     talk, again = SearchGame(WHO), SearchGame(WHO)
     for query in queries:
         talk.act(f"search[{query}]", Finder(**NUMBERS))

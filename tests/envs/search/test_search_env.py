@@ -245,7 +245,7 @@ def test_more_passages_than_were_asked_for_are_not_shown(bridges: Path) -> None:
     env.reset(options={"task": 0})
     observation, *_, info = env.step("search[the was]")
     assert observation.count("Doc ") == len(info["retrieved"]) == 2
-    assert env.tape_entry == [list(passage) for passage in PASSAGES[:2]]
+    assert env.recorded_responses == [list(passage) for passage in PASSAGES[:2]]
 
 
 def test_the_longest_observation_fits_its_space(bridges: Path) -> None:
@@ -279,7 +279,7 @@ def test_a_step_whose_retriever_fails_can_be_taken_again(bridges: Path) -> None:
         with pytest.raises(RetrieverFailed):
             env.step("search[Voss]")
         assert env._info(True) == kept._info(True)
-        assert env.tape_entry == kept.tape_entry
+        assert env.recorded_responses == kept.recorded_responses
         assert (env.steps, env.playing) == (1, True)
     moody.well = True
     again, other = env.step("search[Voss]"), kept.step("search[Voss]")
@@ -336,7 +336,7 @@ def test_a_retriever_that_returns_something_else_is_told_what_is_wanted(
     env.reset(options={"task": 0})
     with pytest.raises(BadSetting, match=f"{said}.* a list of Hit"):
         env.step("search[Tarn]")
-    assert (env.steps, env.tape_entry, env.game.queries) == (0, None, [])
+    assert (env.steps, env.recorded_responses, env.game.queries) == (0, None, [])
     SearchEnv.prepare_steps([env], ["search[Tarn]"])
     with pytest.raises(BadSetting, match="a list of Hit"):
         env.step("search[Tarn]")
@@ -346,7 +346,7 @@ def test_a_retriever_that_returns_something_else_is_told_what_is_wanted(
         [EpisodeSpec(0)],
     )
     assert "a list of Hit" in episode.meta["error"]["message"]
-    assert [turn.tape for turn in episode.turns] == []
+    assert [turn.recording for turn in episode.turns] == []
 
 
 def test_an_answer_beside_a_failure_may_be_wrong_too(bridges: Path) -> None:
@@ -370,7 +370,7 @@ def test_an_id_forges_no_line_and_fills_no_log(bridges: Path) -> None:
     env.reset(options={"task": 0})
     *_, info = env.step("search[x]")
     assert [len(name) for name in info["retrieved"]] == [32, 32, 32]
-    assert info["retrieved"] == [name for name, _, _ in env.tape_entry or []]
+    assert info["retrieved"] == [name for name, _, _ in env.recorded_responses or []]
     told = env.describe_state()
     assert "Answered" not in told
     assert "\x1b" not in told

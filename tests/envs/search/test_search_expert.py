@@ -129,7 +129,7 @@ def test_it_does_not_answer_what_it_merely_knows() -> None:
         assert env.expert_action() is None
 
 
-def test_with_a_tape_each_search_is_trusted_once() -> None:
+def test_with_a_recording_each_search_is_trusted_once() -> None:
     """Asking another retriever beforehand would cost; what did not bring its article is not searched for again."""
     env = make(split="valid", retriever=Borrowed())
     for task in range(0, 500, 50):

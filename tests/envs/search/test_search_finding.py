@@ -76,9 +76,9 @@ def test_words_over_the_generated_articles_are_computed() -> None:
     assert env.settings == {"retriever": "bm25", "corpus": None, "topk": 3, "metric": "em"}
     env.reset(seed=0)
     assert env.step("search[river]")[4]["retrieved"]
-    assert env.tape_entry is None, "what can be computed is not written down"
+    assert env.recorded_responses is None, "what can be computed is not written down"
     with pytest.raises(BadSetting, match="takes nothing from outside"):
-        env.use_tape([None, [["1", "t", "x"]]])
+        env.use_recording([None, [["1", "t", "x"]]])
 
 
 def test_a_file_of_passages(bridges: Path, four: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_file_of_passages(bridges: Path, four: Path) -> None:
     assert env.settings["retriever"] == "bm25"
     assert env.settings["corpus"] == digest_of(PASSAGES)
     assert first_found(env, "Ada Voss engineer") == "p1"
-    assert env.tape_entry == [list(PASSAGES[1]), list(PASSAGES[0])]
+    assert env.recorded_responses == [list(PASSAGES[1]), list(PASSAGES[0])]
 
 
 def test_a_folder_of_passages(bridges: Path, four: Path, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_folder_with_vectors(bridges: Path, four: Path, tmp_path: Path, kind: 
     env = make(data=bridges, corpus=tmp_path / "index", retriever=kind, split="test")
     assert env.settings["retriever"] == kind
     assert first_found(env, "the constructor of the crossing") == "p0" or kind == "hybrid"
-    assert env.tape_entry
+    assert env.recorded_responses
     again = pickle.loads(pickle.dumps(env))
     assert again.step("search[a British band]") == env.step("search[a British band]")
 
@@ -120,7 +120,7 @@ def test_the_articles_in_a_file_find_the_same(tmp_path: Path) -> None:
         steps = []
         while env.playing:
             action = env.expert_action()
-            assert action is not None, "with a tape, too"
+            assert action is not None, "with a recording, too"
             steps.append(env.step(action)[:4])
         played.append(steps)
     assert played[0] == played[1]
@@ -135,7 +135,7 @@ def test_a_server(bridges: Path, scheme: str) -> None:
         env = make(data=bridges, retriever=server.url.replace("http", scheme), topk=2, split="test")
         assert env.settings == {"retriever": "remote", "corpus": None, "topk": 2, "metric": "em"}
         assert first_found(env, "Tarn") == "Tarn-0"
-        assert env.tape_entry == [[f"Tarn-{n}", f"Title {n}", "about Tarn"] for n in (0, 1)]
+        assert env.recorded_responses == [[f"Tarn-{n}", f"Title {n}", "about Tarn"] for n in (0, 1)]
         assert server.asked == [{"queries": ["Tarn"], "topk": 2, "return_scores": True}]
         assert server.tokens == [None]
 
@@ -154,7 +154,7 @@ def test_any_object_that_searches(bridges: Path) -> None:
     env = make(data=bridges, retriever=Shelf(), split="test")
     assert env.settings["retriever"] == "custom"
     assert first_found(env, "Voss engineer") == "p1"
-    assert env.tape_entry
+    assert env.recorded_responses
 
 
 @pytest.mark.parametrize(
@@ -166,16 +166,16 @@ def test_any_object_that_searches(bridges: Path) -> None:
         {"retriever": "dense", "corpus": f"sha256:{'0' * 64}"},
     ],
 )
-def test_what_logs_name_plays_tapes_alone(bridges: Path, named: dict[str, str]) -> None:
+def test_what_logs_name_plays_recordings_alone(bridges: Path, named: dict[str, str]) -> None:
     env = make(data=bridges, split="test", **named)
-    with pytest.raises(BadSetting, match="only tapes can be played"):
+    with pytest.raises(BadSetting, match="only recordings can be played"):
         env.reset()
-    env.use_tape([None, [["7", "Tarn", "A river."]], None])
+    env.use_recording([None, [["7", "Tarn", "A river."]], None])
     env.reset(options={"task": 0})
     assert env.step("search[anything]")[0] == "Doc 1(Title: Tarn) A river."
     assert env.step("answer[Ada Voss]")[1] == 1.0
-    with pytest.raises(BadSetting, match="only tapes can be played"):
-        env.reset()  # a tape is for one episode
+    with pytest.raises(BadSetting, match="only recordings can be played"):
+        env.reset()  # a recording is for one episode
 
 
 # ---------------------------------------------------------------- what does not fit

@@ -68,8 +68,8 @@ def test_a_round_is_one_request(bridges: Path) -> None:
     )
     episodes = rollout(policy, lambda: make(data=bridges, retriever=shelf), [EpisodeSpec(seed) for seed in range(8)])
     assert shelf.asked == [["Tarn"], ["number 0", "number 1", "number 2"], ["Lorne"]], "and for a query once"
-    assert all(episode.turns[0].tape == episodes[0].turns[0].tape for episode in episodes)
-    assert len(episodes[0].turns[0].tape) == 2  # type: ignore[arg-type]
+    assert all(episode.turns[0].recording == episodes[0].turns[0].recording for episode in episodes)
+    assert len(episodes[0].turns[0].recording) == 2  # type: ignore[arg-type]
 
 
 def test_wrappers_are_looked_through(bridges: Path) -> None:
@@ -104,7 +104,7 @@ def test_who_does_not_search_is_not_asked_for(bridges: Path) -> None:
     envs = started(bridges, Unasked(), 7)
     envs[3].step("answer[x]")  # has ended
     envs[4].steps = envs[4].max_steps - 1  # its last step
-    envs[5].use_tape([None, [["7", "Tarn", "A river."]]])
+    envs[5].use_recording([None, [["7", "Tarn", "A river."]]])
     envs[5].reset()
     envs.append(make(data=envs[0]._source._found, retriever=Unasked()))  # has not begun
     said = [
@@ -148,7 +148,7 @@ def test_a_failure_is_told_by_the_steps_and_costs_one_request(bridges: Path, err
         with pytest.raises(type(error), match=str(error)):
             env.step("search[Tarn]")
         assert env._info(True) == old._info(True)
-        assert (env.steps, env.playing, env.tape_entry) == (0, True, None)
+        assert (env.steps, env.playing, env.recorded_responses) == (0, True, None)
     assert envs[4].step("answer[x]")[2]
     assert failing.asked == [["Tarn"]]
     with pytest.raises(type(error)):
@@ -209,7 +209,7 @@ def test_episodes_are_the_same_with_and_without(bridges: Path, moves: list[tuple
         SearchEnv.prepare_steps([prepared], [stray])
         prepared = copy.deepcopy(prepared) if copied else prepared
         assert prepared.step(action) == plain.step(action)
-        assert prepared.tape_entry == plain.tape_entry
+        assert prepared.recorded_responses == plain.recorded_responses
         assert prepared._prefetched is None, "nothing is kept for a later step"
 
 
@@ -222,7 +222,7 @@ def test_rollouts_are_the_same_one_by_one(bridges: Path) -> None:
     assert alone == together
 
 
-def test_groups_with_and_without_a_tape_are_alike() -> None:
+def test_groups_with_and_without_a_recording_are_alike() -> None:
     """The expert of the generated questions with BM25, and with an object that finds the same."""
 
     class Same(Shelf):
@@ -233,11 +233,11 @@ def test_groups_with_and_without_a_tape_are_alike() -> None:
     same = Same()
     starts = [EpisodeSpec(0, task) for task in range(6)]
     computed = rollout_groups(ExpertPolicy(), lambda: make(split="test"), starts, 2)
-    taped = rollout_groups(ExpertPolicy(), lambda: make(split="test", retriever=same), starts, 2)
-    for one, other in zip(computed, taped, strict=True):
+    recorded = rollout_groups(ExpertPolicy(), lambda: make(split="test", retriever=same), starts, 2)
+    for one, other in zip(computed, recorded, strict=True):
         assert [[t.action for t in e.turns] for e in one] == [[t.action for t in e.turns] for e in other]
         assert [[t.next_observation for t in e.turns] for e in one] == [
             [t.next_observation for t in e.turns] for e in other
         ]
         assert all(episode.success for episode in other)
-    assert len(same.asked) == max(len(episode.turns) for group in taped for episode in group) - 1
+    assert len(same.asked) == max(len(episode.turns) for group in recorded for episode in group) - 1

@@ -1,1 +1,1 @@
-"""The backends of operators: the simulator, models behind servers, and tapes of earlier runs."""
+"""The backends of operators: the simulator, models behind servers, and recordings of earlier runs."""

@@ -1,7 +1,7 @@
 """The executors of operators: the simulator, a model behind a server, or a user's backend.
 
 A *deterministic* executor always gives equal results for equal calls. The results of other executors are recorded on
-the tape of the episode, from which it can be replayed without the executor.
+the recording of the episode, from which it can be replayed without the executor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EXECUTORS = ("simulated", "openai")
 """The names of executors. Any object with the method `run` of `calls.Backend` is also an executor."""
 
 CUSTOM = "custom:"
-"""The prefix of the class name of such an object in logs. An executor given by such a name can only play tapes."""
+"""The prefix of the class name of such an object in logs. An executor given by such a name can only play recordings."""
 
 
 class Executor(NamedTuple):
@@ -35,7 +35,7 @@ class Executor(NamedTuple):
 
     Attributes:
         name: `"simulated"`, `"openai"`, or for an object `CUSTOM` and the name of its class.
-        backend: the backend; None for the simulator, which has one for each task, and if only tapes can be played.
+        backend: the backend; None for the simulator, which has one for each task, and if only recordings can be played.
         settings: the settings for logs, without addresses and keys.
     """
 
@@ -57,7 +57,7 @@ class Executor(NamedTuple):
         return tuple([one for one in operators if one.name not in without]), why
 
     def for_task(self, task: Assignment) -> Backend | None:
-        """Return the backend for a task; None if only tapes can be played."""
+        """Return the backend for a task; None if only recordings can be played."""
         return SimulatedBackend(cast("SimulatedTask", task)) if self.deterministic else self.backend
 
 
@@ -72,8 +72,8 @@ def executor_of(
     Args:
         executor: one of `EXECUTORS`, or an object with the method `run`.
         model: the model's name on the server; only for `"openai"`.
-        base_url: the base URLs of one or several servers, see `OpenAIBackend`; only for `"openai"`. None: only tapes
-            can be played.
+        base_url: the base URLs of one or several servers, see `OpenAIBackend`; only for `"openai"`. None: only
+            recordings can be played.
         settings: further arguments of `OpenAIBackend`, JSON-able.
 
     Raises:

@@ -1,11 +1,11 @@
 """Records the results of a backend, and replays them exactly without the backend.
 
-A tape is a list of entries, plain data for JSON, one for each call: the digest of the call, the number of earlier equal
-calls, the result, and a digest of the entry. The order of entries has no meaning, because threads may call in any
+A recording is a list of entries, plain data for JSON, one for each call: the digest of the call, the number of earlier
+equal calls, the result, and a digest of the entry. The order of entries has no meaning, because threads may call in any
 order; `ResponseRecorder.take` sorts them.
 
 The digest of an entry detects accidental changes. Deliberate changes are detected by the chain of digests of the
-episode log that contains the tape.
+episode log that contains the recording.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.seeding import canonical, stable_hash
 
 Entry: TypeAlias = dict[str, Any]
-"""One call on a tape."""
+"""One call in a recording."""
 
 MOST_ENTRIES = 100_000
-"""The default maximum number of entries of a tape."""
+"""The default maximum number of entries of a recording."""
 
 MOST_BYTES = 1 << 20
 """The default maximum size in bytes of the JSON of an entry."""
@@ -59,7 +59,7 @@ class ResponseRecorder(_WithoutLock):
         backend: executes the calls. Its exceptions propagate and are not recorded.
         most_entries: the maximum number of entries until they are taken.
         most_bytes: the maximum size of the JSON of an entry. A larger result, or one that JSON cannot contain, becomes
-            an error, both for the caller and on the tape.
+            an error, both for the caller and in the recording.
 
     Raises `BadSetting` if a limit is not a positive integer.
     """
@@ -73,7 +73,7 @@ class ResponseRecorder(_WithoutLock):
         self._lock = Lock()
 
     def run(self, call: OpCall) -> OpResult:
-        """Return the backend's result of the call. Raises `BadSetting` if the tape is full."""
+        """Return the backend's result of the call. Raises `BadSetting` if the recording is full."""
         self._check_room()
         result = self.backend.run(call)
         _check_result(result)
@@ -87,7 +87,7 @@ class ResponseRecorder(_WithoutLock):
     def take(self) -> list[Entry]:
         """Return the entries since the last `take` and forget them; equal calls and results give equal entries.
 
-        Counting continues, so the tapes of consecutive episodes can be joined.
+        Counting continues, so the recordings of consecutive episodes can be joined.
         """
         with self._lock:
             taken, self._entries = self._entries, []
@@ -107,14 +107,14 @@ class ResponseRecorder(_WithoutLock):
 
     def _check_room(self) -> None:
         if len(self._entries) >= self.most_entries:
-            raise BadSetting(f"the tape is full: {self.most_entries} entries; take them, or raise most_entries")
+            raise BadSetting(f"the recording is full: {self.most_entries} entries; take them, or raise most_entries")
 
 
 class ReplayBackend(_WithoutLock):
-    """A backend that returns the results on a tape, and nothing else. Thread-safe.
+    """A backend that returns the results in a recording, and nothing else. Thread-safe.
 
     Args:
-        tape: entries of `ResponseRecorder.take`, in any order.
+        recording: entries of `ResponseRecorder.take`, in any order.
         most_entries: the maximum number of entries.
         most_bytes: the maximum size of the JSON of an entry.
 
@@ -123,18 +123,20 @@ class ReplayBackend(_WithoutLock):
         BadSetting: a limit is not a positive integer.
     """
 
-    def __init__(self, tape: Iterable[Any], *, most_entries: int = MOST_ENTRIES, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, recording: Iterable[Any], *, most_entries: int = MOST_ENTRIES, most_bytes: int = MOST_BYTES
+    ) -> None:
         check_positive("most_entries", most_entries)
         check_positive("most_bytes", most_bytes)
         self._results: dict[tuple[str, int], OpResult] = {}
         self._times: Counter[str] = Counter()
         self._lock = Lock()
-        for number, entry in enumerate(tape):
+        for number, entry in enumerate(recording):
             if number >= most_entries:
-                raise BadData(f"the tape has more than {most_entries} entries")
+                raise BadData(f"the recording has more than {most_entries} entries")
             key, result = _read(number, entry, most_bytes)
             if key in self._results:
-                raise BadData(f"{_named(number, entry)} is on the tape twice")
+                raise BadData(f"{_named(number, entry)} is in the recording twice")
             self._results[key] = result
 
     @property
@@ -146,14 +148,14 @@ class ReplayBackend(_WithoutLock):
     def run(self, call: OpCall) -> OpResult:
         """Return the recorded result of the call.
 
-        Raises `BadData` if the call is not on the tape, or not as often.
+        Raises `BadData` if the call is not in the recording, or not as often.
         """
         with self._lock:
             time = self._times[call.digest]
             found = self._results.get((call.digest, time))
             if found is None:
                 raise BadData(
-                    f"the tape has no call of {call.operator} at {call.place}, attempt {call.attempt}, with these "
+                    f"the recording has no call of {call.operator} at {call.place}, attempt {call.attempt}, with these "
                     f"inputs ({call.digest[:16]}), time {time}: another workflow, task or seed was recorded"
                 )
             self._times[call.digest] += 1
@@ -192,7 +194,7 @@ def _kept(result: OpResult, most_bytes: int) -> dict[str, Any]:
     else:
         if size <= most_bytes:
             return plain
-        said = f"the result has {size} bytes, a tape keeps up to {most_bytes}"
+        said = f"the result has {size} bytes, a recording keeps up to {most_bytes}"
     # The numbers may be the problem.
     numbers = (number if math.isfinite(number) else 0.0 for number in (result.cost, result.latency))
     return _plain(OpResult("error", None, said, result.tokens, *numbers))
@@ -213,7 +215,7 @@ def _entry(call: OpCall, time: int, result: dict[str, Any]) -> Entry:
 def _read(number: int, entry: Any, most_bytes: int) -> tuple[tuple[str, int], OpResult]:
     """Return the key and the result of an entry. Raises `BadData`."""
     if not isinstance(entry, dict) or set(entry) != set(_KEYS):
-        raise BadData(f"entry {number} of the tape is not what a recorder writes")
+        raise BadData(f"entry {number} of the recording is not what a recorder writes")
     name = _named(number, entry)
     try:
         rest = {key: entry[key] for key in _KEYS if key != "digest"}
@@ -259,4 +261,4 @@ def _is_count(number: object) -> bool:
 
 def _named(number: int, entry: Entry) -> str:
     operator, place, attempt = (str(entry[key])[:60] for key in ("operator", "place", "attempt"))
-    return f"entry {number} of the tape (call of {operator} at {place}, attempt {attempt})"
+    return f"entry {number} of the recording (call of {operator} at {place}, attempt {attempt})"

@@ -1,4 +1,4 @@
-"""A cave with wind, which comes from outside and so goes on the tape: built from its settings it has nothing else."""
+"""A cave with wind, which comes from outside and so goes into the recording; its settings have nothing else."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -26,11 +26,11 @@ class WindyCaveEnv(CaveEnv):
         self.following: Sequence[Any] | None = None
         self.entry: str | None = None
 
-    def use_tape(self, entries: Sequence[Any] | None) -> None:
+    def use_recording(self, entries: Sequence[Any] | None) -> None:
         self.following = entries
 
     @property
-    def tape_entry(self) -> str | None:
+    def recorded_responses(self) -> str | None:
         return self.entry
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
@@ -51,14 +51,14 @@ class WindyCaveEnv(CaveEnv):
         return f" The wind comes from the {self.entry}."
 
 
-class ForgetsItsTape(WindyCaveEnv):
+class ForgetsItsRecording(WindyCaveEnv):
     __doc__ = CaveEnv.__doc__
-    env_id = "taped/ForgetsItsTape-v0"
+    env_id = "taped/ForgetsItsRecording-v0"
 
     def wind(self, step: int) -> str:
         self.entries = self.entries and ["north"] * len(self.entries)
         return super().wind(step)
 
 
-for kind in (WindyCaveEnv, ForgetsItsTape):
+for kind in (WindyCaveEnv, ForgetsItsRecording):
     gym.register(kind.env_id, entry_point=f"{__name__}:{kind.__name__}")

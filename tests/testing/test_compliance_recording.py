@@ -1,4 +1,4 @@
-"""The suite on an environment that takes something from outside, which only its tape can bring back."""
+"""The suite on an environment that takes something from outside, which only its recording can bring back."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ from agentgym_flow.testing.suite import label
 
 class TestWindyCave(EnvCompliance):
     env_id = "taped/WindyCave-v0"
-    env_module = "taped_cave"
+    env_module = "recorded_cave"
     presentations: ClassVar[Any] = ({"terse": True},)
     machine_examples = 4
     golden: ClassVar[Any] = {
@@ -22,9 +22,9 @@ class TestWindyCave(EnvCompliance):
     }
 
 
-def test_a_tape_that_is_not_played_is_found() -> None:
+def test_a_recording_that_is_not_played_is_found() -> None:
     class Forgetful(TestWindyCave):
-        env_id = "taped/ForgetsItsTape-v0"
+        env_id = "taped/ForgetsItsRecording-v0"
 
     with pytest.raises(AssertionError, match="rebuilt from its own settings, the environment plays differently"):
         Forgetful().test_settings_build_the_environment_again({})

@@ -1,4 +1,4 @@
-"""The tape: what a retriever found is in the log, so that an episode is checked without it; a forged one is found."""
+"""The recording: what a retriever found is in the log, so episodes are checked without it; forgeries are found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agentgym_flow.retrieval.remote import RemoteRetriever
 from agentgym_flow.rollout import EpisodeSpec, rollout
 
 STARTS = [EpisodeSpec(seed, seed % 2, seed // 2) for seed in range(12)]
-TAPE = [None, [list(PASSAGES[0]), list(PASSAGES[2])], None, [list(PASSAGES[3])], None]
+RECORDING = [None, [list(PASSAGES[0]), list(PASSAGES[2])], None, [list(PASSAGES[3])], None]
 """What the episode of `played` takes from outside: at the reset, then with each step."""
 
 
@@ -67,9 +67,9 @@ def edited(log: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     return log
 
 
-def test_the_tape_holds_what_was_shown(log: Path) -> None:
+def test_the_recording_holds_what_was_shown(log: Path) -> None:
     [logged] = read_log(log)
-    assert logged.tape == TAPE
+    assert logged.recording == RECORDING
 
 
 def test_what_a_server_found_is_checked_without_it(
@@ -80,7 +80,7 @@ def test_what_a_server_found_is_checked_without_it(
         episodes = rollout(RandomPolicy(), lambda: make(data=bridges, retriever=url, split="test"), STARTS, num_envs=5)
         assert server.asked
     request.getfixturevalue("nobody_is_asked")
-    assert sum(turn.tape is not None for episode in episodes for turn in episode.turns) > 12
+    assert sum(turn.recording is not None for episode in episodes for turn in episode.turns) > 12
     write_log(tmp_path / "log.jsonl.gz", episodes)
     verdict = verify_log(tmp_path / "log.jsonl.gz", {"bridges": bridges})
     assert verdict.ok, verdict.problems()
@@ -102,27 +102,30 @@ def test_what_others_found_is_checked_without_them(
 
 
 def test_what_can_be_computed_is_computed_again(tmp_path: Path) -> None:
-    """The generated articles are on every machine: a log of them has no tape, and none can be put in."""
+    """The generated articles are on every machine: a log of them has no recording, and none can be put in."""
     episode = rollout(RandomPolicy(), make, [EpisodeSpec(3, 5)])[0]
     write_log(tmp_path / "log.jsonl", [episode])
-    assert "tape" not in json.loads((tmp_path / "log.jsonl").read_text())
+    assert "recording" not in json.loads((tmp_path / "log.jsonl").read_text())
     assert verify_log(tmp_path / "log.jsonl").ok
-    edited(tmp_path / "log.jsonl", lambda line: line.update(tape=[None, *([[["1", "t", "x"]]] * len(line["actions"]))]))
+    edited(
+        tmp_path / "log.jsonl",
+        lambda line: line.update(recording=[None, *([[["1", "t", "x"]]] * len(line["actions"]))]),
+    )
     [problem] = verify_log(tmp_path / "log.jsonl").problems()
     assert "takes nothing from outside" in problem
 
 
-def test_an_environment_with_a_tape_asks_nobody(bridges: Path) -> None:
+def test_an_environment_with_a_recording_asks_nobody(bridges: Path) -> None:
     env = make(data=bridges, retriever=Unasked(), split="test")
-    env.use_tape(TAPE)
+    env.use_recording(RECORDING)
     again = played(env)
-    assert [again.tape, *(turn.tape for turn in again.turns)] == TAPE
-    env.use_tape(TAPE)
+    assert [again.recording, *(turn.recording for turn in again.turns)] == RECORDING
+    env.use_recording(RECORDING)
     env.reset(options={"task": 0})
     type(env).prepare_steps([env], ["search[anything]"])
     assert env.step("search[anything]")[4]["retrieved"] == ["p0", "p2"]
-    env.use_tape(TAPE)
-    env.use_tape(None)
+    env.use_recording(RECORDING)
+    env.use_recording(None)
     env.reset(options={"task": 0})
     with pytest.raises(AssertionError, match="the retriever is asked"):
         env.step("search[Tarn]")
@@ -135,9 +138,9 @@ def test_the_score_is_computed_not_believed(log: Path, bridges: Path) -> None:
     assert "step 4: reward: the log has 1.0, replay has 0.0" in verdict.problems()[0]
 
 
-# ---------------------------------------------------------------- forged tapes
+# ---------------------------------------------------------------- forged recordings
 def passage(change: Callable[[list[str]], object]) -> Callable[[dict[str, Any]], object]:
-    return lambda line: change(line["tape"][1][0])
+    return lambda line: change(line["recording"][1][0])
 
 
 @pytest.mark.parametrize(
@@ -146,29 +149,35 @@ def passage(change: Callable[[list[str]], object]) -> Callable[[dict[str, Any]],
         (passage(lambda one: one.__setitem__(2, "Built by Bo.")), "step 1: action, observation or state (by digest)"),
         (passage(lambda one: one.__setitem__(1, "Bridge")), "step 1: action, observation or state (by digest)"),
         (passage(lambda one: one.__setitem__(0, "p9")), "step 1: action, observation or state (by digest)"),
-        (lambda line: line["tape"][1].reverse(), "step 1: action, observation or state (by digest)"),
-        (lambda line: line["tape"][1].pop(), "step 1: action, observation or state (by digest)"),
-        (lambda line: line["tape"][1].extend([["x", "t", "x"]] * 5), "step 1: action, observation or state"),
-        (lambda line: line["tape"].__setitem__(3, []), "step 3: action, observation or state (by digest)"),
-        # What no search has taken is found, too: nothing on a tape is without effect.
-        (lambda line: line["tape"].__setitem__(0, []), "tape"),
-        (lambda line: line["tape"].__setitem__(2, [["x", "t", "x"]]), "tape"),
-        (lambda line: line["tape"].__setitem__(4, "x"), "tape"),
+        (lambda line: line["recording"][1].reverse(), "step 1: action, observation or state (by digest)"),
+        (lambda line: line["recording"][1].pop(), "step 1: action, observation or state (by digest)"),
+        (lambda line: line["recording"][1].extend([["x", "t", "x"]] * 5), "step 1: action, observation or state"),
+        (lambda line: line["recording"].__setitem__(3, []), "step 3: action, observation or state (by digest)"),
+        # What no search has taken is found, too: nothing in a recording is without effect.
+        (lambda line: line["recording"].__setitem__(0, []), "recording"),
+        (lambda line: line["recording"].__setitem__(2, [["x", "t", "x"]]), "recording"),
+        (lambda line: line["recording"].__setitem__(4, "x"), "recording"),
         # Neither is it shown in another form than it was.
-        (passage(lambda one: one.__setitem__(2, f"{one[2]}\n")), "tape"),
-        (passage(lambda one: one.__setitem__(2, f"\u202e{one[2]}")), "tape"),
+        (passage(lambda one: one.__setitem__(2, f"{one[2]}\n")), "recording"),
+        (passage(lambda one: one.__setitem__(2, f"\u202e{one[2]}")), "recording"),
         # And what is not there, or is no passage, has a message of its own.
-        (lambda line: line["tape"].__setitem__(1, None), "the tape has no passages for step 1"),
-        (lambda line: line["tape"].__setitem__(3, "Liverpool"), "the tape has no passages for step 3"),
-        (lambda line: line["tape"].__setitem__(3, [["p3", "Liverpool"]]), "the tape has no passages for step 3"),
-        (lambda line: line["tape"].__setitem__(3, [["p3", "Liverpool", 3]]), "the tape has no passages for step 3"),
-        (lambda line: line["tape"].__setitem__(3, [{"id": "p3"}]), "the tape has no passages for step 3"),
-        (lambda line: line["tape"].pop(), "line 1"),
-        (lambda line: line["tape"].append(None), "line 1"),
-        (lambda line: line.pop("tape"), "the tape has no passages for step 1"),
+        (lambda line: line["recording"].__setitem__(1, None), "the recording has no passages for step 1"),
+        (lambda line: line["recording"].__setitem__(3, "Liverpool"), "the recording has no passages for step 3"),
+        (
+            lambda line: line["recording"].__setitem__(3, [["p3", "Liverpool"]]),
+            "the recording has no passages for step 3",
+        ),
+        (
+            lambda line: line["recording"].__setitem__(3, [["p3", "Liverpool", 3]]),
+            "the recording has no passages for step 3",
+        ),
+        (lambda line: line["recording"].__setitem__(3, [{"id": "p3"}]), "the recording has no passages for step 3"),
+        (lambda line: line["recording"].pop(), "line 1"),
+        (lambda line: line["recording"].append(None), "line 1"),
+        (lambda line: line.pop("recording"), "the recording has no passages for step 1"),
     ],
 )
-def test_a_forged_tape_is_found(log: Path, bridges: Path, change: Any, said: str) -> None:
+def test_a_forged_recording_is_found(log: Path, bridges: Path, change: Any, said: str) -> None:
     assert verify_log(log, {"bridges": bridges}).ok
     edited(log, change)
     verdict = verify_log(log, {"bridges": bridges})
@@ -178,16 +187,16 @@ def test_a_forged_tape_is_found(log: Path, bridges: Path, change: Any, said: str
     assert said in problem
 
 
-def test_replay_of_a_tape_that_is_too_short_is_a_typed_error(log: Path, bridges: Path) -> None:
+def test_replay_of_a_recording_that_is_too_short_is_a_typed_error(log: Path, bridges: Path) -> None:
     [logged] = read_log(log)
     assert len(replay(logged, {"bridges": bridges}).turns) == 4
     env = make(data=bridges, retriever="custom", split="test")
-    env.use_tape(TAPE[:3])
+    env.use_recording(RECORDING[:3])
     env.reset(options={"task": 0})
     env.step("search[Tarn]")
     env.step("hm")
     before = copy.deepcopy(env)
-    with pytest.raises(BadData, match="the tape has no passages for step 3"):
+    with pytest.raises(BadData, match="the recording has no passages for step 3"):
         env.step("search[Liverpool]")
     assert env._info(True) == before._info(True)
     assert env.step("answer[Ada Voss]")[1] == 1.0, "the step may be another one"
