@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -171,3 +172,16 @@ def defined_by(node: ast.stmt) -> set[str]:
     if isinstance(node, ast.Assign):
         return {target.id for target in node.targets if isinstance(target, ast.Name)}
     return {node.name} if isinstance(node, ast.FunctionDef) else set()
+
+
+def test_environments_name_the_same_things_alike() -> None:
+    folders = [folder for folder in sorted((PACKAGE / "envs").iterdir()) if (folder / "env.py").exists()]
+    assert [folder.name for folder in folders] == ["alfworld", "canvas", "search", "sokoban", "webshop"]
+    for folder in folders:
+        there = {path.stem for path in folder.iterdir()}
+        assert there >= {"env", "game", "tasks", "expert", "scripted", "prompt"}, folder.name
+    page = (PACKAGE.parent / "docs" / "adding_an_environment.md").read_text("utf-8")
+    table = page[page.index("| File | Contents |") : page.index("A folder has only the files")]
+    named = {name.removesuffix(".py") for name in re.findall(r"`(\w+)(?:\.py|/)`", table)}
+    unknown = named - {path.stem for folder in folders for path in folder.iterdir()}
+    assert not unknown, "files in the table that no environment has"

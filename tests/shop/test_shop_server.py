@@ -13,7 +13,7 @@ from hostile_products import EVIL
 from shopper import PageReader, Shopper
 
 from agentgym_flow.envs.webshop.env import WebShopEnv
-from agentgym_flow.envs.webshop.observe import text
+from agentgym_flow.envs.webshop.observation import text
 from agentgym_flow.envs.webshop.site.app import create_app
 from agentgym_flow.envs.webshop.site.money import with_cents
 from agentgym_flow.envs.webshop.site.sessions import EPISODE, PAGES, SessionState

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from agentgym_flow.core import MAX_CANDIDATES, OFFICIAL_KEY, TextEnv, Transition
 from agentgym_flow.data import DataSet
+from agentgym_flow.envs.alfworld.expert import ALFWorldExpert
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
-from agentgym_flow.envs.alfworld.oracle import Oracle
 from agentgym_flow.envs.alfworld.real import TextWorldGame
 from agentgym_flow.envs.alfworld.source import ENV_ID, SPLIT_ALIASES, GameSource
 from agentgym_flow.errors import BadSetting, EnginesDiffer, UnknownTask
@@ -251,7 +251,7 @@ class ALFWorldEnv(TextEnv):
         self.goal = prepared.game.words.task
         self._game = ALFWorldGame(prepared.game)
         self._real = TextWorldGame(self._source.for_original(task)) if self._engine == "textworld" else None
-        self._oracle = Oracle()
+        self._expert = ALFWorldExpert()
         self._game_file = self._source.file(task)
         self._observation = self._game.start()
         self._valid = True
@@ -323,7 +323,7 @@ class ALFWorldEnv(TextEnv):
 
     def expert_action(self) -> str | None:
         """Return the next command of a short plan that uses the full state; None if there is no plan."""
-        move = self._oracle.next(self._game)
+        move = self._expert.next(self._game)
         return None if move is None else self._game.text(move)
 
     def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:

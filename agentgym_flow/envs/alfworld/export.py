@@ -7,10 +7,10 @@ from pathlib import Path
 
 from agentgym_flow.envs.alfworld import tasks
 from agentgym_flow.envs.alfworld.compiled_game import compile_game
+from agentgym_flow.envs.alfworld.expert import shortest_plan
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
 from agentgym_flow.envs.alfworld.gamefile import write_game
 from agentgym_flow.envs.alfworld.official import OFFICIAL_FOLDERS
-from agentgym_flow.envs.alfworld.oracle import shortest_plan
 from agentgym_flow.envs.alfworld.trajectory import trajectory_json, trial_folder
 
 

@@ -16,14 +16,14 @@ from agentgym_flow.envs.canvas.actions.fields import ACTION_TEMPLATES, TYPED_FOR
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.backends.executors import executor_of
 from agentgym_flow.envs.canvas.backends.replay import ReplayBackend, ResponseRecorder
+from agentgym_flow.envs.canvas.candidates import prompts, proposals, written_deletions
+from agentgym_flow.envs.canvas.expert import next_action
 from agentgym_flow.envs.canvas.game import CanvasGame
 from agentgym_flow.envs.canvas.look_ahead import LookAhead, take_ahead
 from agentgym_flow.envs.canvas.operators import Operator
 from agentgym_flow.envs.canvas.operators.calls import Backend, KeepsAnswers
 from agentgym_flow.envs.canvas.operators.offer import Descriptions
 from agentgym_flow.envs.canvas.operators.registry import OperatorNames, logged_name, operators_of
-from agentgym_flow.envs.canvas.policies import next_action
-from agentgym_flow.envs.canvas.proposals import prompts, proposals, written_deletions
 from agentgym_flow.envs.canvas.tasks.assignment import Assignment
 from agentgym_flow.envs.canvas.tasks.sets.load import SETS
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES, tasks_of
@@ -236,7 +236,7 @@ class CanvasEnv(TextEnv):
     algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "cwrpo": {"reward": "structure", "layout": "conversation"}
     }
-    script = "agentgym_flow.envs.canvas.policies:Designer"
+    script = "agentgym_flow.envs.canvas.scripted:Designer"
     outside_requests: ClassVar[Literal["none", "own", "shared"]] = "own"
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"hints", "descriptions"})
     typed_forms: ClassVar[Mapping[str, str]] = TYPED_FORMS

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from agentgym_flow.core import MAX_CANDIDATES
 from agentgym_flow.envs.search.months import MONTHS
-from agentgym_flow.envs.search.shown import one_line
+from agentgym_flow.envs.search.observation import one_line
 from agentgym_flow.retrieval.passage import Passage
 
 MOST_SEARCHES = 28

@@ -16,8 +16,8 @@ from agentgym_flow.envs.search.candidates import candidates
 from agentgym_flow.envs.search.expert import next_action
 from agentgym_flow.envs.search.finding import CUSTOM, REMOTE, find_with
 from agentgym_flow.envs.search.game import DEFAULT_TOPK, MOST_TOPK, SearchGame
+from agentgym_flow.envs.search.observation import LONGEST_TITLE, one_line
 from agentgym_flow.envs.search.prompt import information
-from agentgym_flow.envs.search.shown import LONGEST_TITLE, one_line
 from agentgym_flow.envs.search.source import SPLIT_ALIASES, QuestionSource
 from agentgym_flow.errors import BadData, BadSetting, ResetNeeded, RetrieverFailed
 from agentgym_flow.retrieval.kinds import KINDS

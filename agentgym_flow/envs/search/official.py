@@ -35,8 +35,8 @@ from agentgym_flow.envs.published_splits import (
     without_shard,
     words_of,
 )
+from agentgym_flow.envs.search.observation import one_line
 from agentgym_flow.envs.search.question import Question, question_key
-from agentgym_flow.envs.search.shown import one_line
 from agentgym_flow.errors import BadData
 
 _TEXTS = ("question", "Question")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from agentgym_flow.envs.search.compact import SearchCompactPrompt
 from agentgym_flow.envs.search.game import read_action
-from agentgym_flow.envs.search.shown import one_line
+from agentgym_flow.envs.search.observation import one_line
 from agentgym_flow.episode import Turn
 from agentgym_flow.prompts import ChoiceTemplate, PromptContext, PromptTemplate, TextTemplate
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 from agentgym_flow.core import OFFICIAL_KEY, TextEnv, Transition
 from agentgym_flow.envs.sokoban.codes import board_text, cell_codes, level_codes
+from agentgym_flow.envs.sokoban.expert import SokobanExpert
 from agentgym_flow.envs.sokoban.game import BACKENDS, SokobanGame, check_backend
 from agentgym_flow.envs.sokoban.level import BOX, LLM_SYMBOLS, PLAYER, TARGET
 from agentgym_flow.envs.sokoban.rules import ACTIONS, STEP_REWARD
-from agentgym_flow.envs.sokoban.solver import SokobanExpert
 from agentgym_flow.envs.sokoban.source import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, ENV_ID, GOAL, LevelSource
 from agentgym_flow.seeding import Stream
 from agentgym_flow.settings import Integer, Items, OneOf, SeasonSeed, Setting, Text

@@ -1,4 +1,4 @@
-"""The Sokoban expert, which finds a push-optimal plan from any state, and tests for deadlocks.
+"""Finds a push-optimal plan from any state of a level, and tests for deadlocks.
 
 A* searches states (boxes, region of the player), so walks are free and only pushes count. The lower bound is an exact
 minimum assignment of boxes to targets by push distance (Junghanns and Schaeffer, "Sokoban: Enhancing general
@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Any
 
 from agentgym_flow.envs.sokoban.bitboard import (
-    WORDS,
     Board,
     Regions,
     State,
@@ -24,7 +23,6 @@ from agentgym_flow.envs.sokoban.bitboard import (
     moves_of,
     pushes,
     search_by_pulls,
-    steps,
 )
 from agentgym_flow.envs.sokoban.level import TARGET, WALL, Level
 from agentgym_flow.errors import SearchLimit
@@ -333,44 +331,3 @@ def solve(
     if max_compared:
         placements = search.fewest_moves(start, len(placements) - 1, max_compared) or placements
     return moves_of(placements, start_cell, tables.floor, tables.width)
-
-
-class SokobanExpert:
-    """Follows the plans of `solve`, and calls it again only in states that are not on an earlier plan.
-
-    Args:
-        level: the level to play.
-        max_expansions: as in `solve`. States that need more have no plan. None for the default of `solve`, or for a
-            twentieth of it on boards of more than 255 cells.
-    """
-
-    def __init__(self, level: Level, max_expansions: int | None = None) -> None:
-        self._level = level
-        if max_expansions is None:
-            max_expansions = (
-                MAX_EXPANSIONS if len(level.cells) < 256 else MAX_EXPANSIONS // 20
-            )  # otherwise a search takes minutes
-        self._max_expansions = max_expansions
-        self._words: dict[tuple[int, tuple[int, ...]], str | None] = {}
-
-    def next(self, player: int, boxes: Iterable[int]) -> str | None:
-        """Return the next word of a push-optimal plan; None if the state is solved or has no plan."""
-        state = (player, tuple(sorted(boxes)))
-        if state not in self._words:
-            self._remember(*state)
-        return self._words[state]
-
-    def _remember(self, player: int, boxes: tuple[int, ...]) -> None:
-        """Solve a state and store the next word of every state along the plan."""
-        try:
-            plan = solve(self._level, player, boxes, self._max_expansions)
-        except SearchLimit:
-            plan = None
-        step_of = dict(zip(WORDS, steps(self._level.width), strict=True))
-        for word in plan or ():
-            self._words[player, boxes] = word
-            step = step_of[word]
-            player += step
-            if player in boxes:
-                boxes = tuple(sorted(cell + step if cell == player else cell for cell in boxes))
-        self._words[player, boxes] = None

@@ -10,13 +10,13 @@ import numpy as np
 
 from agentgym_flow.core import MAX_CANDIDATES, OFFICIAL_KEY, TextEnv, Transition
 from agentgym_flow.data import DataSet
+from agentgym_flow.envs.webshop.candidates import most_relevant, proposals, random_query
 from agentgym_flow.envs.webshop.expert import WebShopExpert
 from agentgym_flow.envs.webshop.game import Page, WebShopGame
 from agentgym_flow.envs.webshop.goal_table import KINDS
 from agentgym_flow.envs.webshop.html import html
 from agentgym_flow.envs.webshop.nouns import make_tagger
-from agentgym_flow.envs.webshop.observe import text, text_rich, url
-from agentgym_flow.envs.webshop.queries import most_relevant, proposals, random_query
+from agentgym_flow.envs.webshop.observation import text, text_rich, url
 from agentgym_flow.envs.webshop.reward import Score, score
 from agentgym_flow.envs.webshop.source import ENGINES, SPLIT_ALIASES, GoalSource
 from agentgym_flow.seeding import Stream

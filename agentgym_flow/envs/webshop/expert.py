@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 
+from agentgym_flow.envs.webshop.candidates import proposals
 from agentgym_flow.envs.webshop.card import Card, clickable
 from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue
 from agentgym_flow.envs.webshop.game import (
@@ -21,7 +22,6 @@ from agentgym_flow.envs.webshop.game import (
 from agentgym_flow.envs.webshop.goals import WebShopGoal
 from agentgym_flow.envs.webshop.nouns import NounTagger
 from agentgym_flow.envs.webshop.product import Product
-from agentgym_flow.envs.webshop.queries import proposals
 from agentgym_flow.envs.webshop.reward import option_hits, score
 
 _BUTTONS = frozenset(map(clickable, (SEARCH, BACK_TO_SEARCH, PREVIOUS, *sub_pages(True), BUY)))

@@ -6,7 +6,7 @@ from typing import Any
 
 from agentgym_flow.envs.verl_agent import NAME, TaggedPrompt
 from agentgym_flow.envs.webshop.game import Page
-from agentgym_flow.envs.webshop.observe import SEPARATOR
+from agentgym_flow.envs.webshop.observation import SEPARATOR
 from agentgym_flow.envs.webshop.prompt import LONGEST, QUERY
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.prompt_files import PromptFile

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agentgym_flow.envs.webshop.candidates import proposals
 from agentgym_flow.envs.webshop.game import Page
 from agentgym_flow.envs.webshop.notes import WebShopNotes, choice_on, notes_of
-from agentgym_flow.envs.webshop.queries import proposals
 from agentgym_flow.policies.base import PolicyInput, PolicyOutput
 
 BUY, NEXT, PREVIOUS = "click[buy now]", "click[next >]", "click[< prev]"

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.envs.alfworld.oracle import shortest_plan
+from agentgym_flow.envs.alfworld.expert import shortest_plan
 from agentgym_flow.testing import EnvCompliance
 
 SAMPLES = Path(os.environ.get("AGENTGYM_FLOW_TEST_DATA", "no such folder")) / "alfworld" / "valid_seen"
@@ -32,7 +32,7 @@ class ALFWorldCompliance(EnvCompliance):
         super().test_presentation_settings_are_covered()
 
     def is_lost(self, env: TextEnv) -> bool | None:
-        # Whatever is put down can be taken again: only a game in which the oracle never saw a way is lost.
+        # Whatever is put down can be taken again: only a game in which the expert never saw a way is lost.
         return shortest_plan(env.game) is None  # type: ignore[attr-defined]
 
 

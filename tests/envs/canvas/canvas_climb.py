@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 from canvas_measure import nodes_of, share
 
+from agentgym_flow.envs.canvas.candidates import VOICES, mending, sharing, voting
 from agentgym_flow.envs.canvas.operators import ENSEMBLES, SOLVERS, STANDARD
 from agentgym_flow.envs.canvas.operators.odds import ATTENTION
-from agentgym_flow.envs.canvas.proposals import VOICES, mending, sharing, voting
 from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, Node, OperatorNode, Parallel
 from agentgym_flow.envs.canvas.workflow.rules import Language

@@ -34,8 +34,8 @@ from canvas_measure import (
 
 from agentgym_flow.core import SPLITS
 from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft
+from agentgym_flow.envs.canvas.candidates import voting
 from agentgym_flow.envs.canvas.operators import STANDARD
-from agentgym_flow.envs.canvas.proposals import voting
 from agentgym_flow.envs.canvas.tasks.arithmetic import from_gsm8k
 from agentgym_flow.envs.canvas.tasks.sets.chain import BadChain
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems

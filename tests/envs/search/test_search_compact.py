@@ -16,7 +16,7 @@ from agentgym_flow.envs.search.candidates import candidates
 from agentgym_flow.envs.search.compact import INDICES, MOST, VOCABULARY, SearchCompactPrompt
 from agentgym_flow.envs.search.lexicon import CUES, cue_of_question, cue_of_sentence
 from agentgym_flow.envs.search.notes import NotedPassage, notes_of, read_question, shape_of
-from agentgym_flow.envs.search.shown import documents
+from agentgym_flow.envs.search.observation import documents
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.prompts import template_for
 from agentgym_flow.retrieval.passage import Passage

@@ -17,10 +17,10 @@ from agentgym_flow.envs.sokoban import gym_sokoban
 from agentgym_flow.envs.sokoban.boxoban import read_levels
 from agentgym_flow.envs.sokoban.codes import cell_codes
 from agentgym_flow.envs.sokoban.env import SokobanEnv
+from agentgym_flow.envs.sokoban.expert import SokobanExpert
 from agentgym_flow.envs.sokoban.game import SokobanGame
 from agentgym_flow.envs.sokoban.level import BOX, TARGET, WALL, Level
 from agentgym_flow.envs.sokoban.rules import ACTIONS, Board
-from agentgym_flow.envs.sokoban.solver import SokobanExpert
 from agentgym_flow.envs.sokoban.source import LevelSource
 from agentgym_flow.errors import MissingExtra
 from agentgym_flow.seeding import Stream

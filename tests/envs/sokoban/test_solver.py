@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from agentgym_flow.envs.sokoban.bitboard import cells_of
 from agentgym_flow.envs.sokoban.boxoban import read_levels
+from agentgym_flow.envs.sokoban.expert import SokobanExpert
 from agentgym_flow.envs.sokoban.generator import LevelSettings, build_room, generate
 from agentgym_flow.envs.sokoban.level import BOX, TARGET, WALL, Level
-from agentgym_flow.envs.sokoban.solver import Deadlocks, SokobanExpert, assignment_cost, deadlocks, solve
+from agentgym_flow.envs.sokoban.solver import Deadlocks, assignment_cost, deadlocks, solve
 from agentgym_flow.errors import SearchLimit
 from agentgym_flow.seeding import Stream
 
@@ -184,7 +185,7 @@ def test_the_expert_solves_once_for_a_whole_plan(monkeypatch: pytest.MonkeyPatch
         calls.append(arguments)
         return solve(*arguments)
 
-    monkeypatch.setattr("agentgym_flow.envs.sokoban.solver.solve", counted)
+    monkeypatch.setattr("agentgym_flow.envs.sokoban.expert.solve", counted)
     expert = SokobanExpert(CORRIDOR)
     assert [expert.next(player, [player + 2]) for player in (8,)] == ["right"]
     assert expert.next(9, [10]) == "right"

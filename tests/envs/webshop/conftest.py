@@ -10,7 +10,7 @@ import pytest
 
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.game import WebShopGame
-from agentgym_flow.envs.webshop.observe import text, text_rich, url
+from agentgym_flow.envs.webshop.observation import text, text_rich, url
 from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.game import Page, WebShopGame
 from agentgym_flow.envs.webshop.goals import NO_BOUND, WebShopGoal
-from agentgym_flow.envs.webshop.observe import text
+from agentgym_flow.envs.webshop.observation import text
 from agentgym_flow.envs.webshop.product import Listing, Product
 from agentgym_flow.episode import Episode, Turn
 

@@ -11,10 +11,10 @@ import gymnasium as gym
 import pytest
 
 from agentgym_flow.core import MAX_CANDIDATES
+from agentgym_flow.envs.webshop.candidates import proposals, random_query
 from agentgym_flow.envs.webshop.env import WebShopEnv
 from agentgym_flow.envs.webshop.importing import import_catalogue
 from agentgym_flow.envs.webshop.official import official_files
-from agentgym_flow.envs.webshop.queries import proposals, random_query
 from agentgym_flow.errors import BadData, BadSetting, MissingExtra, ResetNeeded, UnknownOption, UnknownSplit
 from agentgym_flow.evaluation import evaluate
 from agentgym_flow.policies import make_policy
@@ -140,7 +140,7 @@ def test_queries_of_any_instruction_can_be_searched_for(instruction: str) -> Non
 
 
 def test_a_page_of_a_hundred_options_proposes_those_of_the_instruction() -> None:
-    from agentgym_flow.envs.webshop.queries import most_relevant
+    from agentgym_flow.envs.webshop.candidates import most_relevant
 
     clicks = ["click[back to search]", "click[< prev]", "click[description]", "click[features]", "click[reviews]"]
     clicks += ["click[buy now]", *(f"click[{n} inches]" for n in range(99)), "click[navy blue]"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.game import WebShopGame
-from agentgym_flow.envs.webshop.observe import text, text_rich, url
+from agentgym_flow.envs.webshop.observation import text, text_rich, url
 from agentgym_flow.envs.webshop.page import Element, TextKind, elements
 
 INSTRUCTION = "Instruction: [SEP] i want trail shoes in red, and price lower than 40.00 dollars"

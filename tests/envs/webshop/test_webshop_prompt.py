@@ -13,7 +13,7 @@ from shop_trip import ENV, Trip, product
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
-from agentgym_flow.envs.webshop.observe import text, text_rich, url
+from agentgym_flow.envs.webshop.observation import text, text_rich, url
 from agentgym_flow.envs.webshop.prompt import INDICES, LONGEST, MOST, PROMPT_TEMPLATES, VOCABULARY, WebShopCompactPrompt
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.prompts import ConversationTemplate, templates_of

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.webshop.queries import MOST_PROPOSALS, most_relevant, proposals
+from agentgym_flow.envs.webshop.candidates import MOST_PROPOSALS, most_relevant, proposals
 from agentgym_flow.envs.webshop.requirements import MOST_PHRASES, phrases_of, requirements_of, sentence_parts
 
 SHORTS = (

@@ -1,8 +1,8 @@
 """The expert, which knows where everything is and finds a short plan for any task from any state.
 
-All walks cost one step, so the length of a plan is its number of stops and of actions there. The oracle tries all
+All walks cost one step, so the length of a plan is its number of stops and of actions there. The expert tries all
 suitable things, places and tools and takes the shortest plan. It does not combine two errands in one round;
-`benchmarks/alfworld_oracle.py` measures the difference to the optimum.
+`benchmarks/alfworld_expert.py` measures the difference to the optimum.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TOOLS = {"isclean": (moves.CLEAN, SINKS), "ishot": (moves.HEAT, MICROWAVES), "i
 _PAIRED = 4  # for tasks with two things, only pairs of this number of nearest things are tried
 
 
-class Oracle:
+class ALFWorldExpert:
     """Plays one game, and plans again only in states that are not on its present plan."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Oracle:
 
 
 def shortest_plan(play: ALFWorldGame) -> list[Move] | None:
-    """Return the shortest plan that the oracle finds, or None. It does not change `play`."""
+    """Return the shortest plan that the expert finds, or None. It does not change `play`."""
     if play.won:
         return []
     start = _Plan(play.copy(), [])
@@ -53,7 +53,7 @@ def shortest_plan(play: ALFWorldGame) -> list[Move] | None:
 def least_moves(play: ALFWorldGame) -> int | None:
     """Return the smallest number of moves to the goal by breadth-first search; None if it cannot be reached.
 
-    This is a reference for the oracle in games with a few things and receptacles, which have thousands of states. A
+    This is a reference for the expert in games with a few things and receptacles, which have thousands of states. A
     whole room has too many.
     """
     if play.won:

@@ -1,6 +1,6 @@
-"""ALFWorld's oracle compared with an exhaustive search: how many steps longer its plans are, and the cost of a plan.
+"""ALFWorld's expert compared with an exhaustive search: how many steps longer its plans are, and the cost of a plan.
 
-Launch: `python benchmarks/alfworld_oracle.py [--games N] [--wander K]`. A whole room has too many states, so generated
+Launch: `python benchmarks/alfworld_expert.py [--games N] [--wander K]`. A whole room has too many states, so generated
 games are reduced first: to the wanted objects (and lamps), the receptacles that hold or treat them or are at the same
 spots, and two of the goal's. That does not change the length of any plan from the start of the full game. After
 `--wander` random moves in the small game, the results are for the small game only.
@@ -16,9 +16,9 @@ from _timing import arguments, print_header, print_row
 
 from agentgym_flow.envs.alfworld import tasks
 from agentgym_flow.envs.alfworld.compiled_game import FRIDGES, MICROWAVES, SINKS, compile_game
+from agentgym_flow.envs.alfworld.expert import least_moves, shortest_plan
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
 from agentgym_flow.envs.alfworld.goal import TASK_TYPES, read_goal
-from agentgym_flow.envs.alfworld.oracle import least_moves, shortest_plan
 from agentgym_flow.envs.alfworld.pddl import PDDLProblem
 from agentgym_flow.seeding import Stream
 
@@ -44,7 +44,7 @@ def cut_down(problem: PDDLProblem) -> PDDLProblem:
 
 
 def measure(games: int, wander: int) -> None:
-    """Print for each task type how much longer the oracle's plans are than the shortest."""
+    """Print for each task type how much longer the expert's plans are than the shortest."""
     excess: dict[str, list[tuple[int, int]]] = {kind: [] for kind in TASK_TYPES}
     milliseconds: list[float] = []
     for task in range(games):
@@ -54,14 +54,14 @@ def measure(games: int, wander: int) -> None:
             play.act(rng.choice(play.commands()))
         plan, least = shortest_plan(play), least_moves(play)
         if plan is None or least is None:
-            assert plan is least, f"task {task}: the oracle and the search disagree on whether there is a way"
+            assert plan is least, f"task {task}: the expert and the search disagree on whether there is a way"
             continue
         excess[play.game.goal.task_type].append((len(plan), least))
         whole = ALFWorldGame(compile_game(problem, words))
         start = time.process_time()
         shortest_plan(whole)
         milliseconds.append((time.process_time() - start) * 1e3)
-    print_header("task type", "games", "mean shortest", "mean of the oracle", "shortest found", "most steps longer")
+    print_header("task type", "games", "mean shortest", "mean of the expert", "shortest found", "most steps longer")
     excess["all"] = [pair for pairs in excess.values() for pair in pairs]
     for kind, pairs in excess.items():
         if pairs:

@@ -1,4 +1,4 @@
-"""The oracle: wins from wherever it is, and is about as short as a search through all states."""
+"""The expert: wins from wherever it is, and is about as short as a search through all states."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.alfworld.compiled_game import NOWHERE, CompiledGame, compile_game
+from agentgym_flow.envs.alfworld.expert import ALFWorldExpert, least_moves, shortest_plan
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
 from agentgym_flow.envs.alfworld.gamefile import read_game
-from agentgym_flow.envs.alfworld.oracle import Oracle, least_moves, shortest_plan
 from agentgym_flow.envs.alfworld.source import GameSource
 from agentgym_flow.seeding import Stream
 
@@ -60,17 +60,17 @@ def test_plans_are_as_short_as_a_search_finds_or_nearly(small: SimpleNamespace, 
 @given(st.integers(0, 499), st.integers(0, 60))
 def test_it_wins_from_wherever_a_policy_has_wandered(task: int, steps: int) -> None:
     play = ALFWorldGame(GameSource(split="test").task(task).game)
-    oracle = Oracle()
+    expert = ALFWorldExpert()
     wander(play, Stream("wander", task), steps)
     for _ in range(30):
         if play.won or play.deadlock:
             break
-        move = oracle.next(play)
+        move = expert.next(play)
         assert move is not None
         command = play.text(move)
         assert command in play.commands()
         play.act(command)
-    assert play.won or oracle.next(play) is None
+    assert play.won or expert.next(play) is None
 
 
 def test_it_wins_official_games_in_no_more_steps_than_their_walkthroughs(official_games: list[Path]) -> None:
@@ -100,7 +100,7 @@ def test_what_cannot_be_reached_has_no_plan(small: SimpleNamespace) -> None:
         {"countertop 1": 1, "drawer 1": 2}, {"apple 1": "countertop 1"}, small.placed("apple", "drawer", "ishot")
     )
     assert shortest_plan(ALFWorldGame(no_microwave)) is None
-    assert Oracle().next(ALFWorldGame(no_microwave)) is None
+    assert ALFWorldExpert().next(ALFWorldGame(no_microwave)) is None
 
 
 def test_what_lies_where_it_belongs_is_cut_there(small: SimpleNamespace) -> None:
@@ -144,11 +144,11 @@ def test_a_thing_in_two_places_at_once_is_made_use_of(small: SimpleNamespace) ->
 
 
 def test_a_plan_is_remembered_while_it_is_followed(kitchen: CompiledGame) -> None:
-    play, oracle = ALFWorldGame(kitchen), Oracle()
-    first = oracle.next(play)
+    play, expert = ALFWorldGame(kitchen), ALFWorldExpert()
+    first = expert.next(play)
     assert first is not None
-    planned = dict(oracle._plan)
+    planned = dict(expert._plan)
     play.make(first)
-    assert oracle.next(play) == planned[play.state_key()]
-    assert oracle._plan == planned
+    assert expert.next(play) == planned[play.state_key()]
+    assert expert._plan == planned
     assert first[2] == NOWHERE
