@@ -365,7 +365,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         """
         return choose_task(self.np_random, seed, options.get("task"), self.num_tasks, self.split, self._among)
 
-    # ---------------------------------------------------------------- recorded external results (the recording)
+    # ---------------------------------------------------------------- recorded responses from outside
     @property
     def recorded_responses(self) -> Any:
         """The JSON-serialisable external results of the last reset or step, such as server responses; None if none."""

@@ -103,8 +103,8 @@ def test_the_comparison_takes_one_thing_away_from_cwrpo_at_a_time(tmp_path: Path
         "cwrpo": {},
         "no-mask": {},
         "no-diversity": {"diversity": False},
-        "paper": {"template": "paper"},
-        "no-release": {"template": "paper", "release": "always"},
+        "paper": {"profile": "paper"},
+        "no-release": {"profile": "paper", "release": "always"},
     }
     plain, bare = (setting.configs(name, 0, tmp_path)[2] for name in ("grpo", "grpo-no-mask"))
     for config in (plain, bare):

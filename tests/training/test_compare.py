@@ -481,7 +481,7 @@ def test_an_order_that_is_there_is_found_and_said() -> None:
     assert compared.dense.order == 1
     text = page(raw, "stem")
     assert "credit for episodes (grpo, rloo) pays in only (" in text
-    assert "Environment: `{size: 6}`; template `compact`." in text
+    assert "Environment: `{size: 6}`; prompt template `compact`." in text
     assert "only: gigpo is ahead of grpo" in text
     assert "4 of 6 comparisons between two algorithms have an interval that excludes 0" in text
     against = {

@@ -23,19 +23,19 @@ def halves(batch, *, scale=1.0):
     """Half of the success, the same for all turns."""
     return [[[scale * (one.success - 0.5)] * len(one.turns) for one in group] for group in batch]
 
-def small(prompt template, *, seed):
+def small(template, *, seed):
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from agentgym_flow.training.tiny import CONTEXT, word_tokenizer
 
-    tokenizer = word_tokenizer(prompt template.vocabulary)
+    tokenizer = word_tokenizer(template.vocabulary)
     torch.manual_seed(seed)
     shape = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
     config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=CONTEXT, pad_token_id=0, **shape)
     return LlamaForCausalLM(config), tokenizer
 
-def no_model(prompt template, *, seed):
+def no_model(template, *, seed):
     return "a model"
 
 def short(batch):

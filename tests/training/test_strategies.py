@@ -161,7 +161,7 @@ def test_other_strategies_are_another_run(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 # ---------------------------------------------------------------- designs
 @pytest.mark.parametrize("policy", [RandomPolicy(), ExpertPolicy()], ids=["random", "expert"])
-@pytest.mark.parametrize("template", ["executed", "paper"])
+@pytest.mark.parametrize("profile", ["executed", "paper"])
 def test_figures_of_designs_are_those_of_the_wrapper(policy: Policy, profile: Profile) -> None:
     kwargs = {"max_steps": 6}
     episodes = play_split(policy, CANVAS, split="test", num_episodes=9, env_kwargs=kwargs)

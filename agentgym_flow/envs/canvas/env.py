@@ -359,8 +359,7 @@ class CanvasEnv(TextEnv):
         assignment = self._tasks[task]
         # The noise is part of the problem: with another seed, the same workflow can have another result.
         seed = noise.word()
-        recording, self._next_recording = self._next_recording, None
-        backend = self._backend(assignment, recording)
+        backend = self._next_backend(assignment)
         problem = assignment.problem
         self.task_key = self.make_task_key([problem.key, problem.shown(), list(problem.answers), seed])
         self.goal = problem.shown()
@@ -375,9 +374,9 @@ class CanvasEnv(TextEnv):
         self._entry = self._ahead = None
         return self._game.opening(self.max_steps)
 
-    def _backend(self, assignment: Assignment, recording: Sequence[Any] | None) -> Backend:
-        """Return the backend of the next episode: the simulator, or a recorder around the executor or a recording."""
-        self._recorder = None
+    def _next_backend(self, assignment: Assignment) -> Backend:
+        """Return the simulator, or a recorder around the executor or around the next recording."""
+        recording, self._next_recording, self._recorder = self._next_recording, None, None
         calls = None if recording is None else [call for entry in recording for call in entry or ()]
         backend = self._executor.for_task(assignment) if calls is None else ReplayBackend(calls)
         if backend is None:
@@ -385,7 +384,7 @@ class CanvasEnv(TextEnv):
             raise BadSetting(f"executor={self._executor.name!r} cannot execute operators: {advice}")
         if self._executor.deterministic:
             return backend
-        self._recorder = ResponseRecorder(backend)  # a replayed recording is recorded again, because replay compares it
+        self._recorder = ResponseRecorder(backend)  # replay compares what it records with the recording
         return self._recorder
 
     def _apply(self, action: str) -> Transition:
@@ -426,7 +425,7 @@ class CanvasEnv(TextEnv):
             for env, ahead in zip(waiting, take_ahead(starts), strict=True):
                 env._ahead = ahead
 
-    # ---------------------------------------------------------------- recorded results (the recording)
+    # ---------------------------------------------------------------- recorded responses
     def keep_answers(self, store: AnswerStore | None) -> None:
         """If the executor uses a server, let it take answers from `store` and add every new answer to it."""
         if isinstance(self._executor.backend, KeepsAnswers):
@@ -438,9 +437,9 @@ class CanvasEnv(TextEnv):
         return None if self._entry is None else copy.deepcopy(self._entry)
 
     def use_recording(self, entries: Sequence[Any] | None) -> None:
-        """Take the results of the next episode's calls from `entries`, which are values of `recorded_responses`.
+        """Take the results of the next episode's calls from these values of `recorded_responses`.
 
-        Raises `BadSetting` if the executor is the simulator, which needs no recording, and the recording is not empty.
+        Raises `BadSetting` if the executor is the simulator and the recording is not empty.
         """
         if self._executor.deterministic:
             super().use_recording(entries)
