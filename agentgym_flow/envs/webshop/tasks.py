@@ -31,7 +31,7 @@ class _EmbeddedShop(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def _embedded(season: str = "") -> _EmbeddedShop:
+def _embedded(season: str) -> _EmbeddedShop:
     made = shop(season)
     numbers = {item["asin"]: number for number, item in enumerate(made.items)}
     families: dict[str, list[tuple[int, ...]]] = {split: [] for split in SPLITS}
@@ -54,9 +54,9 @@ def catalogue(season: str = "") -> MemoryCatalogue:
     return _embedded(season).catalogue
 
 
-def families(split: str) -> tuple[tuple[int, ...], ...]:
-    """Return the families of a split, each as product numbers. Raises `UnknownSplit`."""
-    return _embedded().families[check_split(split, {})]
+def families(split: str, season: str = "") -> tuple[tuple[int, ...], ...]:
+    """Return the families of a split, each as product numbers: the same in all seasons. Raises `UnknownSplit`."""
+    return _embedded(season).families[check_split(split, {})]
 
 
 @lru_cache(maxsize=8)
@@ -87,7 +87,7 @@ def _goals_by_product(split: str, kind: str, season: str) -> list[list[int]]:
     table = _embedded(season).catalogue.goal_table(kind)
     ends = table.ends.tolist()
     spans = dict(zip(table.products.tolist(), zip([0, *ends], ends, strict=False), strict=True))
-    products = [product for family in families(split) for product in family]
+    products = [product for family in families(split, season) for product in family]
     return [list(range(*spans[product])) for product in products if product in spans]
 
 

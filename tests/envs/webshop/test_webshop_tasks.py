@@ -177,6 +177,14 @@ def test_unknown_split_and_kind() -> None:
 def test_one_shop_a_process() -> None:
     assert tasks.catalogue() is tasks.catalogue()
     assert tasks.tasks("valid", "human") is tasks.tasks("valid", "human")
+    made = tasks._embedded.cache_info().misses
+    assert tasks.families("valid")
+    assert tasks.tasks("valid", "synthetic", "")
+    assert tasks._embedded.cache_info().misses == made, "with or without a season named, the shop is the same one"
+
+
+def test_seasons_have_the_same_families() -> None:
+    assert all(tasks.families(split, "5eed") == tasks.families(split) for split in SPLITS)
 
 
 def test_the_catalogue_is_as_recorded() -> None:
