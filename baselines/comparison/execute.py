@@ -1,7 +1,7 @@
 """Run one cell of a comparison with the steps of the recipe: warm start, training, controls, evaluation.
 
-A run is finished if its folder's summary says so, and is then never repeated. An interrupted run starts again, so that
-its core-seconds measure one complete run.
+A run whose summary has the status `finished` is never repeated. An interrupted run starts again, so that its
+core-seconds measure one complete run.
 """
 
 from __future__ import annotations
