@@ -60,8 +60,9 @@ PLAIN = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", 
     [
         ({"muon_learning_rate": 5e-3}, 0.05),  # Muon rounds to bfloat16, Adam divides small gradients by small numbers
         ({**PLAIN, "merge_prompts": False, "beta": 0.1}, 1e-3),
-        # Rounds of any size, shared out unevenly.
-        ({**PLAIN, "dynamic_sampling": True, "max_sampling_rounds": 3}, 1e-3),
+        # Rounds of any size, shared out unevenly. With the default seed a draw lies within rounding of the border
+        # between two tokens, so on some machines two processes sample another token than one does.
+        ({**PLAIN, "dynamic_sampling": True, "max_sampling_rounds": 3, "seed": 1}, 1e-3),
     ],
 )
 def test_two_processes_equal_one(
