@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow._util.intervals import bootstrap, bootstrap_of_runs, share_interval, wilson
+from agentgym_flow._util.strict_json import finite
 from agentgym_flow.episode import Episode
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting, UnknownData, UnknownEnvironment, UnknownOption, UnknownSplit
@@ -409,3 +410,8 @@ class TestPairedDifference:
             paired_difference(expert, expert, "sucess")
         with pytest.raises(BadSetting, match="same tasks"):
             paired_difference([], [])
+
+
+def test_printed_json_has_null_in_place_of_nan() -> None:
+    values = {"mean_return": math.nan, "interval": (-math.inf, 1.5), "types": [{"score": math.inf}]}
+    assert finite(values) == {"mean_return": None, "interval": [None, 1.5], "types": [{"score": None}]}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from agentgym_flow._util.numbers import is_number
-from agentgym_flow.errors import BadSetting, MissingExtra, shown
+from agentgym_flow._util.server_address import server_address
+from agentgym_flow.errors import BadSetting, MissingExtra
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 """The environment variable that holds the key, unless a client names another."""
@@ -76,17 +75,7 @@ def key_in(variable: str = KEY_VARIABLE) -> str:
 
 def checked_url(url: str) -> str:
     """Return `url`. Raises `BadSetting` if it cannot be the address of a server."""
-    if not isinstance(url, str) or len(url) > 2000:
-        raise BadSetting(f"{shown(url)} is not the address of a server; it should look like http://localhost:8000/v1")
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not re.search(r"\s", url)
-    except ValueError:  # an unclosed bracket, an invalid port
-        good = False
-    if not good:
-        raise BadSetting(f"{url!r} is not the address of a server; it should look like http://localhost:8000/v1")
-    if parts.username is not None or parts.password is not None:
-        raise BadSetting("the address of a server holds no name and password; its key is in an environment variable")
+    server_address(url, "http://localhost:8000/v1", "its key is in an environment variable")
     return url
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from agentgym_flow.errors import AgentGymFlowError
@@ -25,6 +27,15 @@ def decode_file(raw: bytes, error: type[AgentGymFlowError], where: str) -> Any:
     if is_deep(value):
         raise error(f"{where}: a value is nested more than {MAX_DEPTH} deep")
     return value
+
+
+def finite(value: Any) -> Any:
+    """Return `value` with None in place of NaN and infinities, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {name: finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def is_deep(value: Any) -> bool:

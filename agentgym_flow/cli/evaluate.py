@@ -13,6 +13,7 @@ from rich.table import Table
 from agentgym_flow import evaluation
 from agentgym_flow._util.files import check_new
 from agentgym_flow._util.signals import exit_status, sigterm_raises
+from agentgym_flow._util.strict_json import finite
 from agentgym_flow.cli import environments, executor
 from agentgym_flow.cli.console import Force, new_table, note, printed, say, share, show_facts, show_table, stdout
 from agentgym_flow.cli.on_track import on_track
@@ -167,7 +168,7 @@ def _show(result: Evaluation, types: Mapping[str, Evaluation], used: Usage | Non
     if as_json:
         more = {} if used is None else {"executor": used._asdict()}
         more |= {"task_type": {name: one.as_dict() for name, one in types.items()}} if types else {}
-        typer.echo(json.dumps(result.as_dict() | more, indent=1))
+        typer.echo(json.dumps(finite(result.as_dict() | more), indent=1))
         return
     rows = {
         "environment": f"{result.env_id}, {result.split}",

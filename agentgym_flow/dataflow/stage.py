@@ -19,13 +19,14 @@ import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import BadData
+from agentgym_flow.generation.weights import has_adapter
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import parse_configs, resolved
 from agentgym_flow.training.generators import transformers_generator
 from agentgym_flow.training.group_source import stop_on
-from agentgym_flow.training.lora import POLICY, is_adapted, is_adapter
+from agentgym_flow.training.lora import POLICY, is_adapter
 from agentgym_flow.training.policy import AsyncModelPolicy
 
 if TYPE_CHECKING:
@@ -127,10 +128,10 @@ def actor_setup(
     """
     with TemporaryDirectory() as name:
         folder = Path(name)
-        base = model.get_base_model() if is_adapted(model) else model
+        base = model.get_base_model() if has_adapter(model) else model
         base.config.save_pretrained(folder)
         base.generation_config.save_pretrained(folder)
-        if is_adapted(model):
+        if has_adapter(model):
             model.peft_config[POLICY].save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         files = {

@@ -13,27 +13,16 @@ import socket
 import ssl
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
-from urllib.parse import urlsplit
 
 from agentgym_flow._util.sharing import Lock
-from agentgym_flow.errors import BadSetting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agentgym_flow._util.server_address import ServerAddress
+
 MAX_IDLE = 128
 """The largest number of idle connections."""
-
-_PORTS = {"http": 80, "https": 443}
-
-
-class Address(NamedTuple):
-    """The parts of an address: scheme, host, port, and the path of requests."""
-
-    scheme: str
-    host: str
-    port: int
-    path: str
 
 
 class Answer(NamedTuple):
@@ -46,21 +35,6 @@ class Answer(NamedTuple):
 
 class TooLarge(Exception):
     """A response exceeds the size limit."""
-
-
-def address_of(url: str, path: str) -> Address:
-    """Return the parts of `url`, with `path` appended unless `url` ends with it. Raises `BadSetting`."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port or _PORTS.get(parts.scheme, 0)
-    except ValueError as error:
-        raise BadSetting(f"{url!r} is not an address: {error}") from None
-    if not port or not parts.hostname or parts.query or parts.fragment or not url.isascii() or not url.isprintable():
-        raise BadSetting(f"{url!r} is not the address of a server; one is http://127.0.0.1:8000")
-    if parts.username is not None or parts.password is not None:
-        raise BadSetting("the address of a retriever holds no name and password; a token is given apart from it")
-    stem = parts.path.rstrip("/")
-    return Address(parts.scheme, parts.hostname, port, stem if stem.endswith(path) else stem + path)
 
 
 class Exchange:
@@ -76,7 +50,7 @@ class Exchange:
 
     def __init__(
         self,
-        address: Address,
+        address: ServerAddress,
         headers: Mapping[str, str],
         *,
         connect_timeout: float,

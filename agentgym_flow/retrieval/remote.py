@@ -14,11 +14,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from agentgym_flow._util.server_address import server_address
 from agentgym_flow._util.shared import Shared
 from agentgym_flow.errors import BadSetting, RetrieverFailed
 from agentgym_flow.retrieval import protocol
 from agentgym_flow.retrieval.breaker import Breaker, Permit
-from agentgym_flow.retrieval.exchange import Answer, Exchange, TooLarge, address_of
+from agentgym_flow.retrieval.exchange import Answer, Exchange, TooLarge
 from agentgym_flow.retrieval.passage import Hit
 from agentgym_flow.retrieval.protocol import BadAnswer
 from agentgym_flow.retrieval.query_cache import QueryCache
@@ -103,7 +104,9 @@ class RemoteRetriever(Shared):
             raise BadSetting(f"single is true or false, not {single!r:.60}")
         if not isinstance(identity, str | None):
             raise BadSetting(f"identity is a text, not {identity!r:.60}")
-        address = address_of(url, protocol.PATH)
+        address = server_address(url, "http://127.0.0.1:8000", "the token is a setting of its own")
+        if not address.path.endswith(protocol.PATH):
+            address = address._replace(path=address.path + protocol.PATH)
         self.url = f"{address.scheme}://{address.host}:{address.port}{address.path}"
         self._single, self.topk_limit = single, topk_limit
         self._deadline, self._retries, self._backoff = deadline, retries, backoff

@@ -64,11 +64,6 @@ def _has_layer(model: PreTrainedModel, name: str) -> bool:
     return any(layer == name or layer.endswith(f".{name}") for layer, _ in model.named_modules())
 
 
-def is_adapted(model: torch.nn.Module) -> bool:
-    """Return whether a model has adapters."""
-    return hasattr(model, "peft_config")
-
-
 def add_reference(model: PreTrainedModel) -> None:
     """Add a second, frozen adapter of the same shape to a model; the first one stays active and trained."""
     if REFERENCE in model.peft_config:  # added by an earlier trainer

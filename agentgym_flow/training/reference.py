@@ -24,9 +24,10 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 
 from agentgym_flow._util.files import whole
 from agentgym_flow.errors import BadData, BadSetting
+from agentgym_flow.generation.weights import has_adapter
 from agentgym_flow.training._trl import prepare_deepspeed
 from agentgym_flow.training.checkpoints import writing
-from agentgym_flow.training.lora import POLICY, REFERENCE, active_adapter, add_reference, is_adapted
+from agentgym_flow.training.lora import POLICY, REFERENCE, active_adapter, add_reference
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -50,7 +51,7 @@ class Reference:
 
     def __init__(self, policy: PreTrainedModel, *, bf16: bool = False) -> None:
         self._policy = policy
-        self._adapted = is_adapted(policy)
+        self._adapted = has_adapter(policy)
         self.model: PreTrainedModel
         if self._adapted:
             add_reference(policy)

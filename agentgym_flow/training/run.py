@@ -18,9 +18,10 @@ from agentgym_flow._util.files import whole
 from agentgym_flow._util.importing import find_modules_here, imported
 from agentgym_flow._util.signals import signals_go_to
 from agentgym_flow.errors import BadSetting, OtherProcessFailed, UnknownOption
+from agentgym_flow.generation.weights import has_adapter
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.training.checkpoints import writing
-from agentgym_flow.training.lora import POLICY, is_adapted, is_adapter, load_adapter
+from agentgym_flow.training.lora import POLICY, is_adapter, load_adapter
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def save_model(
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     with writing(folder, partial):
-        chosen = {"selected_adapters": [POLICY]} if is_adapted(model) else {}
+        chosen = {"selected_adapters": [POLICY]} if has_adapter(model) else {}
         model.save_pretrained(partial, state_dict=weights, **chosen)
         tokenizer.save_pretrained(partial)
         shutil.rmtree(folder, ignore_errors=True)
@@ -201,7 +202,7 @@ def loaded_whole() -> Iterator[None]:
 
 def load_weights(folder: Path, model: PreTrainedModel) -> None:
     """Load weights or an adapter that `save_model` wrote into a `model` of the same shape."""
-    if is_adapted(model):
+    if has_adapter(model):
         model.load_adapter(str(folder), POLICY, is_trainable=True)
         return
     from transformers import AutoModelForCausalLM

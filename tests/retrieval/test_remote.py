@@ -291,7 +291,7 @@ def test_addresses_that_are_none_are_refused(url) -> None:
 
 
 def test_settings_that_cannot_work_are_refused() -> None:
-    with pytest.raises(BadSetting, match="a token is given apart") as caught:
+    with pytest.raises(BadSetting, match="must not contain a name or a password") as caught:
         RemoteRetriever("http://user:hidden@host")
     assert "hidden" not in str(caught.value)
     for settings in (

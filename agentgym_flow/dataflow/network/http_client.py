@@ -9,8 +9,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
+from agentgym_flow._util.server_address import ServerAddress, server_address
 from agentgym_flow.dataflow.network import calls
 from agentgym_flow.dataflow.network.remote import NoAnswer, RemoteFlow
 from agentgym_flow.errors import BadSetting
@@ -38,7 +39,7 @@ class HttpFlow(RemoteFlow):
     """
 
     def __init__(self, url: str, token: str, *, deadline: float = 600.0) -> None:
-        self._secure, self._host, self._port = _parts_of(url)
+        self._address = _manager_at(url)
         self.url = url.rstrip("/")
         super().__init__(f"the manager at {self.url}", deadline=deadline)
         self._token = check_token(token)
@@ -98,8 +99,8 @@ class HttpFlow(RemoteFlow):
     def _connection(self, patience: float) -> Iterator[http.client.HTTPConnection]:
         connection = self._take_idle()
         if connection is None:
-            kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-            connection = kind(self._host, self._port)
+            kind = http.client.HTTPSConnection if self._address.scheme == "https" else http.client.HTTPConnection
+            connection = kind(self._address.host, self._address.port)
         connection.timeout = patience
         if connection.sock is not None:
             connection.sock.settimeout(patience)
@@ -124,13 +125,8 @@ class HttpFlow(RemoteFlow):
             return self._idle.pop()[1] if self._idle else None
 
 
-def _parts_of(url: str) -> tuple[bool, str, int]:
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if not host or parts.scheme not in ("http", "https") or parts.path not in ("", "/") or parts.query or "@" in url:
+def _manager_at(url: str) -> ServerAddress:
+    address = server_address(url, "http://127.0.0.1:8300", "the token is a setting of its own")
+    if address.path:
         raise BadSetting(f"{url!r:.100} is not the address of a manager, such as http://127.0.0.1:8300")
-    secure = parts.scheme == "https"
-    return secure, host, port or (443 if secure else 80)
+    return address

@@ -4,8 +4,8 @@
 file takes microseconds, and reading a whole split for a batch takes a few milliseconds. Tests check that both give the
 same bits. Levels of seasons, and of settings without a file, are generated.
 
-`python -m agentgym_flow.envs.sokoban.packed` generates all files again in some minutes and prints their SHA-256 for
-`FILES`. They change only with the generator, and then the id of the environment needs a new version.
+`agentgym_flow.envs.sokoban.pack_levels` writes the files. They change only with the generator, and then the id of the
+environment needs a new version.
 
 A file has one record per level: first the levels of `train`, then `valid`, then `test`. A record has one bit for each
 cell inside the border, row by row, 1 for floor, padded with zeros to whole bytes. It continues with one byte for the
@@ -15,12 +15,9 @@ cell of each target and each box, ascending, and of the player.
 from __future__ import annotations
 
 import hashlib
-import sys
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -154,35 +151,5 @@ def _records(name: str, digest: str) -> Grids:
     return np.frombuffer(content, np.uint8).reshape(sum(COUNTS.values()), -1)
 
 
-def pack(levels: Sequence[Level]) -> bytes:
-    """Return the records of levels of one size and number of boxes, without boxes on targets."""
-    return b"".join(map(b"".join, map(_record, levels)))
-
-
-def _record(level: Level) -> Iterator[bytes]:
-    cells = np.frombuffer(level.cells, np.uint8).reshape(level.height, level.width)
-    yield np.packbits(cells[1:-1, 1:-1] != WALL).tobytes()
-    yield bytes(level.targets)
-    yield bytes(level.boxes)
-    yield bytes([level.player])
-
-
 def _bytes_of(bits: int) -> int:
     return -(-bits // 8)
-
-
-def main(folder: Path) -> None:
-    """Generate all levels, write the files and print their SHA-256."""
-    from agentgym_flow.envs.sokoban.tasks import generated_level
-
-    folder.mkdir(exist_ok=True)
-    for settings, (name, _) in FILES.items():
-        every = [generated_level(settings, split, task) for split, count in COUNTS.items() for task in range(count)]
-        content = pack(every)
-        (folder / name).write_bytes(content)
-        sys.stdout.write(f"{hashlib.sha256(content).hexdigest()}  {name}\n")
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main(Path(__file__).with_name(FOLDER))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
+
+from agentgym_flow._util.strict_json import finite
 
 Status = Literal["ok", "mend", "advice", "skipped", "unfinished"]
 """`mend`: breaks a rule of the contract. `advice`: works, but could be better. `unfinished`: out of time."""
@@ -134,12 +135,4 @@ class ReportCard:
             "seconds": round(self.seconds, 1),
             "findings": [asdict(finding) for finding in self.findings],
         }
-        return {name: _finite(value) for name, value in card.items()}
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return {name: finite(value) for name, value in card.items()}

@@ -463,7 +463,7 @@ def test_texts_that_no_request_can_hold() -> None:
     [
         ({"model": ""}, "model must be a text"),
         ({"url": "localhost:8000"}, "not the address"),
-        ({"url": "http://me:sesame@host/v1"}, "holds no name and password"),
+        ({"url": "http://me:sesame@host/v1"}, "must not contain a name or a password"),
         ({"key_variable": ""}, "key_variable"),
         ({"temperature": -1}, "temperature"),
         ({"max_tokens": 0}, "max_tokens"),

@@ -16,7 +16,8 @@ from agentgym_flow.core import SPLITS
 from agentgym_flow.envs.sokoban import packed
 from agentgym_flow.envs.sokoban.codes import PLAYER_SHIFT, level_codes
 from agentgym_flow.envs.sokoban.generator import LevelSettings
-from agentgym_flow.envs.sokoban.packed import FILES, pack
+from agentgym_flow.envs.sokoban.pack_levels import pack
+from agentgym_flow.envs.sokoban.packed import FILES
 from agentgym_flow.envs.sokoban.pool import VectorRandom
 from agentgym_flow.envs.sokoban.raw_bits import LARGEST_SEED, first_raw_bits
 from agentgym_flow.envs.sokoban.tasks import MANIFEST, generated_level, num_tasks, standard_levels, task_level
