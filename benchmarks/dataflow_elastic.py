@@ -1,20 +1,20 @@
-"""Nodes join and leave a Ray cluster during training: throughput follows, and the weights do not change.
+"""Nodes join and leave a Ray cluster during training: throughput follows, and the final weights stay the same.
 
     python benchmarks/dataflow_elastic.py [--batches 32] [--phase 40] [--output runs/elastic]
 
-A run of the tiny policy on Sokoban (6x6, one box) in fixed order on `ray.cluster_utils.Cluster`, a cluster whose nodes
-are processes on this machine. Each episode is delayed by a given time (lognormal, `--median` and `--sigma`), so
-throughput depends on workers and not on local cores. Every `--phase` seconds, but not before the last new node has
-played, a node joins or is killed:
+The tiny policy trains on Sokoban (6x6, one box) in fixed order on `ray.cluster_utils.Cluster`, a cluster whose nodes
+are processes on this machine. Each episode has an artificial delay (lognormal, `--median` and `--sigma`), so throughput
+depends on workers and not on local cores. Every `--phase` seconds, but not before the newest node has played, a node
+joins or is killed:
 
     a                  2 workers
     + b                2 more
     + c                2 more, whose episodes take twice as long
-    a is killed        its workers' leases end, and others play them
+    a is killed        its workers' leases end, and other workers play those episodes
 
 An undisturbed run has the same settings, one worker and no delay. Both must end with equal weights, and each episode
-must be trained on once; otherwise the script exits with status 1. The folder gets `results.json` and `throughput.svg`,
-the episodes committed per second by node.
+must be trained on once; otherwise the script exits with status 1. The output folder gets `results.json` and
+`throughput.svg`, a chart of the episodes committed per second by node.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ NODES: dict[str, dict[str, float]] = {"a": {}, "b": {}, "c": {"slower": 2.0}}
 
 
 class Director:
-    """Lets nodes join and leave, and records the commits of every worker.
+    """Adds and removes nodes, and records the commits of every worker.
 
     Args:
-        cluster: a `ray.cluster_utils.Cluster` with a head that has room for no worker.
+        cluster: a `ray.cluster_utils.Cluster` whose head has no room for workers.
         phase: seconds between two changes.
 
     Attributes:
-        events: seconds, what happened.
-        samples: seconds, and the episodes accepted so far by worker.
+        events: time in seconds, description.
+        samples: time in seconds, episodes accepted so far by worker.
     """
 
     def __init__(self, cluster: Any, phase: float) -> None:
@@ -77,7 +77,7 @@ class Director:
 
     @contextmanager
     def directing(self, flow: Any) -> Iterator[None]:
-        """Direct in a thread within the context."""
+        """Make the changes in a thread within the context."""
         thread = threading.Thread(target=self._direct, args=[flow], daemon=True)
         thread.start()
         try:
@@ -87,7 +87,7 @@ class Director:
             thread.join()
 
     def join(self, name: str) -> None:
-        """Let a node join."""
+        """Add a node."""
         self._note(f"{name} joins")
         self._newest = name
         self._nodes[name] = self._cluster.add_node(
@@ -115,7 +115,7 @@ class Director:
                 continue
             accepted = {name: one.get("accepted", 0) for name, one in workers.items()}
             if not self._zero and any(accepted.values()):
-                self._zero = time.monotonic()  # of the first episode
+                self._zero = time.monotonic()  # time of the first episode
             if self._zero:
                 self.samples.append((self._now(), accepted))
             played = any(name.startswith(f"{self._newest}/") and count for name, count in accepted.items())
@@ -139,9 +139,9 @@ def rates(samples: list[tuple[float, dict[str, int]]]) -> list[tuple[float, dict
 
 
 def phases(director: Director, chosen: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return for each change when throughput followed, and its mean until the next change; the first is the start.
+    """Return when throughput followed each change, and its mean until the next one; the first change is the start.
 
-    Throughput has followed when the node's first or last episode was committed.
+    Throughput follows when a new node's first or a killed node's last episode is committed.
     """
     mean = chosen.median * math.exp(chosen.sigma**2 / 2)
     there: set[str] = set()
@@ -199,7 +199,7 @@ def elastic(chosen: argparse.Namespace) -> dict[str, Any]:
         with engine, director.directing(RayFlow(engine.manager, deadline=1.0)):
             yield engine
 
-    words = [*map(str, train_command(chosen, output))][len(PROGRAM) + 4 :]  # behind `train ALGO --env ID`
+    words = [*map(str, train_command(chosen, output))][len(PROGRAM) + 4 :]  # after `train ALGO --env ID`
     try:
         with mock.patch.object(run, "engine_of", engine_of):
             run.train(
@@ -212,7 +212,7 @@ def elastic(chosen: argparse.Namespace) -> dict[str, Any]:
     finally:
         ray.shutdown()
         cluster.shutdown()  # type: ignore[no-untyped-call]
-    with hosted(output / "dataflow", config) as manager:  # what the journal comes to
+    with hosted(output / "dataflow", config) as manager:  # the final state by the journal
         (stream,) = manager.status()["streams"].values()
     series = rates(director.samples)
     kinds = {f"node {name}": f"k{number}" for number, name in enumerate(NODES)}
@@ -240,25 +240,27 @@ def problems(found: dict[str, Any], plain: dict[str, Any], chosen: argparse.Name
     """Return all violated requirements."""
     said = []
     if found["weights"] != plain["weights"]:
-        said.append("the weights are not those of the undisturbed run")
+        said.append("the weights differ from those of the undisturbed run")
     planned = chosen.batches * chosen.episodes
     if found["states"]["used"] + found["states"]["trained"] != planned or found["episodes"] != planned:
-        said.append(f"not each of {planned} episodes was trained once: {found['states']}, log {found['episodes']}")
+        said.append(
+            f"not all {planned} episodes were trained on exactly once: {found['states']}, log {found['episodes']}"
+        )
     if len(found["phases"]) < len(NODES) + 1:
-        said.append("the run was over before all nodes had come and gone: give it more batches")
+        said.append("the run ended before all changes of nodes: increase --batches")
     return said
 
 
 def arguments() -> argparse.Namespace:
     """Return the settings of the script."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("runs/elastic"), help="replaced if it is there")
+    parser.add_argument("--output", type=Path, default=Path("runs/elastic"), help="replaced if it exists")
     parser.add_argument("--batches", type=int, default=32)
-    parser.add_argument("--episodes", type=int, default=64, help=f"of a batch, a multiple of {SIZE}")
+    parser.add_argument("--episodes", type=int, default=64, help=f"per batch, a multiple of {SIZE}")
     parser.add_argument("--num-envs", type=int, default=8, help="episodes that a worker plays at a time")
     parser.add_argument("--phase", type=float, default=40.0, help="seconds between two changes")
-    parser.add_argument("--median", type=float, default=2.0, help="seconds that an episode takes longer (median)")
-    parser.add_argument("--sigma", type=float, default=0.4, help="of their logarithm")
+    parser.add_argument("--median", type=float, default=2.0, help="median delay of an episode in seconds")
+    parser.add_argument("--sigma", type=float, default=0.4, help="of the delay's logarithm")
     parser.set_defaults(save_every=10)
     return parser.parse_args()
 

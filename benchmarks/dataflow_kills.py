@@ -1,18 +1,18 @@
-"""A run whose workers, trainer and manager are killed ends with bitwise equal weights.
+"""A run whose workers, trainer and manager are killed ends with bitwise the same weights.
 
     python benchmarks/dataflow_kills.py [--batches 60] [--episodes 64] [--engine http|ray] [--output runs/kills]
 
 Four runs of the tiny policy on Sokoban (6x6, one box) start with the same weights, those of a short warm start:
 
-    plain         the trainer plays itself
-    S=0 killed    workers play with the trainer's current weights; everything is killed
-    S=4           workers play in fixed order, up to four updates ahead; nothing is killed
-    S=4 killed    the same; everything is killed
+    plain         the trainer plays the episodes itself
+    S=0 killed    workers play with the trainer's current weights; with kills
+    S=4           workers play in fixed order, up to four updates ahead; no kills
+    S=4 killed    the same, with kills
 
 Kills are SIGKILLs at random times (`--seed`): of playing workers, of the trainer (restarted with `--resume true`) and
 of the manager (restarted on its journal). Some workers are also stopped for longer than a lease, so that their commits
 are late. The first two runs must end with equal weights, and so must the last two; every slot must be trained on
-exactly once. Otherwise the script exits with status 1. `results.json` in the folder has all results.
+exactly once. Otherwise the script exits with status 1. `results.json` in the output folder has all results.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from _supervised import PROGRAM, Child, OverHttp, Parts
 from agentgym_flow._util.signals import sigterm_raises
 
 SIZE = 8
-"""Episodes of a group."""
+"""Episodes per group."""
 
 LOOK = 0.1
 """Seconds between two checks of a run."""
@@ -44,7 +44,7 @@ CLONE = ["--warm_start_updates", 400, "--warm_start_validations", 1, "--warm_sta
 
 
 class Chaos:
-    """Kills processes at random times of a run.
+    """Kills processes at random times during a run.
 
     Args:
         chosen: the settings of the script; None for no kills.
@@ -73,7 +73,7 @@ class Chaos:
         return len(self._due)
 
     def strike(self, batch: int, parts: Parts, trainer: Child, status: dict[str, Any]) -> None:
-        """Do the kills that are due after `batch` batches."""
+        """Do the next kill if it is due after `batch` batches."""
         if not self._due or batch < self._due[0][0] or time.monotonic() < self._not_before:
             return
         kind = self._due[0][1]
@@ -162,7 +162,7 @@ def with_workers(chosen: argparse.Namespace, name: str, staleness: int, killed: 
 
 
 def parts_of(chosen: argparse.Namespace, folder: Path, settings: Path, output: Path) -> Parts:
-    """Return the manager and workers of a run, not started."""
+    """Return the manager and workers of a run, not yet started."""
     if chosen.engine == "http":
         return OverHttp(folder, settings, workers=chosen.workers, num_envs=chosen.num_envs)
     from _on_ray import OnRay
@@ -197,10 +197,10 @@ def arguments() -> argparse.Namespace:
     """Return the settings of the script."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=("http", "ray"), default="http")
-    parser.add_argument("--output", type=Path, default=Path("runs/kills"), help="replaced if it is there")
+    parser.add_argument("--output", type=Path, default=Path("runs/kills"), help="replaced if it exists")
     for name, default, text in (
-        ("batches", 60, "batches of a run"),
-        ("episodes", 64, f"episodes of a batch, a multiple of {SIZE}"),
+        ("batches", 60, "batches per run"),
+        ("episodes", 64, f"episodes per batch, a multiple of {SIZE}"),
         ("staleness", 4, "S of the last two runs"),
         ("workers", 2, "workers at a time"),
         ("num-envs", 16, "episodes that a worker plays at a time"),
@@ -209,10 +209,10 @@ def arguments() -> argparse.Namespace:
         ("stalls", 3, "workers that are stopped for longer than a lease"),
         ("trainer-kills", 3, "SIGKILLs of the trainer"),
         ("manager-kills", 3, "SIGKILLs of the manager"),
-        ("seed", 0, "of the moments and of who is killed"),
+        ("seed", 0, "of the times and targets of kills"),
     ):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} (default {default})")
-    parser.add_argument("--lease-seconds", type=float, default=6.0, help="of a lease (default 6)")
+    parser.add_argument("--lease-seconds", type=float, default=6.0, help="duration of a lease (default 6)")
     return parser.parse_args()
 
 

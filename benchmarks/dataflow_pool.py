@@ -1,11 +1,11 @@
-"""Two environments and two algorithms share one manager and one pool of workers, and both learn.
+"""Two runs in different environments with different algorithms share one manager and one pool of workers; both learn.
 
     python benchmarks/dataflow_pool.py [--seeds 3] [--batches 24] [--output runs/pool]
 
 `agentgym-flow dataflow serve` and two workers serve two runs at once: GRPO on Sokoban (6x6, one box, three pushes) and
-RewardFlow on ALFWorld (16 steps), each with a stream of its own, batches of 16 tasks x 8 attempts, in fixed order with
-S = 4. Every worker plays both. Success is that on test tasks before and after, sampled and greedy; gains are paired by
-task, and intervals are bootstraps over seeds and tasks.
+RewardFlow on ALFWorld (16 steps). Each has its own stream and batches of 16 tasks x 8 attempts, in fixed order with
+S = 4. Every worker plays both. Success is measured on test tasks before and after training, sampled and greedy; gains
+are paired by task, and intervals are bootstraps over seeds and tasks.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def successes(folder: Path, name: str, moment: str, how: str) -> list[float]:
 
 
 def shares(folder: Path) -> dict[str, Counter[str]]:
-    """Return the number of episodes of each run by worker."""
+    """Return the number of accepted episodes of each run by worker."""
     found: dict[str, Counter[str]] = {}
     for event in read_trace(folder / "manager" / NAME):
         if event["what"] == "commit":
@@ -76,7 +76,7 @@ def shares(folder: Path) -> dict[str, Counter[str]]:
 def main() -> None:
     """Do all runs, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("runs/pool"), help="replaced if it is there")
+    parser.add_argument("--output", type=Path, default=Path("runs/pool"), help="replaced if it exists")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--batches", type=int, default=24)
     parser.add_argument("--tests", type=int, default=300)

@@ -2,12 +2,13 @@
 
     python benchmarks/dataflow_regions.py [--batches 12] [--only NAME ...] [--output runs/regions]      (as root)
 
-The trainer, the manager and one worker are at home. The far region is a network namespace (`ip netns`) behind a link of
-4 Gbit/s and a round trip of 300 ms, scaled down: there, 28 GB of weights every 78 s take 0.72 of the time between two
-updates; here the rate is such that full weights take as much of it (`--update-seconds`, measured without the far
-region). The 300 ms are not scaled, which is harder. `_link.py` has the parts. The runs of the tiny policy on Sokoban:
+The trainer, the manager and one worker are in the home region. The far region is a network namespace (`ip netns`)
+behind a link that scales down a published one of 4 Gbit/s and a round trip of 300 ms. There, 28 GB of weights every
+78 s take 0.72 of the time between two updates. Here, the rate is set so that full weights take the same fraction
+(`--update-seconds`, measured without the far region). The 300 ms are not scaled, which is harder. `_link.py`
+implements the link. The runs of the tiny policy on Sokoban:
 
-    home             all workers are near
+    home             no far workers
     direct 1, 2, 4   this number of far workers, each of which requests its weights from home
     relay 1, 2, 4    the same with a relay in the far region
     faults           relay, 2 workers; the link flips bits and resends commits
@@ -15,8 +16,8 @@ region). The 300 ms are not scaled, which is harder. `_link.py` has the parts. T
     bfloat16         relay, 2 workers; weights in bfloat16 and a learning rate of 1e-6: deltas are smaller
     lora             relay, 2 workers; adapters only
 
-All except the last two train on the same batches (fixed order, S = 4) and must end with equal weights. Exits with
-status 1 otherwise, or if a forgery was accepted. Episodes have a given duration (`_latency_worker.py`).
+All except the last two train on the same batches (fixed order, S = 4) and must end with equal weights. The script exits
+with status 1 if they do not, or if a forgery was accepted. Episodes have a given duration (`_latency_worker.py`).
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def done(chosen: argparse.Namespace, name: str, link: FarRegion) -> dict[str, An
         **outcome(parts.output),
         "crossed": crossed,
         "seconds": sum(gaps),
-        "longest": max(gaps[STALENESS:]),  # before, workers are still starting
+        "longest": max(gaps[STALENESS:]),  # earlier, workers are still starting
         "counts": stream["counts"],
         "states": stream["states"],
         "workers": {one: it.get("accepted", 0) for one, it in status["workers"].items()},
@@ -203,14 +204,14 @@ def problems(runs: dict[str, dict[str, Any]], chosen: argparse.Namespace) -> lis
     planned = chosen.batches * chosen.episodes
     for name, run in runs.items():
         if run["states"]["used"] + run["states"]["trained"] != planned or run["episodes"] != planned:
-            said.append(f"{name}: not each of {planned} episodes was trained once: {run['states']}")
+            said.append(f"{name}: not all {planned} episodes were trained on exactly once: {run['states']}")
         if not RUNS[name].settings and run["weights"] != runs["home"]["weights"]:
-            said.append(f"{name}: other weights than home")
+            said.append(f"{name}: the weights differ from those of home")
         if not all(one["same"] for one in run["sizes"]):
-            said.append(f"{name}: a delta came to other weights")
+            said.append(f"{name}: a delta and full weights differ")
         forgeries = sum(count for kind, count in run["forged"].items() if kind != "honest")
         if forgeries != run["counts"].get("rejected", 0):
-            said.append(f"{name}: {forgeries} forgeries, {run['counts'].get('rejected', 0)} refused")
+            said.append(f"{name}: {forgeries} forgeries, {run['counts'].get('rejected', 0)} rejected")
     return said
 
 
@@ -236,13 +237,13 @@ def table(runs: dict[str, dict[str, Any]]) -> str:
 def arguments() -> argparse.Namespace:
     """Return the settings of the script."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("runs/regions"), help="replaced if it is there")
+    parser.add_argument("--output", type=Path, default=Path("runs/regions"), help="replaced if it exists")
     parser.add_argument("--batches", type=int, default=12)
-    parser.add_argument("--episodes", type=int, default=32, help=f"of a batch, a multiple of {SIZE}")
-    parser.add_argument("--median", type=float, default=1.0, help="seconds that an episode takes longer (median)")
-    parser.add_argument("--delay", type=float, default=0.3, help="seconds of a round trip")
-    parser.add_argument("--update-seconds", type=float, help="between two updates; measured by default")
-    parser.add_argument("--only", nargs="*", choices=RUNS, default=[*RUNS], help="some of the runs")
+    parser.add_argument("--episodes", type=int, default=32, help=f"per batch, a multiple of {SIZE}")
+    parser.add_argument("--median", type=float, default=1.0, help="median delay of an episode in seconds")
+    parser.add_argument("--delay", type=float, default=0.3, help="round-trip time in seconds")
+    parser.add_argument("--update-seconds", type=float, help="seconds between two updates (default: measured)")
+    parser.add_argument("--only", nargs="*", choices=RUNS, default=[*RUNS], help="runs besides home (default: all)")
     parser.set_defaults(save_every=100)
     return parser.parse_args()
 

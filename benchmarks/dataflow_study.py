@@ -1,15 +1,15 @@
-"""Training with a given latency: the gain of asynchrony in time, and its cost in learning.
+"""Training with given episode durations: how much time asynchrony saves, and how much learning it costs.
 
     python benchmarks/dataflow_study.py [--jobs 1] [--seeds 3] [--updates 48] [--median 0.4] [--output runs/study]
 
 A tiny policy learns Sokoban (6x6, one box, three pushes) with RewardFlow: 16 tasks x 8 attempts per batch, 64 parallel
-episodes. The duration of an episode is lognormal (sigma 0.8, `--median` seconds) and depends on its slot: the same in
-all runs of a seed. All runs of a seed start with the same weights, make equally many updates, and have the same
-settings. `MODES` lists the runs; those with two policies let them act in turn, each with its own trainer.
+episodes. The duration of an episode is lognormal (sigma 0.8, `--median` seconds) and depends only on its slot, so it is
+the same in all runs of a seed. All runs of a seed have the same initial weights, number of updates and settings.
+`MODES` lists the runs. In those with two policies, the policies act in turn, each with its own trainer.
 
 Time is measured from the first weights to the last update; success on training episodes, and on 300 test tasks before
-and after. Intervals are bootstraps over seeds and test tasks. With `--jobs` above 1 runs share the machine: give each
-about two cores.
+and after training. Intervals are Student's t over seeds. With `--jobs` above 1, runs share the machine: provide about
+two cores for each.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ MODES: dict[str, Mode] = {
 }
 SYNCHRONOUS = {1: "synchronous", 2: "two policies, synchronous, taking turns"}
 LAST = 8
-"""The number of last updates whose training episodes give the final success."""
+"""Final success is the mean over the training episodes of this many last updates."""
 
 
 class LatentParts(OverHttp):
@@ -96,7 +96,7 @@ class Study:
         return folder / "warm_start"
 
     def run(self, name: str, seed: int) -> dict[str, Any]:
-        """Return the results of a run, which is done now or was before."""
+        """Return the results of a run; do it only if there are none yet."""
         mode = MODES[name]
         folder = self.output / f"{name.replace(', ', '-').replace(' ', '_').replace('=', '')}-{seed}"
         if (folder / "figures.json").exists():
@@ -123,7 +123,7 @@ class Study:
     def _trainer(self, folder: Path, settings: Path, parts: LatentParts, rule: str, policy: str, seed: int) -> Child:
         begin = ["--model", self.warm_start(seed), "--warm_start_levels", 0, "--seed", seed]
         length = ["--max_steps", STEPS * self.updates, "--logging_steps", STEPS]
-        tests = ["--eval_episodes", 1 if policy in TEAM else self.tests]  # it would play all turns of a team
+        tests = ["--eval_episodes", 1 if policy in TEAM else self.tests]  # it would play all turns of the team
         flow = ["--dataflow", settings, "--policy", policy, *parts.trainer_options()]
         noted = [folder / f"{policy}.times", folder / "lock"]
         command = [sys.executable, HERE / "_study_trainer.py", rule, *noted, "train", "rewardflow", *ENV, *BATCH]
@@ -159,7 +159,7 @@ T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 
 def interval(values: list[float]) -> str:
-    """Return the mean over seeds and half of its 95 % interval, by Student's t."""
+    """Return the mean over seeds and the half-width of its 95 % interval, by Student's t."""
     if len(values) < 2:
         return f"{mean(values):.2f}"
     return f"{mean(values):.2f} ± {T[len(values) - 2] * stdev(values) / len(values) ** 0.5:.2f}"
@@ -186,18 +186,18 @@ def table(found: list[dict[str, Any]], updates: int) -> None:
 
 
 def one_policy(runs: list[dict[str, Any]]) -> bool:
-    """Whether the runs were tested, which those of a team are not."""
+    """Whether the runs were tested; runs with two policies are not."""
     return all(one["tests"] for one in runs)
 
 
 def main() -> None:
     """Do all runs, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("runs/study"), help="runs that are there are not repeated")
+    parser.add_argument("--output", type=Path, default=Path("runs/study"), help="existing runs are not repeated")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default 1)")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--updates", type=int, default=48)
-    parser.add_argument("--median", type=float, default=0.4, help="seconds of an episode")
+    parser.add_argument("--median", type=float, default=0.4, help="median duration of an episode in seconds")
     parser.add_argument("--tests", type=int, default=300, help="test tasks")
     parser.add_argument("--only", nargs="*", default=list(MODES), metavar="MODE")
     chosen = parser.parse_args()

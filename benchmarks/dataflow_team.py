@@ -1,12 +1,12 @@
-"""Two policies share the episodes of Search, each with its own trainer: are both needed?
+"""Two policies share the turns of Search episodes, each with its own trainer: must both be trained?
 
     python benchmarks/dataflow_team.py [--seeds 3] [--batches 20] [--output runs/team]
 
-The *searcher* acts in the first two turns of an episode, the *answerer* in all further ones. Both begin with the same
-cloned weights, and learn with an optimiser of their own from their own turns: the searcher with GRPO, the answerer with
-RLOO, from batches of 16 questions x 8 attempts (fixed order, S = 2). In two of the three runs of a seed one of them is
-frozen: its step sizes are 1e-30. Success is that of the team on the same test questions, sampled and greedy. Gains are
-means over seeds and questions, paired by question; intervals are bootstraps of both.
+The *searcher* acts in the first two turns of an episode, the *answerer* in all others. Both start with the same weights
+from behaviour cloning. Each trains with its own optimiser on its own turns: the searcher with GRPO, the answerer with
+RLOO, on batches of 16 questions x 8 attempts (fixed order, S = 2). Each seed has three runs; in two of them, one policy
+is frozen by step sizes of 1e-30. Success is that of the team on the same test questions, sampled and greedy. Gains are
+means over seeds and questions, paired by question; intervals are bootstraps over both.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SEARCHER, ANSWERER = "searcher", "answerer"
 ALGORITHM = {SEARCHER: "grpo", ANSWERER: "rloo"}
 FROZEN = ["--learning_rate", 1e-30, "--muon_learning_rate", 1e-30]
 ARMS = {"both": (), "only the searcher": (ANSWERER,), "only the answerer": (SEARCHER,)}
-"""Which policies are frozen."""
+"""The frozen policies of each run."""
 
 GROUPS, SIZE, STEPS = 16, 8, 4
 ENV = ["--env", "Search-v0", "--threads", 1]
@@ -67,13 +67,13 @@ def run(folder: Path, seed: int, warm: Path, frozen: tuple[str, ...], batches: i
 
 
 def successes(runs: list[Path], moment: str, tests: int, *, greedy: bool) -> list[float]:
-    """Return the success of a team on each of the first test questions."""
+    """Return the success of a team on each of the first `tests` test questions."""
     _, episodes = Team(runs).evaluate(moment, greedy=greedy, num_episodes=tests)
     return [float(episode.success) for episode in episodes]
 
 
 def points(table: Table) -> str:
-    """Return the mean of a table in per cent, and its interval."""
+    """Return the mean of a table in per cent, and its 95 % interval."""
     low, high = bootstrap_of_runs(table)
     return f"{100 * table.mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
@@ -81,7 +81,7 @@ def points(table: Table) -> str:
 def main() -> None:
     """Do all runs, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("runs/team"), help="replaced if it is there")
+    parser.add_argument("--output", type=Path, default=Path("runs/team"), help="replaced if it exists")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--batches", type=int, default=20)
     parser.add_argument("--tests", type=int, default=300)

@@ -1,9 +1,9 @@
-"""Dense rewards on other environments without text: tabular Q-learning with and without the wrapper.
+"""Dense rewards in other, non-text environments: tabular Q-learning with and without `RewardFlow`.
 
     python benchmarks/foreign_rewards.py            # FrozenLake; with `pip install minigrid` DoorKey as well
 
-Each learner plays one layout epsilon-greedily, and learns after every step; the two differ only in the wrapper. A cell
-is the success rate in a quarter of the training: the mean over seeds, with a 95 % bootstrap interval.
+Each learner acts epsilon-greedily on one fixed layout and updates after every step. The two learners differ only in the
+wrapper. A cell is the success rate in a quarter of training: the mean over seeds, with a 95 % bootstrap interval.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ QUARTERS, GAMMA = 4, 0.99
 
 @dataclass(frozen=True)
 class Case:
-    """An environment, and its state key."""
+    """An environment and its state key."""
 
     name: str
     make: Callable[[], gym.Env[Any, Any]]
@@ -42,7 +42,7 @@ def solved(reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
 
 
 def learn(case: Case, dense: bool, seed: int, episodes: int) -> list[bool]:
-    """Return the success of each episode of a learner."""
+    """Train one learner; return whether each episode succeeded."""
     env: gym.Env[Any, Any] = case.make()
     bare = env
     if dense:
@@ -62,9 +62,7 @@ def learn(case: Case, dense: bool, seed: int, episodes: int) -> list[bool]:
             native = info["native_reward"] if dense else reward
             won = won or solved(float(native), terminated, info)
             target = float(reward) + (0 if terminated else GAMMA * values[following].max())
-            if (
-                dense and truncated and not terminated
-            ):  # the episode is cut off, and the value of the state is asked for
+            if dense and truncated and not terminated:  # the episode was truncated: add the value of its last state
                 target += GAMMA * info["potential"]
             values[state][action] += 0.2 * (target - values[state][action])
             state = following
@@ -90,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--share", type=float, default=1.0, help="of the episodes, for a quick look")
+    parser.add_argument("--share", type=float, default=1.0, help="fraction of the episodes, for a quick look")
     asked = parser.parse_args(arguments)
     sys.stdout.write("| environment | reward | " + " | ".join(f"quarter {n + 1}" for n in range(QUARTERS)) + " |\n")
     sys.stdout.write("|---" * (2 + QUARTERS) + "|\n")

@@ -1,14 +1,14 @@
-"""One command of at most ten minutes on one GPU: a model is cloned, then trained with GRPO and RewardFlow, in bf16.
+"""Behaviour cloning, then GRPO and RewardFlow in bf16 on one GPU, in one command of at most ten minutes.
 
     python benchmarks/gpu.py [--deadline 540] [--output runs/gpu] [--envs sokoban,alfworld] [--generators vllm]
     python benchmarks/gpu.py --small --batches 1          # a tiny model on a CPU: shows that the script works
 
 The model has Qwen3's architecture (85 million parameters; 0.1 million with --small), random weights and a byte-level
-tokenizer that is trained first. In each environment it is cloned from the expert once. From there GRPO trains with
-rollouts by Transformers, and RewardFlow with every installed generator. A run is the package's own recipe with one
-difference to `agentgym-flow train`: it stops after the batch in which its share of the time is over, so that the
-command ends by itself with the results so far. The first table has success on the same test tasks before and after,
-with 95 % intervals; the second shows the use of time. A failed run is a line of the first table.
+tokenizer, which is trained first. In each environment it clones the expert once. All runs start from these weights:
+GRPO, whose rollouts use Transformers, and RewardFlow with every installed generator. A run is the recipe of
+`agentgym-flow train`, except that it stops after the batch in which its share of the time runs out, so the command
+always ends with results. The first table shows success on the same test tasks before and after training, with 95 %
+intervals; the second shows where the time went. A failed run is a row of the first table.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Settings = dict[str, Any]
 
 SHAPE: Settings = {"width": 768, "layers": 12, "heads": 12, "context": 2048, "theta": 10_000.0}
 SMALL_SHAPE: Settings = {"width": 64, "layers": 2, "heads": 4, "context": 1536, "theta": 100.0}
-"""Of the model."""
+"""Shape of the model."""
 
 ENVS: dict[str, Settings] = {
     "sokoban": {
@@ -66,7 +66,7 @@ SMALL_ENVS: dict[str, Settings] = {
     "sokoban": {**ENVS["sokoban"], "env_kwargs": {"size": 5, "max_steps": 5}},
     "alfworld": {**ENVS["alfworld"], "env_kwargs": {"max_steps": 2}},
 }
-"""What is learnt."""
+"""Settings of each environment."""
 
 COMMON: Settings = {
     "template": "text",
@@ -75,7 +75,7 @@ COMMON: Settings = {
     "validations": 0,
     "invalid_action_penalty": 0.1,
     "save_strategy": "no",
-    "max_steps": 100_000,  # the clock ends it
+    "max_steps": 100_000,  # the clock ends training first
 }
 LARGE: Settings = {
     "eval_episodes": 200,
@@ -109,20 +109,20 @@ SMALL: Settings = {
     "threads": 1,
 }
 CLONING = 0.25
-"""The largest share of an environment's time for cloning."""
+"""Largest fraction of an environment's time for behaviour cloning."""
 
 RESERVE = 3.0
-"""Seconds for the current batch and the report, in addition to 1.3 times those of the first evaluation."""
+"""Seconds reserved for the current batch and the report, plus 1.3 times the time of the first evaluation."""
 
 LAST = 5.0
-"""Seconds before the deadline at which the work is cut short, so that the tables are printed in time."""
+"""Seconds before the deadline when work is interrupted, so that the tables are printed in time."""
 
 PARTS = ("env", "generate", "score", "update")
 HOW, WHAT = ("sampled", "greedy"), ("before", "after", "gain in points")
 
 
 class TimeOver(KeyboardInterrupt):
-    """The deadline has passed; a recipe handles it as an interruption."""
+    """Raised at the deadline; a recipe handles it like Ctrl-C."""
 
 
 class Gpu:
@@ -136,7 +136,7 @@ class Gpu:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Sample twice a second."""
+        """Sample twice a second within the context."""
         self.busy, self.memory = [], []
         if self.there:
             torch.cuda.reset_peak_memory_stats()
@@ -157,7 +157,7 @@ class Gpu:
             self.memory.append(torch.cuda.device_memory_used())
 
     def figures(self) -> tuple[str, str]:
-        """Return utilisation and memory in words."""
+        """Return utilisation and memory as text."""
         if not self.there:
             return "no GPU", "no GPU"
         peak = f"{torch.cuda.max_memory_allocated() / 1e9:.1f} GB by PyTorch"
@@ -168,14 +168,14 @@ class Gpu:
 
 @dataclass
 class Meter(TrainerCallback):  # type: ignore[misc]
-    """Counts tokens and seconds per batch, and stops after the batch in which the time is over.
+    """Counts tokens and seconds, and stops training after the batch in which time runs out.
 
-    The recipe must log once a batch.
+    The recipe must log once per batch.
 
     Args:
         recipe: the run.
-        stop_at: the time to stop, as of `time.monotonic`.
-        most: the most batches.
+        stop_at: when to stop, by `time.monotonic`.
+        most: the maximum number of batches.
     """
 
     recipe: Recipe
@@ -188,7 +188,7 @@ class Meter(TrainerCallback):  # type: ignore[misc]
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
-        """Add up one batch."""
+        """Add one batch to the totals."""
         if not logs or "time/update" not in logs:
             return
         self.batches += 1
@@ -200,13 +200,13 @@ class Meter(TrainerCallback):  # type: ignore[misc]
             self.said += sum(len(turn.completion_ids or ()) for turn in episode.turns)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Look at the clock."""
+        """Stop training when time or batches run out."""
         over = time.monotonic() >= self.stop_at or state.global_step >= self.most * args.steps_per_batch
         if over and state.global_step % args.steps_per_batch == 0:
             control.should_training_stop = True
 
     def rates(self) -> tuple[str, str]:
-        """Return tokens per second of rollouts, read and written, and of updates, as text."""
+        """Return tokens per second as text: of rollouts (prompts and completions) and of updates."""
         generate, update = (max(self.seconds[name], 1e-9) for name in ("generate", "update"))
         rollout = f"{(self.read + self.said) / generate:,.0f} ({self.said / generate:,.0f} sampled)"
         return rollout, f"{(self.read + self.said) / update:,.0f}"
@@ -214,7 +214,7 @@ class Meter(TrainerCallback):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Job:
-    """One run of learning."""
+    """One training run."""
 
     env: str
     algorithm: str
@@ -222,13 +222,13 @@ class Job:
 
     @property
     def name(self) -> str:
-        """For the folder and the tables."""
+        """Name in the folder and the tables."""
         return f"{self.env}-{self.algorithm}-{self.generator}"
 
 
 @dataclass(frozen=True)
 class Cloned:
-    """The start of all runs in an environment: the folder of a model, its evaluation, and its time."""
+    """Initial weights of all runs in an environment: model folder, evaluation, and seconds of the evaluation."""
 
     model: Path
     before: ModelEvaluation
@@ -237,13 +237,13 @@ class Cloned:
 
 @dataclass
 class Call:
-    """The shared state of one call.
+    """Shared state of one call of the script.
 
     Args:
         output: the folder of the runs.
-        small: whether everything is tiny.
+        small: whether model and tasks are tiny.
         generators: the generators for RewardFlow.
-        batches: the most batches of each run.
+        batches: the maximum number of batches per run.
     """
 
     output: Path
@@ -260,14 +260,14 @@ class Call:
         return {**COMMON, **sizes, **of_env[env], "logging_steps": sizes["steps_per_batch"]}
 
     def configs(self, env: str, algorithm: str, name: str, **others: Any) -> Configs:
-        """Return the parsed settings, with changes."""
+        """Return the parsed settings, updated with `others`."""
         chosen = {**self.settings(env), "credit": algorithm, "output_dir": str(self.output / name), **others}
         file = self.output / f"{name}.yaml"
         file.write_text(json.dumps(chosen), "utf-8")  # JSON is YAML
         return parse_configs([f"--config={file}", f"--credit={algorithm}"])
 
     def play(self, env: str, until: float) -> None:
-        """Do all runs in one environment until a time of `time.monotonic`."""
+        """Do all runs in one environment until `until`, by `time.monotonic`."""
         settings, folder = self.settings(env), self.output / f"{env}-model"
         tokenizer = byte_level_tokenizer(settings["env_id"], settings["env_kwargs"], episodes=30, vocabulary=1024)
         size = write_model(folder, tokenizer, **(SMALL_SHAPE if self.small else SHAPE))
@@ -280,11 +280,11 @@ class Call:
         for number, job in enumerate(jobs):
             now = time.monotonic()
             self._attempt(job, cloned, now + (until - now) / (len(jobs) - number))
-            gc.collect()  # a trainer holds itself
+            gc.collect()  # trainers are reference cycles
             torch.cuda.empty_cache()
 
     def _clone(self, recipe: Recipe, until: float) -> Cloned:
-        """Clone with as many updates as the time allows, and evaluate."""
+        """Clone the expert with as many updates as the time allows, and evaluate."""
         few = replace(recipe.warm, warm_start_updates=2, warm_start_validations=1)
         rows = demonstrations(
             recipe.run.make_env,
@@ -314,7 +314,7 @@ class Call:
         return Cloned(recipe.folder.warm_start, recipe.evaluations["before"], evaluating)
 
     def _attempt(self, job: Job, cloned: Cloned, until: float) -> None:
-        """Do one run until a time, and store its results; a failed run leaves a line with the reason."""
+        """Do one run until `until` and store its results, or the reason if it fails."""
         stop_at = until - 1.3 * cloned.evaluating - RESERVE
         if time.monotonic() >= stop_at:
             self.outcomes.append((job.name, "no time left"))
@@ -373,9 +373,9 @@ def main() -> None:
     parser.add_argument("--deadline", type=float, default=540.0, help="seconds for the whole call (default 540)")
     parser.add_argument("--output", type=Path, default=Path("runs/gpu"))
     parser.add_argument("--envs", default=",".join(ENVS))
-    parser.add_argument("--generators", help="for RewardFlow, with commas (default: those that are installed)")
+    parser.add_argument("--generators", help="for RewardFlow, comma-separated (default: all installed ones)")
     parser.add_argument("--small", action="store_true", help="a tiny model and tiny tasks")
-    parser.add_argument("--batches", type=int, default=math.inf, help="at most so many in each run (default: no limit)")
+    parser.add_argument("--batches", type=int, default=math.inf, help="maximum per run (default: no limit)")
     chosen = parser.parse_args()
     quiet()
     installed = [TRANSFORMERS, *([VLLM] if find_spec(VLLM) else [])]
@@ -392,7 +392,7 @@ def main() -> None:
             now = time.monotonic()
             try:
                 call.play(env, now + (end - LAST - now) / (len(envs) - number))
-            except AgentGymFlowError as error:  # of cloning; the other environments go on
+            except AgentGymFlowError as error:  # cloning failed; the other environments continue
                 call.outcomes.append((env, str(error)))
     except TimeOver:
         call.outcomes.append(("the rest", "cut short by the deadline"))

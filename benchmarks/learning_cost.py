@@ -1,19 +1,20 @@
-"""The cost in core-seconds of an episode of training, and what the package's optimisations save.
+"""Core-seconds of training per episode, and how much of them the package's optimisations save.
 
     python benchmarks/learning_cost.py [--envs Sokoban-v0 Search-v0 ...] [--batches 4] [--repetitions 2]
 
-The packaged settings of each environment with RewardFlow, one thread, after a warm start. Two variants take turns:
+Each environment trains with its packaged settings and RewardFlow on one thread, after a warm start. Two variants
+alternate:
 
-- *plain*: every layer is computed at every position, a minibatch is one forward pass padded to its longest prompt, a
-  forward pass of sampling has prompts of exactly one length, and all rows are trained on;
+- *plain*: every layer is computed at every position, a minibatch is one forward pass padded to its longest prompt, all
+  prompts in a forward pass of sampling have the same length, and training uses all rows;
 - *saving*: the default. The last layer is computed at the last position (`generation.last_position`), prompts of
-  similar length share passes (`loss.passes_by_length`, `TransformersGenerator`), and a fraction of the rows without
-  advantage stands for all of them (`zero_advantage_share`).
+  similar length share passes (`loss.passes_by_length`, `TransformersGenerator`), and a fraction of the zero-advantage
+  rows represents all of them (`zero_advantage_share`).
 
-The first three change results in the last bits only; the fourth changes which rows are computed. Results are CPU
-seconds of the process: of the warm start, and per 1,000 episodes of rollouts (environment with prompts, generation), of
-credit and rows, of updates, and in total; the fraction of padding in updates; and the ratio of both variants. They are
-medians of the repetitions.
+The first three change results only in the last bits; the fourth changes which rows are computed. The table shows CPU
+seconds of the process: for the warm start, and per 1,000 episodes for rollouts (environment with prompts, generation),
+credit and rows, updates, and in total. It also shows the fraction of padding in updates and the ratio of the variants.
+All figures are medians of the repetitions.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ PHASES = ("time/env", "time/generate", "time/score", "time/update")
 COLUMNS = ("warm start", *PHASES, "all", "padding")
 COMPARED = ("warm start", "time/generate", "time/update", "all")
 ONE_PASS = 1 << 60
-"""More positions than a second pass can save."""
+"""A cost of a pass, in positions, that a second pass never saves."""
 
 
 @contextmanager
@@ -58,7 +59,7 @@ def without_savings() -> Iterator[None]:
 
 
 def run(env_id: str, batches: int, plain: bool, folder: Path) -> dict[str, float]:
-    """Train for some batches; return CPU seconds by phase and in all, and the share of padding."""
+    """Train for `batches` batches; return CPU seconds by phase and in total, and the fraction of padding."""
     words = [f"--env_id=agentgym_flow/{env_id}", f"--output_dir={folder}", "--threads=1", "--validations=0"]
     words += ["--save_strategy=no", "--logging_steps=1", "--eval_episodes=1", "--credit=rewardflow"]
     words += ["--warm_start_validations=1", *(["--zero_advantage_share=1"] if plain else [])]
@@ -86,7 +87,7 @@ def _figures(recipe: Recipe, seconds: float, batches: int) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure both variants in turns and print a row for each environment and variant."""
+    """Measure both variants alternately; print a row for each environment and variant."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--envs", nargs="+", default=ENVIRONMENTS, choices=ENVIRONMENTS)
     parser.add_argument("--batches", type=int, default=4)

@@ -1,10 +1,10 @@
-"""Memory for computing log-probabilities: in tiles of the vocabulary, as here, and from whole logits.
+"""Memory for log-probabilities: in tiles of the vocabulary, as this package computes them, and from whole logits.
 
     python benchmarks/logits_memory.py [--rows 2] [--tokens 512] [--vocabulary 151936]
 
-The model is one small layer with a large vocabulary, so that the output dominates. Every variant runs in its own
-process, and its peak is the increase of the largest resident memory. `reference` computes without gradient, as the KL
-term does; `cloning` computes the loss of behaviour cloning and its gradient.
+The model has one small layer and a large vocabulary, so the logits dominate memory. Each variant runs in its own
+process; its figure is the increase of peak resident memory. `reference` computes without gradients, as the KL term
+does; `cloning` computes the loss of behaviour cloning and its gradient.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WAYS = ("reference", "cloning")
 
 
 def measure(way: str, whole: bool, rows: int, tokens: int, vocabulary: int) -> None:
-    """Print the increase of the peak by one pass, in MB."""
+    """Print by how many MB one pass raises peak memory."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -44,7 +44,7 @@ def measure(way: str, whole: bool, rows: int, tokens: int, vocabulary: int) -> N
         imitation_loss(model, part).backward()
 
     work: Callable[[loss.Batch], None] = {"reference": reference, "cloning": cloning}[way]
-    work(few)  # libraries, and the gradients of the weights
+    work(few)  # loads libraries and allocates gradients
     loss.WHOLE_LOGITS = sys.maxsize if whole else loss.WHOLE_LOGITS
     before = peak_megabytes()
     work(batch)

@@ -1,17 +1,17 @@
-"""The CPU time of a request with the official OpenAI client, used as documented and as this package uses it.
+"""CPU time per request of the official OpenAI client, used as documented and as in this package.
 
     python benchmarks/openai_client.py [--repetitions 7] [--requests 320] [--concurrency 32]
 
 A server on the loopback interface, in another process, answers every request after 50 ms. The variants take turns, each
-with its own client, `--concurrency` requests at a time:
+with its own client and `--concurrency` concurrent requests:
 
-- `chat.completions.create`: arguments are validated, and the answer is parsed into a model;
-- `chat.completions.with_streaming_response.create`: the answer stays bytes, and may be cut off when it grows too long;
-- `OpenAIPolicy`: its `respond`, including the prompt of a Sokoban board and the parsing of the answer;
+- `chat.completions.create`: arguments are validated, and the response is parsed into a model object;
+- `chat.completions.with_streaming_response.create`: the response stays bytes, and can be cut off if it gets too long;
+- `OpenAIPolicy`: `respond`, including the prompt of a Sokoban board and the parsing of the response;
 - Canvas's backend: its request without the operator.
 
-Figures are milliseconds of CPU time per request of the whole client process: the median of the repetitions. Opening
-the connections is left out.
+Figures are CPU milliseconds of the whole client process per request, medians of the repetitions. Opening connections
+is excluded.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Ask = Callable[[], Awaitable[object]]
 
 
 def sokoban_view() -> PolicyInput:
-    """Return what a policy sees at the start of an episode."""
+    """Return the policy input at the start of an episode."""
     slot = PoolSlot(EnvPool(lambda: make_text_env("agentgym_flow/Sokoban-v0")))
     slot.begin(iter([(0, EpisodeSpec(0))]))
     return slot.view
@@ -49,7 +49,7 @@ def sokoban_view() -> PolicyInput:
 
 @asynccontextmanager
 async def created(url: str, request: Mapping[str, Any], *, stream: bool) -> AsyncIterator[Ask]:
-    """Ask by `create`, as the client's guide says."""
+    """Send requests by `create`, as the client's guide shows."""
     async with openai.AsyncOpenAI(base_url=url, api_key="none") as client:
         completions = client.chat.completions
 
@@ -62,14 +62,14 @@ async def created(url: str, request: Mapping[str, Any], *, stream: bool) -> Asyn
 
 @asynccontextmanager
 async def by_policy(url: str, view: PolicyInput) -> AsyncIterator[Ask]:
-    """Ask as a policy does."""
+    """Send requests as a policy does."""
     async with OpenAIPolicy("benchmark", url, "agentgym_flow/Sokoban-v0") as policy:
         yield partial(policy.respond, view)
 
 
 @asynccontextmanager
 async def by_canvas(url: str, request: Mapping[str, Any]) -> AsyncIterator[Ask]:
-    """Ask as the operators of Canvas do."""
+    """Send requests as Canvas's operators do."""
     server = Server(url, asyncio.get_running_loop())
     yield partial(server._complete, request, "none", Patience(60.0, 0, 0.5, 1000), 60.0)
     for client in server._clients.values():
@@ -117,8 +117,8 @@ def measure(options: argparse.Namespace, url: str) -> None:
 def main() -> None:
     """Start the server, measure, and print."""
     parser = arguments(__doc__ or "", repetitions=7)
-    parser.add_argument("--requests", type=int, default=320, help="requests of a repetition (default 320)")
-    parser.add_argument("--concurrency", type=int, default=32, help="requests at once (default 32)")
+    parser.add_argument("--requests", type=int, default=320, help="requests per repetition (default 320)")
+    parser.add_argument("--concurrency", type=int, default=32, help="concurrent requests (default 32)")
     options = parser.parse_args()
     message = {"role": "assistant", "content": "<action>up</action>"}
     body = json.dumps({"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}).encode()

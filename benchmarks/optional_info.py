@@ -1,9 +1,10 @@
-"""The cost of `info`: its fraction of a step, and the cost of optional keys. CPU time, in one run.
+"""CPU time of `info`: its fraction of a step, and the cost of its optional keys, measured in one run.
 
     python benchmarks/optional_info.py
 
-The same random valid actions on 60 tasks of `valid`, through `gymnasium.make`; the contestants take turns, and the best
-of seven repetitions counts. Without `info` is `advance`, which does everything that `step` does except return it.
+All contestants play the same random valid actions on 60 tasks of `valid`, through `gymnasium.make`. They take turns,
+and the best of seven repetitions counts. The time without `info` is that of `advance`, which does everything that
+`step` does except return `info`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ TASKS, STEPS, REPETITIONS = 60, 15, 7
 
 
 def random_episodes(env: TextEnv) -> list[list[str]]:
-    """Return the actions of an episode of every task, at most `STEPS` each."""
+    """Return the actions of one episode per task, at most `STEPS` each."""
     episodes = []
     for task in range(TASKS):
         env.reset(seed=task, options={"task": task})
@@ -38,7 +39,7 @@ def random_episodes(env: TextEnv) -> list[list[str]]:
 
 
 def microseconds(env: gym.Env[str, str], step: Callable[[str], Any], episodes: Sequence[Sequence[str]]) -> float:
-    """Return the CPU time of a step; resets are not timed."""
+    """Return the mean CPU time of a step; resets are not timed."""
     spent = 0.0
     for task, actions in enumerate(episodes):
         env.reset(seed=task, options={"task": task})

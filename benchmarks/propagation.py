@@ -2,11 +2,11 @@
 
     pip install networkx && python benchmarks/propagation.py
 
-Prints two Markdown tables. The first takes groups of 8 attempts with 60, 100 and 150 different states, from their raw
-steps to all potentials: with `StateGraph`, and with the update rule of the released RewardFlow code, 1,000 synchronous
-sweeps over all edges without an early stop, on the networkx graph that code uses and, for fairness, on plain
-dictionaries. All three must give the same values. The second shows what one step of `StateGraph` costs after more and
-more episodes of one task. Figures are medians of CPU time; trust the ratios, not the seconds.
+Prints two Markdown tables. The first compares three ways to compute all potentials from the raw steps of groups of 8
+attempts with 60, 100 and 150 distinct states. One is `StateGraph`. The others apply the update rule of the released
+RewardFlow code (1,000 synchronous sweeps over all edges without early stopping): on a networkx graph, as that code
+does, and, for fairness, on plain dictionaries. All three must give the same values. The second shows the cost of one
+step of `StateGraph` as episodes of one task accumulate. Figures are medians of CPU time; trust the ratios only.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Step = tuple[str, str, str, bool]
 
 
 def random_group(num_states: int, stream: Stream, attempts: int = 8) -> list[Step]:
-    """Return the steps of 8 attempts at one task that together see `num_states` states; every other one succeeds.
+    """Return the steps of 8 attempts at one task that together visit `num_states` states; every second one succeeds.
 
-    Three steps of four lead to a state not seen before, the others back to a known one.
+    Three of four steps lead to a new state, the others to a known one.
     """
     steps: list[Step] = []
     seen = 1
@@ -73,7 +73,7 @@ def sweeps_on_networkx(steps: list[Step]) -> dict[str, float]:
 
 
 def sweeps_on_dictionaries(steps: list[Step]) -> dict[str, float]:
-    """Return the same over plain dictionaries, skipping states that lead nowhere."""
+    """Return the same over plain dictionaries, skipping states without successors."""
     successors: dict[str, dict[str, None]] = {}
     values = first_rewards(steps)
     for src, _, dst, _ in steps:
@@ -89,7 +89,7 @@ def sweeps_on_dictionaries(steps: list[Step]) -> dict[str, float]:
 
 
 def first_rewards(steps: list[Step]) -> dict[str, float]:
-    """Return the reward first seen in every state."""
+    """Return the first reward observed in each state."""
     rewards: dict[str, float] = {}
     for src, _, dst, success in steps:
         rewards.setdefault(src, 0.0)
@@ -98,7 +98,7 @@ def first_rewards(steps: list[Step]) -> dict[str, float]:
 
 
 def compare() -> None:
-    """Print the table of the three methods for all values of one group."""
+    """Print the table that compares the three methods on one group."""
     columns = ["States", "Steps", "Sweeps, networkx (ms)", "Sweeps, dictionaries (ms)", "Ours (ms)"]
     print_header(*columns, "networkx / ours", "dictionaries / ours", numeric=True)
     for num_states in (60, 100, 150):
@@ -143,7 +143,7 @@ def online() -> None:
 
 
 def walk(graph: StateGraph, stream: Stream, size: int = 12, steps: int = 50) -> int:
-    """Walk at random from one corner of a square field towards the other; return the number of steps."""
+    """Walk randomly on a square grid from one corner, at most to the opposite one; return the number of steps."""
     x = y = 0
     for taken in range(1, steps + 1):
         move = stream.below(4)

@@ -1,12 +1,12 @@
-"""BM25: how long an index takes to build, what a query costs, and the memory both need.
+"""BM25: the time to build an index, the time of a query, and the memory of both.
 
 Launch: `python benchmarks/retrieval_bm25.py [--repetitions 3]`.
 
-Documents are generated: 124 words each, as in WebShop's catalogue, drawn from 20,000 so that a few are in nearly every
-document and most in hardly any. Queries have 7 words, and 50 hits are asked for. Build and memory are of a fresh
-process each; build time is CPU time, the median of several repetitions. A query's time is wall time of one call on the
-index mapped from its folder, over 500 different queries after 50 to warm up, so trust it on an idle machine only.
-Memory is the process's peak above what it held before, while building and, in another process, while searching.
+Documents are generated: 124 words each, as in WebShop's catalogue, drawn from 20,000 words so that a few are in nearly
+every document and most are rare. Queries have 7 words and return 50 hits. Every build and every memory figure comes
+from a fresh process. Build time is CPU time, the median of the repetitions. Query time is the wall time of one call on
+the memory-mapped index, over 500 distinct queries after 50 to warm up, so use an idle machine. Memory is the increase
+of the process's peak memory while building and, in another process, while searching.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ WARM_UP, QUERIES, HITS = 50, 500, 50
 
 
 class Built(NamedTuple):
-    """CPU seconds of `BM25.build`, and the megabytes that it took."""
+    """CPU seconds and megabytes of memory of `BM25.build`."""
 
     seconds: float
     megabytes: float
 
 
 class Searched(NamedTuple):
-    """Milliseconds of a query (median, 99th percentile), and the megabytes that all queries took."""
+    """Milliseconds of a query (median, 99th percentile), and megabytes of memory of all queries."""
 
     median: float
     slow: float
@@ -44,7 +44,7 @@ class Searched(NamedTuple):
 
 
 def text(stream: Stream, words: int) -> str:
-    """Return a text in which word number n stands about once in n draws."""
+    """Return a text in which the frequency of word n falls as 1/n."""
     return " ".join(f"word{int(VOCABULARY ** stream.uniform())}x" for _ in range(words))
 
 
@@ -61,7 +61,7 @@ def build(size: int, folder: str) -> Built:
 
 
 def search(folder: str) -> Searched:
-    """Open the index and time its queries one by one."""
+    """Open the index and time queries one by one."""
     queries = [text(Stream("query", number), WORDS_OF_QUERY) for number in range(WARM_UP + QUERIES)]
     before = peak_megabytes()
     index = BM25.open(folder, verify=False)
@@ -78,7 +78,7 @@ def main() -> None:
     """Print the table."""
     repetitions = arguments(__doc__, repetitions=3).parse_args().repetitions
     print_header("documents", "build", "its memory", "on disk", "query p50", "query p99", "its memory", numeric=True)
-    # A fresh process for every figure: peaks never go down.
+    # A fresh process for every figure, because peak memory never decreases.
     with (
         multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool,
         tempfile.TemporaryDirectory() as home,

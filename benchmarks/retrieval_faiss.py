@@ -1,21 +1,21 @@
-"""Vector indexes: ours against plain faiss, in building, searching, recall and memory.
+"""Vector indexes of this package and of plain faiss: build time, search time, recall and memory.
 
 Launch: `OMP_NUM_THREADS=1 python benchmarks/retrieval_faiss.py [--folder FOLDER --questions FILE] [--vectors N]`; it
 needs the extra `search`.
 
-FOLDER is what `agentgym-flow retriever build --kind dense` makes, FILE has JSON lines with a `question`: the passages'
-vectors are searched with those of the questions. Without them, N vectors are generated (384 dimensions, see
-`Generated`). Nothing is written to FOLDER.
+FOLDER is the output of `agentgym-flow retriever build --kind dense`. FILE has JSON lines with a `question`. Vectors of
+the questions are the queries, vectors of the passages are searched. Without these options, N vectors are generated (384
+dimensions, see `Generated`). Nothing is written to FOLDER.
 
-- Plain faiss is used as its documentation shows: the same recipe (`vector_index` names it), trained with all vectors,
-  written to a file, read back into memory, and searched with the same number of lists or nodes. The flat index is
-  `IndexFlatIP`. Ours trains with a sample, writes the digest of its file too, is mapped, and ranks more candidates than
-  are asked for by their exact vectors. Ours for `flat` are the vectors themselves, so there is nothing to build.
-- Times are CPU time on one thread, in turns, the median of the repetitions. 10 hits are asked for; `one` is a query a
-  call, `batch` is a query in calls of 64. Recall is the share of the exact 10 nearest that is among the 10.
-- Memory is of a fresh process for each figure, on Linux only: what opening the index and all queries add to the pages
-  of its own (`own`), and the pages of the index's and the vectors' files that are mapped and were touched (`mapped`).
-  Those the system can drop, and all processes share them.
+- Plain faiss is used as documented. It has the same index type (named in `vector_index`), trains on all vectors, is
+  written to a file, read back into memory, and searches the same number of lists or nodes. Its flat index is
+  `IndexFlatIP`. Our index trains on a sample, also writes its file's digest, is memory-mapped, and re-ranks extra
+  candidates by their exact vectors. Our `flat` index is the vectors themselves, so there is nothing to build.
+- Times are CPU time on one thread, medians of alternating repetitions, for 10 hits per query. `one` is the time of a
+  query with one query per call, `batch` with 64. Recall is the fraction of the exact 10 nearest among the 10 hits.
+- Memory is measured in a fresh process for each figure, on Linux only: how much private memory opening the index and
+  all queries add (`own`), and the resident pages of the mapped files of index and vectors (`mapped`). The system can
+  evict mapped pages, and all processes share them.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ MEGABYTE = 1e6
 
 
 class Generated:
-    """Vectors that are as if of texts: points near a space of `INNER` dimensions, drawn at random.
+    """Random vectors that resemble those of texts: points near a subspace of `INNER` dimensions.
 
-    Vectors drawn over all dimensions alike have no neighbours to speak of, and no approximate index finds them.
+    Random vectors over all dimensions have no distinct nearest neighbours that approximate indexes could find.
     """
 
     INNER = 32
     name, dimension, digest = "generated", 384, "generated 1"
 
     def encode(self, texts: Sequence[str], progress: Callable[[int], object] | None = None) -> Floats:
-        """Return a vector a text; the first text, a number, is the seed of them all."""
+        """Return a vector per text; the first text, a number, seeds all of them."""
         axes = np.random.default_rng(0).standard_normal((self.INNER, self.dimension), np.float32)
         draws = np.random.default_rng([1, int(texts[0])])
         vectors = draws.standard_normal((len(texts), self.INNER), np.float32) @ axes
@@ -62,21 +62,21 @@ class Generated:
 
 
 class Data(NamedTuple):
-    """What is searched, and what for: an array (queries, dimensions)."""
+    """The vectors to search, and queries: an array (queries, dimensions)."""
 
     embeddings: Embeddings
     queries: Floats
 
 
 def generated(count: int, folder: Path) -> Data:
-    """Return `count` generated vectors, mapped from a new folder."""
+    """Return `count` generated vectors, mapped from a new folder, and queries."""
     corpus = MemoryCorpus(Passage(str(number), "", str(number)) for number in range(count))
     encoder = Generated()
     return Data(Embeddings.build(corpus, encoder, folder), encoder.encode([str(count)] * QUERIES))
 
 
 def of_texts(source: str, questions: str, folder: Path) -> Data:
-    """Return the vectors of a built folder, copied to a new one, and those of questions."""
+    """Return the vectors in `source`, copied to `folder`, and those of the questions."""
     shutil.copytree(Path(source) / VECTORS, folder, ignore=shutil.ignore_patterns("*.faiss"))
     with open(questions, encoding="utf-8") as lines:
         texts = [json.loads(line)["question"] for line in lines if line.strip()][:QUERIES]
@@ -84,7 +84,7 @@ def of_texts(source: str, questions: str, folder: Path) -> Data:
 
 
 def faiss_alone() -> Any:
-    """Return faiss, which uses one thread from now on."""
+    """Return faiss, limited to one thread."""
     import faiss
 
     faiss.omp_set_num_threads(1)
@@ -92,18 +92,18 @@ def faiss_alone() -> Any:
 
 
 def build_plain(vectors: Floats, recipe: str, file: Path) -> None:
-    """Write an index of faiss."""
+    """Build a plain faiss index and write it."""
     faiss = faiss_alone()
     index = faiss.index_factory(vectors.shape[1], recipe, faiss.METRIC_INNER_PRODUCT)
     if hasattr(index, "pq"):
-        index.pq.cp.min_points_per_centroid = 1  # fewer warnings, and nothing else
+        index.pq.cp.min_points_per_centroid = 1  # only avoids warnings
     index.train(vectors)
     index.add(vectors)
     faiss.write_index(index, str(file))
 
 
 def recipe_of(ours: FaissIndex) -> str:
-    """Return what faiss calls the index that ours is made of."""
+    """Return the faiss factory string of our index."""
     index = ours._index
     if hasattr(index, "hnsw"):
         return "HNSW32,SQ8"
@@ -111,12 +111,12 @@ def recipe_of(ours: FaissIndex) -> str:
 
 
 def open_ours(embeddings: Embeddings, kind: str, effort: int | None = None) -> VectorIndex:
-    """Return our index of a kind, mapped."""
+    """Return our memory-mapped index of a kind."""
     return FlatIndex(embeddings) if kind == "flat" else FaissIndex(embeddings, kind, effort=effort, verify=False)
 
 
 def open_plain(ours: VectorIndex, file: Path) -> Any:
-    """Return the index of faiss, in memory, which looks at as much of itself as ours does."""
+    """Return the plain index, in memory, which searches as many lists or nodes as ours."""
     index = faiss_alone().read_index(str(file))
     if isinstance(ours, FaissIndex):
         if hasattr(index, "hnsw"):
@@ -127,19 +127,19 @@ def open_plain(ours: VectorIndex, file: Path) -> Any:
 
 
 def effort_of(ours: VectorIndex) -> str:
-    """Return how many lists or nodes a query looks at."""
+    """Return how many lists or nodes a query searches."""
     if isinstance(ours, FaissIndex):
         return str(ours._index.hnsw.efSearch if hasattr(ours._index, "hnsw") else ours._index.nprobe)
     return "all"
 
 
 def ask_ours(index: VectorIndex, queries: Floats) -> list[list[int]]:
-    """Return the numbers of the hits."""
+    """Return the document numbers of the hits."""
     return [[hit.document for hit in hits] for hits in index.search(queries, HITS)]
 
 
 def ask_plain(index: Any, queries: Floats) -> list[list[int]]:
-    """Return the numbers of the hits."""
+    """Return the document numbers of the hits."""
     found: list[list[int]] = index.search(queries, HITS)[1].tolist()
     return found
 
@@ -148,29 +148,29 @@ Ask = Callable[[Floats], list[list[int]]]
 
 
 def milliseconds(ask: Ask, queries: Floats, at_once: int) -> float:
-    """Return the CPU time of a query, asked with so many others."""
+    """Return the CPU time per query, with `at_once` queries per call."""
     spent = seconds(lambda: [ask(queries[start : start + at_once]) for start in range(0, len(queries), at_once)])
     return 1000 * spent / len(queries)
 
 
 def recall(found: list[list[int]], exact: list[list[int]]) -> float:
-    """Return the mean share of the exact hits that were found."""
+    """Return the mean fraction of the exact hits that were found."""
     return float(np.mean([len(set(some) & set(all_)) / len(all_) for some, all_ in zip(found, exact, strict=True)]))
 
 
 def own_megabytes() -> float:
-    """Return what this process holds in pages of its own."""
+    """Return the private memory of this process."""
     lines = Path("/proc/self/status").read_text("ascii").splitlines()
     (line,) = (line for line in lines if line.startswith("RssAnon:"))
     return int(line.split()[1]) * 1024 / MEGABYTE
 
 
 def mapped_megabytes(folder: str) -> float:
-    """Return how much of the mapped files of a folder this process has touched."""
+    """Return the resident memory of this process in mapped files of a folder."""
     total, counts = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         first, *rest = line.split(maxsplit=5)
-        if not first.endswith(":"):  # the head of a mapping: its range, rights, offset, device, inode and perhaps name
+        if not first.endswith(":"):  # header of a mapping: range, permissions, offset, device, inode, maybe name
             counts = rest[-1].startswith(folder)
         elif counts and first == "Rss:":
             total += int(rest[0]) * 1024
@@ -178,10 +178,10 @@ def mapped_megabytes(folder: str) -> float:
 
 
 def memory(folder: str, kind: str, plain: str | None, queries: Floats) -> tuple[float, float]:
-    """Return the own megabytes that opening an index and asking all queries adds to this process, and the mapped."""
+    """Open an index and run all queries; return the private megabytes that this adds, and the mapped ones."""
     embeddings = Embeddings.mapped(folder)
     faiss = faiss_alone()
-    faiss.IndexFlatIP(1)  # what the library takes for itself comes first
+    faiss.IndexFlatIP(1)  # let the library allocate its own memory first
     queries @ queries.T
     before = own_megabytes()
     index = open_ours(embeddings, kind) if plain is None else faiss.read_index(plain)
@@ -191,7 +191,7 @@ def memory(folder: str, kind: str, plain: str | None, queries: Floats) -> tuple[
 
 
 def compared(figures: Mapping[str, float], unit: str, digits: int) -> list[str]:
-    """Return the figures of both, and how many times as fast ours is."""
+    """Return our figure, that of faiss, and our speed-up."""
     ours, theirs = figures["ours"], figures["faiss"]
     return [f"{ours:.{digits}f} {unit}", f"{theirs:.{digits}f} {unit}", f"{theirs / ours:.2f}x"]
 
@@ -202,13 +202,13 @@ def megabytes(file: Path) -> str:
 
 
 def print_builds(data: Data, kinds: Sequence[str], repetitions: int, home: Path) -> None:
-    """Build every index, and print what it costs and how large it is."""
+    """Build every index; print build times and file sizes."""
     vectors, folder = data.embeddings.vectors, data.embeddings.folder
     assert folder is not None
     print_header("index", "recipe", "build, ours", "faiss", "ratio", "file, ours", "faiss", numeric=True)
     for kind in kinds:
         plain = home / f"{kind}.plain"
-        if kind == "flat":  # ours is there already
+        if kind == "flat":  # ours needs no build
             build_plain(vectors, "Flat", plain)
             print_row(kind, "Flat", "", "", "", megabytes(folder / "embeddings.npy"), megabytes(plain))
             continue
@@ -225,7 +225,7 @@ def print_builds(data: Data, kinds: Sequence[str], repetitions: int, home: Path)
 def print_search(
     data: Data, exact: list[list[int]], kind: str, effort: int | None, repetitions: int, plain: Path
 ) -> None:
-    """Print what a query of one index costs, what it finds, and what memory that takes."""
+    """Print recall, time per query and memory of one index."""
     ours = open_ours(data.embeddings, kind, effort)
     asks: dict[str, Ask] = {"ours": partial(ask_ours, ours), "faiss": partial(ask_plain, open_plain(ours, plain))}
     cells = [f"{recall(ask(data.queries), exact):.3f}" for ask in asks.values()]
@@ -242,14 +242,14 @@ def print_search(
 def main() -> None:
     """Print the tables."""
     parser = arguments(__doc__, repetitions=3)
-    parser.add_argument("--folder", help="a folder with vectors (default: generated ones)")
-    parser.add_argument("--questions", help="questions about what is in it")
-    parser.add_argument("--vectors", type=int, default=10_000, help="generated vectors (default 10000)")
+    parser.add_argument("--folder", help="folder with vectors (default: generate vectors)")
+    parser.add_argument("--questions", help="questions about its passages")
+    parser.add_argument("--vectors", type=int, default=10_000, help="number of generated vectors (default 10000)")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
-    parser.add_argument("--efforts", nargs="+", type=int, help="lists or nodes to look at (default: as without it)")
+    parser.add_argument("--efforts", nargs="+", type=int, help="lists or nodes to search (default: the index's)")
     given = parser.parse_args()
     if bool(given.folder) != bool(given.questions):
-        parser.error("--folder and --questions go together")
+        parser.error("give both --folder and --questions, or neither")
     faiss_alone()
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)

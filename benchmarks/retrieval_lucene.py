@@ -1,13 +1,13 @@
-"""BM25 against Lucene: building an index, a query, and whether both find the same.
+"""BM25 of this package and of Lucene: time to build an index, time of a query, and whether both find the same hits.
 
 Launch: `python benchmarks/retrieval_lucene.py [CORPUS QUESTIONS] [--documents 10000] [--repetitions 3]`; it needs the
 extra `pyserini` and Java.
 
-CORPUS and QUESTIONS are as for `search_recall.py`, the samples of the tests where nothing is named; all questions are
-asked, whatever they name. The other documents and queries are generated as in `retrieval_bm25.py`. Times are wall time,
-in turns, because a part of Lucene runs in threads of its own: trust them on an idle machine only. Lucene is asked
-through pyserini, as Python programs do, and indexes with one thread; its first build also warms Java up, so repeat it.
-10 hits are asked for, from indexes on disk.
+CORPUS and QUESTIONS are as in `search_recall.py` (default: the test samples), but all questions are used, even if they
+name no passage. The other documents and queries are generated as in `retrieval_bm25.py`. Times are wall time, because
+parts of Lucene run in its own threads; both take turns, and the machine should be idle. Lucene is called through
+pyserini, as Python programs do, and indexes with one thread. Its first build also warms up Java, so use several
+repetitions. Queries return 10 hits from indexes on disk.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def read(corpus: str, questions: str) -> tuple[list[str], list[str]]:
 
 
 def print_compared(name: str, texts: Sequence[str], queries: Sequence[str], repetitions: int) -> None:
-    """Print a row."""
+    """Measure one corpus and print its row."""
     compared = against_lucene(texts, queries, FIRST, repetitions)
     cells = []
     for figures, unit in ((compared.build, "s"), (compared.query, "ms"), (compared.slow, "ms")):
@@ -50,11 +50,11 @@ def print_compared(name: str, texts: Sequence[str], queries: Sequence[str], repe
 def main() -> None:
     """Print the table."""
     parser = arguments(__doc__, repetitions=3)
-    parser.add_argument("files", nargs="*", metavar="CORPUS QUESTIONS", help="both or none (default: the samples)")
+    parser.add_argument("files", nargs="*", metavar="CORPUS QUESTIONS", help="both or neither (default: the samples)")
     parser.add_argument("--documents", type=int, default=10_000, help="generated documents (default 10000; 0: none)")
     given = parser.parse_args()
     if len(given.files) not in (0, 2):
-        parser.error("name a corpus and a file of questions, or neither")
+        parser.error("give a corpus and a file of questions, or neither")
     if not lucene_is_here():
         return
     costs = [f"{what}, {whose}" for what in ("build", "query", "query 99 %") for whose in ("ours", "Lucene", "ratio")]

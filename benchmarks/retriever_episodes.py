@@ -1,21 +1,21 @@
-"""Episodes of Search with the retriever's server: turns per second, time of a step, gain of joint requests.
+"""Search episodes with the retriever server: turns per second, time of a step, speed-up by joint requests.
 
 Launch: `python benchmarks/retriever_episodes.py [--rollouts 64] [--seconds 10] [--repetitions 3] [--data FOLDER]`; it
-needs the extra `serve`. With `--data`, or where `AGENTGYM_FLOW_TEST_DATA` names the samples, 2Wiki's passages and
-questions come second; first are the generated ones.
+needs the extra `serve`. The first table uses generated passages and questions. With `--data`, or if
+`AGENTGYM_FLOW_TEST_DATA` names the samples, a second one uses 2Wiki's.
 
-The server is `agentgym-flow retriever serve`, a process of its own. All rollouts do the same: search for the question,
-then for the titles of the first two passages that were shown, then answer; so three turns of four are searches, for 3
-passages each. There is no model and no pause for thinking. The ways to play:
+The server is `agentgym-flow retriever serve`, in its own process. Each rollout searches for the question, then for the
+titles of the first two passages returned, then answers: three of four turns are searches, for 3 passages each. There is
+no model and no delay between turns. The ways to play:
 
-- `threads`: so many threads of one process, each with an environment; each step waits for its own request.
-- `lock step`: `rollout` with so many environments, which ask together, one request a round (`prepare_steps`).
-- `lock step, one by one`: the same without that.
-- `in process`: `rollout` with BM25 in the process itself, and no server.
+- `threads`: one thread with one environment per rollout, in one process; each step waits for its own request.
+- `lock step`: `rollout` with one environment per rollout; one request per round serves all (`prepare_steps`).
+- `lock step, one by one`: the same with one request per environment.
+- `in process`: `rollout` with BM25 in the same process, without a server.
 
-A step is what an episode waits for passages: in threads its own `step`, in lock step the whole round, recording and all
-other episodes included. The ways take turns, and times are wall times with server and clients on the same cores, so
-trust them on an idle machine only; the ratios hold better.
+The time of a step is how long an episode waits for passages: in threads its own `step`, in lock step the whole round,
+including recording and all other episodes. The ways take turns. Times are wall times with server and clients on the
+same cores, so use an idle machine; ratios are more reliable.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ PROGRAM = "from agentgym_flow.cli import main; main()"
 
 @dataclass
 class Figures:
-    """The results of one or more runs of a method.
+    """The results of one or more runs of a way to play.
 
     Attributes:
         rates: turns per second of each run.
-        times: seconds of all searching steps.
+        times: seconds of each step with a search.
         requests: requests per second of each run.
         cpu: cores that the server kept busy in each run.
     """
@@ -74,7 +74,7 @@ class Figures:
 
 
 def action(env: SearchEnv) -> str:
-    """Return the next action of every rollout."""
+    """Return the next action of a rollout."""
     dialogue = env.game
     step = len(dialogue.queries)
     if step == SEARCHES:
@@ -128,7 +128,7 @@ def in_threads(make: Callable[[], TextEnv], rollouts: int, clock: Clock) -> None
 
 
 def in_lock_step(make: Callable[[], TextEnv], rollouts: int, clock: Clock) -> None:
-    """Play in rounds."""
+    """Play in lock step, in rounds."""
     begun, searched = 0.0, False
 
     def act(views: Sequence[PolicyInput]) -> list[PolicyOutput]:
@@ -172,14 +172,14 @@ def server(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def requests(address: str) -> int:
-    """Return how many requests the server has had."""
+    """Return how many requests the server has received."""
     with urllib.request.urlopen(f"{address}/health") as answer:
         return int(json.load(answer)["requests"])
 
 
 def measure(title: str, folder: Path, data: str | None, rollouts: int, seconds: float, repetitions: int) -> None:
     """Print the table of one corpus."""
-    print(f"{title}; the load of the machine before: {os.getloadavg()[0]:.1f}\n")
+    print(f"{title}; machine load before: {os.getloadavg()[0]:.1f}\n")
     questions: dict[str, Any] = {"split": "test", "data": data}
     alone = {"corpus": folder, "retriever": "bm25"} if data else {}
     with server(folder) as (address, process):
@@ -214,8 +214,8 @@ def measure(title: str, folder: Path, data: str | None, rollouts: int, seconds: 
 def main() -> None:
     """Build the indexes and print a table for each corpus."""
     parser = arguments(__doc__ or "", repetitions=3)
-    parser.add_argument("--rollouts", type=int, default=64, help="rollouts at a time (default 64)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="seconds of every run (default 10)")
+    parser.add_argument("--rollouts", type=int, default=64, help="concurrent rollouts (default 64)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="seconds per run (default 10)")
     samples = os.environ.get("AGENTGYM_FLOW_TEST_DATA")
     official = str(Path(samples) / "search") if samples else None
     parser.add_argument("--data", default=official, help="a folder with 2Wiki's passages and questions")

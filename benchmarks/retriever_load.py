@@ -1,17 +1,16 @@
-"""The retriever's server under the load of many rollouts: queries a second, and how long an answer takes.
+"""The retriever server under the load of many rollouts: queries per second and response times.
 
 Launch: `python benchmarks/retriever_load.py [--rollouts 64] [--seconds 10]`; it needs the extra `serve`.
 
-The server is a process of its own over a BM25 index of generated passages, 100 words each. Rollouts are threads of this
-process with one `RemoteRetriever` between them: each sends a query of 7 words, waits for 3 passages, and sends the next
-one, without a pause for thinking. So a rollout is always waiting for an answer, and time of an answer x queries a
-second = rollouts. Times are wall times as the rollouts see them, with the work of the clients on the same cores, after
-a warm-up of a second; trust them on an idle machine only. The server's CPU time for a query is known on Linux, and
-other jobs disturb it little.
+The server runs in its own process on a BM25 index of generated passages, 100 words each. Rollouts are threads of this
+process that share one `RemoteRetriever`: each sends a query of 7 words, waits for 3 passages, and sends the next query
+at once. So a rollout is always waiting, and response time x queries per second = rollouts. Times are wall times of the
+rollouts, whose work shares the cores with the server, after a warm-up of a second; use an idle machine. The server's
+CPU time per query is measured on Linux only, and other jobs affect it little.
 
-In the rows "beside", a trainer sends one request for 4,096 queries after the other, as Search-R1 does for a batch. The
-times are those of the small requests; the trainer's own, of 4,096 queries each, are in the row after it.
-The last row has no server: the index itself, one query a call, in this process.
+In the rows "beside", a trainer also sends requests of 4,096 queries, one after the other, as Search-R1 does per batch.
+Their times are those of the small requests; the row after them has those of the trainer's requests.
+The last row has no server: it queries the index directly, one query per call, in this process.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ serve(open_index(sys.argv[1]), port=0, on_ready=lambda address: print(address, f
 
 
 def word(draws: Stream) -> str:
-    """Return a word; a few come often and most hardly ever."""
+    """Return a random word; a few are frequent and most are rare."""
     return f"w{int(VOCABULARY ** draws.uniform())}"
 
 
@@ -65,13 +64,13 @@ def write_corpus(path: Path) -> None:
 
 
 def queries_of(rollout: int) -> list[str]:
-    """Return the queries of a rollout, which begins again with the first after the last."""
+    """Return the queries of a rollout, which repeats them in a cycle."""
     draws = Stream("retriever load", "rollout", rollout)
     return [" ".join(word(draws) for _ in range(WORDS_OF_QUERY)) for _ in range(QUERIES)]
 
 
 def cpu_seconds(process: int) -> float:
-    """Return the CPU time that a process took so far; NaN where there is no /proc."""
+    """Return the CPU time of a process so far; NaN without /proc."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -80,9 +79,9 @@ def cpu_seconds(process: int) -> float:
 
 
 class Rollouts:
-    """Threads that ask one query after the other.
+    """Threads that send one query after the other.
 
-    `times` has the seconds of every answer after the warm-up, and `asked` counts them all.
+    `times` has the response times in seconds after the warm-up; `asked` counts all queries.
     """
 
     def __init__(self, retriever: Retriever, count: int, seconds: float) -> None:
@@ -116,7 +115,7 @@ class Rollouts:
             self.asked += asked
 
     def row(self, name: str, count: int, cpu: float) -> None:
-        """Print what came of it; `cpu` is the CPU time of what searched, in seconds, NaN where it is not known."""
+        """Print the results; `cpu` is the CPU seconds of the searching process, NaN if unknown."""
         times = sorted(self.times)
         middle, slow = (f"{percentile(times, share):.1f}" for share in (0.5, 0.99))
         cost = "" if math.isnan(cpu) else f"{1000 * cpu / self.asked:.2f}"
@@ -124,7 +123,7 @@ class Rollouts:
 
 
 class Trainer(threading.Thread):
-    """Sends one request for `TRAINER` queries after the other, on new connections; `times` has the seconds of each."""
+    """Sends requests of `TRAINER` queries in sequence, each on a new connection; `times` has the seconds of each."""
 
     def __init__(self, address: str) -> None:
         super().__init__()
@@ -135,19 +134,19 @@ class Trainer(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Ask until `stop`."""
+        """Send requests until `stop`."""
         body = json.dumps({**self._asked, "return_scores": True})
         while not self._over.is_set():
             before = time.perf_counter()
             connection = http.client.HTTPConnection(self._address)
             connection.request("POST", "/retrieve", body)
-            answer = connection.getresponse().read()  # not parsed: that would take the clients' time
+            answer = connection.getresponse().read()  # not parsed, which would slow down the clients
             connection.close()
             assert answer.count(b'"score"') == TRAINER * TOPK
             self.times.append(time.perf_counter() - before)
 
     def stop(self) -> None:
-        """End after the request under way."""
+        """Stop after the current request."""
         self._over.set()
         self.join()
 
@@ -155,8 +154,8 @@ class Trainer(threading.Thread):
 def main() -> None:
     """Build the index, start the server, and print the table."""
     parser = arguments(__doc__ or "")
-    parser.add_argument("--rollouts", type=int, default=64, help="rollouts at a time (default 64)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="seconds of every row (default 10)")
+    parser.add_argument("--rollouts", type=int, default=64, help="concurrent rollouts (default 64)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="seconds per row (default 10)")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         write_corpus(Path(folder) / "corpus.jsonl")

@@ -1,11 +1,11 @@
-"""What recording costs: microseconds per step above those of the environment itself, and episodes verified per second.
+"""The cost of recording: microseconds per step on top of the environment's own, and episodes verified per second.
 
     python benchmarks/rollout.py [--repetitions 7]
 
-Plays the same random actions on the same Sokoban tasks three ways: through `env.step` alone, through `EpisodeRecorder`
-(which writes every turn down), and through `rollout` (which also keeps 64 episodes in lock step and asks a policy).
-Then writes the episodes to a log and steps it again with `verify_log`. Times are wall time, the best of the repetitions
-(taken in turns, so that a busy machine hurts all rows alike); trust the differences and ratios, not the microseconds.
+Plays the same random actions on the same Sokoban tasks in three ways: with `env.step` alone, with `EpisodeRecorder`,
+which records every turn, and with `rollout`, which also plays 64 episodes in lock step and calls a policy. Then writes
+the episodes to a log and replays it with `verify_log`. Times are wall time, the best of the repetitions, which
+alternate so that a busy machine affects all rows equally; trust differences and ratios, not the microseconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EPISODES = 400
 
 
 def make() -> TextEnv:
-    """Make the environment that is measured."""
+    """Make the measured environment."""
     return make_text_env("agentgym_flow/Sokoban-v0", split="train")
 
 

@@ -1,17 +1,17 @@
-"""The cost of rollouts in rounds, each of which waits for its slowest answer.
+"""The cost of rollouts in rounds, each of which waits for its slowest response.
 
     python benchmarks/rounds.py [--repetitions 3] [--episodes 32] [--latency 0.2]
 
-Three cases, `--episodes` at a time on `CaveEnv`, whose steps cost next to nothing; each in rounds (one call of the
-policy for all running episodes) and without (one task per episode):
+Three cases play `--episodes` episodes at a time on `CaveEnv`, whose steps cost almost nothing. Each is played in rounds
+(one call of the policy for all running episodes) and without (one task per episode):
 
-- every answer takes `--latency` seconds;
-- answers take lognormal times with that median and sigma 0.8, drawn from each episode's own stream, four starts a slot;
-- the official OpenAI client against a server on the loopback interface that answers after `--latency` seconds, however
-  many requests are under way; only without rounds, which is how `OpenAIPolicy` plays.
+- every response takes `--latency` seconds;
+- response times are lognormal with that median and sigma 0.8, from each episode's own stream; four episodes per slot;
+- the official OpenAI client with a server on the loopback interface that responds after `--latency` seconds, however
+  many requests are running; only without rounds, as `OpenAIPolicy` plays.
 
-Figures are wall-clock times: the median of the repetitions, the bound, and their ratio. The bound is what a server
-with room for all needs: the longest episode, or the work of all slots if that is more.
+Figures are wall-clock times: the median of the repetitions, the bound, and their ratio. The bound is the least time
+with a server that handles all requests at once: that of the longest episode, or the work per slot if that is more.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def constant(median: float, view: PolicyInput) -> float:
 
 
 def lognormal(median: float, view: PolicyInput) -> float:
-    """Return a lognormal time that depends on the episode and the turn alone."""
+    """Return a lognormal time that depends only on the episode and the turn."""
     rng = view.rng.child("latency", len(view.episode.turns))
     normal = math.sqrt(-2 * math.log(1 - rng.uniform())) * math.cos(2 * math.pi * rng.uniform())
     return median * math.exp(SIGMA * normal)
 
 
 class InRounds:
-    """Random play; a call takes as long as its slowest answer."""
+    """Random play; a call takes as long as its slowest response."""
 
     name = "in rounds"
 
@@ -58,13 +58,13 @@ class InRounds:
         self._latency = latency
 
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Return one move per view."""
+        """Return one output per input."""
         time.sleep(max(map(self._latency, views)))
         return RandomPolicy().act(views)
 
 
 class Alone:
-    """Random play; every answer takes its own time."""
+    """Random play; every response takes its own time."""
 
     name = "alone"
 
@@ -73,7 +73,7 @@ class Alone:
         self.spent: dict[int, float] = {}
 
     async def respond(self, view: PolicyInput) -> PolicyOutput:
-        """Return the move for one view."""
+        """Return the output for one input."""
         wait = self._latency(view)
         self.spent[view.episode.seed] = self.spent.get(view.episode.seed, 0.0) + wait
         await asyncio.sleep(wait)
@@ -82,7 +82,7 @@ class Alone:
 
 
 def play(policy: Any, episodes: int, starts: int) -> None:
-    """Play, in episodes that all have as many turns."""
+    """Play episodes that all have equally many turns."""
     played = rollout(
         policy, lambda: CaveEnv(max_steps=TURNS), [EpisodeSpec(n) for n in range(starts)], num_envs=episodes
     )
@@ -116,8 +116,8 @@ def measure(options: argparse.Namespace, url: str) -> None:
 def main() -> None:
     """Start the server, measure, and print."""
     parser = arguments(__doc__ or "", repetitions=3)
-    parser.add_argument("--episodes", type=int, default=32, help="episodes at once (default 32)")
-    parser.add_argument("--latency", type=float, default=0.2, help="seconds until an answer (default 0.2)")
+    parser.add_argument("--episodes", type=int, default=32, help="concurrent episodes (default 32)")
+    parser.add_argument("--latency", type=float, default=0.2, help="seconds per response (default 0.2)")
     options = parser.parse_args()
     message = {"role": "assistant", "content": "<action>wait</action>"}
     body = json.dumps({"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}).encode()

@@ -1,17 +1,17 @@
-"""The cost of one call of the sandbox, compared with running the same interpreter without it.
+"""The cost of one sandbox call, compared with running the same interpreter without the sandbox.
 
     python benchmarks/sandbox_cost.py [--repetitions 50]
 
 The program is `print(6 * 7)`, so only the overhead is measured. Contestants:
 
-- a plain `subprocess.run` of the same interpreter, with the same options, on the same file: no walls, no limits;
-- the same in bubblewrap, where `bwrap` is installed: namespaces, read-only system folders, no limits;
-- `run` with all walls of this machine, without namespaces, and without Landlock, where those are strong;
+- a plain `subprocess.run` of the same interpreter with the same options on the same file, without isolation or limits;
+- the same in bubblewrap, if `bwrap` is installed, with namespaces and read-only system folders, without limits;
+- `run` with all isolation layers of this machine, without namespaces, and without Landlock, each only if `strong`;
 - `call` and `check`, which start two sandboxes each: one for the program, one for the judge.
 
-Figures are wall-clock times (the work is done in other processes), in milliseconds: median and least of repetitions in
-which the contestants take turns. Then: how long the first call takes, which finds out what the machine can do, and how
-many calls a second go through with as many threads as cores.
+Figures are wall-clock milliseconds, because other processes do the work: median and minimum of repetitions in which the
+contestants take turns. Two more figures are the time of the first call, which detects what the machine supports, and
+the calls per second with as many threads as cores.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAKES: dict[str, tuple[str, ...]] = {
 
 
 def plain(folder: Path, wrapper: list[str]) -> None:
-    """Run the program as anyone would, behind `wrapper` if there is one."""
+    """Run the program in a plain subprocess, with the command prefix `wrapper`."""
     command = [*wrapper, interpreter(), *INTERPRETER_OPTIONS, str(folder / "program.py")]
     finished = subprocess.run(command, capture_output=True, text=True, check=True, env={})
     assert finished.stdout == "42\n"
@@ -66,7 +66,7 @@ def checked() -> None:
 
 
 def contestants(folder: Path) -> dict[str, Callable[[], None]]:
-    """Return what can be measured on this machine, by name."""
+    """Return the contestants available on this machine, by name."""
     found: dict[str, Callable[[], None]] = {"plain subprocess": partial(plain, folder, [])}
     if shutil.which("bwrap"):
         bind = ["--ro-bind", str(folder), str(folder)]
@@ -77,7 +77,7 @@ def contestants(folder: Path) -> dict[str, Callable[[], None]]:
         if machine.level == "strong":
             found[name] = partial(ours, sandbox)
         else:
-            print(f"{name} is {machine.level} here and left out: {machine.missing}\n")
+            print(f"{name} is {machine.level} here and skipped: {machine.missing}\n")
     if "`run`" in found:
         found["`call`"], found["`check`"] = called, checked
     return found
@@ -87,7 +87,7 @@ def costs(repetitions: int, folder: Path) -> None:
     """Print the cost of a call for every contestant."""
     found = contestants(folder)
     for contestant in found.values():
-        contestant()  # the keeper starts, files come into memory
+        contestant()  # starts the keeper process and caches files
     samples: dict[str, list[float]] = {name: [] for name in found}
 
     def sample(name: str) -> float:
@@ -102,7 +102,7 @@ def costs(repetitions: int, folder: Path) -> None:
 
 
 def start(repetitions: int) -> None:
-    """Print how long the first call takes in a process."""
+    """Print the time of the first call in a process."""
 
     def first() -> None:
         sandbox = Sandbox()
@@ -110,11 +110,11 @@ def start(repetitions: int) -> None:
         sandbox.close()
 
     times = [seconds(first, time.perf_counter) for _ in range(repetitions)]
-    print(f"\nFirst call, with all walls tried: {1000 * statistics.median(times):.0f} ms.")
+    print(f"\nFirst call, which tries all isolation layers: {1000 * statistics.median(times):.0f} ms.")
 
 
 def throughput(calls: int) -> None:
-    """Print how many calls a second go through with as many threads as cores."""
+    """Print calls per second with as many threads as cores."""
     sandbox = Sandbox()
     sandbox.probe()
     threads = os.cpu_count() or 1
@@ -124,7 +124,7 @@ def throughput(calls: int) -> None:
             list(pool.map(lambda _: ours(sandbox), range(calls)))
 
     rate = calls / seconds(all_calls, time.perf_counter)
-    print(f"{threads} threads: {rate:.0f} calls of `run` a second.")
+    print(f"{threads} threads: {rate:.0f} calls of `run` per second.")
 
 
 def main() -> None:

@@ -1,17 +1,17 @@
-"""Search: the recall of passages that questions name, and the cost of a query.
+"""Search: recall of the passages that questions name, and the time of a query.
 
 Launch: `python benchmarks/search_recall.py [CORPUS QUESTIONS] [--retrievers bm25 dense hybrid] [--passages N]`.
 
-CORPUS is a file as `agentgym_flow.retrieval.corpus` reads it, QUESTIONS has JSON lines with a `question`. Without them,
-the samples of the tests are taken (`AGENTGYM_FLOW_TEST_DATA`), if there are any. What a question needs are the passages
-whose titles stand in it, so this is the recall of the first hop. Questions that name none are left out; those that name
-two or more have lines of their own, because there one title can hide the other. The query is the whole question. With
-`--passages`, the corpus is cut to the first so many besides those that are named: encoding takes long without a GPU.
-With `--vectors FOLDER` the vectors are kept there and made only once; the folder `dense` in what `agentgym-flow
-retriever build --kind dense` makes is such a one.
+CORPUS is a file that `agentgym_flow.retrieval.corpus` reads, QUESTIONS has JSON lines with a `question`. The default is
+the test samples (`AGENTGYM_FLOW_TEST_DATA`), if available. The passages that a question needs are those whose titles it
+contains, so this is the recall of the first hop. Questions with no title are skipped. Those with two or more have
+separate rows, because one title can hide the other. The query is the whole question. `--passages N` reduces the corpus
+to N passages, those named and the first of the others, because encoding is slow without a GPU. `--vectors FOLDER` saves
+the vectors there and reuses them; the folder `dense` in the output of `agentgym-flow retriever build --kind dense` also
+works.
 
-Times are CPU time of this process: to make the index, encoding included, and of a query in batches of 64. Set
-OMP_NUM_THREADS=1, or threads that wait for each other count too.
+Times are CPU time of this process: to build the index, including encoding, and per query in batches of 64. Set
+OMP_NUM_THREADS=1; otherwise the time of waiting threads counts too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def needed(file: str, corpus: MemoryCorpus) -> list[NeededTitles]:
 
 
 def cut(corpus: MemoryCorpus, questions: list[NeededTitles], passages: int) -> MemoryCorpus:
-    """Return the passages that questions name, and of the others the first, so that there are `passages`."""
+    """Return `passages` passages: those that questions name, and the first of the others."""
     titles = {title for question in questions for title in question.titles}
     others = passages - sum(passage.title in titles for passage in corpus)
     kept = []
@@ -73,14 +73,14 @@ def retriever(name: str, corpus: MemoryCorpus, folder: str, made: dict[str, Retr
 
 
 def measured(run: Callable[[], dict[int, Recall]]) -> tuple[dict[int, Recall], float]:
-    """Return what `run` returns and how long it takes."""
+    """Return the result of `run` and its seconds."""
     results: list[dict[int, Recall]] = []
     spent = seconds(lambda: results.append(run()))
     return results[0], spent
 
 
 def sources(given: Sequence[str]) -> list[str] | None:
-    """Return the corpus and the questions that were named, else the samples; None when there are no samples."""
+    """Return the given corpus and questions, else the samples; None if there are no samples."""
     if given:
         return list(given)
     folder = os.environ.get("AGENTGYM_FLOW_TEST_DATA")
@@ -91,16 +91,16 @@ def sources(given: Sequence[str]) -> list[str] | None:
 def main() -> None:
     """Print the table."""
     parser = arguments(__doc__)
-    parser.add_argument("files", nargs="*", metavar="CORPUS QUESTIONS", help="both or none (default: the samples)")
+    parser.add_argument("files", nargs="*", metavar="CORPUS QUESTIONS", help="both or neither (default: the samples)")
     parser.add_argument("--retrievers", nargs="+", choices=["bm25", "dense", "hybrid"], default=["bm25"])
-    parser.add_argument("--passages", type=int, help="cut the corpus to so many passages")
-    parser.add_argument("--vectors", help="keep the vectors of `dense` in this folder")
+    parser.add_argument("--passages", type=int, help="reduce the corpus to this many passages")
+    parser.add_argument("--vectors", help="save the vectors of `dense` here, and reuse them")
     given = parser.parse_args()
     if len(given.files) not in (0, 2):
-        parser.error("name a corpus and a file of questions, or neither")
+        parser.error("give a corpus and a file of questions, or neither")
     files = sources(given.files)
     if files is None:
-        print("No corpus is named and there are no samples here, so nothing was measured.")
+        print("Nothing was measured: no corpus was given, and the samples are missing.")
         return
     names = [name for name in ("bm25", "dense", "hybrid") if name in given.retrievers or "hybrid" in given.retrievers]
     corpus = read_corpus(files[0])

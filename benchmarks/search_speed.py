@@ -1,14 +1,14 @@
-"""Search: steps a second with BM25 in one process, the first search of a new process, memory of environments.
+"""Search: steps per second with BM25 in one process, time to the first search, memory of environments.
 
-Launch: `python benchmarks/search_speed.py [--repetitions 5] [--episodes 500]`. The memory is read on Linux only.
+Launch: `python benchmarks/search_speed.py [--repetitions 5] [--episodes 500]`. Memory is measured on Linux only.
 
-- Start: wall time in a new process, from the first import to the first search: Gymnasium and this package, the world,
-  its articles, the questions of the split, the index. The median of the repetitions; the start of Python itself, which
-  is in every program, is not in it.
-- Steps: the environment of `gym.make` with the whole info contract, over the generated articles, resets included, CPU
-  time. The expert's actions are written down beforehand and replayed; random ones are drawn from the candidates, which
-  is most of their time. No search is kept, so each is made. The last row has the searches of the expert alone.
-- Memory: what the process holds (resident set) with one and with 64 environments in play.
+- Start: wall time in a new process from the first import to the first search, the median of the repetitions. It
+  includes importing Gymnasium and this package, and making the world, its articles, the split's questions and the
+  index. It excludes the start of Python.
+- Steps: CPU time, including resets, of the environment from `gym.make` with its full `info` on the generated articles.
+  The expert's actions are recorded beforehand and replayed. Random actions are drawn from the candidates, which takes
+  most of their time. Search results are not cached. The last row has only the expert's searches.
+- Memory: the resident set of the process with one and with 64 running environments.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ print(time.perf_counter() - start)
 
 
 def first_search(split: str) -> float:
-    """Return the seconds that a new process takes up to its first search."""
+    """Return the seconds from a new process's first import to its first search."""
     command = [sys.executable, "-c", START, split]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def print_start(repetitions: int) -> None:
-    """Print how long a new process takes up to its first search."""
+    """Print the time to the first search in a new process."""
     print_header("split", "questions", "first search, s")
     for split in SPLITS:
         times = [first_search(split) for _ in range(repetitions)]
@@ -59,7 +59,7 @@ def print_start(repetitions: int) -> None:
 
 
 def demonstration(env: Any, task: int) -> list[str]:
-    """Return what the expert does in a task."""
+    """Return the expert's actions in a task."""
     env.reset(options={"task": task})
     done: list[str] = []
     while env.unwrapped.playing:
@@ -69,7 +69,7 @@ def demonstration(env: Any, task: int) -> list[str]:
 
 
 def replay(env: Any, script: list[list[str]]) -> None:
-    """Play the tasks with what was written down."""
+    """Play the tasks with the recorded actions."""
     for task, actions in enumerate(script):
         env.reset(options={"task": task})
         for action in actions:
@@ -77,7 +77,7 @@ def replay(env: Any, script: list[list[str]]) -> None:
 
 
 def wander(env: Any, episodes: int, draws: Stream) -> int:
-    """Play tasks at random; return how many steps it took."""
+    """Play tasks with random actions; return the number of steps."""
     steps = 0
     for task in range(episodes):
         env.reset(options={"task": task})
@@ -94,7 +94,7 @@ def search_all(queries: list[str]) -> None:
 
 
 def print_steps(repetitions: int, episodes: int) -> None:
-    """Print how many steps a second there are, and what a search alone takes."""
+    """Print steps per second, and the cost of searches alone."""
     env = gym.make(ENV_ID, split=SPLIT)
     script = [demonstration(env, task) for task in range(min(episodes, tasks.num_tasks(SPLIT)))]
     queries = [action[7:-1] for actions in script for action in actions if action.startswith("search[")]
@@ -123,11 +123,11 @@ def print_steps(repetitions: int, episodes: int) -> None:
     for name, figure in figures.items():
         print_row(name, f"{figure:,.0f}", f"{1e6 / figure:.0f}")
     share = len(queries) / turns
-    print(f"\nOf the expert's {turns:,} steps {share:.0%} are searches.\n")
+    print(f"\nOf the expert's {turns:,} steps, {share:.0%} are searches.\n")
 
 
 def print_memory() -> None:
-    """Print what further environments in play cost."""
+    """Print the memory of further running environments."""
     held: list[tuple[Any, float]] = []
     for number in range(ENVIRONMENTS):
         env: Any = gym.make(ENV_ID, split=SPLIT)
@@ -142,9 +142,9 @@ def print_memory() -> None:
 def main() -> None:
     """Print the tables."""
     parser = arguments(__doc__, repetitions=5)
-    parser.add_argument("--episodes", type=int, default=500, help="episodes in a repetition (default 500)")
+    parser.add_argument("--episodes", type=int, default=500, help="episodes per repetition (default 500)")
     args = parser.parse_args()
-    print_memory()  # first: what the others leave behind is not its
+    print_memory()  # first, before the others allocate memory
     print()
     print_start(args.repetitions)
     print_steps(args.repetitions, args.episodes)

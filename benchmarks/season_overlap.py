@@ -1,9 +1,9 @@
-"""How many test tasks of a season are also in train, in valid, among the standard test tasks, in another season.
+"""How many test tasks of a season also occur in train, in valid, in the standard test split or in another season.
 
     python benchmarks/season_overlap.py [--environments Sokoban ALFWorld ...]
 
-Tasks are compared by what is asked and shown at the start, not by task key alone: a key also holds the number of a
-Search question or a Canvas problem, which would tell equal tasks apart.
+Tasks are compared by goal and initial observation, not by task key alone: a key also contains the number of a Search
+question or a Canvas problem, so equal tasks could have different keys.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TRAIN = 10_000
 
 
 def tasks_of(name: str, settings: dict[str, Any], split: str, season: str = "", most: int = TRAIN) -> list[str]:
-    """Return identifiers of the first `most` tasks of a split, without the numbers of tasks."""
+    """Return identifiers of the first `most` tasks of a split that ignore task numbers."""
     env = make_text_env(f"agentgym_flow/{name}-v0", split=split, season=season, **settings)
     if isinstance(env, SearchEnv):
         return [" ".join(one.text.lower().split()) for one in env._source.questions[:most]]
@@ -41,10 +41,10 @@ def tasks_of(name: str, settings: dict[str, Any], split: str, season: str = "", 
 
 
 def main() -> None:
-    """Print one line for each variant."""
+    """Print one row for each variant."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--environments", nargs="*", default=sorted({name for name, _ in VARIANTS.values()}))
-    parser.add_argument("--train", type=int, default=TRAIN, help="only the first so many tasks of train")
+    parser.add_argument("--train", type=int, default=TRAIN, help="number of train tasks to compare with")
     given = parser.parse_args()
     print("| tasks | of a season, different | in train | in valid | in the standard test | in another season |")
     print("|---|---|---|---|---|---|")

@@ -1,10 +1,10 @@
-"""The Sokoban expert on level files: how many it solves, and how long a plan from the start of a level takes.
+"""The Sokoban expert on level files: how many levels it solves, and the time to plan a level from its start.
 
-Launch: `python benchmarks/sokoban_expert.py [PATH...]`, each PATH a Boxoban or XSB file, or a folder of them. Without
-one, the Boxoban samples of the tests are taken (`AGENTGYM_FLOW_TEST_DATA`), and where there are none, generated levels.
+Launch: `python benchmarks/sokoban_expert.py [PATH...]`. Each PATH is a Boxoban or XSB file, or a folder of them. The
+default is the Boxoban test samples (`AGENTGYM_FLOW_TEST_DATA`) or, if there are none, generated levels.
 
-Figures are CPU time (`time.process_time`) from a level never seen before to the complete plan, tables of the level
-included. Every plan is counted as solved only after it has been played.
+Figures are CPU time (`time.process_time`) from a new level to the complete plan, including the level's tables. A level
+counts as solved only if playing the plan solves it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from agentgym_flow.envs.sokoban.source import LevelSource
 from agentgym_flow.errors import SearchLimit
 
 GENERATED = 50
-"""Levels generated where there are no files."""
+"""Number of levels to generate if there are no files."""
 
 
 class Outcome(NamedTuple):
@@ -78,7 +78,7 @@ def spread(values: Sequence[float], decimals: int) -> str:
 
 
 def samples() -> list[Path]:
-    """Return the Boxoban sample files, if the environment variable of the tests says where they are."""
+    """Return the Boxoban sample files if `AGENTGYM_FLOW_TEST_DATA` is set."""
     folder = os.environ.get("AGENTGYM_FLOW_TEST_DATA")
     return sorted((Path(folder) / "boxoban").glob("*.txt")) if folder else []
 

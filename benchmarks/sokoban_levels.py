@@ -1,11 +1,10 @@
-"""Level generation: our generator compared with gym-sokoban's `generate_room`, in turns in one process.
+"""Level generation: this package's generator and gym-sokoban's `generate_room`, in turns in one process.
 
 Needs the extra `sokoban`. Launch: `python benchmarks/sokoban_levels.py [--repetitions 5]`.
 
-Both sides make levels of the same size, number of boxes and length of the room's random walk. Figures are levels per
-second of CPU time (`time.process_time`), so other jobs on the machine disturb them little; each is the median of
-several repetitions. A call of `generate_room` that fails counts with its time, because its user must call again, but
-yields no level.
+Both make levels of the same size, number of boxes and length of the room's random walk. Figures are levels per second
+of CPU time (`time.process_time`), so other jobs on the machine affect them little; each is the median of several
+repetitions. A failed call of `generate_room` yields no level, but its time counts, because the user must call again.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from agentgym_flow.seeding import Stream
 
 
 class Case(NamedTuple):
-    """One row: the settings, and how many levels each side makes in one repetition."""
+    """One row: the settings, and how many levels each generator makes in one repetition."""
 
     settings: LevelSettings
     ours: int

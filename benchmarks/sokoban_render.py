@@ -1,10 +1,10 @@
-"""RGB frames: ours against gym-sokoban's `rgb_array`, of the same boards.
+"""RGB frames of the same boards: this package's and gym-sokoban's `rgb_array`.
 
 Needs the extra `sokoban`. Launch: `python benchmarks/sokoban_render.py [--repetitions 7]`.
 
-`env.render()` is timed on both sides, ours through `gym.make`; the last columns are a batch of 256 boards in one call
-of `rgb_frame`. Figures are frames of 16-pixel tiles per second of CPU time (`time.process_time`), medians of
-repetitions in which the contestants take turns.
+Both packages are timed through `env.render()`, ours with an environment from `gym.make`. The last columns are a batch
+of 256 boards in one call of `rgb_frame`. Figures are frames of 16-pixel tiles per second of CPU time
+(`time.process_time`), medians of repetitions in which the contestants take turns.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
-"""Text steps: ours through `gym.make`, with the whole info contract, against other ways to play Sokoban in text.
+"""Text steps: our environment from `gym.make`, with its full `info`, and other ways to play Sokoban as text.
 
 Needs the extra `sokoban`. Launch: `python benchmarks/sokoban_steps.py [--repetitions 7] [--episodes 150]`.
 
-verl-agent and RAGEN cannot be installed as packages, so their cost is modelled here, by code of our own on top of
-the real gym-sokoban: what their environments do at every step. Prompts, parsing and workers are left out.
+verl-agent and RAGEN cannot be installed as packages. The script models what their environments do at every step, with
+its own code on top of the real gym-sokoban. Prompts, parsing and workers are left out.
 
-- verl-agent style: gym-sokoban's step, in which the text stands in for the tiny picture; then the text once more, for
-  the answer. The text takes one dictionary look-up a cell and pads each cell with a tab.
-- RAGEN style: gym-sokoban's step as it is by default, which draws the `rgb_array` picture from tile files; then the
-  text.
+- verl-agent style: gym-sokoban's step, which makes the text in place of the tiny picture; then the text again, for the
+  observation. The text takes one dictionary look-up per cell and pads each cell with a tab.
+- RAGEN style: gym-sokoban's default step, which draws the `rgb_array` picture from tile files; then the text.
 
-The same levels and random actions go to all; resets are not timed, except in two rows of ours: with the levels known,
-and cold, when each is generated at its reset. Figures are steps per second of CPU time
-(`time.process_time`), medians of repetitions in which the contestants take turns.
+All play the same levels and random actions. Resets are not timed, except in two of our rows: with cached levels, and
+cold, where each reset generates its level. Figures are steps per second of CPU time (`time.process_time`), medians of
+repetitions in which the contestants take turns.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ TABBED = {0: " # \t", 1: " _ \t", 2: " O \t", 3: " √ \t", 4: " X \t", 5: " P \
 PUSHES = {word: index + 1 for index, word in enumerate(ACTIONS)}
 
 Step = Callable[[str], bool]
-"""Plays a word; returns whether the episode ended."""
+"""Plays an action; returns whether the episode ended."""
 
 
 def tabbed_text(room: Any) -> str:
@@ -51,7 +50,7 @@ def tabbed_text(room: Any) -> str:
 
 
 def ours(env: gym.Env[str, str], task: int) -> Step:
-    """Our text environment."""
+    """Start a task in our text environment."""
     env.reset(seed=0, options={"task": task})
 
     def step(word: str) -> bool:
@@ -62,7 +61,7 @@ def ours(env: gym.Env[str, str], task: int) -> Step:
 
 
 def gym_sokoban(level: Level, picture: str) -> Step:
-    """gym-sokoban itself on `level`, observing the named picture."""
+    """Start `level` in gym-sokoban itself, which observes the named picture."""
     room = GymSokobanBoard(level).room
 
     def step(word: str) -> bool:
@@ -73,7 +72,7 @@ def gym_sokoban(level: Level, picture: str) -> Step:
 
 
 def text_style(level: Level, picture: str | None) -> Step:
-    """A text environment on top of gym-sokoban's step, which itself draws `picture`, or the text where that is None."""
+    """Start a text environment on top of gym-sokoban's step, which draws `picture`, or the text if that is None."""
     room = GymSokobanBoard(level).room
     if picture is None:
         room.render = lambda mode: tabbed_text(room)
@@ -94,7 +93,7 @@ def text_style(level: Level, picture: str | None) -> Step:
 def steps_per_second(begin: Callable[[int], Step], episodes: int, resets: bool = False, cold: bool = False) -> float:
     """Play `episodes` random episodes of at most `STEPS` steps; return steps per second of CPU time.
 
-    With `resets` their beginnings are timed, too; with `cold` no level is known yet.
+    With `resets`, resets are timed too; with `cold`, no level is cached.
     """
     if cold:
         task_level.cache_clear()
@@ -117,7 +116,7 @@ def steps_per_second(begin: Callable[[int], Step], episodes: int, resets: bool =
 def main() -> None:
     """Print the table."""
     parser = arguments(__doc__, repetitions=7)
-    parser.add_argument("--episodes", type=int, default=150, help="episodes in a repetition (default 150)")
+    parser.add_argument("--episodes", type=int, default=150, help="episodes per repetition (default 150)")
     args = parser.parse_args()
     print_header("board", "contestant", "steps/s", "ours is")
     for size, boxes in CASES:

@@ -1,22 +1,21 @@
-"""Steps of many boards at once: our numpy batch against jumanji's Sokoban (JAX, jit and vmap) on one CPU core.
+"""Steps of many boards at once: our numpy batch and jumanji's Sokoban (JAX, jit and vmap) on one CPU core.
 
 Launch: `python benchmarks/sokoban_vector.py [--repetitions 7] [--peer-venv FOLDER] [--alone]`.
 
-Two tables. The first is ours alone, with the default `info`: from the first reset on, resets included, as in a new
-process; after 400 calls; and for the default levels on 200 prepared ones. Levels of most of these settings are in the
-package, and those of the others are generated as they are met. With `--alone` there is no other table. The second has
-jumanji.
+Two tables. The first has only our environment, with the default `info`: from the first reset on, including resets, as
+in a new process, and after 400 calls; for the default settings also on 200 prepared levels. The package contains levels
+of most of these settings and generates the others on demand. The second table adds jumanji; `--alone` skips it.
 
-jumanji is installed on demand into a virtual environment of its own, and runs there as other processes that take turns
-with ours. All play random actions, drawn beforehand, on 10x10 boards with four boxes, with an end after 120 steps
-(jumanji's default) and automatic resets, and have a fresh observation of every board after every step. Ours starts new
-episodes on 200 generated levels; jumanji runs on its built-in toy levels.
+jumanji is installed on demand into its own virtual environment, and runs there in separate processes that take turns
+with ours. Both play random actions, drawn beforehand, on 10x10 boards with four boxes, at most 120 steps (jumanji's
+default) and automatic resets, and return a new observation of every board after every step. Our environment plays 200
+generated levels; jumanji plays its built-in toy levels.
 
-jumanji is measured in two ways: as its documentation shows it, one jitted call a step on all cores; and at its best, a
-`lax.scan` over all steps in one thread bound to one core, where nobody looks at the boards in between. Ours is measured
-with its default `info` (action mask and five more keys), and with `info_keys=()`, which is what jumanji gives.
+jumanji is measured in two ways: as documented, one jitted call per step on all cores; and at its best, a `lax.scan`
+over all steps in one thread bound to one core, which does not return the boards in between. Our environment is measured
+with its default `info` (action mask and five more keys), and with `info_keys=()`, which is what jumanji returns.
 
-Figures are board steps per second of CPU time, all threads counted, medians of the repetitions.
+Figures are board steps per second of CPU time of all threads, medians of the repetitions.
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "6x6, 1 box, of a season": OF_A_SEASON,
 }
 BOARD_STEPS = 1_000_000
-"""Board steps in one repetition of ours; jumanji gets a tenth."""
+"""Board steps of our environment in one repetition; jumanji plays a tenth."""
 TIME_LIMIT = 120
 
 
 def measure(envs: Any, calls: int, reset: bool = False) -> float:
-    """Return board steps per second of CPU time over `calls` calls, perhaps with the reset before them."""
+    """Return board steps per second of CPU time over `calls` calls, and a reset first if `reset`."""
     import numpy as np
 
     actions = np.random.default_rng(0).integers(0, 4, (calls, envs.num_envs))
@@ -63,7 +62,7 @@ def measure(envs: Any, calls: int, reset: bool = False) -> float:
 
 
 def from_the_start(num_envs: int, settings: dict[str, Any]) -> tuple[float, float]:
-    """Return the rates of the first 100 calls, the reset included, and of 200 calls after 400."""
+    """Return the rates of reset and first 100 calls, and of 200 calls after 400."""
     import gymnasium as gym
 
     import agentgym_flow  # noqa: F401 (registers the ids)
@@ -78,7 +77,7 @@ def from_the_start(num_envs: int, settings: dict[str, Any]) -> tuple[float, floa
 
 
 def print_alone(repetitions: int, folder: Path) -> None:
-    """Print the table of ours alone: medians of the repetitions."""
+    """Print the table of our environment: medians of the repetitions."""
     levels = folder / "small.txt"
     write_levels(levels, size=(6, 6), boxes=1)
     prepared = {"data": str(levels), "split": "test"}
@@ -126,7 +125,7 @@ def write_levels(path: Path, size: tuple[int, int], boxes: int) -> None:
 
 
 def serve_jumanji(at_its_best: bool) -> None:
-    """Answer each number of boards on standard input with board steps per second, on standard output."""
+    """Read numbers of boards from standard input; print board steps per second for each."""
     if at_its_best and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     import jax
@@ -156,7 +155,7 @@ def serve_jumanji(at_its_best: bool) -> None:
         state, _ = reset(jax.random.split(jax.random.PRNGKey(0), num_envs))
         drawn = jax.random.randint(jax.random.PRNGKey(1), (steps, num_envs), 0, 4)
         actions = jax.block_until_ready(drawn if at_its_best else list(drawn))
-        for _ in range(2):  # the first time compiles
+        for _ in range(2):  # the first run compiles
             start = time.process_time()
             if at_its_best:
                 jax.block_until_ready(scan(state, actions))
@@ -167,7 +166,7 @@ def serve_jumanji(at_its_best: bool) -> None:
 
 
 class Jumanji:
-    """Another process."""
+    """A process that runs jumanji."""
 
     def __init__(self, folder: Path, at_its_best: bool) -> None:
         python = folder / "bin" / "python"
@@ -200,7 +199,7 @@ class Jumanji:
 
 
 def compare(repetitions: int, peer_venv: Path) -> None:
-    """Print the table."""
+    """Print the table with jumanji."""
     documented, best = Jumanji(peer_venv, False), Jumanji(peer_venv, True)
     with tempfile.TemporaryDirectory() as folder:
         levels = Path(folder) / "levels.txt"
@@ -225,11 +224,11 @@ def compare(repetitions: int, peer_venv: Path) -> None:
 
 
 def main() -> None:
-    """Compare, or run as the other process."""
+    """Print the tables, or run as the process of jumanji."""
     parser = arguments(__doc__, repetitions=7)
     default = Path(tempfile.gettempdir()) / "agentgym_flow-jumanji"
-    parser.add_argument("--peer-venv", type=Path, default=default, help=f"where jumanji lives (default {default})")
-    parser.add_argument("--alone", action="store_true", help="only ours")
+    parser.add_argument("--peer-venv", type=Path, default=default, help=f"venv of jumanji (default {default})")
+    parser.add_argument("--alone", action="store_true", help="skip jumanji")
     parser.add_argument("--serve-jumanji", choices=("documented", "best"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve_jumanji:

@@ -1,25 +1,25 @@
-"""The cost of an update: ours and TRL's on the same rows, the savings of our optimisations, and the environment's time.
+"""The cost of an update with our trainer and with TRL's on the same rows, our optimisations, the environment's share.
 
     python benchmarks/training_step.py [--repetitions 5] [--levels 64]
 
-The peer is `trl.GRPOTrainer` as installed: not subclassed, its own loss, its own optimizer step. Both trainers begin
-with the same weights, see the same rows in the same minibatches, and must arrive at the same weights, or the script
-fails. The rows are real episodes that were recorded before (see `_training_rows.py`). There are two ways to hand them
-to TRL:
+The peer is `trl.GRPOTrainer` as installed: not subclassed, with its own loss and optimizer step. Both trainers start
+with the same weights, train on the same rows in the same minibatches, and must end with the same weights; otherwise the
+script fails. The rows are real episodes, recorded beforehand (see `_training_rows.py`). TRL gets them in two ways:
 
-- *update*: both trainers get the very same tensors in place of what they would have made (TRL's
-  `_generate_and_score_completions` is replaced on the instance; of ours, `make_batch` is overridden). This compares
-  loss, backward pass and optimizer, one step of ours after one of TRL's: figures are medians, the ratio that of pairs.
+- *update*: both trainers get the same tensors in place of those they would make (TRL's
+  `_generate_and_score_completions` is replaced on the instance; our `make_batch` is overridden). This compares loss,
+  backward pass and optimizer. Steps of both trainers alternate; figures are medians, the ratio is that of pairs.
 - *from episodes*: TRL gets the recorded completions from its public `rollout_func` and their outcomes from a public
-  reward function, and makes of them what it makes of any rollout. It has no way to take the log-probabilities of
-  sampling from Transformers, and computes them anew when a batch is more than one optimizer step. Ours gets the
-  recorded episodes in place of playing them.
+  reward function, and processes them like any rollout. It cannot take the log-probabilities of sampling with
+  Transformers, and recomputes them when a batch has more than one optimizer step. Our trainer gets the recorded
+  episodes instead of playing them.
 
-Nothing is merged, dropped or trimmed there. What that saves is measured after it, ours against ours, always per batch
-of the same episodes. The last table is the split of time of whole training steps that play and learn.
+Here, our trainer merges, drops and trims nothing. The second table shows what that would save: our trainer with and
+without each optimisation, per batch of the same episodes. The last table shows where the time of whole training steps
+goes, rollouts included.
 
-Figures are CPU time on one thread, the best of repetitions in which all contestants take turns: what else runs on a
-machine makes an update of a second slower, never faster.
+Figures are CPU time on one thread, the best of repetitions in which all contestants take turns: other programs on the
+machine can only slow down an update.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ from agentgym_flow.training.warm_start import warm_start
 
 Weights = list[torch.Tensor]
 TOLERANCE = 1e-3
-"""The largest difference of two results, as a fraction of the distance that training moved."""
+"""The largest allowed difference of two results, as a fraction of the largest change by training."""
 
 BATCHES = 3
-"""The batches that are played and learnt from for the split of time; the first is not counted."""
+"""Batches that are played and trained on for the last table; the first is not counted."""
 
 PARTS = ("env", "generate", "score", "update")
 
@@ -77,7 +77,7 @@ class StepClock(TrainerCallback):  # type: ignore[misc]
 
 
 class FromTensors(AgentTrainer):
-    """Our trainer with given tensors as rows."""
+    """Our trainer on given tensors."""
 
     tensors: Batch
 
@@ -88,7 +88,7 @@ class FromTensors(AgentTrainer):
 
 
 class Comparison:
-    """One batch, and how it is cut into optimizer steps.
+    """One batch, and its division into optimizer steps.
 
     Args:
         recording: the episodes.
@@ -114,7 +114,7 @@ class Comparison:
             "lr_scheduler_type": "constant",
             "epsilon": 0.2,
             "epsilon_high": 0.28,
-            # A key bias of GPT-2 has no gradient but rounding errors, which Adam would otherwise blow up to full steps.
+            # The gradient of GPT-2's key bias is only rounding errors. Adam would otherwise turn them into full steps.
             "adam_epsilon": 1e-5,
             "report_to": "none",
             "logging_strategy": "no",
@@ -124,7 +124,7 @@ class Comparison:
         self.tensors = {**collate(self.rows, pad=pad, multiple=parts), "num_items_in_batch": items}
 
     def ours(self, kind: type[AgentTrainer] = AgentTrainer, **changes: Any) -> AgentTrainer:
-        """Return our trainer; it merges nothing and drops nothing unless `changes` set it."""
+        """Return our trainer; it merges and drops no rows unless `changes` enables it."""
         chosen = {"credit": "grpo", "credit_settings": {"norm": "mean"}, "merge_prompts": False, **changes}
         of = self.recording
         config = AgentConfig(**self.settings, layout=of.layout, **chosen)
@@ -134,7 +134,7 @@ class Comparison:
         return trainer
 
     def trl(self, **given: Any) -> GRPOTrainer:
-        """Return TRL's trainer on a data set without content: what it trains on comes from elsewhere."""
+        """Return TRL's trainer with empty prompts as data set; its rows come from elsewhere."""
         config = GRPOConfig(
             **self.settings,
             scale_rewards="none",
@@ -154,7 +154,7 @@ class Comparison:
         )
 
     def trl_from_tensors(self) -> GRPOTrainer:
-        """Return TRL's trainer with the tensors in place of what it would have made."""
+        """Return TRL's trainer on the given tensors."""
         trainer = self.trl()
 
         def make_batch(inputs: list[dict[str, Any]]) -> Batch:
@@ -166,11 +166,11 @@ class Comparison:
 
     def played(self, *_: Any, **__: Any) -> list[Episode]:
         """Stand in for `rollout` in our trainer: return the recorded episodes."""
-        torch.manual_seed(0)  # of the shuffling into minibatches, which comes next
+        torch.manual_seed(0)  # seeds the shuffling into minibatches, which comes next
         return self.recording.episodes
 
     def rollout(self, prompts: list[Any], trainer: GRPOTrainer) -> dict[str, list[Any]]:
-        """Return the recorded episodes as TRL's `rollout_func` is to return them."""
+        """Return the recorded episodes in the format of TRL's `rollout_func`."""
         return {
             "prompt_ids": [list(row.prompt) for row in self.rows],
             "completion_ids": [list(row.completion) for row in self.rows],
@@ -180,9 +180,9 @@ class Comparison:
         }
 
     def contestant(self, name: str, make: Callable[[], GRPOTrainer], *, trim: bool = True) -> Callable[[], float]:
-        """Return a function that lets a new trainer take its steps and returns the seconds they took.
+        """Return a function that runs a new trainer and returns the seconds of its steps.
 
-        It keeps the weights that training came to under `name`. `trim` lets our trainer leave out columns of padding.
+        It stores the final weights under `name`. `trim` lets our trainer remove columns of padding.
         """
 
         def run() -> float:
@@ -202,10 +202,10 @@ class Comparison:
         return in_turns(contestants, repetitions, min)
 
     def step_by_step(self, rounds: int) -> tuple[float, float, float]:
-        """Let both trainers take one optimizer step after the other on the given tensors, each batch `rounds` times.
+        """Alternate optimizer steps of both trainers on the given tensors, each batch `rounds` times.
 
-        Returns the median seconds of a step of ours and of TRL's, and the median ratio of a pair of steps. Steps on a
-        busy machine differ by more than trainers do; two steps in a row differ least.
+        Returns the median seconds of a step of ours and of TRL's, and the median ratio of consecutive pairs. On a busy
+        machine, step times vary more than the trainers differ; those of consecutive steps vary least.
         """
         trainers = {"ours": self.ours(FromTensors), "trl": self.trl_from_tensors()}
         seconds: dict[str, list[float]] = {name: [] for name in trainers}
@@ -227,16 +227,16 @@ class Comparison:
         return statistics.median(seconds["ours"]), statistics.median(seconds["trl"]), statistics.median(pairs)
 
     def apart(self) -> float:
-        """Return the largest distance of a weight between contestants, as a share of the furthest that a weight went.
+        """Return the largest difference of a weight between contestants, as a fraction of the largest change of one.
 
-        Ends the script where it is beyond `TOLERANCE`: then they were not given the same work.
+        Exits if it exceeds `TOLERANCE`, because then the contestants did not do the same work.
         """
         first, *others = self.arrived.values()
         distance = max(furthest(first, other) for other in others)
         share = distance / furthest(list(self.recording.model.parameters()), first)
         if not share <= TOLERANCE:
             raise SystemExit(
-                f"{' and '.join(self.arrived)} came to different weights: {share:.1e} of the way they went"
+                f"{' and '.join(self.arrived)} came to different weights: {share:.1e} of the largest change"
             )
         return share
 
@@ -253,12 +253,12 @@ def as_it_is(batch: Batch) -> Batch:
 
 def outcome_of(completions: list[Any], success: list[float], **_: Any) -> list[float]:
     """Return the outcome of each recorded episode, as a reward function of TRL."""
-    torch.manual_seed(0)  # of the shuffling into minibatches, which comes next
+    torch.manual_seed(0)  # seeds the shuffling into minibatches, which comes next
     return success
 
 
 def identical_rows(turns: Recording, spoken: Recording, folder: str, repetitions: int) -> None:
-    """Print the table of ours against TRL."""
+    """Print the table of our trainer and TRL's."""
     print_header(
         "Rows", "Compared", "Optimizer steps", "TRL, s/step", "Ours, s/step", "Ours, tokens/s", "Ratio", "Apart"
     )
@@ -286,7 +286,7 @@ def identical_rows(turns: Recording, spoken: Recording, folder: str, repetitions
 
 
 def savings(turns: Recording, spoken: Recording, folder: str, repetitions: int) -> None:
-    """Print what is saved per batch, ours against ours with nothing saved."""
+    """Print the time per batch of our trainer with and without each saving."""
     print_header("Saved", "Seconds per batch, all", "saved", "Ratio")
     for rows_each in (4, 16):
         comparison = Comparison(spoken, folder, 1, len(spoken.episodes) // rows_each)
@@ -299,7 +299,7 @@ def savings(turns: Recording, spoken: Recording, folder: str, repetitions: int) 
         comparison.apart()
         print_saving(f"padding, conversations, {rows_each} at a time", found["all"], found["trimmed"])
     comparison = Comparison(turns, folder, 4)
-    # The differences are large and the batch is: it takes fewer repetitions.
+    # Differences and batch are large, so fewer repetitions are enough.
     ways: dict[str, dict[str, Any]] = {
         "all": {},
         "rows without advantage, turns": {"zero_advantage_share": 0.0},
@@ -315,12 +315,12 @@ def savings(turns: Recording, spoken: Recording, folder: str, repetitions: int) 
 
 
 def print_saving(what: str, everything: float, saved: float) -> None:
-    """Print one line of the table of savings."""
+    """Print one row of the table of savings."""
     print_row(what, f"{everything:.2f}", f"{saved:.2f}", f"**{everything / saved:.2f}x**")
 
 
 def learners(turns: Recording, spoken: Recording, folder: str) -> dict[str, AgentTrainer]:
-    """Return trainers that play and learn `BATCHES` batches each, after a warm start."""
+    """Return trainers that play and train on `BATCHES` batches each, after a warm start."""
 
     def tiny(*arguments: str) -> AgentTrainer:
         run, _, agent = quickstart(folder, "--max_steps", str(4 * BATCHES), "--report_to", "none", *arguments)
@@ -351,11 +351,11 @@ def learners(turns: Recording, spoken: Recording, folder: str) -> dict[str, Agen
 
 
 def time_split(trainers: dict[str, AgentTrainer]) -> None:
-    """Print where the time goes of training that plays, learns, and plays again; seconds by the clock."""
+    """Print where the wall time of training with rollouts goes."""
     print_header("Training", "Turns a batch", "Seconds a batch", *PARTS)
     for name, trainer in trainers.items():
         trainer.train()
-        # The first batch made the environments as well.
+        # The first batch also made the environments.
         records = [record for record in trainer.state.log_history if "time/update" in record][1:]
         seconds = [statistics.median(float(record[f"time/{part}"]) for record in records) for part in PARTS]
         turns_each = statistics.mean(float(record["turns"]) for record in records)

@@ -1,4 +1,4 @@
-"""CPU time of verifying a log, compared with playing the same actions unchecked; in one process, and in workers.
+"""CPU time of verifying a log, in one process and in workers, compared with playing the same actions unchecked.
 
 `python benchmarks/verification.py [--episodes N] [ENV...]`
 """
@@ -25,15 +25,15 @@ ROUNDS = 3
 
 
 def least(work: Callable[[], object]) -> float:
-    """Return the least CPU time of `work` over some rounds, processes that it starts included.
+    """Return the least CPU time of `work` over `ROUNDS` rounds, including processes that it starts.
 
-    Each round is a process forked from this one, so that nothing finds its caches filled by what was measured before.
+    Each round is a process forked from this one, so that earlier measurements do not fill its caches.
     """
     times = []
     for _ in range(ROUNDS):
         child = os.fork()
         if child == 0:
-            gc.freeze()  # or the collector would copy what the parent holds
+            gc.freeze()  # else the collector would copy the parent's memory
             work()
             os._exit(0)
         _, status, usage = os.wait4(child, 0)
@@ -43,7 +43,7 @@ def least(work: Callable[[], object]) -> float:
 
 
 def play(log: Path, env: TextEnv) -> None:
-    """Read a log and play its actions, unchecked."""
+    """Read a log and play its actions without checks."""
     for logged in read_log(log):
         env.reset(seed=logged.seed, options={"task": logged.task})
         for action in logged.actions:

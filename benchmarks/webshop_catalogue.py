@@ -1,18 +1,18 @@
-"""WebShop's full catalogue on disk: the cost of an import, and then of opening, a listing, a search.
+"""WebShop's full catalogue on disk: the cost of the import, of opening, of a listing and of a search.
 
-Launch: `python benchmarks/webshop_catalogue.py [--products 20000] [--folder FOLDER]`; the official catalogue has
-1,181,430 products, and so many need 8 GB of disk for a while.
+Launch: `python benchmarks/webshop_catalogue.py [--products 20000] [--folder FOLDER]`. The official catalogue has
+1,181,430 products; that many need 8 GB of disk temporarily.
 
-Files in the official schema are written first, which is not timed: 4 kB a product, of which 124 words are indexed, as
+The script first writes files in the official schema, which is not timed: 4 kB per product, with 124 indexed words, as
 in the original. 97 of 100 words are drawn from 30,000 so that a few are in most products and most in few, the others
-likewise from 5,000,000: a thousand products then have about as many different words as a thousand real ones, and their
-number keeps growing. 42 % of the products have options and an instruction, 16 synthetic goals each.
+likewise from 5,000,000: a thousand products then have about as many distinct words as a thousand real ones, and the
+number keeps growing. 42 % of the products have options and an instruction, with 16 synthetic goals each.
 
-The import runs in a process of its own, and so does each of three readers. An import's memory is the most that the
-process itself held, and the same with the pages of files that the system may take back. A reader asks for 2,000
-listings and makes 500 searches of 7 words for 50 products, after 50 searches to warm up; three of a query's words come
-from one product's title. Its memory is what it took beyond what it held before opening: its own, and the mapped pages
-that all processes share. Times are given twice, on the wall and of the CPU, which other jobs disturb less.
+The import and each of three readers run in their own processes. Figures for the import are the peak of private memory,
+and the peak including file pages, which the system can reclaim. A reader requests 2,000 listings and makes 500 searches
+of 7 words for 50 products, after 50 searches to warm up; three of a query's words come from one product's title. Its
+memory is the increase since before opening: private memory, and mapped pages, which all processes share. Times are wall
+time and CPU time, which other jobs affect less.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BATCH = 1_000
 
 
 class Cost(NamedTuple):
-    """Seconds on the wall and of the CPU."""
+    """Wall seconds and CPU seconds."""
 
     wall: float
     cpu: float
@@ -52,7 +52,7 @@ class Cost(NamedTuple):
 
 # ---------------------------------------------------------------- the files
 def word(number: int) -> str:
-    """Return word number `number`: syllables that no stemmer touches, or a model's number."""
+    """Return word `number`: syllables that stemmers keep, or something like a model number."""
     if number % 5 == 4:
         return f"{'abcdefghkmnpqrtvwxz'[number % 19]}{number}"
     syllables = []
@@ -64,13 +64,13 @@ def word(number: int) -> str:
 
 
 def draws(rng: np.random.Generator, size: tuple[int, int]) -> list[list[int]]:
-    """Return numbers of words; within the common and within the rare, number n comes about once in n draws."""
+    """Return random word numbers; among common and among rare words, frequency falls as 1/n."""
     choices = np.where(rng.random(size) < SHARE_OF_RARE, RARE, COMMON)
     return (np.exp(rng.random(size) * np.log(choices)).astype(np.int64) - 1).tolist()
 
 
 def asin_of(number: int) -> str:
-    """Return an ASIN, ten characters in no order."""
+    """Return an ASIN of ten characters; ASINs are unordered."""
     code, digits = number * 1_000_003 % 36**8, ""
     for _ in range(8):
         code, digit = divmod(code, 36)
@@ -79,7 +79,7 @@ def asin_of(number: int) -> str:
 
 
 def product(number: int, words: list[str], rng: np.random.Generator) -> dict[str, Any]:
-    """Return a record in the official schema; `words` are 244, of which 124 are indexed."""
+    """Return a record in the official schema; 124 of the 244 `words` are indexed."""
     options: Any = ""
     if number % 100 < 42:
         sizes, colours = words[100:104], words[104:108]
@@ -122,7 +122,7 @@ def product(number: int, words: list[str], rng: np.random.Generator) -> dict[str
 
 
 def write_files(folder: Path, products: int) -> OfficialFiles:
-    """Write the three files; the products' one row after the other."""
+    """Write the three files, one product at a time."""
     rng = np.random.default_rng(5)
     phrases = [" ".join(map(word, pair)) for pair in draws(rng, (PHRASES, 2))]
     every = max(products // HUMAN, 1)
@@ -166,7 +166,7 @@ def megabytes(field: str) -> float:
 
 
 def on_disk(folder: Path) -> float:
-    """Return the size of all files below a folder in megabytes; those that vanish meanwhile do not count."""
+    """Return the megabytes of all files below a folder, except those that vanish meanwhile."""
     total = 0
     for root, _, names in os.walk(folder):
         for name in names:
@@ -178,7 +178,7 @@ def on_disk(folder: Path) -> float:
 
 
 def run_import(files: OfficialFiles, folder: Path) -> tuple[dict[str, Cost], dict[str, float]]:
-    """Import; return the cost of each phase, and peaks in megabytes: own memory, all memory, disk."""
+    """Import; return the cost of each phase, and peaks in megabytes: private memory, all memory, disk."""
     marks: dict[str, tuple[float, float]] = {}
     peaks = {"own": 0.0, "all": 0.0, "disk": 0.0}
     finished = threading.Event()
@@ -244,7 +244,7 @@ def main() -> None:
     """Print two tables."""
     parser = arguments(__doc__)
     parser.add_argument("--products", type=int, default=20_000, help="products in the catalogue (default 20000)")
-    parser.add_argument("--folder", type=Path, help="where to work; files and a store that are there are used again")
+    parser.add_argument("--folder", type=Path, help="working folder; existing files and stores are reused")
     options = parser.parse_args()
     home = options.folder or Path(tempfile.mkdtemp())
     home.mkdir(parents=True, exist_ok=True)
@@ -259,7 +259,7 @@ def measure(home: Path, products: int) -> None:
     """Write, import and read a catalogue in `home`."""
     files = official_files(home) if (home / "items_shuffle.json").exists() else write_files(home, products)
     size = files.items.stat().st_size / 2**20
-    # A fresh process for every figure: peaks never go down.
+    # A fresh process for every figure, because peak memory never decreases.
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         (home / "work").mkdir(exist_ok=True)
         if not (home / "work" / "store").exists():

@@ -1,16 +1,16 @@
-"""WebShop: the cost of a step, cold, by default and at best; searches compared with Lucene; memory of environments.
+"""WebShop: the cost of a step when cold, by default and at best; searches compared with Lucene; memory of environments.
 
-Launch: `python benchmarks/webshop_speed.py [--repetitions 5] [--episodes 40] [--data FOLDER]`; with `--data`, or where
-`AGENTGYM_FLOW_TEST_DATA` names the samples, on the official 1,000 products, else on the embedded shop. The memory is
-read on Linux only.
+Launch: `python benchmarks/webshop_speed.py [--repetitions 5] [--episodes 40] [--data FOLDER]`. With `--data`, or if
+`AGENTGYM_FLOW_TEST_DATA` names the samples, it uses the official 1,000 products, else the embedded shop. Memory is
+measured on Linux only.
 
-- Steps of `gym.make`'s environment with the whole info contract, CPU time, the median of the repetitions. Cold: the
+- Steps: CPU time of the environment from `gym.make` with its full `info`, the median of the repetitions. Cold: the
   first episode of a new process, in which the first of three searches builds the index. Default: every episode has
-  another goal, so hardly a query comes twice. Best: 8 attempts at each goal with the same actions.
-- Episodes: a search for some words of the instruction, then random clicks; a search for others every fifth step.
-- Lucene: where pyserini and Java are installed, the same queries on an index of the same texts, in turns with ours,
-  wall time, 50 hits. That is the only ratio: the original's environment was not run here.
-- Memory: what the process holds (resident set) with one and with 64 environments in play.
+  another goal, so queries rarely repeat. Best: 8 attempts at each goal with the same actions.
+- Episodes: random clicks, except that the first step and every fifth one search for random words of the instruction.
+- Lucene: if pyserini and Java are installed, wall time of the same queries on an index of the same texts, in turns with
+  ours, 50 hits. This is the only comparison: the original's environment is not run here.
+- Memory: the resident set of the process with one and with 64 running environments.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def actions(env: Any, rng: Stream, step: int) -> str:
 
 
 def play(env: Any, episodes: int, draws: Stream, attempts: int = 1) -> dict[str, float]:
-    """Return the mean CPU milliseconds of `click` and `search` over so many episodes, `attempts` for each goal."""
+    """Return the mean CPU milliseconds of `click` and `search` over `episodes` episodes, `attempts` per goal."""
     spent: dict[str, list[float]] = defaultdict(list)
     for episode in range(0, episodes, attempts):
         goal = draws.below(env.unwrapped.num_tasks)
@@ -72,7 +72,7 @@ def play(env: Any, episodes: int, draws: Stream, attempts: int = 1) -> dict[str,
 
 
 def cold(data: str | None, mode: str, repetition: int) -> dict[str, float]:
-    """Return what `play` does for one episode, and as `start` the CPU seconds that the process took until then."""
+    """Return the result of `play` for one episode, and as `start` the CPU seconds of the process until then."""
     env = gym.make(ENV_ID, data=data, observation_mode=mode)
     env.reset(seed=repetition)
     start = time.process_time()
@@ -80,7 +80,7 @@ def cold(data: str | None, mode: str, repetition: int) -> dict[str, float]:
 
 
 def in_new_process(run: Callable[[], dict[str, float]]) -> dict[str, float]:
-    """Return what `run` returns in a process of its own that has nothing loaded."""
+    """Return the result of `run` in a fresh process."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         return process.submit(run).result()
 
@@ -104,19 +104,19 @@ def print_steps(data: str | None, repetitions: int, episodes: int) -> None:
 
 
 def print_lucene(catalogue: Catalogue, queries: list[str], repetitions: int) -> None:
-    """Print the cost of a search with ours and with Lucene, in turns, if Lucene is here."""
+    """Print the cost of a search with our index and Lucene, in turns, if Lucene is installed."""
     if not lucene_is_here():
         return
     texts = [catalogue.listing(number).product.index_text for number in range(len(catalogue))]
-    compared = against_lucene(texts, queries, HITS, repetitions)  # not the catalogue's index, which keeps results
+    compared = against_lucene(texts, queries, HITS, repetitions)  # not the catalogue's index, which caches results
     print_header("search", "ms", "slower than ours")
     for name, figure in compared.query.items():
         print_row(name, f"{figure:.3f}", f"{figure / compared.query['ours']:,.1f}x")
-    print(f"\nThe first {FIRST} are the same, in the same order, for {compared.agreeing} of {len(queries)} queries.\n")
+    print(f"\nThe first {FIRST} hits and their order are the same for {compared.agreeing} of {len(queries)} queries.\n")
 
 
 def print_memory(data: str | None) -> None:
-    """Print what further environments in play cost."""
+    """Print the memory of further running environments."""
     held: list[tuple[Any, float]] = []
     for number in range(ENVIRONMENTS):
         env: Any = gym.make(ENV_ID, data=data)
@@ -136,10 +136,10 @@ def print_memory(data: str | None) -> None:
 def main() -> None:
     """Print the tables."""
     parser = arguments(__doc__, repetitions=5)
-    parser.add_argument("--episodes", type=int, default=40, help="episodes in a repetition (default 40)")
+    parser.add_argument("--episodes", type=int, default=40, help="episodes per repetition (default 40)")
     samples = os.environ.get("AGENTGYM_FLOW_TEST_DATA")
     official = str(Path(samples) / "webshop") if samples else None
-    parser.add_argument("--data", default=official, help="a folder of official files (default: the samples, if here)")
+    parser.add_argument("--data", default=official, help="folder of official files (default: the samples, if any)")
     args = parser.parse_args()
     env: Any = gym.make(ENV_ID, data=args.data)
     source = env.unwrapped._source

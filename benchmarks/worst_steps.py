@@ -1,6 +1,6 @@
-"""The slowest step that a hostile text can cause in each environment, in CPU time.
+"""The slowest step that a hostile action can cause in each environment, in CPU time.
 
-`python benchmarks/worst_steps.py [LENGTH]`: the texts have the declared length of the environment, or LENGTH.
+`python benchmarks/worst_steps.py [LENGTH]`: actions have the environment's maximum length, or LENGTH.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ FRAMES = (
 
 
 def texts(length: int) -> Iterator[str]:
-    """Yield hostile texts of `length` characters."""
+    """Yield hostile actions of `length` characters."""
     for frame in FRAMES:
         room = length - len(frame.format(""))
         for piece in PIECES:
@@ -105,7 +105,7 @@ def seconds(env: TextEnv, text: str) -> float:
 
 
 def main() -> None:
-    """Print the slowest texts of each variant."""
+    """Print the slowest action of each variant."""
     print("| environment | length | worst step, ms | text | one more character, ms |\n|---|---|---|---|---|")
     for name, settings in VARIANTS:
         env = make_text_env(f"agentgym_flow/{name}-v0", **settings)
