@@ -85,6 +85,8 @@ def test_every_file_keeps_to_its_room(name: str) -> None:
         assert not ours & TORCH_ROOMS
     if room(name) != "integrations":
         assert "agentgym_flow.integrations" not in FILES[name]
+    if room(name) not in {"cli", "__main__"}:
+        assert "cli" not in ours
     assert not others & {"baselines", "leaderboards", "benchmarks", "tests"}
 
 

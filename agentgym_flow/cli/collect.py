@@ -29,6 +29,7 @@ from agentgym_flow.cli.player import (
     policy_settings,
     say_how_to_resume,
 )
+from agentgym_flow.envs import text_arguments
 from agentgym_flow.journal import path_of
 
 
@@ -60,12 +61,12 @@ def collect(
     On Ctrl-C or SIGTERM the command keeps the finished episodes and exits with status 130 or 143. Continue the run with
     --resume.
     """
-    env_id = environments.full_id(env)
+    env_id = text_arguments.full_id(env)
     if is_complete(out, resume, force):
         leave(out)
     check_new(out, replace=force or (resume and path_of(out).exists()))  # before any request to a model
     player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, patience=patience))
-    env_kwargs = environments.env_settings(env_id, env_arg)
+    env_kwargs = text_arguments.env_settings(env_id, env_arg)
     live = Live(num_envs)
     with sigterm_raises(), live.progress, explained_failure(out, live, name=str(out)):
         try:

@@ -13,6 +13,7 @@ from agentgym_flow import data as registry
 from agentgym_flow._util.files import check_free
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import Force, new_table, note, printed, progress_bars, say, show_table, stdout
+from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadData, BadSetting, UnknownEnvironment, UnknownOption
 
 if TYPE_CHECKING:
@@ -82,10 +83,10 @@ def export(
 
     if not folder:  # an unset variable of a shell; it would name the current folder
         raise BadData("FOLDER is empty; name a folder")
-    env_id = environments.full_id(env)
+    env_id = text_arguments.full_id(env)
     if env_id == LEVELS:
         _check_folder(Path(folder) / (split or "valid"), force)
-        _export_levels(folder, split or "valid", tasks, environments.settings(env_arg))
+        _export_levels(folder, split or "valid", tasks, text_arguments.settings(env_arg))
         return
     if env_arg:
         raise BadSetting("--env-arg describes the levels of Sokoban; leave it out")

@@ -19,9 +19,8 @@ from rich.text import Text
 
 from agentgym_flow import __version__
 from agentgym_flow import data as registry
-from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import printed, stdout
-from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs import make_text_env, text_arguments
 from agentgym_flow.errors import AgentGymFlowError
 
 State = Literal["ok", "warning", "broken"]
@@ -168,7 +167,7 @@ def _embedding_model() -> Check:
 
 
 def _environments() -> Iterator[Check]:
-    for env_id in filter(environments.is_text, environments.registered_ids()):
+    for env_id in filter(text_arguments.is_text, text_arguments.registered_ids()):
         try:
             env = make_text_env(env_id)
             env.reset(seed=0)

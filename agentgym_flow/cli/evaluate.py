@@ -36,6 +36,7 @@ from agentgym_flow.cli.player import (
     say_how_to_resume,
     seconds,
 )
+from agentgym_flow.envs import text_arguments
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.evaluation import Evaluation, by_task_type
@@ -98,7 +99,7 @@ def evaluate(
     elif env is None or out is not None:
         raise BadSetting("name an environment, or a track with --track and --out")
     else:
-        env_id = environments.full_id(env)
+        env_id = text_arguments.full_id(env)
     ended = is_complete(log, resume, force)
     if log is not None and not ended:  # before any request to a model
         check_new(log, replace=force or (resume and path_of(log).exists()))

@@ -10,7 +10,7 @@ import typer
 
 from agentgym_flow import data as registry
 from agentgym_flow._util.openai_access import only_model
-from agentgym_flow.cli import environments
+from agentgym_flow.envs import text_arguments
 
 if TYPE_CHECKING:
     from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend, Usage
@@ -44,7 +44,7 @@ def env_settings(env_id: str, pairs: Iterable[str] | None, options: Mapping[str,
         BadSetting: an argument is given twice; or no model is named and the server does not have exactly one.
     """
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
-    kwargs = environments.env_settings(env_id, [*(pairs or ()), *given])
+    kwargs = text_arguments.env_settings(env_id, [*(pairs or ()), *given])
     if "executor" in kwargs or "dataset" in kwargs or options.get("data") is not None:
         _name_set(env_id, kwargs)
     url = kwargs.get("base_url")

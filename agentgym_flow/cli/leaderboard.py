@@ -16,6 +16,7 @@ from agentgym_flow.cli import environments, season
 from agentgym_flow.cli.console import Force, note, say, stdout
 from agentgym_flow.cli.season import Root
 from agentgym_flow.cli.verify import DataPaths, Jobs
+from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard.places import ROOT, SITE, TRACKS
 from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, TRAINING, TURN, WEIGHTS
@@ -197,13 +198,13 @@ def track(
     """Create a track: list the tasks of a split with their keys, as this version of the package generates them."""
     from agentgym_flow.leaderboard.track import make_track
 
-    env_id = environments.full_id(env)
+    env_id = text_arguments.full_id(env)
     made = make_track(
         env_id,
         name,
         title,
         tasks=tasks,
-        kwargs=environments.env_settings(env_id, env_arg),
+        kwargs=text_arguments.env_settings(env_id, env_arg),
         split=split,
         attempts=attempts,
         seed=seed,

@@ -9,10 +9,9 @@ from typing import Annotated, Any
 import gymnasium as gym
 import typer
 
-from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import new_table, show_table, stdout
 from agentgym_flow.core import SPLITS
-from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs import make_text_env, text_arguments
 
 EXTRAS: Mapping[str, str] = {"agentgym_flow/Sokoban-v0": "sokoban, for backend=gym-sokoban"}
 """Environments that need an extra for some settings. The defaults of every environment need none."""
@@ -20,7 +19,7 @@ EXTRAS: Mapping[str, str] = {"agentgym_flow/Sokoban-v0": "sokoban, for backend=g
 
 def list_envs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """List the environments, the number of tasks in each split, and the extras that some settings need."""
-    rows = [_row(env_id) for env_id in environments.registered_ids()]
+    rows = [_row(env_id) for env_id in text_arguments.registered_ids()]
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
@@ -35,7 +34,7 @@ def list_envs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
 
 
 def _row(env_id: str) -> dict[str, Any]:
-    if not environments.is_text(env_id):
+    if not text_arguments.is_text(env_id):
         numeric = gym.make(env_id)
         numeric.close()
         return {"id": env_id, "actions": str(numeric.action_space), "tasks": {}, "extra": ""}

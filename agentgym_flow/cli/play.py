@@ -18,7 +18,7 @@ from agentgym_flow.cli.console import Force, board, interactive, printed, stdout
 from agentgym_flow.cli.player import PolicyArgs, guarded_policy, policy_settings
 from agentgym_flow.cli.shown_policy import Narrator
 from agentgym_flow.core import TextEnv
-from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs import make_text_env, text_arguments
 from agentgym_flow.episode import Episode, EpisodeRecorder, Turn
 from agentgym_flow.episode_log import write_log
 from agentgym_flow.errors import RetrieverFailed
@@ -83,16 +83,16 @@ def play(
     If the first letters of the actions differ, play with these letters or the arrow keys. Otherwise type the actions.
     q quits.
     """
-    env_id = environments.full_id(env)
+    env_id = text_arguments.full_id(env)
     if policy is not None:
-        settings = environments.env_settings(env_id, env_arg)
+        settings = text_arguments.env_settings(env_id, env_arg)
         check_log(log, force, settings)  # before a model is loaded
         player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, template=template))
         watch(player, make_text_env(env_id, split=split, **settings), seed, task, log)
         return
     prompt = None if template is None else template_for(env_id, template)
-    shown = environments.human_settings(env_id) if prompt is None else {}
-    settings = shown | environments.env_settings(env_id, env_arg)
+    shown = text_arguments.human_settings(env_id) if prompt is None else {}
+    settings = shown | text_arguments.env_settings(env_id, env_arg)
     check_log(log, force, settings)
     made = make_text_env(env_id, split=split, **settings)
     recorder = EpisodeRecorder(made)

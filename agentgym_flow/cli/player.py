@@ -14,8 +14,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from agentgym_flow._util.intervals import wilson
-from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import note, share, stderr
+from agentgym_flow.envs import text_arguments
 from agentgym_flow.episode import Episode
 from agentgym_flow.errors import AgentGymFlowError, BadPolicy, BadResume, BadSetting, ExecutorFailed, ServerDown
 from agentgym_flow.journal import path_of
@@ -136,7 +136,7 @@ def policy_settings(
 
     Raises `BadSetting` if an option is malformed, a setting is given twice, or the policy uses no prompt template.
     """
-    settings = environments.settings(pairs, "--policy-arg")
+    settings = text_arguments.settings(pairs, "--policy-arg")
     options: dict[str, Any] = {}
     if template is not None:
         if not policy.startswith(("openai:", "hf:")):

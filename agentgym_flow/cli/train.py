@@ -11,8 +11,8 @@ import typer
 from rich.table import Table
 
 from agentgym_flow._util.signals import exit_status
-from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import new_table, printed, show_table, stdout
+from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def train(
         os.environ.setdefault(name, "1")  # read once, when huggingface_hub is imported
     settings = [*context.args, f"--credit={algorithm}"]
     settings += [] if config is None else [f"--config={config}"]
-    settings += [] if env is None else [f"--env_id={environments.full_id(env)}"]
+    settings += [] if env is None else [f"--env_id={text_arguments.full_id(env)}"]
     from agentgym_flow.training import recipe
     from agentgym_flow.training.config_file import parse_configs
     from agentgym_flow.training.processes import leave

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from agentgym_flow import __version__
 from agentgym_flow.cli import app, doctor, evaluate
 from agentgym_flow.cli.console import board, printed
-from agentgym_flow.cli.environments import env_settings, registered_ids
 from agentgym_flow.cli.list_envs import EXTRAS
+from agentgym_flow.envs.text_arguments import env_settings, registered_ids
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadLog
 

@@ -14,9 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
-from agentgym_flow.cli.environments import human_settings, is_text, registered_ids
 from agentgym_flow.cli.play import key_bindings
 from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs.text_arguments import human_settings, is_text, registered_ids
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.replay import verify
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from agentgym_flow.cli import environments
-from agentgym_flow.envs import make_text_env, text_env_class
+from agentgym_flow.envs import make_text_env, text_arguments, text_env_class
 from agentgym_flow.envs.plugins import import_environments, module_of
 from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.testing.card.findings import Finding, Status
@@ -35,8 +34,8 @@ def work(request: ValidationRequest) -> Iterator[Finding]:
     try:
         for module in request.imports:
             import_environments(module)
-        env_id = environments.full_id(request.env_id)
-        kwargs = environments.env_settings(env_id, list(request.pairs))
+        env_id = text_arguments.full_id(request.env_id)
+        kwargs = text_arguments.env_settings(env_id, list(request.pairs))
         make_text_env(env_id, **kwargs).close()
     except AgentGymFlowError as error:
         yield _finding("mend", str(error), **{REFUSED: str(error)})
