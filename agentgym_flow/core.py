@@ -7,11 +7,12 @@ for any subclass.
 
 from __future__ import annotations
 
+import copy
 import operator
 import os
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, SupportsIndex, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, SupportsIndex, cast
 
 import gymnasium as gym
 import numpy as np
@@ -159,6 +160,8 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     """The policy `scripted`, as `module:class`; None if there is none. It reads only observations and `info`."""
     _remembers: ClassVar[bool] = True
     """Whether the episode so far is stored, for members that the environment does not override."""
+    _shared_by_clones: ClassVar[frozenset[str]] = frozenset({"_spec", "_dynamics", "data", "settings"})
+    """Attributes that clones share, because no method changes them after construction."""
     _renews_info: ClassVar[bool] = False
     """Whether `_renewed_info` is used: no subclass of the class that defines it changes other sources of `info`."""
     human_settings: ClassVar[Mapping[str, Any]] = {}
@@ -208,6 +211,13 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         renewing, *deciding = (next(one for one in cls.__mro__ if name in vars(one)) for name in names)
         cls._renews_info = renewing is not TextEnv and all(issubclass(renewing, one) for one in deciding)
         cls._remembers = any(one in (TextEnv.state_key, TextEnv.describe_state, TextEnv.score) for one in own)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        clone = self.__class__.__new__(self.__class__)
+        memo[id(self)] = clone
+        for name, value in vars(self).items():
+            clone.__dict__[name] = value if name in self._shared_by_clones else copy.deepcopy(value, memo)
+        return clone
 
     # ---------------------------------------------------------------- members that subclasses define
     @property

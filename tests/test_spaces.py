@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 import pickle
 import warnings
@@ -30,6 +31,20 @@ def test_contains_nothing_but_strings(other: object) -> None:
 
 def test_lone_surrogates_are_text() -> None:
     assert "\ud800" in UnicodeText(1)
+
+
+def test_clones_sample_alike_and_apart() -> None:
+    space = UnicodeText(1000, seed=3)
+    clone = copy.deepcopy(space)
+    assert clone == space
+    drawn = [space.sample() for _ in range(5)]
+    assert [clone.sample() for _ in range(5)] == drawn
+    fresh = UnicodeText(1000)  # not seeded yet
+    clone = copy.deepcopy(fresh)
+    clone.seed(3)
+    assert clone.sample() == drawn[0]
+    fresh.seed(3)
+    assert fresh.sample() == drawn[0]
 
 
 @pytest.mark.parametrize("max_length", [0, 1, 5, 1000])

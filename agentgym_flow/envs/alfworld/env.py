@@ -171,6 +171,7 @@ class ALFWorldEnv(TextEnv):
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     reset_options: ClassVar[tuple[str, ...]] = RESET_OPTIONS
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"engine"})
+    _shared_by_clones = TextEnv._shared_by_clones | {"_source"}
     logged_settings: ClassVar[Mapping[str, Setting]] = {
         "engine": OneOf(*ENGINES),
         "aliases": Flag(),

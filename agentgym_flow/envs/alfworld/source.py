@@ -90,12 +90,6 @@ class GameSource:
         self.data = {found.name: self._games.digest}
         self.num_tasks = len(self._games.names)
 
-    def __copy__(self) -> GameSource:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> GameSource:
-        return self
-
     def task(self, number: int) -> Task:
         """Return the compiled game with this number. Raises `BadGame` if its file cannot be read."""
         if not self.data:

@@ -241,6 +241,7 @@ class CanvasEnv(TextEnv):
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"hints", "descriptions"})
     typed_forms: ClassVar[Mapping[str, str]] = TYPED_FORMS
     optional_info: ClassVar[tuple[str, ...]] = ("ablation",)
+    _shared_by_clones = TextEnv._shared_by_clones | {"_source", "_drafting", "_executor"}
     logged_settings: ClassVar[Mapping[str, Setting]] = {
         "dataset": Maybe(OneOf(*SETS)),
         "family": Maybe(OneOf(*FAMILIES)),
@@ -303,17 +304,17 @@ class CanvasEnv(TextEnv):
             if without:
                 warnings.warn(without, stacklevel=2)
         self._drafting = drafting_of(language, used, finish, prompting, strict, descriptions)
-        self._tasks = tasks_of(
+        self._source = tasks_of(
             data, dataset, split, family, simulated=simulated, skip_damaged=skip_damaged, season=season
         )
-        if skipped := self._tasks.skipped:
+        if skipped := self._source.skipped:
             which = "`agentgym-flow data check --env canvas` names them all"
             warnings.warn(f"{len(skipped)} damaged rows are skipped, the first: {skipped[0]} {which}.", stacklevel=2)
         super().__init__(
             split=split,
             max_steps=max_steps,
             settings={
-                "dataset": self._tasks.dataset,
+                "dataset": self._source.dataset,
                 "family": family,
                 "executor": self._executor.name,
                 "model": model,
@@ -322,7 +323,7 @@ class CanvasEnv(TextEnv):
                 **({} if descriptions is None else {"descriptions": dict(descriptions)}),
                 **({"skip_damaged": True} if skip_damaged else {}),
             },
-            data=self._tasks.data,
+            data=self._source.data,
             season=season,
             render_mode=render_mode,
         )
@@ -337,39 +338,35 @@ class CanvasEnv(TextEnv):
     @property
     def _sandbox(self) -> str:
         """The level of the sandbox in which programs run; `"unused"` if no sandbox is needed."""
-        return "unused" if self._executor.deterministic and not self._tasks.data else default().probe().level
+        return "unused" if self._executor.deterministic and not self._source.data else default().probe().level
 
     @property
     def num_tasks(self) -> int:
-        """The number of tasks in this split."""
-        return len(self._tasks)
+        """The number of tasks."""
+        return len(self._source)
 
     def task_type_of(self, task: int) -> str:
         """Return the family of a generated task (`arithmetic`, `code`, `qa`), or the set of a published one."""
-        return self._tasks.family_of(task)
+        return self._source.family_of(task)
 
     @property
     def game(self) -> CanvasGame:
-        """The current episode, read-only. Raises `ResetNeeded` before the first reset."""
+        """The episode, read-only. Raises `ResetNeeded` before the first reset."""
         if self._game is None:
             raise ResetNeeded("call reset() first: there is no episode yet")
         return self._game
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
-        assignment = self._tasks[task]
-        # The noise is part of the problem: with another seed, the same workflow can have another result.
+        assignment = self._source[task]
+        # The noise belongs to the problem: it can change a workflow's result.
         seed = noise.word()
         backend = self._next_backend(assignment)
         problem = assignment.problem
         self.task_key = self.make_task_key([problem.key, problem.shown(), list(problem.answers), seed])
         self.goal = problem.shown()
+        simulated = self._executor.deterministic
         self._game = CanvasGame.of(
-            assignment,
-            self._drafting,
-            backend,
-            seed=seed,
-            hints=self._hints,
-            deterministic=self._executor.deterministic,
+            assignment, self._drafting, backend, seed=seed, hints=self._hints, deterministic=simulated
         )
         self._entry = self._ahead = None
         return self._game.opening(self.max_steps)
@@ -433,7 +430,7 @@ class CanvasEnv(TextEnv):
 
     @property
     def recorded_responses(self) -> list[Any] | None:
-        """The operator calls of the last step with their results; None for the simulator."""
+        """The last step's operator calls with results; None for the simulator."""
         return None if self._entry is None else copy.deepcopy(self._entry)
 
     def use_recording(self, entries: Sequence[Any] | None) -> None:
@@ -514,7 +511,7 @@ class CanvasEnv(TextEnv):
 
     def log_meta(self) -> dict[str, Any]:
         """Return the entries of the log's `meta` for the current task: its type, and its scorer."""
-        rows = len(self._tasks.skipped)
+        rows = len(self._source.skipped)
         skipped = {"skipped_rows": rows} if rows else {}
         return {**super().log_meta(), "scorer": self.game.task.scorer, **skipped}
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, cast
 
 from agentgym_flow.core import OFFICIAL_KEY, TextEnv, Transition
 from agentgym_flow.data import DataSet
@@ -151,6 +150,7 @@ class SearchEnv(TextEnv):
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     outside_requests: ClassVar[Literal["none", "own", "shared"]] = "shared"
+    _shared_by_clones = TextEnv._shared_by_clones | {"_source", "_finder"}
     logged_settings: ClassVar[Mapping[str, Setting]] = {
         "retriever": OneOf(*KINDS, REMOTE, CUSTOM),
         "corpus": Maybe(Text(r"sha256:[0-9a-f]{64}")),
@@ -197,14 +197,6 @@ class SearchEnv(TextEnv):
         self._next_recording: Sequence[Any] | None = None
         self._recording: Sequence[Any] | None = None
         self.draw_only(task_types)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        clone = self.__class__.__new__(self.__class__)
-        memo[id(self)] = clone
-        # Clones share the retriever. The arguments in `spec` may refer to it, too.
-        memo[id(self._finder.retriever)] = self._finder.retriever
-        clone.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return clone
 
     @property
     def num_tasks(self) -> int:

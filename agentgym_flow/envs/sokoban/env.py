@@ -164,6 +164,7 @@ class SokobanEnv(TextEnv):
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 (as gym.Env)
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"backend"})
+    _shared_by_clones = TextEnv._shared_by_clones | {"_source"}
     logged_settings: ClassVar[Mapping[str, Setting]] = {
         "size": Items(Integer(3, 255), 2, 2),
         "boxes": Integer(1, 255),

@@ -181,6 +181,7 @@ class WebShopEnv(TextEnv):
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"observation_mode", "draw"})
+    _shared_by_clones = TextEnv._shared_by_clones | {"_source", "_tagger"}
     logged_settings: ClassVar[Mapping[str, Setting]] = {
         "goals": OneOf(*KINDS),
         "draw": OneOf(*DRAWS),

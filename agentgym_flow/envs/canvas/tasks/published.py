@@ -120,12 +120,6 @@ class PublishedTasks:
             raise IndexError(number)
         return self._set.task(self.split, number) if self.simulated else PublishedTask(self.problems[number])
 
-    def __copy__(self) -> PublishedTasks:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> PublishedTasks:
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = (self._found, self.dataset, self.split, self.simulated, self.skip_damaged)
         return _again, (*arguments, dict(self.data))

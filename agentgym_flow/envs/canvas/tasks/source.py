@@ -92,9 +92,6 @@ class GeneratedTasks:
         task = generated(family, self.split, number if self.family else number // len(FAMILIES), self.season)
         return task if self.simulated else PublishedTask(task.problem)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> GeneratedTasks:
-        return self
-
 
 def tasks_of(
     data: str | os.PathLike[str] | DataSet | None,
