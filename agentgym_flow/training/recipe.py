@@ -102,7 +102,7 @@ class Recipe:
         self._started = time.perf_counter()
 
     def clone_behaviour(self) -> None:
-        """Clone a few noisy expert episodes; does nothing if `warm_start_levels` is 0.
+        """Clone expert episodes; does nothing if `warm_start_levels` is 0.
 
         Without an expert the tiny policy clones random actions, to learn the form of an answer, which a fresh policy
         hardly ever gives. Other models then start without a warm start.

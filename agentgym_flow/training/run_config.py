@@ -147,7 +147,7 @@ class RunConfig:
 
 @dataclass
 class WarmStartConfig:
-    """Settings of the warm start: behaviour cloning of a few noisy expert episodes.
+    """Settings of the warm start: behaviour cloning of expert episodes, which may be noisy.
 
     Attributes:
         warm_start_levels: training tasks that the expert plays, once each; 0 for no warm start.

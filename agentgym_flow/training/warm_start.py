@@ -1,7 +1,7 @@
-"""Warm start: behaviour cloning of a few noisy expert episodes, so that training starts with some success.
+"""Warm start: behaviour cloning of expert episodes, so that training starts with some success.
 
-The set is small and noisy on purpose. A tiny policy that clones thousands of perfect solutions has little left to learn
-by reinforcement, so nothing could be demonstrated.
+The demonstrations can be few and noisy: after cloning thousands of perfect solutions, a tiny policy has little left to
+learn by reinforcement, and estimators could hardly be told apart.
 """
 
 from __future__ import annotations
