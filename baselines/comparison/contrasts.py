@@ -20,9 +20,6 @@ from baselines.comparison.outcome import Outcome, Raw
 FEWEST_RUNS = 3
 """The least number of runs for claiming an order."""
 
-DENSE = ("gigpo", "rewardflow", "graphgpo")
-"""Credit functions with an advantage for every turn; the others give one advantage to all turns of an episode."""
-
 Runs = Mapping[int, Outcome]
 """The runs of one row by seed."""
 
@@ -106,8 +103,8 @@ class SettingComparison:
             [contrast(b, [runs[b]], a, [runs[a]], greedy=greedy) for a, b in itertools.combinations(runs, 2)]
             for greedy in (False, True)
         )
-        dense = [runs[algo] for algo in runs if algo in DENSE]
-        episodes = [runs[algo] for algo in runs if algo not in DENSE]
+        dense = [runs[algo] for algo in runs if algo in raw.dense]
+        episodes = [runs[algo] for algo in runs if algo not in raw.dense]
         together = contrast("credit for turns", dense, "credit for episodes", episodes) if dense and episodes else None
         return cls([one for one in sampled if one is not None], [one for one in likely if one is not None], together)
 

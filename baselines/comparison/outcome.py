@@ -18,6 +18,9 @@ from baselines.comparison.plan import REFERENCES
 
 SCHEMA = "agentgym_flow.comparison/1"
 
+DENSE = ("gigpo", "rewardflow", "graphgpo")
+"""Credit functions with an advantage for every turn."""
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -116,6 +119,12 @@ class Raw:
 
     header: Mapping[str, Any]
     outcomes: Sequence[Outcome] = field(default_factory=list)
+
+    @property
+    def dense(self) -> list[str]:
+        """The algorithms with an advantage for every turn; the others give one advantage to all turns of an episode."""
+        own = {name: variant for shape in self.settings.values() for name, variant in shape.get("variants", {}).items()}
+        return [algo for algo in self.header["algos"] if own.get(algo, {}).get("credit", algo) in DENSE]
 
     @property
     def settings(self) -> Mapping[str, Mapping[str, Any]]:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from baselines.comparison.contrasts import (
-    DENSE,
     FEWEST_RUNS,
     Contrast,
     SettingComparison,
@@ -189,8 +188,8 @@ def _verdict(found: Contrast) -> str:
 
 def _dense(raw: Raw) -> str:
     algos = raw.header["algos"]
-    dense = ", ".join(algo for algo in algos if algo in DENSE)
-    return f"Credit for turns ({dense}) against credit for episodes ({', '.join(a for a in algos if a not in DENSE)})"
+    episodes = ", ".join(algo for algo in algos if algo not in raw.dense)
+    return f"Credit for turns ({', '.join(raw.dense)}) against credit for episodes ({episodes})"
 
 
 def _summary(raw: Raw, compared: Mapping[str, SettingComparison]) -> Iterator[str]:

@@ -494,6 +494,13 @@ def test_an_order_that_is_there_is_found_and_said() -> None:
     assert "rewardflow (" in against[f"Against {CONTINUED}"].split("inconclusive")[0]
 
 
+def test_a_variant_counts_as_credit_for_turns_or_episodes_by_its_credit_function() -> None:
+    raw = made_up({"grpo": 0.5, "average": 0.7})
+    raw.settings["only"]["variants"] = {"average": {"credit": "rewardflow"}}  # type: ignore[index]
+    assert raw.dense == ["average"]
+    assert "Credit for turns (average) against credit for episodes (grpo) pays in only" in page(raw, "stem")
+
+
 def test_mean_scores_have_a_column_where_they_say_more_than_success() -> None:
     raw = made_up({"grpo": 0.5, "rewardflow": 0.6})
     assert "mean score" not in page(raw, "stem")  # figures from before scores were recorded
