@@ -127,7 +127,8 @@ class ALFWorldEnv(TextEnv):
 
     `state_key` identifies the full state: the place of the agent, and a digest of everything else that affects the
     future. A text shows only one receptacle, so states that differ elsewhere have equal observations but different
-    keys.
+    keys. The key does not include what the agent has seen, and a success that was near in hindsight may be far for an
+    agent that has to search. For this reason RewardFlow is trained here with `potential="average"`.
 
     ## Arguments
     | argument | default | meaning |
@@ -166,6 +167,9 @@ class ALFWorldEnv(TextEnv):
 
     env_id: ClassVar[str] = ENV_ID
     train_config = "alfworld_tiny"
+    algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "rewardflow": {"credit_settings": {"potential": "average"}}
+    }
     script = "agentgym_flow.envs.alfworld.scripted:Housekeeper"
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
