@@ -211,6 +211,7 @@ def _same_demonstrations(recipe: Recipe) -> list[TrainingRow]:
         stop=stop_on(agent.stop_when),
         layout=agent.layout,
         max_new_tokens=agent.max_completion_length or 1,
+        imitate_noise=warm.warm_start_imitate_noise,
     )
 
 
