@@ -5,9 +5,12 @@ light: no torch, no network, no output.
 """
 
 import sys
+from itertools import pairwise
 from pathlib import PurePath
 
-if PurePath(sys.argv[0] if sys.argv else "").stem in ("agentgym-flow", "-m"):  # the command, not an import
+if (sys.argv[:1] == ["-m"] and ("-m", __name__) in pairwise(sys.orig_argv)) or (
+    PurePath(sys.argv[0] if sys.argv else "").stem == "agentgym-flow"
+):  # the command, not an import
     _hook = sys.excepthook
     # Print no traceback after Ctrl-C during the imports below, before the command can handle it.
     sys.excepthook = lambda kind, *rest: None if issubclass(kind, KeyboardInterrupt) else _hook(kind, *rest)

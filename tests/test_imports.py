@@ -110,6 +110,18 @@ def test_importing_is_light_and_silent(module: str) -> None:
         }
 
 
+@pytest.mark.parametrize("start", [["-m", "user_package.main"], ["main.py"]])
+def test_an_import_leaves_the_process_of_another_program_unchanged(tmp_path: Path, start: list[str]) -> None:
+    """With `-m`, Python imports the package of a program before the program: then `sys.argv[0]` is `-m`, too."""
+    package = tmp_path / "user_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("import agentgym_flow", "ascii")
+    (package / "main.py").write_text("import sys; print(sys.excepthook is sys.__excepthook__)", "ascii")
+    (tmp_path / "main.py").write_text("import user_package.main", "ascii")
+    finished = subprocess.run([sys.executable, *start], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert finished.stdout == "True\n"
+
+
 def test_no_two_classes_of_the_package_share_a_name() -> None:
     """One name, one thing: a reader who searches for a class finds it."""
     homes: dict[str, list[str]] = {}

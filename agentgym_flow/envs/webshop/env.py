@@ -133,7 +133,7 @@ class WebShopEnv(TextEnv):
 
     `state_key` identifies the full state of the shop: the results of the search (not its words), the page, the product
     and the chosen options. It does not include what the agent has read. For this reason RewardFlow is trained here with
-    `anchors="information"`.
+    `anchors="information"` and `potential="average"`.
 
     ## Arguments
     | argument | default | meaning |
