@@ -75,10 +75,15 @@ def test_metadata_says_licence_python_and_extras(archives) -> None:
     assert [url.partition(", ")[0] for url in metadata.get_all("Project-URL")] == list(PROJECT["urls"])
     readme = metadata.get_payload()
     assert "make quickstart" in readme
-    links = re.findall(r'\]\(([^)]+)\)|src="([^"]+)"', readme)
+    # The index shows README on its own, where there is no clone to install from and a path leads nowhere.
+    assert "`pip install agentgym_flow` installs the environments" in readme
+    assert "In a clone of the repository, the two commands below" in readme
+    assert "pip install ." not in readme
+    links = [link for pair in re.findall(r'\]\(([^)]+)\)|src="([^"]+)"', readme) for link in pair if link]
     assert links
-    # The index shows README on its own, where a path leads nowhere.
-    assert [link for pair in links for link in pair if link and not link.startswith(("https://", "#"))] == []
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+    ours = [link for link in links if "agentgym-flow/agentgym_flow/" in link]
+    assert [link for link in ours if f"/v{metadata['Version']}/" not in link] == []  # not of a branch, which moves on
 
 
 def test_base_install_is_light(base_python: Path) -> None:
