@@ -428,6 +428,17 @@ def test_averages_count_what_came_of_the_visits(make_episode) -> None:
     assert [found[n][0] - episodes[n][0] for n in range(3)] == pytest.approx([half - mean, half - mean, late - mean])
 
 
+def test_the_start_of_an_episode_counts_as_a_visit(make_episode) -> None:
+    """Three attempts go from s to success at once; one first stays in s, and fails."""
+    won = [make_episode("sW", "success", attempt=number) for number in range(3)]
+    group = Group([*won, make_episode("ssL", "fail", attempt=3)])
+    stay = 3 * 0.9 / 5  # five visits of s: four starts and the return; a success is one turn away in three of them
+    mean = (3 * 1.0 + stay + 0.0) / 5
+    found = rewardflow([group], potential="average")[0]
+    episodes = grpo([group], norm="mean")[0]
+    assert [found[3][turn] - episodes[3][turn] for turn in range(2)] == pytest.approx([stay - mean, -mean])
+
+
 @given(data=st.data())
 def test_knowledge_that_the_state_already_says_changes_nothing(make_episode, data):
     group = data.draw(groups(make_episode))

@@ -168,7 +168,8 @@ class ALFWorldEnv(TextEnv):
     env_id: ClassVar[str] = ENV_ID
     train_config = "alfworld_tiny"
     algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "rewardflow": {"credit_settings": {"potential": "average"}}
+        "rewardflow": {"credit_settings": {"potential": "average"}},
+        "graphgpo": {"credit_settings": {"potential": "average"}},
     }
     script = "agentgym_flow.envs.alfworld.scripted:Housekeeper"
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)

@@ -144,7 +144,8 @@ class SearchEnv(TextEnv):
     train_config = "search_tiny"
     # A search without new passages does not change the state key, but it is visible in the prompt.
     algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}}
+        "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}},
+        "graphgpo": {"credit_settings": {"anchors": "information", "potential": "average"}},
     }
     script = "agentgym_flow.envs.search.scripted:ChainReader"
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)

@@ -175,7 +175,7 @@ class WebShopEnv(TextEnv):
     # The state key does not include what the agent has read, but the value of a state depends on it.
     algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}},
-        "graphgpo": {"credit_settings": {"anchors": "information"}},
+        "graphgpo": {"credit_settings": {"anchors": "information", "potential": "average"}},
     }
     script = "agentgym_flow.envs.webshop.scripted:KeywordShopper"
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)

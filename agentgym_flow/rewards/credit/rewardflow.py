@@ -174,11 +174,11 @@ def with_information(group: Group) -> Group:
 
 
 def _averages(group: Group, steps: Sequence[Sequence[TurnEdge]], gamma: float) -> list[list[float]]:
-    """Return the average value of the node after each turn, `[episode][turn]`."""
+    """Return the average value of the node after each turn, `[episode][turn]`. The start of an episode is a visit."""
     visits: dict[str, list[float]] = defaultdict(list)
     led_to = [[step.dst for step in episode] for episode in steps]
-    for episode, nodes in zip(group, led_to, strict=True):
-        for left, node in enumerate(reversed(nodes)):
+    for episode, of_episode, nodes in zip(group, steps, led_to, strict=True):
+        for left, node in enumerate(reversed([step.src for step in of_episode[:1]] + nodes)):
             visits[node].append(gamma**left if episode.success else 0.0)
     means = {node: math.fsum(values) / len(values) for node, values in visits.items()}
     return [[means[node] for node in nodes] for nodes in led_to]
