@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import install
+
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MEGABYTE = 1_000_000
@@ -183,28 +185,20 @@ def test_patterns_are_read_alike_by_every_python() -> None:
 
 
 @pytest.mark.heavy
-def test_the_wheel_trains_and_verifies_outside_the_checkout(base_python: Path, tmp_path: Path) -> None:
-    """With the packages of `[train]` from the environment of these tests, so nothing is fetched."""
-    (site,) = base_python.parents[1].glob("lib/python*/site-packages")
-    start = f"import sys; sys.path[:0] = [{str(site)!r}]; sys.path.append({sysconfig.get_path('purelib')!r}); "
-    run = [base_python, "-I", "-c"]
-
-    def agentgym_flow(*words: str) -> str:
-        code = f"{start}sys.argv = ['agentgym-flow', *{list(words)!r}]; from agentgym_flow.cli import main; main()"
-        done = subprocess.run([*run, code], cwd=tmp_path, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    where = subprocess.run(
-        [*run, f"{start}import agentgym_flow; print(agentgym_flow.__file__)"], capture_output=True, text=True
+def test_the_wheel_trains_and_verifies_outside_the_checkout(archives, tmp_path: Path) -> None:
+    """With the packages from the environment of these tests, so nothing is fetched; a release installs them."""
+    venv, empty = tmp_path / "venv", tmp_path / "empty"
+    install(venv, "--no-index", "--no-deps", str(archives.wheel))
+    (site,) = venv.glob("lib/python*/site-packages")
+    (site / "packages_of_the_tests.pth").write_text(sysconfig.get_path("purelib"))
+    empty.mkdir()
+    used = subprocess.run(
+        [venv / "bin" / "python", ROOT / "tests" / "installed.py", "--train"],
+        cwd=empty,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},  # it may name a checkout
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
-    assert where.stdout.startswith(str(site))
-    ids = "; ".join(
-        f"gym.make('agentgym_flow/{name}-v0').reset(seed=0)"
-        for name in ("ALFWorld", "ALFWorldIndex", "Canvas", "Search", "Sokoban", "SokobanGrid", "WebShop")
-    )
-    subprocess.run([*run, f"{start}import gymnasium as gym, agentgym_flow; {ids}"], cwd=tmp_path, check=True)
-    short = ["--warm_start_levels=4", "--warm_start_updates=2", "--max_steps=4", "--eval_episodes=4", "--validations=1"]
-    short += ["--validation_episodes=4", "--num_generations=2", "--per_device_train_batch_size=4", "--output_dir=run"]
-    assert "After training" in agentgym_flow("train", "grpo", "--env", "Sokoban-v0", *short)
-    assert "verified" in agentgym_flow("verify", "run/evaluations/after_sampled.jsonl.gz")
+    assert used.returncode == 0, used.stdout + used.stderr
+    assert (empty / "run" / "evaluations" / "after_sampled.jsonl.gz").is_file()
