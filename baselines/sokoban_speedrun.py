@@ -427,9 +427,10 @@ class Player:
 
     def __init__(self, run: Run, levels: Sequence[Level], curriculum: Curriculum) -> None:
         self.net, self.curriculum, self.episodes, self.steps = run.net, curriculum, 0, 0
-        keys = ("task_key", "state_key", "success", "action_valid") if run.asked.dense else ()
+        self.dense: bool = run.asked.dense
+        keys = ("task_key", "state_key", "success", "action_valid") if self.dense else ()
         self.envs: Any = run.environments(levels, BOARDS, *keys)
-        if run.asked.dense:
+        if self.dense:
             self.envs = VectorRewardFlow(self.envs, DENSE, gamma=GAMMA, graphs=GraphStore(gamma=GAMMA, max_nodes=2000))
         self.turns, self.back = np.arange(BOARDS) % 8, np.argsort(ACTIONS_OF, axis=1)
         self.tasks = curriculum.draw(BOARDS)
@@ -451,6 +452,8 @@ class Player:
             rewards[now] = REWARD * given + lost * REWARD * GAMMA * STEP_REWARD / (1 - GAMMA)  # endless step penalties
             if (cut := np.flatnonzero(late & ~lost)).size:  # the time limit is not part of the state
                 rewards[now, cut] += GAMMA * act(self.net, self.see()[cut])[2]
+                if self.dense:  # shaping counts the potential as 0 at every end
+                    rewards[now, cut] += REWARD * DENSE * GAMMA * infos["potential"][cut]
             ends[now] = over = solved | late | lost
             if over.any():
                 self.curriculum.note(self.tasks[over], solved[over])

@@ -8,6 +8,7 @@ import re
 import signal
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,6 +113,51 @@ def test_ppo_alone_begins_next_to_the_end(small: None, tmp_path: Path, monkeypat
     monkeypatch.setattr(speedrun, "show", stop)
     assert speedrun.main(settings(tmp_path, "--core_seconds", "60")) == 143
     assert "ppo: stage 1 of 10," in shown[0]
+
+
+class EndlessBoards:
+    """Two boards; every step runs into the time limit, in a state of potential 0.5."""
+
+    def step(self, actions: np.ndarray) -> tuple[Any, ...]:
+        late = np.ones(2, np.bool_)
+        infos = {"deadlock": ~late, "potential": np.full(2, 0.5)}
+        return np.ones((2, 100), np.uint8), np.zeros(2), ~late, late, infos
+
+    def reset(self, options: dict[str, Any]) -> tuple[Any, ...]:
+        return np.ones((2, 100), np.uint8), {}
+
+
+class AnyLevel:
+    """A curriculum with one level."""
+
+    def note(self, tasks: np.ndarray, solved: np.ndarray) -> None:
+        """Record nothing."""
+
+    def draw(self, number: int) -> np.ndarray:
+        return np.zeros(number, np.int64)
+
+
+def test_dense_returns_include_the_potential_at_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shaping subtracts the potential of the last state at every end, but a time limit is no end of the task."""
+    monkeypatch.setattr(speedrun, "BOARDS", 2)
+    monkeypatch.setattr(speedrun, "STEPS", 1)
+    returns = []
+    for dense in (False, True):
+        player = object.__new__(speedrun.Player)
+        torch.manual_seed(0)
+        player.net, player.envs, player.curriculum, player.dense = (
+            speedrun.Net(8, 1),
+            EndlessBoards(),
+            AnyLevel(),
+            dense,
+        )
+        player.turns, player.back = np.zeros(2, np.int64), np.argsort(speedrun.ACTIONS_OF, axis=1)
+        player.tasks, player.steps, player.episodes = np.zeros(2, np.int64), 0, 0
+        player.grids = np.ones((2, 100), np.uint8)
+        returns.append(player.play()[-1])
+    np.testing.assert_allclose(
+        returns[1] - returns[0], speedrun.REWARD * speedrun.DENSE * speedrun.GAMMA * 0.5, rtol=1e-5
+    )
 
 
 def test_nothing_that_is_held_back_is_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
