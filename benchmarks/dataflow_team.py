@@ -24,7 +24,7 @@ from _supervised import PROGRAM, Child, OverHttp, finish
 from _timing import print_header, print_row
 from numpy.typing import NDArray
 
-from agentgym_flow._util.intervals import bootstrap_of_runs
+from agentgym_flow._util.intervals import interval_of_runs
 from agentgym_flow.dataflow.team import AFTER, BEFORE, Team
 from agentgym_flow.training.run import quiet
 
@@ -74,7 +74,7 @@ def successes(runs: list[Path], moment: str, tests: int, *, greedy: bool) -> lis
 
 def points(table: Table) -> str:
     """Return the mean of a table in per cent, and its 95 % interval."""
-    low, high = bootstrap_of_runs(table)
+    low, high = interval_of_runs(table)
     return f"{100 * table.mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 

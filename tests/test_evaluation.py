@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow._util.intervals import bootstrap, bootstrap_of_runs, share_interval, wilson
+from agentgym_flow._util.intervals import bootstrap, interval_of_runs, share_interval, t_quantile, wilson
 from agentgym_flow._util.strict_json import finite
 from agentgym_flow.episode import Episode
 from agentgym_flow.episode_log import read_log
@@ -107,36 +107,78 @@ class TestIntervals:
     def test_runs_that_differ_widen_the_interval_however_many_tasks_there_are() -> None:
         alike = [[float(task % 2) for task in range(400)]] * 5
         apart = [[float(task % 10 < tenths) for task in range(400)] for tenths in (1, 3, 5, 7, 9)]
-        narrow, wide = bootstrap_of_runs(alike), bootstrap_of_runs(apart)
-        assert narrow[1] - narrow[0] == pytest.approx(4 * 0.5 / math.sqrt(400), rel=0.1)
-        # The standard error of the mean of five runs with these success rates, and of no other number of them.
+        narrow, wide = interval_of_runs(alike), interval_of_runs(apart)
+        assert narrow[1] - narrow[0] == pytest.approx(4 * 0.5 / math.sqrt(400), rel=0.02)
+        # The standard error of the mean of five runs with these success rates, and the t quantile of 4 degrees.
         error = np.std([0.1, 0.3, 0.5, 0.7, 0.9], ddof=1) / math.sqrt(5)
-        assert wide[1] - wide[0] == pytest.approx(2 * 1.96 * error, rel=0.05)
+        assert wide[1] - wide[0] == pytest.approx(2 * 2.776 * error, rel=0.05)
 
     @staticmethod
-    def test_the_truth_is_within_most_intervals_of_five_runs() -> None:
+    @pytest.mark.parametrize(("runs", "spread"), [(5, 0.0), (5, 0.02), (5, 0.05), (5, 0.2), (3, 0.1)])
+    def test_the_truth_is_within_19_of_20_intervals(runs: int, spread: float) -> None:
         rng = np.random.default_rng(0)
 
-        def holds(spread: float) -> bool:
-            runs, tasks = rng.normal(0, spread, (5, 1)), rng.normal(0, 0.2, (1, 60))
-            low, high = bootstrap_of_runs(0.1 + runs + tasks + rng.normal(0, 0.5, (5, 60)))
-            return low <= 0.1 <= high
+        def holds() -> bool:
+            rates = 0.5 + rng.normal(0, spread, (runs, 1)) + rng.normal(0, 0.2, (1, 200))
+            low, high = interval_of_runs(rng.random((runs, 200)) < rates)
+            return low <= 0.5 <= high
 
-        assert sum(holds(0.1) for _ in range(60)) >= 52
-        assert sum(holds(0.0) for _ in range(60)) >= 56
+        assert 0.915 <= np.mean([holds() for _ in range(600)]) <= 0.99
 
     @staticmethod
-    def test_one_run_stands_for_itself() -> None:
+    def test_estimated_variances_below_zero_count_as_none() -> None:
+        # Each run and each task has the same mean, so everything that varies is residual.
+        chequered = np.indices((4, 100)).sum(axis=0) % 2
+        low, high = interval_of_runs(chequered)
+        assert high - low >= 2 * 1.96 * 0.5 / math.sqrt(400)
+        # The runs are exactly alike: as uncertain as the tasks alone, not less.
+        alone = interval_of_runs([chequered[0]])
+        assert interval_of_runs([chequered[0]] * 4) == pytest.approx(alone, abs=1e-3)
+
+    @staticmethod
+    def test_one_run_varies_over_tasks_and_one_task_over_runs() -> None:
         values = [1.0] * 30 + [0.0] * 70
-        low, high = bootstrap_of_runs([values])
-        assert (low, high) == pytest.approx(bootstrap(values), abs=0.02)
-        assert bootstrap_of_runs([[0.25]]) == (0.25, 0.25)
+        half = 1.984 * math.sqrt(0.3 * 0.7 / 99)
+        assert interval_of_runs([values]) == pytest.approx((0.3 - half, 0.3 + half), abs=1e-4)
+        assert interval_of_runs([[value] for value in values]) == interval_of_runs([values])
+
+    @staticmethod
+    @pytest.mark.parametrize("values", [[[0.25]], [[0.25] * 3], [[0.25]] * 3, [[0.25] * 3] * 2])
+    def test_equal_values_have_no_width(values: list[list[float]]) -> None:
+        assert interval_of_runs(values) == (0.25, 0.25)
+
+    @staticmethod
+    def test_bounds_cut_an_interval() -> None:
+        rates = [[0.99], [0.9], [0.8]]
+        assert interval_of_runs(rates)[1] > 1
+        assert interval_of_runs(rates, (0, 1)) == (interval_of_runs(rates)[0], 1)
+
+    @staticmethod
+    @given(st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=1, max_size=5))
+    def test_an_interval_is_around_the_mean(values: list[list[float]]) -> None:
+        low, high = interval_of_runs(values, (0, 1))
+        assert 0 <= low <= np.mean(values) + 1e-12
+        assert np.mean(values) - 1e-12 <= high <= 1
+
+    @staticmethod
+    @pytest.mark.parametrize(
+        ("freedom", "quantile"),
+        [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (10, 2.2281), (30, 2.0423), (120, 1.9799), (1e5, 1.96)],
+    )
+    def test_t_quantiles_are_those_of_the_tables(freedom: float, quantile: float) -> None:
+        assert t_quantile(freedom) == pytest.approx(quantile, abs=5e-5)
+
+    @staticmethod
+    def test_t_quantiles_are_those_of_scipy() -> None:
+        stats = pytest.importorskip("scipy.stats")
+        for freedom in (1.0, 1.3, 3.7, 17.2, 499.0, 1996.0):
+            assert t_quantile(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-9)
 
     @staticmethod
     @pytest.mark.parametrize("values", [[], [[]], [0.5, 0.5]])
     def test_runs_need_a_table(values: list[float]) -> None:
         with pytest.raises(BadSetting, match="runs and tasks"):
-            bootstrap_of_runs(values)
+            interval_of_runs(values)
 
 
 class TestSummary:

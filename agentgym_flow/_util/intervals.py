@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ RESAMPLES = 10_000
 """Resamples of a bootstrap."""
 
 _Z = 1.959963984540054  # the 97.5 % point of the normal distribution
-_DRAWS_AT_A_TIME = 1 << 22  # of `bootstrap_of_runs`, whose draws depend on it
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)  # of `t_quantile`
 _DRAWS_IN_CACHE = 1 << 18
 _BOOTSTRAP_KEY = 20_240_229  # any fixed number: equal episodes, equal intervals
 
@@ -130,30 +131,73 @@ def _by_task(
     return sums, counts
 
 
-def bootstrap_of_runs(values: npt.ArrayLike) -> Interval:
-    """Return the 95 % interval of the mean of `values` (runs, tasks) over the populations of runs and of tasks.
+def interval_of_runs(values: npt.ArrayLike, bounds: Interval = (-math.inf, math.inf)) -> Interval:
+    """Return the 95 % interval of the mean of `values` over the populations of runs and of tasks.
 
-    Every resample draws runs and tasks independently of each other (A. Owen, Annals of Applied Statistics 1, 2007),
-    because the same tasks are played in all runs. It draws one fewer of each than there are (J. Rao and C. Wu, JASA 83,
-    1988): drawing as many would underestimate the variance between a handful of runs. With a single run, the interval
-    covers the choice of tasks only.
+    Runs and tasks are crossed random effects, because the same tasks are played in all runs. The variance of the mean
+    follows from the mean squares of runs, tasks and residuals (S. Searle, G. Casella and C. McCulloch, Variance
+    Components, 1992). The interval is Student's t with the degrees of freedom of F. Satterthwaite (Biometrics Bulletin
+    2, 1946): close to the number of runs minus 1 if runs differ much, and more if they differ little.
+
+    An estimated component of variance, between runs or between tasks, may be negative; it then counts as 0. The
+    variance of the mean is therefore at least the largest mean square, divided by the number of values. The mean
+    squares include that of the residuals: without it, means that agree by chance would make the interval too narrow.
+
+    With a single run the interval covers the choice of tasks only, with a single task that of runs only. If all values
+    are equal, or there is only one, both ends are the mean.
+
+    Args:
+        values: (runs, tasks).
+        bounds: the least and the greatest possible mean, such as (0, 1) for success rates. The interval is cut there.
 
     Raises `BadSetting` if `values` is empty or does not have two dimensions.
     """
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or not table.size:
         raise BadSetting(f"the values of runs must be a table of runs and tasks, got shape {table.shape}")
-    bits = np.random.Philox(key=_BOOTSTRAP_KEY)
-    runs, tasks = (max(1, size - 1) for size in table.shape)
-    rows = max(1, _DRAWS_AT_A_TIME // (runs + tasks))
-    means = np.empty(RESAMPLES)
-    for start in range(0, RESAMPLES, rows):
-        some = means[start : start + rows]
-        chosen = _draws(bits, (len(some), runs), len(table))
-        share = (chosen[:, :, None] == np.arange(len(table))).mean(axis=1)
-        by_task = np.take_along_axis(share @ table, _draws(bits, (len(some), tasks), table.shape[1]), axis=1)
-        some[:] = by_task.mean(axis=1)
-    return percentiles(means)
+    centre = float(table.mean())
+    variance, freedom = _variance_of_mean(table)
+    half = t_quantile(freedom) * math.sqrt(variance) if variance > 0 else 0.0
+    low, high = (min(max(end, bounds[0]), bounds[1]) for end in (centre - half, centre + half))
+    return low, high
+
+
+def _variance_of_mean(table: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Return the variance of the mean of a table (runs, tasks), and its degrees of freedom."""
+    runs, tasks = table.shape
+    if runs == 1 or tasks == 1:
+        count = table.size
+        return (float(table.var(ddof=1)) / count, count - 1) if count > 1 else (0.0, 1)
+    by_run, by_task = table.mean(axis=1, keepdims=True), table.mean(axis=0, keepdims=True)
+    residuals = table - by_run - by_task + table.mean()
+    freedoms = np.array([runs - 1, tasks - 1, (runs - 1) * (tasks - 1)])
+    squares = np.array([tasks * by_run.var(ddof=1), runs * by_task.var(ddof=1), (residuals**2).sum() / freedoms[2]])
+    # The maximum sets negative components to 0: without runs' it is the mean square of tasks, without tasks' that of
+    # runs, and without both that of the residuals.
+    total = max(squares[0] + squares[1] - squares[2], *squares)
+    if total == 0:
+        return 0.0, 1
+    freedom = total**2 / (squares**2 / freedoms).sum()
+    return float(total / table.size), max(float(freedom), float(min(runs, tasks) - 1))
+
+
+@lru_cache(maxsize=1024)
+def t_quantile(freedom: float) -> float:
+    """Return the 97.5 % quantile of Student's t distribution.
+
+    With t = sqrt(freedom) tan(a), the probability between -t and t is proportional to the integral of
+    cos(x)^(freedom - 1) over -a < x < a. The integrand is smooth, so Gauss-Legendre quadrature is accurate.
+
+    Args:
+        freedom: degrees of freedom, at least 1; need not be an integer.
+    """
+    scale = 2 / math.sqrt(math.pi) * math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2))
+    low, high = 0.0, min(math.pi / 2, 13 / math.sqrt(freedom))  # no quantile is above that of one degree, 12.7
+    for _ in range(60):
+        middle = (low + high) / 2
+        between = scale * middle / 2 * float(_WEIGHTS @ np.cos(middle / 2 * (1 + _NODES)) ** (freedom - 1))
+        low, high = (middle, high) if between < 0.95 else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)
 
 
 def _resampled_sums(

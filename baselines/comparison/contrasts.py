@@ -1,7 +1,8 @@
 """Statistics of several runs: means, intervals, and which orders are significant.
 
-All intervals are 95 % percentile bootstrap over training runs and test tasks, both resampled
-(`intervals.bootstrap_of_runs`). Differences are paired by seed, and so by warm start, and by task.
+All intervals are 95 % intervals of Student's t over the populations of training runs and of test tasks
+(`intervals.interval_of_runs`), except those of numbers of episodes, which are bootstrapped over runs. Differences are
+paired by seed, and so by warm start, and by task.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow._util.intervals import Interval, bootstrap_of_runs
+from agentgym_flow._util.intervals import Interval, interval_of_runs
 from agentgym_flow.errors import BadData
 from baselines.comparison.outcome import Outcome, Raw
 
@@ -57,7 +58,7 @@ class Contrast:
 def mean_success(runs: Runs, *, greedy: bool = False) -> tuple[float, Interval]:
     """Return the mean test success of runs, and its interval."""
     table = np.stack([runs[seed].successes(greedy=greedy) for seed in sorted(runs)])
-    return float(table.mean()), bootstrap_of_runs(table)
+    return float(table.mean()), interval_of_runs(table, (0, 1))
 
 
 def contrast(first: str, a: Sequence[Runs], second: str, b: Sequence[Runs], *, greedy: bool = False) -> Contrast | None:
@@ -73,7 +74,7 @@ def contrast(first: str, a: Sequence[Runs], second: str, b: Sequence[Runs], *, g
     if len({runs[seed].tasks for runs in (*a, *b) for seed in seeds}) != 1:
         raise BadData(f"{first} and {second} were not evaluated on the same test tasks: run one of them again")
     table = _mean_table(a, seeds, greedy) - _mean_table(b, seeds, greedy)
-    return Contrast(first, second, float(table.mean()), *bootstrap_of_runs(table), len(seeds))
+    return Contrast(first, second, float(table.mean()), *interval_of_runs(table, (-1, 1)), len(seeds))
 
 
 def _mean_table(rows: Sequence[Runs], seeds: Sequence[int], greedy: bool) -> npt.NDArray[np.float64]:
@@ -158,7 +159,7 @@ def mean_curve(runs: Runs, starts: Runs) -> MeanCurve:
     curve = MeanCurve([], [] if timed else None, [], [], [])
     for moment in zip(*curves, strict=True):
         values = [point.valid_success for point in moment]
-        low, high = bootstrap_of_runs([[value] for value in values])
+        low, high = interval_of_runs([[value] for value in values], (0, 1))
         curve.episodes.append(moment[0].episodes)
         if curve.core_seconds is not None:
             curve.core_seconds.append(float(np.mean([point.core_seconds for point in moment])))

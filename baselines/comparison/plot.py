@@ -20,7 +20,7 @@ def draw(path: Path, raw: Raw, setting: str) -> None:
     """Write the learning curves of all algorithms as PNG; horizontal lines are the best results of cloning controls.
 
     The left half is over training episodes, the right half over core-seconds of training if they were recorded. Bands
-    are 95 % bootstrap intervals over runs, if there are enough.
+    are 95 % intervals over runs (Student's t), if there are enough.
     """
     from matplotlib.figure import Figure
 

@@ -24,9 +24,9 @@ Each row is the mean of runs, one per seed. All algorithms of a seed begin with 
 same number of episodes. Success is on test tasks, which each run plays once, when it is over, with sampled and with
 the most likely actions (greedy); the curves are on validation tasks. Core-seconds of learning include validations.
 
-Brackets are 95 % intervals: percentile bootstrap over runs and test tasks, both drawn anew; a difference is paired by
-seed and task. An order is claimed only where the interval of the difference excludes 0 and there are at least
-{FEWEST_RUNS} runs; all else is inconclusive, which does not mean equal.
+Brackets are 95 % intervals over other runs and other test tasks (crossed random effects, Student's t); a row of one run
+varies over tasks only. A difference is paired by seed and task. An order is claimed only where the interval of the
+difference excludes 0 and there are at least {FEWEST_RUNS} runs; all else is inconclusive, which does not mean equal.
 
 The control rows: *{CONTROLS[0]}* is what every run begins with. *{CONTROLS[1]}* goes on cloning the same few and noisy
 demonstrations for as many core-seconds as the training runs took (median). *{CONTROLS[2]}* clones the expert's clean

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow._util.intervals import bootstrap_of_runs
+from agentgym_flow._util.intervals import interval_of_runs
 from agentgym_flow.errors import BadData
 from baselines.comparison.outcome import Outcome, Raw
 from baselines.comparison.plan import WARM_START
@@ -126,7 +126,7 @@ def _gain(won: Outcome, usual: Outcome) -> str:
     if won is usual:
         return ""
     differences = _merits(won) - _merits(usual)
-    low, high = bootstrap_of_runs([differences])
+    low, high = interval_of_runs([differences], (-1, 1))
     return f"{100 * differences.mean():+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 

@@ -19,7 +19,6 @@ import yaml
 from rich.console import Console
 from transformers import GPT2Config
 
-from agentgym_flow._util import intervals
 from agentgym_flow.envs.sokoban import tasks
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadData, BadSetting
@@ -88,14 +87,6 @@ def settings_file(folder: Path, **others: Any) -> Path:
     path = folder / "miniature.yaml"
     path.write_text(yaml.safe_dump({**MINIATURE, "common": {**MINIATURE["common"], **others}}, sort_keys=False))
     return path
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_resamples() -> Iterator[None]:
-    """Every page has dozens of intervals, and each would be 10,000 resamples."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intervals, "RESAMPLES", 1000)
-        yield
 
 
 @pytest.fixture(scope="module")
