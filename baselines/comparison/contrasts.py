@@ -89,7 +89,8 @@ class SettingComparison:
     Attributes:
         pairs: all pairs; the later algorithm is `first`, so that the first algorithm is the reference.
         greedy: the same with greedy actions.
-        dense: all algorithms with credit for turns against all with credit for episodes; None without both.
+        dense: the algorithms with credit for turns against those with credit for episodes (`Raw.pools`), with
+            sampled actions; None without both.
     """
 
     pairs: list[Contrast]
@@ -104,8 +105,7 @@ class SettingComparison:
             [contrast(b, [runs[b]], a, [runs[a]], greedy=greedy) for a, b in itertools.combinations(runs, 2)]
             for greedy in (False, True)
         )
-        dense = [runs[algo] for algo in runs if algo in raw.dense]
-        episodes = [runs[algo] for algo in runs if algo not in raw.dense]
+        dense, episodes = ([runs[algo] for algo in pool] for pool in raw.pools)
         together = contrast("credit for turns", dense, "credit for episodes", episodes) if dense and episodes else None
         return cls([one for one in sampled if one is not None], [one for one in likely if one is not None], together)
 

@@ -121,10 +121,18 @@ class Raw:
     outcomes: Sequence[Outcome] = field(default_factory=list)
 
     @property
-    def dense(self) -> list[str]:
-        """The algorithms with an advantage for every turn; the others give one advantage to all turns of an episode."""
+    def pools(self) -> tuple[list[str], list[str]]:
+        """The algorithms with an advantage for every turn, and those with one advantage for all turns of an episode.
+
+        Each credit function is there once: with the row of its name or else with its first one. Its other rows differ
+        only in settings, and would give it more weight than the other functions have.
+        """
         own = {name: variant for shape in self.settings.values() for name, variant in shape.get("variants", {}).items()}
-        return [algo for algo in self.header["algos"] if own.get(algo, {}).get("credit", algo) in DENSE]
+        credit_of: dict[str, str] = {algo: own.get(algo, {}).get("credit", algo) for algo in self.header["algos"]}
+        row_of = {credit: algo for algo, credit in reversed(credit_of.items())}
+        row_of |= {algo: algo for algo, credit in credit_of.items() if algo == credit}
+        once = [algo for algo, credit in credit_of.items() if row_of[credit] == algo]
+        return [a for a in once if credit_of[a] in DENSE], [a for a in once if credit_of[a] not in DENSE]
 
     @property
     def settings(self) -> Mapping[str, Mapping[str, Any]]:

@@ -123,13 +123,15 @@ def _findings(raw: Raw, setting: str, compared: SettingComparison) -> Iterator[s
 
 def _orders(raw: Raw, setting: str, compared: SettingComparison) -> Iterator[str]:
     """Describe significant orders, with sampled actions unless stated otherwise."""
-    algos, found, dense = raw.header["algos"], compared.pairs, compared.dense
-    yield from _verdicts(algos[0], [pair for pair in found if pair.second == algos[0]])
-    likely = [pair for pair in compared.greedy if pair.second == algos[0]]
-    yield from _verdicts(f"{algos[0]}, with the most likely actions", likely)
-    orders = [_order(pair) for pair in found if pair.order and pair.second != algos[0]]
-    if len(algos) > 2:
-        yield "Among the others: " + ("; ".join(orders) if orders else "inconclusive") + "."
+    algos, dense = raw.header["algos"], compared.dense
+    kinds = (("", compared.pairs), (", with the most likely actions", compared.greedy))
+    for how, pairs in kinds:
+        yield from _verdicts(f"{algos[0]}{how}", [pair for pair in pairs if pair.second == algos[0]])
+    for how, pairs in kinds:
+        others = [pair for pair in pairs if pair.second != algos[0]]
+        orders = [_order(pair) for pair in others if pair.order]
+        if others:
+            yield f"Among the others{how}: {'; '.join(orders) if orders else 'inconclusive'}."
     if dense is not None:
         yield f"{_dense(raw)}: {_verdict(dense)}, {points(dense)} points."
     for beside in (*CONTROLS, *REFERENCES):
@@ -187,9 +189,8 @@ def _verdict(found: Contrast) -> str:
 
 
 def _dense(raw: Raw) -> str:
-    algos = raw.header["algos"]
-    episodes = ", ".join(algo for algo in algos if algo not in raw.dense)
-    return f"Credit for turns ({', '.join(raw.dense)}) against credit for episodes ({episodes})"
+    dense, episodes = (", ".join(pool) for pool in raw.pools)
+    return f"Credit for turns ({dense}) against credit for episodes ({episodes})"
 
 
 def _summary(raw: Raw, compared: Mapping[str, SettingComparison]) -> Iterator[str]:
@@ -199,13 +200,22 @@ def _summary(raw: Raw, compared: Mapping[str, SettingComparison]) -> Iterator[st
         settings = [f"{s} ({points(found)} points)" for s, found in dense.items() if found.order == order]
         if settings:
             yield f"{_dense(raw)} {words} {', '.join(settings)}."
-    orders = [f"{setting}: {_order(pair)}" for setting, found in compared.items() for pair in found.pairs if pair.order]
+    orders = [
+        f"{setting}, {kind}: {_order(pair)}"
+        for setting, found in compared.items()
+        for kind, pairs in (("sampled", found.pairs), ("greedy", found.greedy))
+        for pair in pairs
+        if pair.order
+    ]
     yield from (f"{order}." for order in orders)
-    count = sum(len(found.pairs) for found in compared.values())
+    sampled = sum(len(found.pairs) for found in compared.values())
+    greedy = sum(len(found.greedy) for found in compared.values())
+    count = sampled + greedy
+    of = f"of {count} comparisons between two algorithms ({sampled} sampled, {greedy} greedy)"
     if not orders:
-        yield f"Inconclusive: none of {count} comparisons between two algorithms has an interval that excludes 0."
+        yield f"Inconclusive: none {of} has an interval that excludes 0."
         return
     yield (
-        f"{len(orders)} of {count} comparisons between two algorithms have an interval that excludes 0. If no two "
-        f"differed, about {0.05 * count:.1f} would by chance alone: an order seen once is a hint."
+        f"{len(orders)} {of} have an interval that excludes 0. If no two differed, about {0.05 * count:.1f} would by "
+        "chance alone: an order seen once is a hint."
     )

@@ -473,8 +473,12 @@ def test_an_order_that_is_there_is_found_and_said() -> None:
     text = page(raw, "stem")
     assert "credit for episodes (grpo, rloo) pays in only (" in text
     assert "Environment: `{size: 6}`; prompt template `compact`." in text
-    assert "only: gigpo is ahead of grpo" in text
-    assert "4 of 6 comparisons between two algorithms have an interval that excludes 0" in text
+    assert "- only, sampled: gigpo is ahead of grpo" in text
+    assert "- only, greedy: gigpo is ahead of grpo" in text  # all play greedy as sampled here
+    assert "8 of 12 comparisons between two algorithms (6 sampled, 6 greedy) have an interval that excludes 0" in text
+    assert "about 0.6 would by chance alone" in text
+    assert "- Among the others: gigpo is ahead of rloo" in text
+    assert "- Among the others, with the most likely actions: gigpo is ahead of rloo" in text
     against = {
         line.split(",")[0].removeprefix("- "): line for line in text.splitlines() if line.startswith("- Against")
     }
@@ -488,8 +492,27 @@ def test_an_order_that_is_there_is_found_and_said() -> None:
 def test_a_variant_counts_as_credit_for_turns_or_episodes_by_its_credit_function() -> None:
     raw = made_up({"grpo": 0.5, "average": 0.7})
     raw.settings["only"]["variants"] = {"average": {"credit": "rewardflow"}}  # type: ignore[index]
-    assert raw.dense == ["average"]
+    assert raw.pools == (["average"], ["grpo"])
     assert "Credit for turns (average) against credit for episodes (grpo) pays in only" in page(raw, "stem")
+
+
+def test_credit_functions_are_pooled_with_one_row_each() -> None:
+    raw = made_up({"masked": 0.5, "grpo": 0.5, "average": 0.9, "rewardflow": 0.6, "far": 0.1, "near": 0.1})
+    credit = {"masked": "grpo", "average": "rewardflow", "far": "gigpo", "near": "gigpo"}
+    raw.settings["only"]["variants"] = {name: {"credit": of} for name, of in credit.items()}  # type: ignore[index]
+    assert raw.pools == (["rewardflow", "far"], ["grpo"])
+    text = page(raw, "stem")
+    assert "Credit for turns (rewardflow, far) against credit for episodes (grpo) costs in only (-" in text
+
+
+def test_greedy_orders_are_listed_and_counted() -> None:
+    raw = made_up({"grpo": 0.5, "rewardflow": 0.5})
+    outcomes = [replace(o, greedy="1" * 400) if o.name == "grpo" else o for o in raw.outcomes]
+    text = page(Raw(raw.header, outcomes), "stem")
+    summary = text.partition("## What the figures say")[2].partition("##")[0]
+    assert "- only, greedy: grpo is ahead of rewardflow (+" in summary
+    assert "sampled:" not in summary
+    assert "1 of 2 comparisons between two algorithms (1 sampled, 1 greedy)" in summary
 
 
 def test_mean_scores_have_a_column_where_they_say_more_than_success() -> None:
@@ -578,7 +601,7 @@ def test_equal_algorithms_are_inconclusive() -> None:
     raw = made_up({"grpo": 0.5, "rewardflow": 0.5}, spread=0.05)
     assert not any(pair.order for pair in SettingComparison.of(raw, "only").pairs)
     text = page(raw, "stem")
-    assert "Inconclusive: none of 1 comparisons" in text
+    assert "Inconclusive: none of 2 comparisons between two algorithms (1 sampled, 1 greedy) has" in text
     assert "is inconclusive in only" in text
     for claim in ("ahead", "behind", "pays in", "costs in"):
         assert claim not in text.split("## What the figures say")[1]
