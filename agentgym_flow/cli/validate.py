@@ -26,7 +26,7 @@ CONTRACT, FIGURES = "agentgym_flow.testing.card.contract", "agentgym_flow.testin
 LEARNING = "agentgym_flow.training.learning_check"
 """The modules of the parts of a card."""
 
-_STYLES = {"ok": "green", "mend": "bold red", "advice": "yellow", "skipped": "dim", "unfinished": "bold red"}
+_STYLES = {"ok": "green", "fail": "bold red", "advice": "yellow", "skipped": "dim", "unfinished": "bold red"}
 _MADE = 0.5  # the share of the time for importing and creating the environment
 _CONTRACT, _FIGURES = 0.4, 0.2  # the shares of the remaining time for two parts; the third part has the rest
 
@@ -123,12 +123,12 @@ def _show(card: ReportCard, files: Sequence[Path]) -> None:
                 table.add_row(status, printed(finding.title), printed(finding.said))
     show_table(table)
     console = stdout()
-    for status, heading in (("mend", "What to mend"), ("unfinished", "Not finished"), ("advice", "Advice")):
-        named = [finding for finding in card.findings if finding.status == status and finding.mend]
+    for status, heading in (("fail", "What to fix"), ("unfinished", "Not finished"), ("advice", "Advice")):
+        named = [finding for finding in card.findings if finding.status == status and finding.fix]
         if named:
             console.print(f"\n[bold]{heading}[/]")
         for finding in named:
-            console.print("-", printed(f"{finding.title}: {finding.mend}"), soft_wrap=True)
+            console.print("-", printed(f"{finding.title}: {finding.fix}"), soft_wrap=True)
     console.print(f"\n[bold]{card.verdict()}[/]")
     for file in files:
         console.print(printed(str(file)), soft_wrap=True)

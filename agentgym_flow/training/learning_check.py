@@ -168,13 +168,13 @@ def work(request: ValidationRequest) -> Iterator[Finding]:
     except _TimeUp:
         pass
     except AgentGymFlowError as error:
-        yield _finding("advice", f"It cannot be trained: {error}", "Mend what the message says.")
+        yield _finding("advice", f"It cannot be trained: {error}", "Fix the error in the message.")
         return
     yield _result(progress, request.seconds)
 
 
-def _finding(status: Status, said: str = "", mend: str = "", **figures: object) -> Finding:
-    return Finding("learning", "tiny_policy_learns", TITLE, status, "", said, mend, False, figures)
+def _finding(status: Status, said: str = "", fix: str = "", **figures: object) -> Finding:
+    return Finding("learning", "tiny_policy_learns", TITLE, status, "", said, fix, False, figures)
 
 
 def _configs(request: ValidationRequest, folder: Path, **settings: object) -> Configs:
@@ -278,11 +278,11 @@ def _result(progress: _Progress, seconds: float) -> Finding:
     figures |= {"metric": metric, "before": old, "after": new, "gain": list(gain)}
     if gain.low > 0:
         return _finding("ok", said, **figures)
-    mend = (
+    fix = (
         "Give more --minutes, easier training tasks or a reward on the way, and check that the observation and "
         "candidates() tell what a good choice depends on."
     )
-    return _finding("advice", f"No gain measured in {updates} updates: {said[0].lower()}{said[1:]}", mend, **figures)
+    return _finding("advice", f"No gain measured in {updates} updates: {said[0].lower()}{said[1:]}", fix, **figures)
 
 
 if __name__ == "__main__":

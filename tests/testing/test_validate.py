@@ -40,10 +40,10 @@ def findings(env_id: str, module: str, until: str | None = None, seconds: float 
 def test_a_planted_defect_is_found_and_named(env_id: str) -> None:
     name = DEFECTS[env_id]
     finding = findings(env_id, MODULE, name, 10.0 if name == "steps_per_second" else 60.0)[name]
-    assert finding.status == ("advice" if name in ADVISED else "mend"), finding
+    assert finding.status == ("advice" if name in ADVISED else "fail"), finding
     assert finding.fails is (name not in ADVISED)
     assert finding.said
-    assert finding.mend
+    assert finding.fix
 
 
 def test_an_honest_environment_passes() -> None:
@@ -73,7 +73,7 @@ def test_an_environment_that_ends_the_process_is_named() -> None:
     seen: list[Finding] = []
     found = {finding.name: finding for finding in run_part(validate.CONTRACT, request, seen.append)}
     [ended] = [finding for finding in found.values() if "process ended in this check" in finding.said]
-    assert (ended.status, ended.fails) == ("mend", True)
+    assert (ended.status, ended.fails) == ("fail", True)
     assert found["any_sequence_of_calls"].status == "unfinished"
     assert seen
     assert all(finding.status in ("ok", "skipped", "advice") for finding in seen)
@@ -124,7 +124,7 @@ def test_the_command_writes_a_table_a_page_and_json(tmp_path: Path) -> None:
     page = (out / "report_card.html").read_text()
     assert "default-src &#39;none&#39;" in page
     assert not re.search(r"<script|https?://|src=", page)
-    assert "What to mend" not in page
+    assert "What to fix" not in page
     assert "report_card.html" in run(*example, "--out", str(out), code=2)
 
 
@@ -139,7 +139,7 @@ def test_the_command_writes_a_table_a_page_and_json(tmp_path: Path) -> None:
 def test_an_environment_that_cannot_be_made_is_a_finding(name: str, said: str) -> None:
     told = json.loads(run(f"{MODULE}:defect/{name}-v0", "--json", code=1))
     [finding] = told["findings"]
-    assert (finding["name"], finding["status"], finding["said"]) == ("made", "mend", said)
+    assert (finding["name"], finding["status"], finding["said"]) == ("made", "fail", said)
 
 
 @pytest.mark.parametrize("words", [("sleepy:Maze-v0",), ("Maze-v0", "--import", "sleepy")])
@@ -155,7 +155,7 @@ def test_a_module_that_does_not_come_back_is_a_finding(
     [finding] = told["findings"]
     assert (finding["name"], finding["status"]) == ("made", "unfinished")
     assert "3 seconds were over" in finding["said"]
-    assert "Importing" in finding["mend"]
+    assert "Importing" in finding["fix"]
 
 
 def test_a_module_that_raises_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,37 +172,37 @@ def test_one_error_that_stops_many_checks_is_reported_once() -> None:
     found = list(contract.work(request))
     stopped = [finding for finding in found if "canonical JSON has no place for nan" in finding.said]
     assert len(stopped) > 5
-    assert all(finding.mend.startswith(STOPPED) for finding in stopped if finding.essential)
+    assert all(finding.fix.startswith(STOPPED) for finding in stopped if finding.essential)
     once = errors_once(found)
     [told] = [finding for finding in once if "canonical JSON has no place for nan" in finding.said]
-    assert (told.status, told.fails, told.mend) == ("mend", True, STOPPED)
+    assert (told.status, told.fails, told.fix) == ("fail", True, STOPPED)
     assert f"This error stopped {len(stopped) - 1} more checks: " in told.said
     for finding in once:
         if finding.name in {other.name for other in stopped} - {told.name}:
-            assert (finding.status, finding.mend) == ("skipped", "")
+            assert (finding.status, finding.fix) == ("skipped", "")
             assert told.title in finding.said
             assert finding.title in told.said
     assert [finding.name for finding in once] == [finding.name for finding in found]
     [warned] = [finding for finding in once if finding.name == "check_env_without_warning"]
     assert warned.said == "UserWarning: WARN: The reward is a NaN value."
-    assert warned.mend == contract.NOTES.mend[warned.name]
+    assert warned.fix == contract.NOTES.fix[warned.name]
 
 
 def test_different_errors_and_failed_assertions_are_reported_each() -> None:
     def stopped(name: str, error: str, essential: bool = True) -> Finding:
-        return Finding("contract", name, name, "mend", "", error, "Mend.", essential, {"stopped_by": error})
+        return Finding("contract", name, name, "fail", "", error, "Fix.", essential, {"stopped_by": error})
 
-    plain = Finding("contract", "c", "c", "mend", "", "KeyError: 3", "Mend.", True)
+    plain = Finding("contract", "c", "c", "fail", "", "KeyError: 3", "Fix.", True)
     advice = stopped("a", "KeyError: 1", essential=False)
     found = [advice, stopped("b", "KeyError: 2"), plain, stopped("d", "OSError: 2")]
     once = errors_once(found)
-    assert [finding.status for finding in once] == ["skipped", "mend", "mend", "mend"]
+    assert [finding.status for finding in once] == ["skipped", "fail", "fail", "fail"]
     assert once[1].said == "KeyError: 2\nThis error stopped 1 more check: a."
     assert once[2:] == found[2:]
 
 
 def test_text_of_the_environment_is_escaped(tmp_path: Path) -> None:
-    finding = Finding("contract", "x", "X", "mend", "", "<script>alert(1)</script>", "Mend & see.", True)
+    finding = Finding("contract", "x", "X", "fail", "", "<script>alert(1)</script>", "Fix & see.", True)
     page = render_card(ReportCard("a/B-v0", {"k": "<b>"}, [finding], 60.0))
     assert "&lt;script&gt;" in page
     assert "<script>" not in page

@@ -28,7 +28,7 @@ def test_what_takes_too_long_is_named_when_the_time_is_over(monkeypatch: pytest.
     assert time.monotonic() - begun < 3
     assert finding.status == "advice"
     assert finding.said == "No gain measured in 7 updates: 3 seconds were over during the last evaluation."
-    assert "--minutes" in finding.mend
+    assert "--minutes" in finding.fix
 
 
 @pytest.mark.parametrize(

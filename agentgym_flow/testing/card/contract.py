@@ -28,14 +28,14 @@ class CheckNotes(NamedTuple):
         expert_needed: the checks in which the expert must win.
         member_needed: check -> the member of `TextEnv` that it checks, whose default cannot pass.
         advice: the checks that matter only for a published environment.
-        mend: file or name of a check -> how to correct a failure; the name has priority.
+        fix: file or name of a check -> how to correct a failure; the name has priority.
     """
 
     hooks_needed: tuple[str, ...]
     expert_needed: tuple[str, ...]
     member_needed: dict[str, str]
     advice: tuple[str, ...]
-    mend: dict[str, str]
+    fix: dict[str, str]
 
 
 NOTES = read_content("agentgym_flow.testing.card", "checks.json", CheckNotes)
@@ -118,12 +118,12 @@ def _run(name: str, check: Any, suite: Any, request: ValidationRequest, folder: 
     except pytest.skip.Exception as skipped:
         status, said = "skipped", f"{str(skipped).capitalize()}."
     except (AssertionError, pytest.fail.Exception) as failed:
-        status, said = "mend", str(failed).partition("\nassert ")[0]
+        status, said = "fail", str(failed).partition("\nassert ")[0]
     except Warning as warning:  # from the checkers of Gymnasium
-        status, said = "mend", _COLOUR.sub("", f"{type(warning).__name__}: {warning}")
+        status, said = "fail", _COLOUR.sub("", f"{type(warning).__name__}: {warning}")
     except Exception as error:
         stopped = f"{type(error).__name__}: {error}"[:1500]
-        return _finding(name, check, "mend", stopped, time.perf_counter() - begun, stopped=stopped)
+        return _finding(name, check, "fail", stopped, time.perf_counter() - begun, stopped=stopped)
     return _finding(name, check, status, said[:1500], time.perf_counter() - begun)
 
 
@@ -131,11 +131,11 @@ def _finding(
     name: str, check: Any, status: Status, said: str = "", seconds: float = 0.0, stopped: str | None = None
 ) -> Finding:
     module, bare = check.__module__, name.removeprefix("test_")
-    if status == "mend" and name in NOTES.advice:
+    if status == "fail" and name in NOTES.advice:
         status = "advice"
-    mend = NOTES.mend.get(bare, NOTES.mend[module.rpartition(".")[2]]) if status in ("mend", "advice") else ""
-    if stopped is not None and status == "mend":
-        mend = f"{STOPPED} Where it is what the check is about: {mend[0].lower()}{mend[1:]}"
+    fix = NOTES.fix.get(bare, NOTES.fix[module.rpartition(".")[2]]) if status in ("fail", "advice") else ""
+    if stopped is not None and status == "fail":
+        fix = f"{STOPPED} If the check is about this error: {fix[0].lower()}{fix[1:]}"
     return Finding(
         section={DETERMINISM: "determinism", KEYS: "keys"}.get(module, "contract"),
         name=bare,
@@ -143,7 +143,7 @@ def _finding(
         status=status,
         rule=" ".join((inspect.getdoc(check) or "").partition("\n\n")[0].split()),
         said=said,
-        mend=mend,
+        fix=fix,
         essential=name not in NOTES.advice,
         figures={} if stopped is None else {STOPPED_BY: stopped},
         seconds=round(seconds, 2),

@@ -87,10 +87,10 @@ def _env(request: ValidationRequest) -> TextEnv:
 
 
 def _finding(
-    name: str, status: Status, said: str = "", mend: str = "", figures: Mapping[str, Any] | None = None
+    name: str, status: Status, said: str = "", fix: str = "", figures: Mapping[str, Any] | None = None
 ) -> Finding:
     section, title, essential = _FINDINGS[name]
-    return Finding(section, name, title, status, "", said, mend, essential, figures or {})
+    return Finding(section, name, title, status, "", said, fix, essential, figures or {})
 
 
 # ---------------------------------------------------------------- keys
@@ -104,7 +104,7 @@ def _task_keys(env: TextEnv, deadline: float) -> Finding:
             observation, info = env.reset(seed=0, options={"task": task})
         except Exception as error:
             said = f"reset() of test task {task} raises {type(error).__name__}: {error}"
-            return _finding("task_keys", "mend", said, "Every task must begin without an error.")
+            return _finding("task_keys", "fail", said, "Every task must begin without an error.")
         start = (task, f"{info['goal']}\n{observation}", env.candidates())
         first = starts.setdefault(info["task_key"], start)
         looked += 1
@@ -112,7 +112,7 @@ def _task_keys(env: TextEnv, deadline: float) -> Finding:
         if first[1:] != start[1:]:
             return _finding(
                 "task_keys",
-                "mend",
+                "fail",
                 f"The test tasks {first[0]} and {task} have the key {info['task_key']} and start differently.",
                 "Pass everything that makes a task different from others to make_task_key().",
             )
@@ -160,9 +160,9 @@ def _speed(env: TextEnv, deadline: float) -> tuple[Finding, float]:
     a_second, reset_ms = steps / max(stepping, 1e-9), 1000 * resetting / resets
     said = f"{a_second:,.0f} steps a second with random actions; {reset_ms:,.1f} ms a reset."
     slow = a_second < SLOW
-    mend = "Training plays tens of thousands of steps: at this speed they take hours." if slow else ""
+    fix = "Training plays tens of thousands of steps: at this speed they take hours." if slow else ""
     finding = _finding(
-        "steps_per_second", "advice" if slow else "ok", said, mend, {"steps": a_second, "reset_ms": reset_ms}
+        "steps_per_second", "advice" if slow else "ok", said, fix, {"steps": a_second, "reset_ms": reset_ms}
     )
     return finding, (stepping + resetting) / resets
 
@@ -191,9 +191,9 @@ def _start_up(request: ValidationRequest) -> Finding:
     except (subprocess.SubprocessError, ValueError, IndexError) as error:
         return _finding("start_up", "advice", f"A fresh process does not get there: {error!s:.300}")
     slow = seconds > SLOW_START
-    mend = "Import and read what is large when the first episode needs it, or cache it." if slow else ""
+    fix = "Import and read what is large when the first episode needs it, or cache it." if slow else ""
     return _finding(
-        "start_up", "advice" if slow else "ok", f"{seconds:.1f} seconds.", mend, figures={"seconds": seconds}
+        "start_up", "advice" if slow else "ok", f"{seconds:.1f} seconds.", fix, figures={"seconds": seconds}
     )
 
 
@@ -215,15 +215,15 @@ def _percent(evaluation: Evaluation) -> str:
 
 def _random_floor(episodes: Sequence[Episode]) -> Finding:
     found = Evaluation.of(episodes, "random")
-    mend = ""
+    fix = ""
     if found.success == 0:
-        mend = (
+        fix = (
             "Random actions never succeed: a policy needs demonstrations or a reward on the way to learn anything. "
             "Easier training tasks help as well."
         )
     elif found.success > 0.9:
-        mend = "Random actions nearly always succeed: results will hardly differ. Make the tasks harder."
-    return _finding("random_floor", "advice" if mend else "ok", _percent(found), mend, found.as_dict())
+        fix = "Random actions nearly always succeed: results will hardly differ. Make the tasks harder."
+    return _finding("random_floor", "advice" if fix else "ok", _percent(found), fix, found.as_dict())
 
 
 def _expert_ceiling(episodes: Sequence[Episode]) -> Finding:
@@ -232,8 +232,8 @@ def _expert_ceiling(episodes: Sequence[Episode]) -> Finding:
         return _finding("expert_ceiling", "ok", _percent(found), figures=found.as_dict())
     failed = next(episode for episode in episodes if not episode.success)
     said = f"{_percent(found)} It fails on task {failed.task}, for example."
-    mend = "Let expert_action() win every task within max_steps, or raise max_steps."
-    return _finding("expert_ceiling", "advice", said, mend, found.as_dict())
+    fix = "Let expert_action() win every task within max_steps, or raise max_steps."
+    return _finding("expert_ceiling", "advice", said, fix, found.as_dict())
 
 
 # ---------------------------------------------------------------- rewards
@@ -244,7 +244,7 @@ def _no_errors(episodes: Sequence[Episode]) -> Finding:
     error = failed[0].meta[ERROR]
     return _finding(
         "no_errors",
-        "mend",
+        "fail",
         f"{len(failed)} of {len(episodes)} episodes ended with an error. Task {failed[0].task}: "
         f"{error['class']}: {error['message']}",
         "reset() and step() must not raise, whatever a policy says.",
@@ -260,12 +260,12 @@ def _reward_follows_success(episodes: Sequence[Episode]) -> Finding:
     figures = {"won": fmean(won), "lost": fmean(lost), "least_won": min(won), "most_lost": max(lost)}
     said = f"Mean return {fmean(won):.3g} of {len(won)} that succeeded, {fmean(lost):.3g} of {len(lost)} that failed."
     if not fmean(won) > fmean(lost):
-        mend = "Reward success more than failure: trainers raise the return, and would learn to fail."
-        return _finding(name, "mend", said, mend, figures)
+        fix = "Reward success more than failure: trainers raise the return, and would learn to fail."
+        return _finding(name, "fail", said, fix, figures)
     if max(lost) >= min(won):
         said += f" The best failure earned {max(lost):.3g}, the poorest success {min(won):.3g}."
-        mend = "Let every success earn more than every failure, unless partial credit is meant."
-        return _finding(name, "advice", said, mend, figures)
+        fix = "Let every success earn more than every failure, unless partial credit is meant."
+        return _finding(name, "advice", said, fix, figures)
     return _finding(name, "ok", said, figures=figures)
 
 
@@ -293,7 +293,7 @@ def _reward_cannot_be_farmed(request: ValidationRequest, episodes: Sequence[Epis
     )
     if best >= fmean(won):
         return _finding(
-            name, "mend", said, "Reward a state once, or only what brings the task forward.", figures={"most": best}
+            name, "fail", said, "Reward a state once, or only what brings the task forward.", figures={"most": best}
         )
     return _finding(name, "ok", said, figures={"most": best})
 

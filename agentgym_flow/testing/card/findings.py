@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from agentgym_flow._util.strict_json import finite
 
-Status = Literal["ok", "mend", "advice", "skipped", "unfinished"]
-"""`mend`: breaks a rule of the contract. `advice`: works, but could be better. `unfinished`: out of time."""
+Status = Literal["ok", "fail", "advice", "skipped", "unfinished"]
+"""`fail`: breaks a rule of the contract. `advice`: works, but could be better. `unfinished`: out of time."""
 
-WORDS = {"ok": "holds", "mend": "mend", "advice": "advice", "skipped": "skipped", "unfinished": "not finished"}
+WORDS = {"ok": "holds", "fail": "fails", "advice": "advice", "skipped": "skipped", "unfinished": "not finished"}
 """The names of the statuses on pages and terminals."""
 
 SECTIONS: Mapping[str, str] = {
@@ -29,7 +29,7 @@ SECTIONS: Mapping[str, str] = {
 STOPPED_BY = "stopped_by"
 """The figure with the error that stopped the check, if any."""
 
-STOPPED = "The check stopped at this error, before its result was known. Mend the error first, and validate again."
+STOPPED = "The check stopped at this error, before its result was known. Fix the error first, and validate again."
 """The advice for an error other than a failed assertion."""
 
 
@@ -44,7 +44,7 @@ class Finding:
         status: see `Status`.
         rule: the rule that was checked, in one or two sentences; may be empty.
         said: the result in words; may be empty.
-        mend: what to change; may be empty.
+        fix: what to change; may be empty.
         essential: whether the environment fails validation unless the status is `ok`, `advice` or `skipped`.
         figures: the measured values, JSON-serialisable.
         seconds: the duration of the check.
@@ -56,7 +56,7 @@ class Finding:
     status: Status
     rule: str = ""
     said: str = ""
-    mend: str = ""
+    fix: str = ""
     essential: bool = False
     figures: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
@@ -64,7 +64,7 @@ class Finding:
     @property
     def fails(self) -> bool:
         """Whether the environment fails validation because of this finding."""
-        return self.essential and self.status in ("mend", "unfinished")
+        return self.essential and self.status in ("fail", "unfinished")
 
 
 def errors_once(findings: Sequence[Finding]) -> list[Finding]:
@@ -83,11 +83,11 @@ def errors_once(findings: Sequence[Finding]) -> list[Finding]:
         others = [finding for finding in same if finding is not first]
         for finding in others:
             said = f"Stopped by the error that is reported under: {first.title}."
-            told[finding.name] = replace(finding, status="skipped", said=said, mend="")
+            told[finding.name] = replace(finding, status="skipped", said=said, fix="")
         if others:
             titles = "; ".join(finding.title for finding in others)
             said = f"{first.said}\nThis error stopped {len(others)} more check{'s' * (len(others) > 1)}: {titles}."
-            told[first.name] = replace(first, said=said, mend=STOPPED if first.status == "mend" else first.mend)
+            told[first.name] = replace(first, said=said, fix=STOPPED if first.status == "fail" else first.fix)
     return [told.get(finding.name, finding) for finding in findings]
 
 

@@ -17,12 +17,12 @@ from agentgym_flow.testing.card.parts import ValidationRequest, serve
 REFUSED = "refused"
 """The only figure if the command line is wrong: the error message."""
 
-_MEND = "Importing the module and calling the constructor with its default arguments must not raise or wait."
+_FIX = "Importing the module and calling the constructor with its default arguments must not raise or wait."
 
 
 def plan(request: ValidationRequest) -> list[Finding]:
     """Return the planned check, as a finding without a result."""
-    return [_finding("unfinished", mend=_MEND)]
+    return [_finding("unfinished", fix=_FIX)]
 
 
 def work(request: ValidationRequest) -> Iterator[Finding]:
@@ -38,17 +38,17 @@ def work(request: ValidationRequest) -> Iterator[Finding]:
         kwargs = text_arguments.env_settings(env_id, list(request.pairs))
         make_text_env(env_id, **kwargs).close()
     except AgentGymFlowError as error:
-        yield _finding("mend", str(error), **{REFUSED: str(error)})
+        yield _finding("fail", str(error), **{REFUSED: str(error)})
     except (Exception, SystemExit) as error:  # an exit with status 0 would look like a success
-        yield _finding("mend", f"{type(error).__name__}: {error}", _MEND)
+        yield _finding("fail", f"{type(error).__name__}: {error}", _FIX)
     else:
         module = module_of(env_id) or text_env_class(env_id).__module__
         own = module.startswith("agentgym_flow.envs.")
         yield _finding("ok", env_id=env_id, kwargs=kwargs, modules=[] if own else [module])
 
 
-def _finding(status: Status, said: str = "", mend: str = "", **figures: Any) -> Finding:
-    return Finding("contract", "made", "The environment can be made", status, "", said, mend, True, figures)
+def _finding(status: Status, said: str = "", fix: str = "", **figures: Any) -> Finding:
+    return Finding("contract", "made", "The environment can be made", status, "", said, fix, True, figures)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def render_card(card: ReportCard) -> str:
             card=card,
             kwargs=json.dumps(dict(card.kwargs)),
             sections=[section for section in sections if section[2]],
-            to_mend=[finding for finding in card.findings if finding.status in ("mend", "unfinished")],
+            to_fix=[finding for finding in card.findings if finding.status in ("fail", "unfinished")],
             words=WORDS,
             policy=security_policy(style),
             style=Markup(style),

@@ -114,15 +114,15 @@ def _unfinished(left: Sequence[Finding], late: bool, failed: bool, seconds: floa
         first = ("unfinished", f"{seconds:.0f} seconds were over during this check.", _SLOW)
         others = f"{seconds:.0f} seconds were over before this check."
     elif failed:
-        first = ("mend", f"The environment raised: {complaint}", _RAISED)
+        first = ("fail", f"The environment raised: {complaint}", _RAISED)
         others = "An error in an earlier check ended the process."
     else:
-        first = ("mend", f"The process ended in this check. {_last(complaint)}", _ENDED)
+        first = ("fail", f"The process ended in this check. {_last(complaint)}", _ENDED)
         others = "The process ended before this check."
     results = []
     for number, finding in enumerate(left):
-        status, said, mend = first if number == 0 else ("unfinished", others, "")
-        results.append(replace(finding, status=cast("Status", status), said=said, mend=finding.mend or mend))
+        status, said, fix = first if number == 0 else ("unfinished", others, "")
+        results.append(replace(finding, status=cast("Status", status), said=said, fix=finding.fix or fix))
     return results
 
 
