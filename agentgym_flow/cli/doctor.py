@@ -102,7 +102,7 @@ def _requirements() -> Iterator[Check]:
         name, wanted, extra = match.groups("") if match else (requirement, "", "")
         found = _version(name) or _version(_OTHER_BUILDS.get(name, name))
         good = found is not None and fulfils(found, wanted)
-        detail = f"{found or 'not installed'}{'' if good else f', needs {wanted}'}"
+        detail = f"{found or 'not installed'}{f', needs {wanted}' if wanted and not good else ''}"
         if not extra:
             yield Check(
                 name, "ok" if good else "broken", detail, "" if good else f"pip install '{name}{wanted.strip()}'"

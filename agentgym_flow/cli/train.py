@@ -52,7 +52,8 @@ def _show_settings(settings: list[str], everything: bool) -> None:
 
     run, warm_start, agent = parse_configs(settings)
     values = {**vars(agent), **vars(warm_start), **vars(run)}
-    values |= {name: getattr(agent, name) for name in ("groups_per_batch", "steps_per_batch")}
+    # A step can take several batches, so the number of steps per batch is a float.
+    values |= {"groups_per_batch": agent.groups_per_batch, "steps_per_batch": f"{agent.steps_per_batch:g}"}
     table = new_table("setting", "value", "meaning")
     for name in sorted(values) if everything else MAIN_SETTINGS:
         if not name.startswith("_"):

@@ -173,6 +173,7 @@ def test_the_main_settings_are_shown_with_the_values_of_the_run() -> None:
     rows = {line.split()[0]: line for line in shown.stdout.splitlines()[1:] if line[:1].strip()}
     assert list(rows) == list(MAIN_SETTINGS)
     assert rows["seed"].split()[1] == "3"
+    assert rows["steps_per_batch"].split()[1].isdecimal()  # the number is a float, as it may be a fraction
     assert "'anchors': 'information'" in rows["credit_settings"]
     everything = CliRunner().invoke(app, [*words, "--all-settings"], env={"COLUMNS": "200"})
     assert len(everything.stdout.splitlines()) > 150
