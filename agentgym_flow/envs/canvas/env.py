@@ -377,7 +377,7 @@ class CanvasEnv(TextEnv):
         calls = None if recording is None else [call for entry in recording for call in entry or ()]
         backend = self._executor.for_task(assignment) if calls is None else ReplayBackend(calls)
         if backend is None:
-            advice = "give base_url, or an object; without one, only recordings can be played"
+            advice = "give base_url, or an object; without one, the environment can only replay recordings"
             raise BadSetting(f"executor={self._executor.name!r} cannot execute operators: {advice}")
         if self._executor.deterministic:
             return backend

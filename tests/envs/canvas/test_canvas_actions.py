@@ -226,7 +226,7 @@ def test_what_is_no_action_never_becomes_one(text: str, strict: bool) -> None:
         ("<action>add</action><structure>conditional</structure><true>Plan</true>", "needs condition"),
         ("<action>add</action><structure>conditional</structure><condition>Plan</condition>", "verdict"),
         ("<action>add</action><structure>conditional</structure><condition>Test</condition>", "at least one"),
-        ("<action>add</action><structure>loop</structure><operators>Plan</operators><count>2.5</count>", "whole"),
+        ("<action>add</action><structure>loop</structure><operators>Plan</operators><count>2.5</count>", "integer"),
         ("<action>add</action><operator>Plan</operator><position>-1</position>", "counted from 0"),
         ("<action>add</action><operator>Plan</operator><position>" + "9" * 5000 + "</position>", "counted from 0"),
         ("<action>delete</action>", "needs target"),

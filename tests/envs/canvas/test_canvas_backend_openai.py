@@ -92,11 +92,11 @@ PASSING: dict[str, Step] = {
     "not JSON": saying(b'{"choices": [{"mess'),
     "not JSON ": saying(b"[" * 100_000),
     "no choices": saying({"choices": []}),
-    "no chat completion": saying({"object": "list", "data": []}),
-    "no chat completion ": saying([1, 2]),
-    "no chat completion  ": saying({"choices": [{"message": {"content": 7}}]}),
-    "no chat completion   ": saying({"choices": "four", "usage": {}}),
-    "no chat completion    ": saying({"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": "9"}}),
+    "not a chat completion": saying({"object": "list", "data": []}),
+    "not a chat completion ": saying([1, 2]),
+    "not a chat completion  ": saying({"choices": [{"message": {"content": 7}}]}),
+    "not a chat completion   ": saying({"choices": "four", "usage": {}}),
+    "not a chat completion    ": saying({"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": "9"}}),
 }
 
 

@@ -403,7 +403,7 @@ def test_environments_share_what_they_used(tmp_path: Path) -> None:
 def test_without_a_server_only_recordings_are_played(tmp_path: Path) -> None:
     file = sums(tmp_path / "gsm8k.jsonl", range(2))
     env = make_text_env(ENV_ID, data=file, split="test", executor="openai", model="tiny")
-    with pytest.raises(BadSetting, match=r"base_url.*only recordings can be played"):
+    with pytest.raises(BadSetting, match=r"base_url.*only replay recordings"):
         env.reset(seed=0)
 
 

@@ -193,7 +193,7 @@ class _EditBuilder:
         if not text:
             return None
         if not (text.isascii() and text.isdecimal() and len(text) < 7):
-            raise BadWorkflow("a position is a whole number, counted from 0")
+            raise BadWorkflow("a position is an integer, counted from 0")
         return int(text)
 
     def _target(self) -> str:

@@ -306,10 +306,10 @@ def _read(body: bytes) -> ModelReply:
         usage = answer.get("usage") or {}
         read, written = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
     except (KeyError, IndexError, TypeError, AttributeError):
-        raise _InvalidAnswer("the answer is no chat completion") from None
+        raise _InvalidAnswer("the answer is not a chat completion") from None
     counts = all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in (read, written))
     if not isinstance(text, str | None) or not isinstance(ended, str | None) or not counts:
-        raise _InvalidAnswer("the answer is no chat completion")
+        raise _InvalidAnswer("the answer is not a chat completion")
     return ModelReply(text or "", ended or "", read, written)
 
 

@@ -147,7 +147,7 @@ class Reader:
         """Parse a single chain. Raises `BadWorkflow`."""
         chains = self.chains_of(text)
         if len(chains) != 1:
-            raise BadWorkflow("here stands one chain; join operators with ->")
+            raise BadWorkflow("expected one chain; join operators with ->")
         return chains[0]
 
     def chains_of(self, text: str) -> list[Chain]:
@@ -170,7 +170,7 @@ class Reader:
         """Parse a single operator. Raises `BadWorkflow`."""
         nodes = self.chain_of(text)
         if len(nodes) != 1 or not isinstance(nodes[0], OperatorNode):
-            raise BadWorkflow("here stands exactly one operator")
+            raise BadWorkflow("expected exactly one operator")
         return nodes[0]
 
     # ------------------------------------------------------------------ tokens, the next one last
@@ -199,11 +199,11 @@ class Reader:
     def _stage(self, level: int) -> Chain:
         nodes = self._atom(level)
         if self._next() == "*" or _TIMES.fullmatch(self._next()):
-            raise BadWorkflow("what a loop repeats stands in round brackets: (Review -> Revise) * 2")
+            raise BadWorkflow("put the body of a loop in parentheses: (Review -> Revise) * 2")
         if self._next() != "?":
             return nodes
         if len(nodes) != 1 or not isinstance(nodes[0], OperatorNode):
-            raise BadWorkflow("what stands before ? is exactly one operator")
+            raise BadWorkflow("expected exactly one operator before ?")
         self._tokens.pop()
         first = self._case(level)
         self._expect(":", "the first case of a conditional")
@@ -221,7 +221,7 @@ class Reader:
             return (self._parallel(level),)
         if token == "(":
             nodes = self._chain(level + 1)
-            self._expect(")", "what is in round brackets")
+            self._expect(")", "the content of parentheses")
             count = self._count()
             return nodes if count is None else (Loop(nodes, count),)
         if not (token[:1].isalpha() or token[:1] == "_"):
@@ -252,7 +252,7 @@ class Reader:
     def count_of(self, digits: str) -> int:
         """Parse the count of a loop. Raises `BadWorkflow` if it is out of range and not repaired."""
         if not (digits.isascii() and digits.isdecimal()):
-            raise BadWorkflow(f"the count of a loop is a whole number from 1 to {MOST_LOOPS}")
+            raise BadWorkflow(f"the count of a loop is an integer from 1 to {MOST_LOOPS}")
         count = int(digits) if len(digits) < 5 else MOST_LOOPS + 1
         if self._lenient and not 1 <= count <= MOST_LOOPS:
             self.repairs.append(Repair.of("loop_count", digits))
@@ -263,7 +263,7 @@ class Reader:
 
     def _operator(self, name: str) -> OperatorNode:
         if self._is_done(name):
-            raise BadWorkflow(f"{DONE} stands only in a conditional, for a case in which nothing runs")
+            raise BadWorkflow(f"{DONE} is allowed only as a case of a conditional")
         names = self._language.known
         known = name if name in names or not self._lenient else _in_any_case(name, names)
         if known not in names:
@@ -306,4 +306,4 @@ def _unquoted(token: str) -> str:
 
 
 def _found(token: str) -> str:
-    return f"; here stands {token[:20]!a}" if token else "; here the text ends"
+    return f"; found {token[:20]!a}" if token else "; the text ends here"
