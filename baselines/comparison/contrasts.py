@@ -8,7 +8,8 @@ paired by seed, and so by warm start, and by task.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,8 @@ from baselines.comparison.outcome import Outcome, Raw
 
 FEWEST_RUNS = 3
 """The least number of runs for claiming an order."""
+
+_DRAWS = 1000  # of the bootstrap of numbers of episodes
 
 Runs = Mapping[int, Outcome]
 """The runs of one row by seed."""
@@ -137,13 +140,62 @@ class MeanCurve:
 
         The curve is linear between validations.
         """
-        before = (0, -np.inf)
-        for count, value in zip(self.episodes, self.success, strict=True):
-            if value >= success:
-                rise = value - before[1]
-                return count if np.isinf(rise) else count - (count - before[0]) * (value - success) / rise
-            before = count, value
-        return None
+        return _episodes_until(self.episodes, self.success, success)
+
+
+def _episodes_until(episodes: Sequence[int], successes: Iterable[float], success: float) -> float | None:
+    before = (0, -math.inf)
+    for count, value in zip(episodes, successes, strict=True):
+        if value >= success:
+            rise = value - before[1]
+            return count if math.isinf(rise) else count - (count - before[0]) * (value - success) / rise
+        before = count, value
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """When a mean curve first reaches the final success of another one.
+
+    Attributes:
+        episodes: training episodes; None if it never does.
+        interval: the 95 % interval of `episodes`, where infinity means never; None with fewer than `FEWEST_RUNS` runs.
+    """
+
+    episodes: float | None
+    interval: Interval | None
+
+
+def reached(rows: Mapping[str, Runs], starts: Runs, target: str) -> dict[str, Reached]:
+    """Return when the mean curve of each row first reaches the final success of the row `target`.
+
+    Intervals are percentiles of a bootstrap over seeds: every resample draws the same seeds for all rows, so that both
+    the target and the curves vary. It draws one fewer seed than there are (J. Rao and C. Wu, JASA 83, 1988), because
+    drawing as many would underestimate the variation of a handful of runs. It is deterministic.
+
+    Raises `BadData` if the runs of a row were validated after different numbers of episodes.
+    """
+    curves = {name: mean_curve(runs, starts) for name, runs in rows.items()}
+    goal = curves[target].success[-1]
+    until = {name: curve.episodes_until(goal) for name, curve in curves.items()}
+    seeds = sorted(set.intersection(*(set(runs) for runs in rows.values())))
+    if len(seeds) < FEWEST_RUNS:
+        return {name: Reached(count, None) for name, count in until.items()}
+    tables = {name: _curves(runs, starts, seeds) for name, runs in rows.items()}
+    drawn: dict[str, list[float]] = {name: [] for name in rows}
+    for chosen in np.random.default_rng(0).integers(len(seeds), size=(_DRAWS, len(seeds) - 1)):
+        goal = float(tables[target][chosen, -1].mean())
+        for name, table in tables.items():
+            count = _episodes_until(curves[name].episodes, table[chosen].mean(axis=0).tolist(), goal)
+            drawn[name].append(math.inf if count is None else count)
+    # An element of the sample, because nothing lies between a number and never.
+    ends = {name: np.quantile(counts, [0.025, 0.975], method="inverted_cdf") for name, counts in drawn.items()}
+    return {name: Reached(count, (float(ends[name][0]), float(ends[name][1]))) for name, count in until.items()}
+
+
+def _curves(runs: Runs, starts: Runs, seeds: Sequence[int]) -> npt.NDArray[np.float64]:
+    """Return the validation success of runs, (seeds, validations), beginning with the warm starts."""
+    return np.array([[p.valid_success for p in (*starts[seed].curve, *runs[seed].curve)] for seed in seeds])
 
 
 def mean_curve(runs: Runs, starts: Runs) -> MeanCurve:

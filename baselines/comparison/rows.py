@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 import numpy as np
 
-from baselines.comparison.contrasts import Contrast, SettingComparison, contrast, mean_curve, mean_success
+from baselines.comparison.contrasts import (
+    Contrast,
+    Reached,
+    SettingComparison,
+    contrast,
+    mean_curve,
+    mean_success,
+    reached,
+)
 from baselines.comparison.outcome import Outcome, Raw
 from baselines.comparison.plan import CONTROLS, REFERENCES, WARM_START
 
@@ -18,12 +27,12 @@ BASELINE = "grpo"
 def main_table(raw: Raw, setting: str, compared: SettingComparison) -> str:
     """Return the table of success rates, with the differences to the first algorithm."""
     first, scored = raw.header["algos"][0], _scored(raw)
-    reached = reached_by(raw, setting)
+    end = reached_by(raw, setting)
     columns = ["", "Runs"]
     for kind in ("Sampled", "Greedy"):
         columns += [kind, f"{kind}, against {first}", *([f"{kind}, mean score of 100"] if scored else [])]
-    if reached is not None:
-        columns.append(f"Episodes to {reached[0]}'s end")
+    if end is not None:
+        columns.append(f"Episodes to {end[0]}'s end")
     columns += ["Environment steps", "Core-seconds of learning"]
     rows = []
     for name in names(raw, setting):
@@ -32,8 +41,8 @@ def main_table(raw: Raw, setting: str, compared: SettingComparison) -> str:
         for greedy in (False, True):
             row += [_success(raw, setting, name, greedy), _against(raw, setting, name, compared, greedy)]
             row += [_score(runs, greedy)] if scored else []
-        if reached is not None:
-            row.append(_episodes(reached[2], name))
+        if end is not None:
+            row.append(episodes_said(end[2][name]) if name in end[2] else "")
         rows.append([*row, _steps(runs), _seconds(runs)])
     return markdown(columns, rows)
 
@@ -72,19 +81,31 @@ def names(raw: Raw, setting: str) -> list[str]:
     return [name for name in (*raw.header["algos"], *CONTROLS, *REFERENCES) if raw.runs(setting, name)]
 
 
-def reached_by(raw: Raw, setting: str) -> tuple[str, float, dict[str, float | None]] | None:
-    """Return the target algorithm, its final validation success, and when each mean curve first reaches it.
+def reached_by(raw: Raw, setting: str) -> tuple[str, float, dict[str, Reached]] | None:
+    """Return the target algorithm, its final validation success, and when the mean curve of each algorithm reaches it.
 
-    The third maps algorithms to training episodes, or to None if a curve never does. None without curves.
+    None without curves.
     """
     algos = [algo for algo in raw.header["algos"] if raw.runs(setting, algo)]
     starts = raw.runs(setting, WARM_START)
     if not (algos and starts):
         return None
-    curves = {algo: mean_curve(raw.runs(setting, algo), starts) for algo in algos}
-    first = BASELINE if BASELINE in curves else algos[0]
-    success = curves[first].success[-1]
-    return first, success, {algo: curve.episodes_until(success) for algo, curve in curves.items()}
+    rows = {algo: raw.runs(setting, algo) for algo in algos}
+    first = BASELINE if BASELINE in rows else algos[0]
+    return first, mean_curve(rows[first], starts).success[-1], reached(rows, starts, first)
+
+
+def episodes_said(found: Reached) -> str:
+    """Return a number of training episodes with its interval."""
+    count = _episodes(found.episodes)
+    if found.interval is None:
+        return count
+    low, high = (_episodes(end) for end in found.interval)
+    return count if count == low == high == _episodes(None) else f"{count} [{low} to {high}]"
+
+
+def _episodes(count: float | None) -> str:
+    return "never" if count is None or math.isinf(count) else f"{count:,.0f}"
 
 
 def points(found: Contrast) -> str:
@@ -139,13 +160,6 @@ def _means(figures: Sequence[Mapping[str, Sequence[float]]], column: str) -> str
     if not all(column in figure for figure in figures):
         return ""
     return " / ".join(f"{mean:.3f}" for mean in np.mean([figure[column] for figure in figures], axis=0))
-
-
-def _episodes(reached: dict[str, float | None], name: str) -> str:
-    if name not in reached:
-        return ""
-    count = reached[name]
-    return "not reached" if count is None else f"{count:,.0f}"
 
 
 def _steps(outcomes: Iterable[Outcome]) -> str:

@@ -17,7 +17,15 @@ from baselines.comparison.contrasts import (
 )
 from baselines.comparison.outcome import Raw
 from baselines.comparison.plan import CONTROLS, FIXED, FIXED_BY_TYPE, REFERENCES
-from baselines.comparison.rows import BASELINE, figures_table, main_table, points, reached_by, types_table
+from baselines.comparison.rows import (
+    BASELINE,
+    episodes_said,
+    figures_table,
+    main_table,
+    points,
+    reached_by,
+    types_table,
+)
 
 HOW_TO_READ = f"""\
 Each row is the mean of runs, one per seed. All algorithms of a seed begin with the same cloned weights and play the
@@ -27,6 +35,7 @@ the most likely actions (greedy); the curves are on validation tasks. Core-secon
 Brackets are 95 % intervals over other runs and other test tasks (crossed random effects, Student's t); a row of one run
 varies over tasks only. A difference is paired by seed and task. An order is claimed only where the interval of the
 difference excludes 0 and there are at least {FEWEST_RUNS} runs; all else is inconclusive, which does not mean equal.
+Numbers of episodes have bootstrap intervals over seeds; *never* means that a curve does not reach the success.
 
 The control rows: *{CONTROLS[0]}* is what every run begins with. *{CONTROLS[1]}* goes on cloning the same few and noisy
 demonstrations for as many core-seconds as the training runs took (median). *{CONTROLS[2]}* clones the expert's clean
@@ -150,10 +159,10 @@ def _asked(compared: SettingComparison) -> Iterator[str]:
 
 def _reached(raw: Raw, setting: str) -> Iterator[str]:
     """Describe how many episodes each algorithm needed for the baseline's final success."""
-    reached = reached_by(raw, setting)
-    if reached is not None:
-        first, success, episodes = reached
-        parts = (f"{name} {'not reached' if count is None else f'{count:,.0f}'}" for name, count in episodes.items())
+    end = reached_by(raw, setting)
+    if end is not None:
+        first, success, reached = end
+        parts = (f"{name} {episodes_said(found)}" for name, found in reached.items())
         yield (
             f"Training episodes until the mean curve reaches the {success:.1%} validation success that {first} ends "
             f"with: {', '.join(parts)}."

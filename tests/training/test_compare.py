@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -26,7 +27,7 @@ from agentgym_flow.training import tiny
 from agentgym_flow.training.recipe import Recipe, open_run
 from baselines import compare
 from baselines.comparison import execute, schedule, workers
-from baselines.comparison.contrasts import MeanCurve, SettingComparison, contrast, mean_curve
+from baselines.comparison.contrasts import MeanCurve, Reached, SettingComparison, contrast, mean_curve, reached
 from baselines.comparison.execute import finished
 from baselines.comparison.outcome import Outcome, Point, Raw, read_raw
 from baselines.comparison.plan import (
@@ -42,6 +43,7 @@ from baselines.comparison.plan import (
     Plan,
     read_settings,
 )
+from baselines.comparison.rows import episodes_said
 from baselines.comparison.table import page
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
@@ -687,6 +689,33 @@ def test_the_page_says_when_each_reaches_the_end_of_grpo() -> None:
         for o in raw.outcomes
     ]
     text = page(Raw(raw.header, faster), "stem")
-    assert column(text, "Episodes to grpo's end")["grpo"] == "20"
-    assert column(text, "Episodes to grpo's end")["rewardflow"] == "7"  # from 0.2 to 0.8 in ten episodes
-    assert "reaches the 60.0% validation success that grpo ends with: rewardflow 7, grpo 20." in text
+    assert column(text, "Episodes to grpo's end")["grpo"] == "20 [20 to 20]"
+    assert column(text, "Episodes to grpo's end")["rewardflow"] == "7 [7 to 7]"  # from 0.2 to 0.8 in ten episodes
+    assert column(text, "Episodes to grpo's end")[f"*{WARM_START}*"] == ""
+    said = "reaches the 60.0% validation success that grpo ends with: rewardflow 7 [7 to 7], grpo 20 [20 to 20]."
+    assert said in text
+
+
+def test_episodes_until_a_success_vary_with_the_runs() -> None:
+    starts = {seed: outcome("warm", WARM_START, seed, [True]) for seed in range(5)}
+
+    def ending(*ends: float) -> dict[int, Outcome]:
+        runs = {seed: outcome("only", "any", seed, [True]) for seed in range(5)}
+        return {s: replace(runs[s], curve=[Point(1, 10, 0.4), Point(2, 20, end)]) for s, end in enumerate(ends)}
+
+    rows = {
+        "grpo": ending(0.6, 0.6, 0.6, 0.6, 0.6),
+        "mixed": ending(0.9, 0.9, 0.9, 0.4, 0.4),
+        "low": ending(*[0.5] * 5),
+    }
+    found = reached(rows, starts, "grpo")
+    assert found["grpo"] == Reached(20, (20, 20))
+    assert found["low"] == Reached(None, (math.inf, math.inf))
+    count, interval = found["mixed"].episodes, found["mixed"].interval
+    assert count == pytest.approx(10 + 10 * 0.2 / 0.3)
+    assert interval == pytest.approx((14, math.inf))  # four runs of 0.9, and too many of 0.4
+    assert found == reached(rows, starts, "grpo")
+    assert episodes_said(found["mixed"]) == "17 [14 to never]"
+    assert episodes_said(found["low"]) == "never"
+    few = {name: {seed: runs[seed] for seed in range(2)} for name, runs in rows.items()}
+    assert episodes_said(reached(few, starts, "grpo")["mixed"]) == "14"
