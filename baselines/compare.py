@@ -49,7 +49,7 @@ def figures(plan: Plan, done: Outcomes, command: str, tuned: Path | None = None)
             "batches": setting.batches,
             "warm_start": setting.warm_start,
             "settings": setting.lasting,
-            "variants": {name: setting.variants[name] for name in plan.algos if name in setting.variants},
+            "variants": {name: dict(setting.own(name)) for name in plan.algos},
             "task_types": _task_types(setting),
         }
         for setting in plan.settings

@@ -113,9 +113,10 @@ def _title(raw: Raw, setting: str) -> str:
 
 
 def _variants(variants: Mapping[str, Mapping[str, Any]]) -> str:
-    """Describe the variants' own settings."""
-    own = (f"`{name}`: {json.dumps(settings)}".replace('"', "") for name, settings in variants.items())
-    return f" Settings of their own: {'; '.join(own)}." if variants else ""
+    """Describe the algorithms' own settings, except a credit function with the name of the row."""
+    more = {row: {name: v for name, v in own.items() if (name, v) != ("credit", row)} for row, own in variants.items()}
+    own = [f"`{row}`: {json.dumps(settings)}".replace('"', "") for row, settings in more.items() if settings]
+    return f" Settings of their own: {'; '.join(own)}." if own else ""
 
 
 # ---------------------------------------------------------------- the sentences

@@ -20,6 +20,7 @@ import yaml
 from rich.console import Console
 from transformers import GPT2Config
 
+from agentgym_flow.envs import text_env_class
 from agentgym_flow.envs.sokoban import tasks
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadData, BadSetting
@@ -496,6 +497,29 @@ def test_a_variant_counts_as_credit_for_turns_or_episodes_by_its_credit_function
     raw.settings["only"]["variants"] = {"average": {"credit": "rewardflow"}}  # type: ignore[index]
     assert raw.pools == (["average"], ["grpo"])
     assert "Credit for turns (average) against credit for episodes (grpo) pays in only" in page(raw, "stem")
+
+
+def test_what_an_environment_gives_an_algorithm_is_stored_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    average = {"credit_settings": {"potential": "average"}}
+    monkeypatch.setattr(text_env_class(SOKOBAN), "algorithm_settings", {"rewardflow": average, "graphgpo": average})
+    [setting] = read_settings(SOKOBAN, names=["default"])
+    setting = replace(setting, variants={"far": {"credit": "gigpo", "entropy_coef": 0.5}, "near": {"credit": "gigpo"}})
+    plan = Plan(SOKOBAN, ["grpo", "rewardflow", "far", "near"], [0], [setting])
+    header = compare.figures(plan, {}, "none").header
+    assert header["settings"]["default"]["variants"] == {
+        "grpo": {"credit": "grpo"},
+        "rewardflow": {"credit": "rewardflow", **average},
+        "far": {"credit": "gigpo", "entropy_coef": 0.5},
+        "near": {"credit": "gigpo"},
+    }
+    json.dumps(header)
+    raw = made_up({"grpo": 0.5, "rewardflow": 0.5, "far": 0.5, "near": 0.5})
+    raw.settings["only"].update(variants=header["settings"]["default"]["variants"])  # type: ignore[attr-defined]
+    text = page(raw, "stem")
+    assert (
+        "Settings of their own: `rewardflow`: {credit_settings: {potential: average}}; "
+        "`far`: {credit: gigpo, entropy_coef: 0.5}; `near`: {credit: gigpo}.\n"
+    ) in text
 
 
 def test_credit_functions_are_pooled_with_one_row_each() -> None:
