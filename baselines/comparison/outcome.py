@@ -112,9 +112,9 @@ class Raw:
     Attributes:
         header: `command`, `env_id`, `algos`, `seeds`, and for each of `settings` its name, `about`, `warm_start`,
             shape, full settings, `variants` (the own settings of each algorithm) and `task_types` (the type of each
-            test task if there are several); optionally the name of the file of `tuned` settings, and a `note` for readers.
-            Older files, without task types, core-seconds of curves or references, are supported, and their pages omit
-            them.
+            test task if there are several); optionally the name of the file of `tuned` settings, and a `note` for
+            readers. Older files, without task types, core-seconds of curves or references, are supported, and their
+            pages omit them.
         outcomes: the finished runs.
     """
 

@@ -26,6 +26,7 @@ from baselines.comparison.rows import (
     reached_by,
     types_table,
 )
+from baselines.comparison.trials import TRIED_OF_CREDIT
 
 HOW_TO_READ = f"""\
 Each row is the mean of runs, one per seed. All algorithms of a seed begin with the same cloned weights and play the
@@ -49,6 +50,10 @@ SAME = "All algorithms have the same settings and differ in how they give credit
 TUNED = (
     "Step sizes and entropy weight, and the weight and norm of algorithms that have them, won among the validation "
     "trials of the algorithm (`{}`); all algorithms had the same number of trials."
+)
+ALSO_CHOSEN = (
+    "Other settings of credit named below ({}) are not of these trials. They were chosen in addition, also on "
+    "validation tasks, so algorithms that have them had more ways to choose from than the others."
 )
 
 NOT_TRAINED = """\
@@ -95,10 +100,25 @@ def _head(raw: Raw) -> str:
     ]
     name = header["env_id"].partition("/")[2]
     command = f"```bash\n{header['command']}\n```"
-    settings = TUNED.format(header["tuned"]) if "tuned" in header else SAME
+    settings = SAME
+    if "tuned" in header:
+        also = _also_chosen(raw)
+        settings = " ".join([TUNED.format(header["tuned"]), *([ALSO_CHOSEN.format(also)] if also else [])])
     how_to_read = "\n\n".join([HOW_TO_READ, settings, *([NOT_TRAINED] if references else [])])
     note = f"**{header['note']}**\n\n" if "note" in header else ""
     return f"# {name}: estimators compared\n\n{note}{command}\n\n" + "\n".join(facts) + f"\n\n{how_to_read}\n"
+
+
+def _also_chosen(raw: Raw) -> str:
+    """Return the settings of credit functions in the environment, by algorithm, that tuning does not try."""
+    found: dict[str, list[str]] = {}
+    for shape in raw.settings.values():
+        for algo, own in shape.get("variants", {}).items():
+            if own.get("credit", algo) != algo:
+                continue  # a variant differs on purpose
+            if names := [f"`{name}`" for name in own.get("credit_settings", {}) if name not in TRIED_OF_CREDIT]:
+                found[algo] = names
+    return "; ".join(f"{' and '.join(names)} of {algo}" for algo, names in found.items())
 
 
 def _title(raw: Raw, setting: str) -> str:

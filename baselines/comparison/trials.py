@@ -27,6 +27,9 @@ from baselines.comparison.plan import Cell, Plan, Setting
 ENTROPY, STEP, WEIGHT = 5.0, 3.0, 4.0
 """Entropy weight, learning rates and weight are divided or multiplied by up to these factors."""
 
+TRIED_OF_CREDIT = ("weight", "norm")
+"""The settings of a credit function that trials vary, if it has them."""
+
 _ROOT = 1.1673039782614187  # root of x**5 = x + 1: powers of its inverse give the best even cover in four dimensions
 
 
@@ -107,8 +110,8 @@ def _scaled(usual: float, factor: float, coordinate: float) -> float:
 
 # ---------------------------------------------------------------- the file of selected settings
 def write_tuned(path: Path, header: Mapping[str, Any], algos: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write the selected settings of each algorithm as YAML. Raises `OSError`."""
-    about = {name: header[name] for name in ("command", "env_id", "setting")}
+    """Write the selected settings of each algorithm, and the header's `note` if any, as YAML. Raises `OSError`."""
+    about = {name: header[name] for name in ("command", "env_id", "setting", "note") if name in header}
     text = yaml.safe_dump({**about, "algos": {name: dict(own) for name, own in algos.items()}}, sort_keys=False)
     with whole(path) as partial:
         partial.write_text(
@@ -120,13 +123,16 @@ def write_tuned(path: Path, header: Mapping[str, Any], algos: Mapping[str, Mappi
 def with_tuned(settings: Sequence[Setting], file: Path, algos: Sequence[str]) -> list[Setting]:
     """Return settings in which every algorithm has the settings from a file of `write_tuned`.
 
+    An algorithm keeps its own settings that the file does not name, such as RewardFlow's potential in ALFWorld.
+
     Raises:
         BadData: the file cannot be read or is malformed.
-        BadSetting: it is of another environment, or lacks an algorithm: either all are tuned, or none is.
+        BadSetting: it is of another environment or setting, or lacks an algorithm: either all are tuned, or none is.
     """
     try:
         read = yaml.safe_load(file.read_text("utf-8"))
         env_id, chosen = str(read["env_id"]), {name: dict(own) for name, own in read["algos"].items()}
+        tuned_in = read.get("setting")
         credit_of = {name: own["credit"] for name, own in chosen.items()}
     except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError, AttributeError) as error:
         raise BadData(f"{file} has no settings chosen by baselines.tune ({error!r})") from error
@@ -135,6 +141,22 @@ def with_tuned(settings: Sequence[Setting], file: Path, algos: Sequence[str]) ->
     for setting in settings:
         if setting.env_id != env_id:
             raise BadSetting(f"{file} has settings for {env_id}, not for {setting.env_id}")
+        if tuned_in not in (None, setting.name):
+            raise BadSetting(
+                f"{file} was tuned in setting {tuned_in!r}, not in {setting.name!r}: "
+                f"compare with --settings {tuned_in}, or tune again"
+            )
     if missing := [algo for algo in algos if algo not in chosen]:
         raise BadSetting(f"{file} has no settings for {', '.join(missing)}: tune every algorithm of a comparison alike")
-    return [replace(s, variants={**s.variants, **{algo: chosen[algo] for algo in algos}}) for s in settings]
+    return [
+        replace(s, variants={**s.variants, **{algo: _merged(s.own(algo), chosen[algo]) for algo in algos}})
+        for s in settings
+    ]
+
+
+def _merged(own: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `tuned` with the settings of `own` that it does not name, unless they are of another credit function."""
+    if own["credit"] != tuned["credit"]:
+        return dict(tuned)
+    credit = {**own.get("credit_settings", {}), **tuned.get("credit_settings", {})}
+    return {**own, **tuned, **({"credit_settings": credit} if credit else {})}

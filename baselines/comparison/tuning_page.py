@@ -13,7 +13,7 @@ from agentgym_flow.errors import BadData
 from baselines.comparison.outcome import Outcome, Raw
 from baselines.comparison.plan import WARM_START
 from baselines.comparison.rows import markdown
-from baselines.comparison.trials import ENTROPY, STEP, WEIGHT, final, trial
+from baselines.comparison.trials import ENTROPY, STEP, TRIED_OF_CREDIT, WEIGHT, final, trial
 
 HOW_TO_READ = f"""\
 Every estimator gets the same number of trials. Trial *i* has the same entropy weight and step sizes for all of them,
@@ -94,6 +94,7 @@ def tuning_page(raw: Raw) -> str:
         facts.insert(1, f"- finals of {header['final_episodes']:,} training episodes each")
     parts = [
         f"# {header['env_id'].partition('/')[2]}: every estimator tuned alike\n",
+        *([f"**{header['note']}**\n"] if "note" in header else []),
         f"```bash\n{header['command']}\n```\n",
         "\n".join(facts) + "\n",
         "\n\n".join(how) + "\n",
@@ -161,7 +162,7 @@ def _tried(own: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tuned settings, flat."""
     credit = own.get("credit_settings", {})
     flat = {name: own[name] for name in ("entropy_coef", "learning_rate", "muon_learning_rate") if name in own}
-    return flat | {name: credit[name] for name in ("weight", "norm") if name in credit}
+    return flat | {name: credit[name] for name in TRIED_OF_CREDIT if name in credit}
 
 
 def _said(settings: Mapping[str, Any]) -> str:

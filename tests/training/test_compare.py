@@ -522,6 +522,18 @@ def test_what_an_environment_gives_an_algorithm_is_stored_and_shown(monkeypatch:
     ) in text
 
 
+def test_settings_that_tuning_did_not_choose_are_named() -> None:
+    raw = made_up({"grpo": 0.5, "rewardflow": 0.5})
+    tuned = Raw({**raw.header, "tuned": "tuned.yaml"}, raw.outcomes)
+    own = {"weight": 0.5, "norm": "std"}
+    raw.settings["only"]["variants"] = {"rewardflow": {"credit_settings": own}}  # type: ignore[index]
+    assert "(`tuned.yaml`); all algorithms had the same number of trials.\n" in page(tuned, "stem")
+    own |= {"anchors": "information", "potential": "average"}
+    said = "trials. Other settings of credit named below (`anchors` and `potential` of rewardflow) are not of these"
+    assert said in page(tuned, "stem")
+    assert said not in page(raw, "stem")
+
+
 def test_credit_functions_are_pooled_with_one_row_each() -> None:
     raw = made_up({"masked": 0.5, "grpo": 0.5, "average": 0.9, "rewardflow": 0.6, "far": 0.1, "near": 0.1})
     credit = {"masked": "grpo", "average": "rewardflow", "far": "gigpo", "near": "gigpo"}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agentgym_flow.envs import text_env_class
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.training.recipe import Recipe
@@ -187,10 +188,8 @@ def test_the_winners_are_settings_that_a_comparison_takes(done: Path, capsys: py
     best = winners(raw)
     assert tuned["env_id"] == SOKOBAN
     assert tuned["algos"] == {algo: raw.header["trials"][trial(algo, number)] for algo, number in best.items()}
-    settings = with_tuned(
-        read_settings(SOKOBAN, done / "miniature.yaml"), done / "results" / "tuned_sokoban.yaml", ALGOS
-    )
-    plain = read_settings(SOKOBAN, done / "miniature.yaml")
+    plain = read_settings(SOKOBAN, done / "miniature.yaml", ["small"])
+    settings = with_tuned(plain, done / "results" / "tuned_sokoban.yaml", ALGOS)
     assert [one.warm_start for one in settings] == [one.warm_start for one in plain]
     assert [one.lasting for one in settings] == [one.lasting for one in plain]
     plan = Plan(SOKOBAN, ALGOS, range(1), settings)
@@ -201,8 +200,11 @@ def test_the_winners_are_settings_that_a_comparison_takes(done: Path, capsys: py
         assert agent.learning_rate == wanted["learning_rate"]
         assert agent.credit_keywords == wanted.get("credit_settings", {})
     words = ["--tuned", str(done / "results" / "tuned_sokoban.yaml"), "--config", str(done / "miniature.yaml")]
-    assert compare.main([*words, "--algos", ",".join(ALGOS), "--output", str(done / "none"), "--dry-run"]) == 0
+    words += ["--algos", ",".join(ALGOS), "--output", str(done / "none"), "--dry-run"]
+    assert compare.main([*words, "--settings", "small"]) == 0
     assert "Nothing was run" in capsys.readouterr().out
+    assert compare.main(words) == 1
+    assert "tuned in setting 'small', not in 'other'" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_page_has_every_trial(done: Path) -> None:
@@ -360,6 +362,42 @@ def test_a_comparison_takes_all_its_settings_from_the_file_or_none(tmp_path: Pat
         with_tuned([setting()], path, ["grpo", "rloo", "gigpo"])
     with pytest.raises(BadSetting, match="settings for agentgym_flow/Sokoban-v0, not for agentgym_flow/Canvas-v0"):
         with_tuned(read_settings("agentgym_flow/Canvas-v0"), path, ["grpo"])
+
+
+def test_tuned_settings_leave_the_others_of_an_algorithm_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    average = {"rewardflow": {"beta": 0.1, "credit_settings": {"potential": "average", "weight": 0.5}}}
+    monkeypatch.setattr(text_env_class(SOKOBAN), "algorithm_settings", average)
+    path, header = tmp_path / "tuned.yaml", {"command": "none", "env_id": SOKOBAN, "setting": "small"}
+    chosen = {
+        "rewardflow": {"credit": "rewardflow", "entropy_coef": 0.5, "credit_settings": {"weight": 2.0}},
+        "mine": {"credit": "rewardflow", "entropy_coef": 0.5},
+        "grpo": {"credit": "grpo", "entropy_coef": 0.25},
+    }
+    write_tuned(path, header, chosen)
+    variants = {"mine": {"credit": "gigpo", "credit_settings": {"weight": 3.0}}}
+    [tuned] = with_tuned([replace(setting(), variants=variants)], path, list(chosen))
+    assert tuned.variants == {
+        **chosen,
+        "rewardflow": {
+            "credit": "rewardflow",
+            "beta": 0.1,
+            "entropy_coef": 0.5,
+            "credit_settings": {"potential": "average", "weight": 2.0},
+        },
+    }
+    path.write_text(path.read_text().replace("setting: small\n", ""))  # an older file
+    assert with_tuned([replace(setting(), name="other")], path, ["grpo"])[0].own("grpo") == chosen["grpo"]
+
+
+def test_a_note_is_on_the_page_and_in_the_file_of_settings(tmp_path: Path) -> None:
+    raw = made_up({"grpo": [(9, 9), (8, 1), (4, 7)]})
+    assert "**" not in tuning_page(raw).partition("## What won")[0]
+    noted = Raw({**raw.header, "note": "Of another version."}, raw.outcomes)
+    assert "\n**Of another version.**\n" in tuning_page(noted)
+    [_, path] = tune.publish(noted, tmp_path)
+    assert yaml.safe_load(path.read_text())["note"] == "Of another version."
 
 
 @pytest.mark.parametrize(
