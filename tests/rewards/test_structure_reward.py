@@ -146,7 +146,7 @@ def test_the_twin_equals_single_wrappers(mode: AutoresetMode, kept: Any) -> None
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_the_twin_over_processes(mode: AutoresetMode) -> None:
+def test_the_twin_equals_single_wrappers_over_processes(mode: AutoresetMode) -> None:
     twin = VectorStructureReward(
         AsyncVectorEnv([ScriptedCanvas] * N, shared_memory=False, autoreset_mode=mode), score=PAPER
     )

@@ -61,7 +61,7 @@ def test_the_worked_example_earns_minus_a_fifth_upstream_right_or_wrong() -> Non
         ("[Custom, Plan] -> Aggregate -> Verify ? done : Revise -> Format", "cfos"),
     ],
 )
-def test_what_the_released_code_reads_in_the_text(text: str, parts: str) -> None:
+def test_parts_are_found_where_the_released_code_reads_them(text: str, parts: str) -> None:
     told = UPSTREAM.parts(workflow(text=text))
     assert "".join(name[0] for name, there in told.items() if there) == parts
     expected = sum({"c": 0.2, "f": 0.2, "o": 0.2, "s": 0.4}[part] for part in parts)
@@ -86,7 +86,7 @@ def test_designs_have_the_eight_published_values(score: StructureScore) -> None:
     ("weights", "without_structure", "without_checker"),
     [(WEIGHTS, -0.4, -0.2), (EQUAL_WEIGHTS, -0.25, -0.25), (CHECKER_WEIGHTS, -0.2, -0.4)],
 )
-def test_the_weights_of_the_reported_ablations(
+def test_weights_of_the_reported_ablations_can_be_set(
     weights: dict[str, float], without_structure: float, without_checker: float
 ) -> None:
     score = StructureScore(weights=weights, release="conditional")
@@ -127,7 +127,7 @@ def test_what_did_not_run_or_did_not_matter_is_worth_nothing() -> None:
     assert EXECUTED.reward(unread, 1.0) == -1.0
 
 
-def test_finishing_matters() -> None:
+def test_an_unfinished_design_is_worth_less() -> None:
     """Released: whether the design was finished has no influence on the reward."""
     unfinished = dict(EXAMPLE, finished=False)
     assert EXECUTED.reward(EXAMPLE, 1.0) - EXECUTED.reward(unfinished, 1.0) == 1.0
@@ -137,7 +137,7 @@ def test_finishing_matters() -> None:
 
 
 # ---------------------------------------------------------------- ablations, cost
-def test_without_diversity_and_without_conditional_release() -> None:
+def test_diversity_and_conditional_release_can_be_switched_off() -> None:
     poor = workflow("Custom")
     assert EXECUTED.reward(poor, 1.0) == EXECUTED.reward(poor, 0.0) == -1.0
     assert StructureScore(diversity=False).reward(poor, 1.0) == 0.0
@@ -157,11 +157,11 @@ def test_a_right_answer_comes_before_the_design() -> None:
 
 
 @pytest.mark.parametrize(("of", "units"), [("calls", 5), ("total_calls", 10), ("tokens", 500), ("cost", 2.5)])
-def test_a_cost_per_unit(of: Any, units: float) -> None:
+def test_costs_are_taken_off_by_the_unit(of: Any, units: float) -> None:
     assert StructureScore(cost_weight=0.01, cost_of=of).reward(EXAMPLE, 1.0) == pytest.approx(1 - 0.01 * units)
 
 
-def test_other_names_and_numbers() -> None:
+def test_checkers_formatter_and_least_size_can_be_set() -> None:
     told = workflow("Solve", "Audit", "Print", structures=("loop",))
     score = StructureScore(checkers=["Audit"], formatter="Print", min_operators=3)
     assert score.reward(told, 1.0) == 1.0

@@ -148,7 +148,7 @@ def test_a_call_says_what_went_wrong(box: Sandbox) -> None:
         pytest.param("class C:\n    def __call__(self, x): return x\nf = C()", "assert f(1) == 1", id="a callable"),
     ],
 )
-def test_tests_that_hold(box: Sandbox, program: str, tests: str) -> None:
+def test_tests_that_hold_pass_in_every_form(box: Sandbox, program: str, tests: str) -> None:
     verdict = check(program, tests, "f", sandbox=box)
     assert verdict.passed, verdict
 
@@ -187,7 +187,9 @@ def test_tests_that_hold(box: Sandbox, program: str, tests: str) -> None:
         ("x = 1", "f(1)", "error", "the program does not define f"),
     ],
 )
-def test_tests_that_do_not(box: Sandbox, program: str, tests: str, outcome: str, message: str) -> None:
+def test_tests_that_do_not_hold_say_what_went_wrong(
+    box: Sandbox, program: str, tests: str, outcome: str, message: str
+) -> None:
     verdict = check(program, tests, "f", limits=Limits(cpu_seconds=0.5), sandbox=box)
     assert (verdict.outcome, verdict.passed) == (outcome, False)
     assert message in verdict.message

@@ -71,7 +71,7 @@ LOOSE = seccomp.program("x86_64", own_root=True, processes=True, pid=None)
 
 
 @pytest.mark.parametrize("code", [STRICT, LOOSE])
-def test_what_is_always_refused(code: bytes) -> None:
+def test_dangerous_calls_are_refused_by_both_filters(code: bytes) -> None:
     for name in syscalls.REFUSED:
         assert answer(code, nr(name)) == REFUSE, name
     assert answer(code, nr("clone3")) == ABSENT
@@ -90,7 +90,7 @@ def test_what_is_always_refused(code: bytes) -> None:
         assert answer(code, read_write_open_mmap_exec) == ALLOW
 
 
-def test_what_depends() -> None:
+def test_strict_refuses_new_processes_and_signals_and_loose_allows_them() -> None:
     for name in (*syscalls.REFUSED_WITHOUT_OWN_ROOT, *syscalls.NEW_PROCESS):
         assert answer(STRICT, nr(name)) == REFUSE, name
         assert answer(LOOSE, nr(name)) == ALLOW, name

@@ -111,7 +111,7 @@ def target() -> Iterator[Target]:
 
 
 @pytest.mark.parametrize("name", [*HARMLESS, *OTHERS])
-def test_nothing_escapes(every_box: Sandbox, target: Target, name: str) -> None:
+def test_no_hostile_program_escapes(every_box: Sandbox, target: Target, name: str) -> None:
     program = PRELUDE + {**HARMLESS, **OTHERS}[name]
     verdict = every_box.run(program, files={"target.py": target.module()}, limits=Limits(cpu_seconds=5))
     assert "ESCAPED" not in verdict.stdout

@@ -104,7 +104,7 @@ def test_the_true_case_is_the_one_that_the_language_says() -> None:
         ({"action": "finish"}, Finish()),
     ],
 )  # fmt: skip
-def test_the_structured_form(written: dict[str, Any], action: Action) -> None:
+def test_actions_as_objects_are_read_without_repairs(written: dict[str, Any], action: Action) -> None:
     assert read_action(written, strict=True) == Reading(action)
     assert read_action(json.dumps(written), strict=True) == Reading(action)
     assert read_action(json.dumps(written, indent=2)) == Reading(action)

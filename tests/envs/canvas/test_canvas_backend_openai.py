@@ -352,7 +352,7 @@ def test_a_place_that_is_given_to_somebody_who_just_left_goes_on_to_the_next() -
     assert asyncio.run(scenario()) == [2, 3]
 
 
-def test_many_threads() -> None:
+def test_many_threads_get_their_answers_and_every_call_counts() -> None:
     with chat_server() as server, ThreadPoolExecutor(24) as pool:
         backend = backend_at(server, concurrency=8)
         results = list(pool.map(backend.run, [call_of("Custom", seed=number) for number in range(120)]))
@@ -437,7 +437,7 @@ def test_no_model_and_no_server_is_guessed(monkeypatch: pytest.MonkeyPatch) -> N
     assert server.tokens == ["Bearer none"]
 
 
-def test_copies_and_pickles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_share_the_backend_and_pickles_hold_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sesame")
     with chat_server() as server:
         backend = backend_at(server, price=(1, 2), request={"top_p": 0.9})
@@ -452,7 +452,7 @@ def test_copies_and_pickles(monkeypatch: pytest.MonkeyPatch) -> None:
     assert mine == theirs
 
 
-def test_texts_that_no_request_can_hold() -> None:
+def test_half_characters_are_replaced_in_a_request() -> None:
     with chat_server() as server:
         assert backend_at(server).run(call_of("Custom", problem="half \ud83d a pair", previous=None)).status == "ok"
     assert "half ? a pair" in json.dumps(server.asked[0]["messages"])
@@ -484,7 +484,7 @@ def test_settings_are_checked(settings: dict[str, Any], said: str) -> None:
         OpenAIBackend(**{"model": "m", "url": "http://127.0.0.1:9/v1", **settings})
 
 
-def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(MissingExtra, match=r"agentgym_flow\[openai\]"):
         OpenAIBackend("m", "http://127.0.0.1:9/v1")

@@ -174,7 +174,7 @@ def test_an_edited_entry_is_named(what: str) -> None:
         assert f"Custom at {bad['place']}" in str(raised.value)
 
 
-def test_an_entry_twice() -> None:
+def test_a_recording_with_an_entry_twice_is_refused() -> None:
     recorder = ResponseRecorder(RecordingBackend())
     recorder.run(CUSTOM)
     with pytest.raises(BadData, match="twice"):

@@ -28,7 +28,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
         yield found
 
 
-def test_operators_work(served: tuple[str, str]) -> None:
+def test_a_real_server_plays_operators_and_an_unreadable_plan_fails(served: tuple[str, str]) -> None:
     backend = OpenAIBackend(*served, max_tokens=16)
     told = backend.run(CUSTOM)
     assert told.status == "ok", told.text
@@ -55,7 +55,7 @@ def test_a_model_that_is_not_there_is_an_error(served: tuple[str, str]) -> None:
     assert "status " in result.text
 
 
-def test_many_at_once(served: tuple[str, str]) -> None:
+def test_many_calls_at_once_all_get_their_answer(served: tuple[str, str]) -> None:
     backend = OpenAIBackend(*served, max_tokens=16, concurrency=4)
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(backend.run, [call_of("Custom", seed=number) for number in range(16)]))

@@ -125,7 +125,7 @@ def test_inputs_are_shown_once_and_empty_ones_not() -> None:
     assert "The solution fails.\nIt is five." in checked["content"]
 
 
-def test_lists() -> None:
+def test_a_plan_without_a_list_is_a_failure() -> None:
     value = made(call_of("Plan"), "Sure:\n1. Count\n   all apples.\n**2.** Take 2) away.\nStep 3: Done.")
     assert value.items == ("Count\nall apples.", "Take 2) away.", "Done.")
     assert made(call_of("Decompose"), "- one\n- two").items == ("one", "two")
@@ -134,7 +134,7 @@ def test_lists() -> None:
             made(call_of("Plan"), reply)
 
 
-def test_answers() -> None:
+def test_an_answer_outside_its_tags_is_a_failure() -> None:
     assert made(call_of("AnswerGenerate"), "a <answer>3</answer> no: <ANSWER>\n4 </ANSWER>") == Value(text="4")
     for reply in ("4", "<answer></answer>", "<answer>4"):
         with pytest.raises(OperatorFailed, match="no <answer>"):
@@ -243,7 +243,7 @@ def test_programs_are_found(reply: str, code: str | None) -> None:
         assert replies.program(reply, "f") == code
 
 
-def test_the_tests_decide() -> None:
+def test_tests_decide_on_a_program_and_no_model_is_asked() -> None:
     call = call_of("Test", tests=TESTS, entry_point="double", solution=Value(code=GOOD))
     model = Speaker("Verdict: pass")
     assert work(call, model.means()).passed is True
@@ -307,7 +307,7 @@ def test_revising_a_program_makes_a_program_that_runs() -> None:
         made(call_of("Format", solution=program), "it doubles")
 
 
-def test_thoughts() -> None:
+def test_thoughts_are_left_out_and_nothing_else_is_a_failure() -> None:
     assert replies.without_thoughts("<think>a\nb</think>\n four ") == "four"
     assert replies.without_thoughts("a, b</think>four") == "four"  # the prompt had opened it
     for reply in ("<think>a", " <think>", "<think>a</think>\n", "", " "):
@@ -315,7 +315,7 @@ def test_thoughts() -> None:
             replies.without_thoughts(reply)
 
 
-def test_in_the_sandbox() -> None:
+def test_the_sandbox_tells_results_failures_and_errors_apart() -> None:
     try:
         if sandbox.probe().level != "strong":
             pytest.skip("the sandbox is not strong on this machine")
@@ -338,7 +338,7 @@ def test_in_the_sandbox() -> None:
         assert found.problem
 
 
-def test_without_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_sandbox_every_execution_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object, **__: object) -> None:
         raise SandboxUnavailable("no walls here")
 
@@ -414,7 +414,7 @@ def test_of_equal_votes_the_earlier_candidate_wins() -> None:
     assert next(votes, None) is None
 
 
-def test_aggregates() -> None:
+def test_an_aggregate_of_programs_is_a_program_and_of_texts_a_text() -> None:
     assert made(call_of("Aggregate", pieces=("a", "b")), "fifteen") == Value(text="fifteen")
     programs = (Value(code=GOOD), Value(code=BAD))
     assert made(call_of("Aggregate", candidates=programs), fenced(GOOD)) == Value(code=GOOD)

@@ -43,11 +43,11 @@ from agentgym_flow.envs.canvas.tasks.sets.calculation import (
         ("(" * (MAX_DEPTH - 1) + "1" + ")" * (MAX_DEPTH - 1), "1"),
     ],
 )
-def test_exact_values(text: str, value: str) -> None:
+def test_calculations_have_their_exact_values(text: str, value: str) -> None:
     assert evaluate(parse(text)) == Fraction(value)
 
 
-def test_names() -> None:
+def test_names_stand_for_given_values() -> None:
     assert parse("a*step0") == Operation("*", (Name("a"), Name("step0")))
     assert parse("20%") == Operation("%", (Number(Fraction(20)),))
     assert evaluate(parse("x*x + 1"), {"x": Fraction(1, 2)}) == Fraction(5, 4)
@@ -59,7 +59,7 @@ def test_names() -> None:
      "x.__class__", "lambda: 1", "1..2", "½", "٣", "1/0", "0^-1", "9^(9^(9^9))", "4^.5", "x", "(" * 5000 + "1",
      "(" * 40 + "1" + ")" * 40, "2^" * 90 + "2", "1+" * MAX_CHARACTERS + "1", "1" + "^1^9999" * 10],
 )  # fmt: skip
-def test_what_has_no_value(text: str) -> None:
+def test_what_has_no_value_is_refused(text: str) -> None:
     with pytest.raises(BadCalculation):
         evaluate(parse(text))
 

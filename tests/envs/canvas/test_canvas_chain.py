@@ -29,7 +29,7 @@ def test_steps_refer_to_each_other() -> None:
     assert (chain.answer, chain.depth, chain.needed()) == (28, 4, (0, 1, 2, 3))
 
 
-def test_what_follows_from_a_change() -> None:
+def test_a_change_of_one_step_reaches_the_answer() -> None:
     chain = read_chain("<<16-3-4=9>> <<9*2=18>> <<10/3=3.33>> <<18+3.33=21.33>>")
     assert chain.compute() == Fraction("21.33")
     assert chain.compute({0: Fraction(12)}) == Fraction("27.33")
@@ -60,7 +60,7 @@ def test_the_chain_ends_at_the_answer() -> None:
         ("5-8=-3", "-3"),
     ],
 )
-def test_ways_of_writing(written: str, result: str) -> None:
+def test_every_way_of_writing_a_calculation_is_read(written: str, result: str) -> None:
     assert read_chain(f"so <<{written}>>").answer == Fraction(result)
 
 
@@ -79,7 +79,7 @@ def test_ways_of_writing(written: str, result: str) -> None:
         ("<<" + "(" * 500 + "1" + ")" * 500 + "=1>>", "is not a calculation"),
     ],
 )
-def test_what_is_no_chain(solution: str, why: str) -> None:
+def test_what_is_no_chain_is_refused_with_the_reason(solution: str, why: str) -> None:
     with pytest.raises(BadChain, match=why):
         read_chain(solution)
     with pytest.raises(BadChain):
@@ -92,7 +92,7 @@ def test_a_chain_to_another_answer_is_none() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("+-*"), st.integers(1, 99)), min_size=1, max_size=8), st.integers(1, 99))
-def test_chains_in_a_row(steps: list[tuple[str, int]], start: int) -> None:
+def test_any_calculations_in_a_row_make_a_chain(steps: list[tuple[str, int]], start: int) -> None:
     value, written = start, []
     for sign, operand in steps:
         result = {"+": value + operand, "-": value - operand, "*": value * operand}[sign]

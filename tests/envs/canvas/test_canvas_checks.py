@@ -31,7 +31,7 @@ def asked(texts: Sequence[str], source: str = "set") -> list[Problem]:
     return [Problem(str(place), text, "qa", source, ("yes",)) for place, text in enumerate(texts)]
 
 
-def test_repeated_and_conflicting() -> None:
+def test_repeated_conflicting_and_untested_problems_are_found() -> None:
     problems = [
         Problem("a", "How many jars are there?", "math", "s", ("4",)),
         Problem("b", "how many JARS are there", "math", "s", ("5",)),
@@ -51,7 +51,7 @@ def test_repeated_and_conflicting() -> None:
     assert [problem.id for problem in without(problems, ["s/b", "s/h"])] == ["a", "c", "d", "e", "f", "g"]
 
 
-def test_overlap_exact_and_near() -> None:
+def test_exact_and_near_overlaps_are_found_and_can_be_removed() -> None:
     draw = Stream("test overlap")
     train = asked([sentence(draw) for _ in range(50)], "train")
     other = train[7].text.split()
@@ -94,7 +94,7 @@ def test_most_small_changes_are_found(text: str, data: st.DataObject) -> None:
         assert 0.9 <= similarity <= 1
 
 
-def test_recall_and_precision_on_many() -> None:
+def test_every_planted_copy_is_found_among_many() -> None:
     draw = Stream("test recall")
     train = list(dict.fromkeys(sentence(draw, 8 + draw.below(40)) for _ in range(3000)))
     test, planted = [], set()
@@ -142,7 +142,7 @@ def test_the_order_of_pairs_does_not_depend_on_the_process() -> None:
     assert pairs == [(0, 1), (0, 2), (1, 2)]
 
 
-def test_texts_without_words() -> None:
+def test_texts_without_words_are_told_apart() -> None:
     problems = asked(["???", "!!!", "", "é"])
     assert check_problems(problems).distinct == 4
     assert overlap(problems, asked(["???"], "other")).exact == (Pair("set/0", "other/0", 1.0),)

@@ -114,7 +114,7 @@ def test_families_come_in_turn_and_alone() -> None:
         assert all(alone[number].problem == every[3 * number + offset].problem for number in (0, 7, len(alone) - 1))
 
 
-def test_tasks_that_do_not_exist() -> None:
+def test_tasks_that_do_not_exist_are_refused() -> None:
     tasks = GeneratedTasks("test")
     for number in (-1, len(tasks)):
         with pytest.raises(IndexError):

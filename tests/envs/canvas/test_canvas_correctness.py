@@ -47,21 +47,21 @@ def never(program: str, tests: CodeTests) -> bool:
     raise AssertionError("nothing was to be run")
 
 
-def test_mathematics() -> None:
+def test_numbers_are_right_by_value_and_a_text_by_its_answer() -> None:
     assert correctness(SUM, "2 + 3 = 5, so the answer is 5.") == Correctness(1.0, 1.0)
     assert correctness(SUM, "<answer>10/2</answer>") == Correctness(1.0, 1.0)
     assert correctness(SUM, "5 apples? No: 6") == Correctness(0.0, 0.0)
     assert correctness(SUM, "") == Correctness(0.0, 0.0)
 
 
-def test_a_choice() -> None:
+def test_a_choice_is_right_by_letter_or_by_value() -> None:
     problem = Problem("1", "2 + 3?", "math", "mathqa", ("B",), options=("4", "5", "6"))
     assert correctness(problem, "The answer is B.") == Correctness(1.0, 1.0)
     assert correctness(problem, "5").score == 1.0
     assert correctness(problem, "A").score == 0.0
 
 
-def test_questions() -> None:
+def test_answers_to_questions_score_by_their_words() -> None:
     assert correctness(FRANCE, "paris!") == Correctness(1.0, 1.0)
     assert correctness(FRANCE, "I think <answer>The City of Paris</answer> it is") == Correctness(1.0, 1.0)
     assert correctness(FRANCE, "Paris, Texas") == Correctness(pytest.approx(2 / 3), 0.0)
@@ -79,7 +79,7 @@ def test_a_right_answer_within_a_long_one_earns_no_bonus() -> None:
     )  # F1 is 0.5 or more
 
 
-def test_a_question_without_an_answer() -> None:
+def test_without_an_answer_only_saying_so_scores() -> None:
     for text in ("", "Unanswerable.", "<answer>no answer</answer>"):
         assert score_question(text, ()) == (1.0, 1.0, 1.0)
     assert score_question("Paris", ()) == (0.0, 0.0, 0.0)
@@ -109,7 +109,7 @@ RIGHT = "def double(x):\n    return 2 * x\n"
         "```py\ndef double(x):\n    return helper(x) + math.floor(x)\n```",
     ],
 )
-def test_a_right_program(text: str) -> None:
+def test_a_right_program_scores_one_however_it_is_wrapped(text: str) -> None:
     assert correctness(DOUBLE, text, run_here) == Correctness(1.0, 1.0)
 
 
@@ -162,7 +162,7 @@ def test_code_needs_something_to_run_it() -> None:
         correctness(DOUBLE, RIGHT)
 
 
-def test_programs_in_texts() -> None:
+def test_the_program_in_a_text_is_found_and_completed() -> None:
     assert program_in("```text\na\n```\n```python\nb\n```\n```\nc\n```") == "b\n"
     assert program_in("```\na\n```\n```\nb\n```") == "b\n"
     assert program_in("x = 1") == "x = 1"

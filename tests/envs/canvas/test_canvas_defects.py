@@ -7,14 +7,14 @@
 | 3 | text is rewarded, not what ran | test_structure_score.py::test_what_did_not_run_or_did_not_matter_is_worth_nothing, test_canvas_interpreter.py::test_nothing_is_merged_dropped_or_cut |
 | 4 | what comes after Aggregate is dropped | test_row_4_what_comes_after_aggregate_is_handed_in, test_canvas_interpreter.py::test_what_comes_after_aggregate_counts |
 | 5 | repaired code is lost | test_row_5_a_repaired_program_is_handed_in, test_canvas_interpreter.py::test_a_repaired_program_is_what_goes_on |
-| 6 | finish changes nothing | test_row_6_finish_ends_the_episode_and_an_answer_tag_is_worth_nothing, test_structure_score.py::test_finishing_matters |
+| 6 | finish changes nothing | test_row_6_finish_ends_the_episode_and_an_answer_tag_is_worth_nothing, test_structure_score.py::test_an_unfinished_design_is_worth_less |
 | 7 | two nodes with one id | test_row_7_ids_stay_unique_and_lead_to_their_nodes, test_canvas_graph.py::test_ids_stay_distinct_after_delete_and_add |
 | 8 | stale results from the cache | test_row_8_another_prompt_is_another_result, test_canvas_interpreter.py::test_another_instruction_is_another_call, test_canvas_interpreter.py::test_failures_are_not_kept |
 | 9 | failures are dressed up as results | test_row_9_a_failure_is_told_and_no_result, test_canvas_interpreter.py::test_a_failure_makes_nothing_and_is_named |
 | 10 | a carriage return breaks the workflow | test_row_10_no_character_of_a_prompt_changes_the_workflow, test_canvas_interpreter.py::test_instructions_are_data |
-| 11 | problems are taken for multiple choice | test_row_11_no_task_bans_an_operator, test_canvas_extract.py::test_what_is_no_multiple_choice |
+| 11 | problems are taken for multiple choice | test_row_11_no_task_bans_an_operator, test_canvas_extract.py::test_what_is_no_multiple_choice_has_no_options |
 | 12 | the tests that score leak | test_row_12_hidden_tests_are_never_shown, test_row_12_passing_the_public_tests_is_not_enough, test_canvas_correctness.py::test_only_hidden_tests_score_and_only_public_ones_are_shown, test_canvas_correctness.py::test_a_text_that_says_pass_proves_nothing |
-| 13 | no sandbox | test_canvas_interpreter.py::test_nothing_here_turns_text_into_code, test_canvas_correctness.py::test_a_gold_answer_is_never_run, test_sandbox_hostile.py::test_nothing_escapes, test_sandbox_forging.py::test_a_wrong_program_never_passes |
+| 13 | no sandbox | test_canvas_interpreter.py::test_nothing_here_turns_text_into_code, test_canvas_correctness.py::test_a_gold_answer_is_never_run, test_sandbox_hostile.py::test_no_hostile_program_escapes, test_sandbox_forging.py::test_a_wrong_program_never_passes |
 | 14 | a fixed judge and model, a fixed interpreter, kills by name | test_canvas_backend_openai.py::test_no_model_and_no_server_is_guessed, test_row_14_no_path_of_an_interpreter_and_no_kill_by_name |
 | 15 | a missing setting means another model | test_row_15_nothing_stands_in_for_a_missing_model, test_canvas_backend_openai.py::test_no_model_and_no_server_is_guessed |
 | 16 | globals and races | test_row_16_episodes_in_32_threads_are_those_played_alone, test_canvas_interpreter.py::test_one_interpreter_serves_many_threads, test_canvas_rules.py::test_a_call_gives_the_same_in_any_order_and_in_32_threads |

@@ -186,7 +186,7 @@ def test_from_every_state_the_workflow_can_be_finished(texts: list[str], prompti
         ("<think>nothing else", "", "thinking"),
     ],
 )  # fmt: skip
-def test_the_prompt_in_a_text(text: str, prompt: str, repairs: str) -> None:
+def test_the_prompt_in_a_text_is_found_and_repairs_noted(text: str, prompt: str, repairs: str) -> None:
     """What is overlooked is a repair, and a strict reading overlooks nothing: the action goes on waiting."""
     found, overlooked = prompt_in(text)
     assert (found, " ".join(repair.kind for repair in overlooked)) == (prompt, repairs)

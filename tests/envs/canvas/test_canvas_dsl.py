@@ -166,7 +166,7 @@ def test_which_case_comes_first_is_a_setting() -> None:
         ),
     ],
 )
-def test_the_limits_of_a_language(text: str, language: Language, words: str) -> None:
+def test_workflows_beyond_the_limits_of_a_language_are_refused(text: str, language: Language, words: str) -> None:
     with pytest.raises(BadWorkflow, match=words):
         read(text, language)
 

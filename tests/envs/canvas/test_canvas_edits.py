@@ -119,7 +119,7 @@ SIX = Workflow(ops("Plan", "Programmer", "Test", "Format", "Plan"))
         ((op("Plan"), Loop(ops("Custom", "Revise", "Review"), 2), op("Format")), []),
     ],
 )
-def test_the_published_finish_rules(nodes: Chain, lacks: list[str]) -> None:
+def test_the_published_finish_rules_say_what_is_lacking(nodes: Chain, lacks: list[str]) -> None:
     missing = PUBLISHED_FINISH.missing(statistics(nodes))
     assert len(missing) == len(lacks)
     assert all(words.startswith(lack) for words, lack in zip(missing, lacks, strict=True))

@@ -220,7 +220,7 @@ def test_a_file_of_that_name_comes_first(tmp_path: Path) -> None:
     assert "100.0%" in result.stdout
 
 
-def test_options_that_do_not_fit(tmp_path: Path) -> None:
+def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     file = sums(tmp_path / "gsm8k.jsonl", range(2))
     refused = {
         ("Sokoban-v0", "--executor", "openai"): "Unknown option 'executor'",
@@ -612,7 +612,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
 
 
 @pytest.mark.heavy
-def test_a_real_server(served: tuple[str, str], tmp_path: Path) -> None:
+def test_an_evaluation_with_a_real_server_verifies(served: tuple[str, str], tmp_path: Path) -> None:
     model, url = served
     file = sums(tmp_path / "gsm8k.jsonl", range(6))
     settings = '{"max_tokens": 16}'

@@ -33,7 +33,7 @@ from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
         ("", "", False),
     ],
 )
-def test_the_order_of_the_ways(text: str, answer: str, announced: bool) -> None:
+def test_an_answer_is_looked_for_in_the_order_of_the_ways(text: str, answer: str, announced: bool) -> None:
     assert stated_answer(text) == (answer, announced)
 
 
@@ -68,7 +68,7 @@ def test_a_multiple_choice_lists_its_options() -> None:
         "",
     ],
 )
-def test_what_is_no_multiple_choice(text: str) -> None:
+def test_what_is_no_multiple_choice_has_no_options(text: str) -> None:
     assert options_in(text) == ()
 
 
@@ -91,11 +91,11 @@ OPTIONS = ("100", "110", "120", "none of these")
     "text", ["C", "c", "(C)", "C)", "C) 120", "The answer is (C).", "\\boxed{C}", "<answer>C. 120</answer>", "120",
              "120.0", "The answer is 120", "The final answer is C"],
 )  # fmt: skip
-def test_a_right_choice(text: str) -> None:
+def test_a_right_choice_counts_by_letter_or_by_text(text: str) -> None:
     assert right_choice(text, OPTIONS, "C")
     assert not right_choice(text, OPTIONS, "B")
 
 
 @pytest.mark.parametrize("text", ["", "B", "B) 120", "110", "E", "A, B and C", "I choose well"])
-def test_a_wrong_choice(text: str) -> None:
+def test_a_wrong_or_undecided_choice_does_not_count(text: str) -> None:
     assert not right_choice(text, OPTIONS, "C")

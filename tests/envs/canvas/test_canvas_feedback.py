@@ -29,7 +29,7 @@ def drafted(text: str) -> TurnResult:
     return TurnResult(CanvasDraft(Workflow(read(text))), edited=True)
 
 
-def test_feedback_on_an_edit() -> None:
+def test_feedback_on_an_edit_shows_workflow_nodes_and_results() -> None:
     text = 'Plan "name the unknowns" -> [Custom, Custom -> (Revise) * 2] -> Verify ? done : Revise'
     backend = RecordingBackend(
         {"Verify": Value(passed=False, notes="off by one"), "Custom": lambda call: OpResult("timeout")}
@@ -59,7 +59,7 @@ def test_feedback_on_an_edit() -> None:
     )
 
 
-def test_feedback_on_a_refusal_a_wait_and_the_end() -> None:
+def test_feedback_tells_of_a_refusal_a_wait_and_the_end() -> None:
     drafting = Drafting(prompting="two_phase")
     refused = drafting.turn("<action>add</action><operator>Planer</operator>", CanvasDraft())
     assert feedback_text(drafting, refused, None).startswith(
@@ -117,7 +117,7 @@ def test_no_text_of_an_operator_can_pass_for_a_line_of_ours() -> None:
         (" " * 1000 + "a", 10, "..."),
     ],
 )
-def test_previews(text: str, length: int, shown: str) -> None:
+def test_previews_are_one_harmless_line_of_bounded_length(text: str, length: int, shown: str) -> None:
     assert one_line(text, length) == shown
 
 
@@ -144,7 +144,7 @@ def test_results_that_nothing_has_gathered_are_counted() -> None:
         ("Custom -> Verify", {}, True, "finish"),
     ],
 )
-def test_hints(text: str, about: dict, passes: bool, hint: str) -> None:
+def test_hints_propose_the_next_step_and_can_be_left_out(text: str, about: dict, passes: bool, hint: str) -> None:
     run = ran(text, RecordingBackend({"Verify": Value(passed=passes)}))
     shown = feedback_text(INLINE, drafted(text), run, Circumstances(**about)).splitlines()
     assert shown[-1].startswith(f"Hint: {hint}")

@@ -269,7 +269,7 @@ def test_the_identity_is_the_same_in_every_process() -> None:
 
 
 # -------------------------------------------------------------------- statistics
-def test_statistics() -> None:
+def test_statistics_count_operators_structures_and_calls() -> None:
     counted = statistics(MIXED.nodes)
     names = ["Plan", "Custom", "Programmer", "Review", "Revise", "Verify", "ScEnsemble"]
     assert list(counted.kinds.items()) == list(zip(names, [1, 2, 2, 1, 1, 1, 1], strict=True))

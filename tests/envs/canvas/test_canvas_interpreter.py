@@ -145,7 +145,7 @@ def test_branches_right_after_decompose_share_the_sub_problems_out(text: str, sh
          "AnswerGenerate(Format(Revise(Custom(-))))"),
     ],
 )  # fmt: skip
-def test_which_case_runs(passed: bool, text: str, answer: str) -> None:
+def test_the_case_that_the_check_decides_on_runs(passed: bool, text: str, answer: str) -> None:
     """Spec 1.6: upstream runs the operator for a pass when the check fails."""
     assert ran(text, RecordingBackend({"Verify": Value(passed=passed)})).answer == answer
 
@@ -433,7 +433,9 @@ def influential(run: WorkflowRun) -> list[str]:
         ("(Custom) * 3", True, ["node_1_l0"] * 3),
     ],
 )
-def test_which_steps_the_answer_came_from(text: str, passed: bool, expected: list[str]) -> None:
+def test_exactly_the_steps_that_the_answer_came_from_are_influential(
+    text: str, passed: bool, expected: list[str]
+) -> None:
     """Spec 6.4: what only ran, or was only written down, earns nothing."""
     run = ran(text, RecordingBackend({"Verify": Value(passed=passed, notes="noted")}))
     assert influential(run) == expected

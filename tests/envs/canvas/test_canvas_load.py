@@ -39,7 +39,7 @@ def test_every_set_has_a_row_here() -> None:
     assert len(ROWS) == 12
 
 
-def test_mathematics() -> None:
+def test_rows_of_mathematics_are_read_as_published() -> None:
     assert one("gsm8k").answers == ("1040",)
     assert one("gsm8k").solution.endswith("are left.")
     assert (one("math").answers, one("math").meta) == (("\\frac{1}{2}",), {"level": "Level 1", "type": "Algebra"})
@@ -53,7 +53,7 @@ def test_mathematics() -> None:
     assert {one(name).kind for name in ("gsm8k", "math", "mathqa", "aime_2025")} == {"math"}
 
 
-def test_questions() -> None:
+def test_rows_of_questions_are_read_with_their_passages() -> None:
     hotpot = one("hotpotqa")
     assert hotpot.key == "hotpotqa/5a0"
     assert hotpot.passages == (
@@ -70,7 +70,7 @@ def test_questions() -> None:
     assert one("nq", answer="Ada Berg").answers == ("Ada Berg",)
 
 
-def test_the_forms_of_the_hub() -> None:
+def test_the_forms_of_the_hub_give_the_same_problem() -> None:
     row = ROWS["hotpotqa"]
     facts = {"title": ["Acme", "Ada Berg"], "sent_id": [0, 1]}
     context = {"title": [title for title, _ in row["context"]], "sentences": [parts for _, parts in row["context"]]}
@@ -81,7 +81,7 @@ def test_the_forms_of_the_hub() -> None:
     assert problems_of("triviaqa", [trivia]).problems == (one("triviaqa"),)
 
 
-def test_squad_by_articles(tmp_path: Path) -> None:
+def test_squad_by_articles_keeps_its_unanswerable_questions(tmp_path: Path) -> None:
     answered = {
         "id": "1",
         "question": "When?",
@@ -104,7 +104,7 @@ def test_squad_by_articles(tmp_path: Path) -> None:
         load_problems("squad_v2", file)
 
 
-def test_code() -> None:
+def test_rows_of_code_are_read_and_show_no_hidden_test() -> None:
     human = one("humaneval")
     assert human.hidden_tests.source.endswith("candidate([5, 6]) == 11\n\ncheck(total)\n")
     assert one("mbpp").public_tests.source == "import math\n\nassert set([double(1)]) == {2}\n"
@@ -137,7 +137,7 @@ def test_solutions_pass_and_others_fail(name: str) -> None:
     assert correctness(problem, wrong, run_here).score == 0.0
 
 
-def test_apps_with_a_function_and_without_tests() -> None:
+def test_apps_are_judged_by_their_function_or_not_at_all() -> None:
     calls = {"fn_name": "swap", "inputs": [[1, 2], [[3], None]], "outputs": [[[2, 1]], [None, [3]]]}
     problem = one("apps", input_output=json.dumps(calls), starter_code="def swap(a, b):\n")
     assert problem.entry_point == "swap"
@@ -167,11 +167,11 @@ def test_apps_with_a_function_and_without_tests() -> None:
         ("f(exit()) == 2", ()),
     ],
 )
-def test_examples_of_docstrings(docstring: str, examples: tuple[str, ...]) -> None:
+def test_only_plain_examples_of_a_docstring_become_tests(docstring: str, examples: tuple[str, ...]) -> None:
     assert examples_in(f'def f(x):\n    """Text.\n    {docstring}\n    """\n', "f") == examples
 
 
-def test_native_rows() -> None:
+def test_rows_of_flowsteer_are_read_in_every_type() -> None:
     math, qa, code, choice = problems_of("flowsteer", NATIVE.values()).problems
     assert (math.key, math.answers, math.solution) == ("math/0", ("\\frac{1}{2}",), "Halve it.")
     assert qa.text == "Where was she born?"
@@ -198,7 +198,7 @@ def test_repeated_ids_stay_apart() -> None:
 
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet"])
 @pytest.mark.parametrize("name", list(ROWS))
-def test_every_kind_of_file(tmp_path: Path, name: str, ending: str) -> None:
+def test_every_kind_of_file_gives_the_same_problem(tmp_path: Path, name: str, ending: str) -> None:
     row = ROWS[name]
     file = tmp_path / f"rows{ending}"
     if ending == ".parquet":
@@ -214,7 +214,7 @@ def test_every_kind_of_file(tmp_path: Path, name: str, ending: str) -> None:
     assert load_problems(name, file).problems == (one(name),)
 
 
-def test_a_table_of_text(tmp_path: Path) -> None:
+def test_a_table_of_text_gives_the_same_problem(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     with file.open("w", newline="") as table:
         writer = csv.DictWriter(table, list(ROWS["mathqa"]))
@@ -223,7 +223,7 @@ def test_a_table_of_text(tmp_path: Path) -> None:
     assert load_problems("mathqa", file).problems == (one("mathqa"),)
 
 
-def test_through_datasets(tmp_path: Path) -> None:
+def test_rows_that_come_through_datasets_are_the_same(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     names = [name for name in ROWS if name != "hotpotqa"]
     for name in names:
@@ -232,7 +232,7 @@ def test_through_datasets(tmp_path: Path) -> None:
     assert load_from_hub("gsm8k", "test", repository=str(tmp_path)).problems == (one("gsm8k"),)
 
 
-def test_what_datasets_cannot_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_datasets_cannot_load_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnknownData, match=r"'humaneval, train'.*Known: humaneval, test"):
         load_from_hub("humaneval", "train")
     with pytest.raises(UnknownData, match="Did you mean 'gsm8k'"):
@@ -291,12 +291,12 @@ def test_a_damaged_row_says_what_is_wrong(tmp_path: Path, name: str, changed: di
         ({"meta": "x"}, "the field meta must be an object"),
     ],
 )
-def test_a_damaged_native_row(changed: dict[str, Any], message: str) -> None:
+def test_a_damaged_row_of_flowsteer_says_what_is_wrong(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(BadData, match=message):
         problems_of("flowsteer", [{**NATIVE["math"], **changed}])
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_say_why(tmp_path: Path) -> None:
     with pytest.raises(UnknownData, match="Unknown data set 'gsm8'"):
         load_problems("gsm8", tmp_path / "rows.jsonl")
     with pytest.raises(BadData, match="there is no such file"):
@@ -317,7 +317,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         problems_of("gsm8k", ["text"])
 
 
-def test_real_rows(sample_data: Path) -> None:
+def test_real_files_are_read_whole_and_their_answers_are_right(sample_data: Path) -> None:
     folder = sample_data / "canvas"
     for name, file, count in (("gsm8k", "gsm8k_train_1000", 1000), ("gsm8k", "gsm8k_test_400", 400),
                               ("humaneval", "humaneval_first_100", 100)):  # fmt: skip

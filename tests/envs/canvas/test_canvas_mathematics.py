@@ -47,7 +47,7 @@ NOT_FORTY_EIGHT = ["49 or 48", "48 or 49", "The answer is 49 or 48.", "\\boxed{4
         ("1,080", ["1080", "1,080 dollars"], ["1", "80"]),
     ],
 )  # fmt: skip
-def test_answers(gold: str, right: list[str], wrong: list[str]) -> None:
+def test_equal_answers_are_right_and_others_wrong(gold: str, right: list[str], wrong: list[str]) -> None:
     assert [text for text in right if not equal(text, gold)] == []
     assert [text for text in wrong if equal(text, gold)] == []
 
@@ -63,7 +63,7 @@ def test_a_gold_answer_to_the_letter_is_right_and_no_text_raises(answer: str, go
 
 @with_math_verify
 @pytest.mark.heavy
-def test_real_rows_of_gsm8k(sample_data: Path) -> None:
+def test_real_rows_of_gsm8k_are_right_in_every_form(sample_data: Path) -> None:
     rows = 0
     for file in ("gsm8k_train_1000", "gsm8k_test_400"):
         for problem in load_problems("gsm8k", sample_data / "canvas" / f"{file}.jsonl").problems:
@@ -145,7 +145,7 @@ def test_a_forked_process_compares_for_itself() -> None:
     assert equal("(x+3)(x-3)", "x^2-9")
 
 
-def test_without_math_verify(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_math_verify_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mathematics, "_installed", lambda: False)
     with pytest.raises(MissingExtra, match=r"math-verify is not installed.*\[canvas\]"):
         equal("5", "5")

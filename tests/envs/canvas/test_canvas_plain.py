@@ -53,7 +53,7 @@ def test_the_graph_is_whole_and_has_the_ids_of_the_places(nodes):
     assert ids(plain) == list(Workflow(nodes).places)
 
 
-def test_a_graph_in_full():
+def test_the_plain_graph_holds_every_node_and_instruction():
     assert plain_graph(read('Plan "First things first." -> [Custom, Verify ? done : (Revise) * 2]', ROOMY)) == [
         {"kind": "operator", "id": "node_1", "name": "Plan", "role": "planner", "instruction": "First things first."},
         {
@@ -96,7 +96,7 @@ def test_a_graph_in_full():
     ]
 
 
-def test_a_run_in_full():
+def test_the_plain_run_is_json_and_holds_every_step():
     nodes = ops("Custom", "Review", "Format")
     backend = RecordingBackend(
         {"Review": Value(passed=False, notes="two\nlines " * 40), "Format": OpResult("timeout", None, "too late")}

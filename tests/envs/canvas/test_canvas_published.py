@@ -81,7 +81,7 @@ def texts(data: Any, split: str, dataset: str | None = None) -> list[str]:
         ("math23k", "", ""),
     ],
 )
-def test_what_a_name_says(name: str, dataset: str, part: str) -> None:
+def test_a_name_says_its_set_and_part(name: str, dataset: str, part: str) -> None:
     assert (set_named(name), part_named(name)) == (dataset, part)
 
 
@@ -91,7 +91,7 @@ def test_every_set_is_named_by_its_name() -> None:
 
 # ---------------------------------------------------------------- splits
 @pytest.mark.parametrize("names", COMBINATIONS, ids="+".join)
-def test_splits_of_the_files_that_are_there(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_splits_share_out_the_files_without_loss_or_overlap(tmp_path: Path, names: tuple[str, ...]) -> None:
     for name in names:
         sums(tmp_path / "gsm8k" / f"rows-{name}.jsonl", PARTS[name])
     found = {}
@@ -130,7 +130,7 @@ def test_a_file_is_of_the_part_that_its_folder_names(tmp_path: Path) -> None:
         tasks(shard)
 
 
-def test_folders_as_people_have_them(tmp_path: Path) -> None:
+def test_folders_as_people_have_them_are_read_or_explained(tmp_path: Path) -> None:
     """A clone of the Hub's GSM8K has two configurations; below one, one file for each part."""
     for folder in ("main", "socratic"):
         sums(tmp_path / "gsm8k" / folder / "train-00000-of-00001.jsonl", range(10, 40))
@@ -217,7 +217,7 @@ def test_a_folder_of_several_sets_needs_the_name_of_one(tmp_path: Path) -> None:
         tasks(tmp_path, "test", "mbpp")
 
 
-def test_files_that_do_not_say_what_they_are(tmp_path: Path) -> None:
+def test_files_that_do_not_say_what_they_are_are_refused(tmp_path: Path) -> None:
     sums(tmp_path / "a.jsonl", range(3))
     assert len(tasks(tmp_path, dataset="gsm8k")) == 3, "the only file there is"
     sums(tmp_path / "b.jsonl", range(3))
@@ -232,7 +232,7 @@ def test_files_that_do_not_say_what_they_are(tmp_path: Path) -> None:
         tasks(tmp_path, dataset="gsm8k")
 
 
-def test_names_that_do_not_exist(tmp_path: Path) -> None:
+def test_names_that_do_not_exist_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownData, match="Did you mean 'gsm8k'"):
         tasks(None, dataset="gsm8")
     with pytest.raises(UnknownData, match="agentgym-flow data add"):
@@ -283,7 +283,7 @@ def test_pickles_share_the_problems(tmp_path: Path, simulated: bool) -> None:
         pickle.loads(pickle.dumps(one))
 
 
-def test_numbers_outside(tmp_path: Path) -> None:
+def test_numbers_outside_the_split_raise_index_errors(tmp_path: Path) -> None:
     one = tasks(sums(tmp_path / "gsm8k.jsonl", range(5)))
     for number in (-1, 5):
         with pytest.raises(IndexError):
@@ -404,7 +404,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str]
     return asked
 
 
-def test_splits_of_the_hub(hub: list[tuple[str, str]], tmp_path: Path) -> None:
+def test_splits_of_the_hub_read_no_more_than_they_need(hub: list[tuple[str, str]], tmp_path: Path) -> None:
     test = tasks(None, "test", "gsm8k")
     assert hub == [("gsm8k", "test")], "only what is needed"
     assert list(test.data) == ["hub:gsm8k"]
@@ -423,14 +423,14 @@ def test_a_file_can_stand_for_the_hub(hub: list[tuple[str, str]], tmp_path: Path
     assert tasks(found, "test", "gsm8k").data == fetched
 
 
-def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_without_its_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingExtra, match=r"\[canvas\]"):
         tasks(None, "test", "math")
 
 
 # ---------------------------------------------------------------- published rows
-def test_real_rows(sample_data: Path) -> None:
+def test_real_rows_are_split_as_published_and_most_are_simulated(sample_data: Path) -> None:
     folder = sample_data / "canvas"
     sizes = {split: len(tasks(folder, split, "gsm8k")) for split in SPLITS}
     assert sizes == {"train": 900, "valid": 100, "test": 400}

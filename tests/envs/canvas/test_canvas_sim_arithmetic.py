@@ -104,7 +104,7 @@ def check_form(task: ArithmeticTask) -> None:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_the_problems_of_a_split(split: str) -> None:
+def test_the_problems_of_a_split_have_the_answers_they_state(split: str) -> None:
     tasks = [make_task(split, index) for index in range(280)]
     for task in tasks:
         check_form(task)
@@ -240,7 +240,7 @@ def test_the_kinds_have_their_shares_in_splits_of_any_size(split: str, count: in
     assert all(0.08 < number / count < 0.095 for number in kinds.values()), kinds
 
 
-def test_what_there_is_not() -> None:
+def test_unknown_splits_tasks_and_faults_are_refused() -> None:
     with pytest.raises(UnknownSplit, match="Known: train, valid, test"):
         make_task("dev", 0)
     with pytest.raises(UnknownTask, match="from 0 on"):
@@ -307,7 +307,7 @@ def test_amounts_of_slips_are_different_and_leave_something(result: Fraction) ->
         ("-5/4", "-1.25", "-1.25"),
     ],
 )
-def test_how_numbers_are_written(value: str, plainly: str, as_money: str) -> None:
+def test_numbers_are_written_plainly_or_as_money(value: str, plainly: str, as_money: str) -> None:
     assert written(Fraction(value), False) == plainly
     assert written(Fraction(value), True) == as_money
 
@@ -328,7 +328,7 @@ def test_any_task_can_be_built(index: int, split: str, variant: int) -> None:
         ("gsm8k_test_400", 0.91, 3),
     ],
 )
-def test_real_rows(sample_data: Path, file: str, least: float, every: int) -> None:
+def test_nearly_all_real_rows_become_sound_tasks(sample_data: Path, file: str, least: float, every: int) -> None:
     problems = load_problems("gsm8k", sample_data / "canvas" / f"{file}.jsonl").problems[::every]
     tasks = []
     for problem in problems:

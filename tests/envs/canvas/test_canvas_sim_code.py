@@ -134,7 +134,7 @@ def test_no_text_occurs_twice_in_whole_splits() -> None:
     assert all(one.isdisjoint(other) for one, other in combinations(sources, 2))
 
 
-def test_what_a_problem_says_of_itself(every: list[OwnTask]) -> None:
+def test_a_problem_names_its_function_and_what_can_be_misread(every: list[OwnTask]) -> None:
     for task in every:
         problem = task.problem
         assert problem.kind == "code"
@@ -168,7 +168,7 @@ def test_hidden_tests_are_not_told(every: list[OwnTask]) -> None:
             assert not any(call in note for call in calls_hidden if call not in task.problem.text)
 
 
-def test_answers_as_texts(every: list[OwnTask]) -> None:
+def test_an_answer_scores_when_it_is_told_but_not_in_rambling(every: list[OwnTask]) -> None:
     for task in every[::2]:
         for made in subsets(task):
             for variant in range(4):
@@ -213,7 +213,7 @@ def _digest(tasks: list[OwnTask] | None = None) -> str:
     return stable_hash(rows)
 
 
-def test_the_same_tasks_in_every_process() -> None:
+def test_tasks_are_the_same_in_every_process() -> None:
     here = Path(__file__)
     script = f"import sys; sys.path.insert(0, {str(here.parent)!r}); import {here.stem} as t; print(t._digest())"
     found = subprocess.run(
@@ -222,7 +222,7 @@ def test_the_same_tasks_in_every_process() -> None:
     assert found.stdout.strip() == DIGEST, found.stderr
 
 
-def test_the_same_tasks_for_ever(tasks: dict[str, list[OwnTask]]) -> None:
+def test_tasks_are_the_same_for_ever(tasks: dict[str, list[OwnTask]]) -> None:
     assert _digest(tasks["train"]) == DIGEST
 
 
@@ -265,7 +265,7 @@ def test_programs_get_copies_and_few_builtins() -> None:
 
 
 @pytest.mark.parametrize("pattern", [*PATTERNS, *STREAMS], ids=lambda pattern: pattern.__name__.strip("_"))
-def test_each_pattern(pattern: Pattern) -> None:
+def test_right_programs_of_each_pattern_end_early_without_error(pattern: Pattern) -> None:
     """Right programs end early and without an error, in all splits, and never share what they were given."""
     splits = set()
     for index in range(24):
@@ -322,7 +322,7 @@ def test_right_programs_need_little_of_the_fuel() -> None:
         ("def f(a):\n    return a // 2", "division", "def f(a):\n    return a / 2"),
     ],
 )
-def test_changes(source: str, name: str, wanted: str) -> None:
+def test_each_change_makes_its_mistake_in_the_source(source: str, name: str, wanted: str) -> None:
     found = [one for one in changes_of(parsed(source)[1]) if one.name == name]
     assert wanted in [ast.unparse(changed(source, [one])) for one in found]
     assert name in MISTAKES

@@ -177,7 +177,7 @@ def test_a_program_without_a_place_for_a_mistake_can_still_return_nothing() -> N
     holds(task)
 
 
-def test_copies_and_pickles() -> None:
+def test_a_copy_is_the_task_and_a_pickle_has_its_faults() -> None:
     task = from_program(INVENTED, in_sandbox_of_tests)
     assert copy.deepcopy(task) is task
     assert pickle.loads(pickle.dumps(task)).faults == task.faults
@@ -206,7 +206,7 @@ def test_unknown_programs_are_run_in_the_sandbox() -> None:
 
 
 @pytest.mark.heavy
-def test_twenty_published_programs(sample_data: Path) -> None:
+def test_twenty_published_programs_score_as_in_the_sandbox(sample_data: Path) -> None:
     _strong()
     rows = load_problems("humaneval", sample_data / "canvas" / "humaneval_first_100.jsonl").problems
     for row in rows[:20]:
