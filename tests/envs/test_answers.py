@@ -40,7 +40,7 @@ GOLDS = st.lists(TEXTS, min_size=1, max_size=3)
         ("<answer>a</answer>", "the", 1, 1, 1),
     ],
 )
-def test_worked_examples(response: str, gold: str, em: float, sub_em: float, f1: float) -> None:
+def test_worked_examples_score_as_specified(response: str, gold: str, em: float, sub_em: float, f1: float) -> None:
     said = last_answer(response)
     assert (exact_match(said, [gold]), sub_exact_match(said, [gold])) == (em, sub_em)
     assert token_f1(said, [gold]) == pytest.approx(f1)

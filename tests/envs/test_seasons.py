@@ -98,7 +98,7 @@ def test_task_types_have_the_shares_of_the_standard_tasks(env_id: str, settings:
 
 
 @every
-def test_equal_in_every_process(env_id: str, settings: dict[str, Any]) -> None:
+def test_seasons_are_equal_in_every_process(env_id: str, settings: dict[str, Any]) -> None:
     program = (
         "import json, sys\n"
         "from agentgym_flow.envs import make_text_env\n"

@@ -60,7 +60,7 @@ def test_a_type_of_task_can_be_asked_for(task_type: object) -> None:
     assert len(tasks) > 1
 
 
-def test_options_that_contradict_each_other_or_mean_nothing(tmp_path: Path) -> None:
+def test_contradictory_and_meaningless_options_are_refused(tmp_path: Path) -> None:
     env = make(split="valid")
     task = env.reset(seed=0, options={"task_type": 2})[1]["task"]
     assert env.reset(options={"task": task, "task_type": 2})[1]["task"] == task
@@ -76,7 +76,7 @@ def test_options_that_contradict_each_other_or_mean_nothing(tmp_path: Path) -> N
         make(engine="quick")
 
 
-def test_official_names_of_the_splits(sample_data: Path) -> None:
+def test_official_names_of_the_splits_are_understood(sample_data: Path) -> None:
     assert make(split="valid_unseen").split == make(split="eval_out_of_distribution").split == "test"
     assert make(split="valid_seen").split == "valid"
     assert make(split="valid_seen", data=sample_data / "alfworld").num_tasks == 12

@@ -32,7 +32,7 @@ def test_the_manifest_is_as_recorded(split: str) -> None:
     assert manifest_digest(split) == MANIFEST[split]
 
 
-def test_the_sizes_of_the_splits() -> None:
+def test_the_splits_have_their_recorded_sizes() -> None:
     assert [num_tasks(split) for split in SPLITS] == [3_553, 500, 500]
     assert list(MANIFEST) == list(SPLITS)
 
@@ -121,7 +121,7 @@ def test_the_parts_of_a_game_belong_together() -> None:
             assert problem.name == f"{split}_{task}"
 
 
-def test_unknown_split_and_task() -> None:
+def test_unknown_splits_and_tasks_are_refused() -> None:
     with pytest.raises(UnknownSplit, match="Did you mean 'train'"):
         task_problem("trian", 0)
     with pytest.raises(UnknownSplit):

@@ -19,7 +19,9 @@ from agentgym_flow.errors import BadGame
         ((), 2, "pick_two_obj_and_place"),
     ],
 )
-def test_placed(small: SimpleNamespace, conditions: tuple[str, ...], count: int, task_type: str) -> None:
+def test_goals_of_putting_things_somewhere_have_their_task_type(
+    small: SimpleNamespace, conditions: tuple[str, ...], count: int, task_type: str
+) -> None:
     goal = read_goal(small.placed("apple", "fridge", *conditions, count=count), "x")
     assert (goal.thing, goal.place, goal.lamp, goal.count) == ("appletype", "fridgetype", None, count)
     assert goal.conditions == frozenset(conditions)
@@ -27,7 +29,7 @@ def test_placed(small: SimpleNamespace, conditions: tuple[str, ...], count: int,
     assert goal.task_type == task_type
 
 
-def test_lit(small: SimpleNamespace) -> None:
+def test_a_thing_to_be_lit_by_a_lamp_is_a_look_goal(small: SimpleNamespace) -> None:
     goal = read_goal(small.lit("mug"), "x")
     assert (goal.thing, goal.place, goal.lamp, goal.count) == ("mugtype", None, "desklamptype", 1)
     assert goal.task_type == "look_at_obj_in_light"

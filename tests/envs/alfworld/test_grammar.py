@@ -58,7 +58,7 @@ def test_symbols_that_textworld_replaces_are_no_plain_text(source: str) -> None:
         printed(source)
 
 
-def test_the_words_of_current_and_older_games() -> None:
+def test_the_words_of_current_and_older_games_are_read() -> None:
     current, old = read_grammar(CURRENT, "t"), read_grammar(OLD, "t")
     assert current == Words(TASK, "move {o} to {r}", "You move the {o} to the {r}.", HELP, "You arrive at {r}.")
     assert old == Words(TASK, "put {o} in/on {r}", "You put the {o} in/on the {r}.", None, "You arrive at {l}.")
@@ -90,7 +90,7 @@ def test_a_sentence_that_no_game_can_say_is_not_written(character: str) -> None:
         write_grammar(Words(TASK, PUTS[0], PUT_FEEDBACKS[0], f"ask{character}"))
 
 
-def test_other_things_that_are_not_written() -> None:
+def test_words_that_no_game_has_are_not_written() -> None:
     with pytest.raises(BadGame, match=r"the help cannot be written: .* white space at the start"):
         write_grammar(Words(TASK, PUTS[0], PUT_FEEDBACKS[0], " look"))
     with pytest.raises(BadGame, match="put must be one of"):

@@ -124,7 +124,7 @@ def test_doors_hide_and_hinder_hands_but_not_treatments(kitchen: CompiledGame) -
         ("heat cool", "This is a cold apple 1."),
     ],
 )
-def test_examined_in_the_hand(small: SimpleNamespace, deeds: str, said: str) -> None:
+def test_examining_tells_what_was_done_to_a_thing(small: SimpleNamespace, deeds: str, said: str) -> None:
     places = {"countertop 1": 1, "microwave 1": 1, "sinkbasin 1": 1, "fridge 1": 1}
     game = small.build(places, {"apple 1": "countertop 1", "knife 1": "countertop 1"}, small.placed("apple", "fridge"))
     play = ALFWorldGame(game)
@@ -299,7 +299,7 @@ def test_official_walkthroughs_win(official_games: list[Path]) -> None:
         ([("receptacleatlocation", "countertop_bar__plus_01", "loc_bar_9")], "two values of receptacleatlocation"),
     ],
 )
-def test_facts_that_the_rules_have_no_place_for(
+def test_facts_that_the_rules_have_no_place_for_are_refused(
     small: SimpleNamespace, more: list[tuple[str, ...]], message: str
 ) -> None:
     with pytest.raises(BadGame, match=message):

@@ -71,7 +71,7 @@ def test_what_is_read() -> None:
         ("", []),
     ],
 )
-def test_names(text: str, names: list[str]) -> None:
+def test_names_in_a_passage_are_proposed_as_queries(text: str, names: list[str]) -> None:
     assert proposed_queries("?", [Passage("p", "", text)])[1:] == names
 
 
@@ -86,12 +86,12 @@ def test_names(text: str, names: list[str]) -> None:
         ("the X52 and 3rd", ["X52"]),
     ],
 )
-def test_dates_and_numbers(text: str, numbers: list[str]) -> None:
+def test_dates_and_numbers_in_a_passage_are_proposed_as_answers(text: str, numbers: list[str]) -> None:
     found = proposed_answers("?", [Passage("p", "", text)])
     assert [answer for answer in found if answer != "?"] == numbers
 
 
-def test_questions_that_are_answered_with_yes_or_no_or_one_of_two() -> None:
+def test_yes_no_or_one_of_two_is_proposed_where_asked_for() -> None:
     assert proposed_answers("Are Tarn and Lorne in the same country?", []) == ["yes", "no", "Tarn", "Lorne"]
     assert proposed_answers("Which is older, Tarn or Lorne?", [Passage("p", "Voss", "")]) == ["Tarn", "Lorne", "Voss"]
     first, second = Passage("p", "Voss", "near Hill"), Passage("q", "Hale", "near Dale")

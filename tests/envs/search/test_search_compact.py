@@ -103,13 +103,13 @@ def test_a_title_in_a_sentence_is_no_cue() -> None:
     assert {cue_of_sentence("It was built by Ada Voss."), cue_of_question("the builder of")} == {"builder"} <= set(CUES)
 
 
-def test_shapes() -> None:
+def test_dates_years_numbers_words_and_names_have_their_shapes() -> None:
     shapes = {"3 May 1841": "date", "May 3, 1841": "date", "1841": "year", "2,824": "number", "12 metres": "number"}
     for text, shape in {**shapes, "crown": "word", "Ada Voss": "name"}.items():
         assert shape_of(text) == shape
 
 
-def test_other_names_of_what_a_passage_is_about() -> None:
+def test_a_passage_is_known_by_its_other_names() -> None:
     page = NotedPassage(
         "Tarn University (of 1849)", "Tarn University (Tarno) is old. Some texts say Old Lodge. It has 9 doors."
     )

@@ -139,5 +139,5 @@ if SAMPLES.is_dir():
 else:
 
     @pytest.mark.skip(reason="AGENTGYM_FLOW_TEST_DATA does not name a folder with sample data")
-    def test_published_questions() -> None:
+    def test_published_questions_keep_the_contract() -> None:
         """Stands in for the whole class, so that it is reported once."""

@@ -117,7 +117,7 @@ def test_an_answer_is_scored_and_ends_the_episode(text: str, score: float) -> No
     assert not find.asked
 
 
-def test_other_metrics() -> None:
+def test_the_metric_decides_on_reward_and_success() -> None:
     talk = SearchGame(WHO, metric="f1")
     assert talk.act("answer[Ada]", finder()).reward == pytest.approx(2 / 3)
     assert not talk.success
@@ -266,12 +266,12 @@ def test_an_id_that_no_log_should_hold_becomes_a_digest(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "p1", "x" * LONGEST_ID, "https://x.org/Ö?a=1 2", "\u5317\u4eac"])
-def test_other_ids_stay(name: str) -> None:
+def test_ids_that_a_log_can_hold_stay(name: str) -> None:
     assert as_shown(Passage(name, "t", "x")).id == name
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=40))
-def test_any_text_goes(title: str, text: str, action: str) -> None:
+def test_any_text_is_shown_on_one_line_and_any_action_played(title: str, text: str, action: str) -> None:
     find = Finder(q=[Passage("h", title, text)])
     talk = SearchGame(WHO)
     shown = talk.act("search[q]", find).observation

@@ -93,7 +93,9 @@ def test_no_answer_scores_nothing(env: SearchEnv) -> None:
         ("a", "the", 1, 1, 1),
     ],
 )
-def test_the_worked_rows(tmp_path: Path, answer: str, gold: str, em: float, sub_em: float, f1: float) -> None:
+def test_the_worked_rows_score_as_specified(
+    tmp_path: Path, answer: str, gold: str, em: float, sub_em: float, f1: float
+) -> None:
     file = write_questions(tmp_path / "rows.jsonl", [("What is it?", [gold])])
     for metric, wanted in (("em", em), ("sub_em", sub_em), ("f1", f1)):
         env = make(data=file, split="test", retriever=Unasked(), metric=metric)
@@ -420,12 +422,12 @@ def test_arguments_are_checked_before_the_first_reset(wrong: dict[str, Any], err
         make(**wrong)
 
 
-def test_a_task_that_does_not_exist() -> None:
+def test_a_task_that_does_not_exist_is_refused() -> None:
     with pytest.raises(UnknownTask, match="0 to 499"):
         make(split="valid").reset(options={"task": 500})
 
 
-def test_official_names_of_splits() -> None:
+def test_dev_and_eval_are_names_of_valid() -> None:
     assert make(split="dev").split == make(split="eval").split == "valid"
 
 

@@ -63,7 +63,7 @@ def test_every_question_to_train_on_is_won_in_the_budget() -> None:
     check_is_won("train", 1)
 
 
-def test_from_wherever_it_can() -> None:
+def test_it_wins_from_wherever_the_steps_suffice() -> None:
     """After random searches it wins when the steps suffice for the articles that are missing, or says None."""
     env = make(split="valid")
     given_up = 0

@@ -81,7 +81,7 @@ def test_words_over_the_generated_articles_are_computed() -> None:
         env.use_recording([None, [["1", "t", "x"]]])
 
 
-def test_a_file_of_passages(bridges: Path, four: Path) -> None:
+def test_a_file_of_passages_is_searched_by_words(bridges: Path, four: Path) -> None:
     env = make(data=bridges, corpus=four, split="test")
     assert env.settings["retriever"] == "bm25"
     assert env.settings["corpus"] == digest_of(PASSAGES)
@@ -89,7 +89,7 @@ def test_a_file_of_passages(bridges: Path, four: Path) -> None:
     assert env.recorded_responses == [list(PASSAGES[1]), list(PASSAGES[0])]
 
 
-def test_a_folder_of_passages(bridges: Path, four: Path, tmp_path: Path) -> None:
+def test_a_folder_of_passages_is_the_corpus_of_its_file(bridges: Path, four: Path, tmp_path: Path) -> None:
     build_retriever(four, tmp_path / "index")
     env = make(data=bridges, corpus=tmp_path / "index", split="test")
     assert env.settings["corpus"] == digest_of(PASSAGES), "the same corpus, wherever it is kept"
@@ -100,7 +100,7 @@ def test_a_folder_of_passages(bridges: Path, four: Path, tmp_path: Path) -> None
 
 @WITH_VECTORS
 @pytest.mark.parametrize("kind", ["dense", "hybrid"])
-def test_a_folder_with_vectors(bridges: Path, four: Path, tmp_path: Path, kind: str) -> None:
+def test_a_folder_with_vectors_is_searched_by_meaning(bridges: Path, four: Path, tmp_path: Path, kind: str) -> None:
     build_retriever(four, tmp_path / "index", kind=kind)
     env = make(data=bridges, corpus=tmp_path / "index", retriever=kind, split="test")
     assert env.settings["retriever"] == kind
@@ -130,7 +130,7 @@ def test_the_articles_in_a_file_find_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["http", "HTTP"])
-def test_a_server(bridges: Path, scheme: str) -> None:
+def test_a_server_is_asked_once_and_its_passages_recorded(bridges: Path, scheme: str) -> None:
     with faults() as server:
         env = make(data=bridges, retriever=server.url.replace("http", scheme), topk=2, split="test")
         assert env.settings == {"retriever": "remote", "corpus": None, "topk": 2, "metric": "em"}
@@ -140,7 +140,7 @@ def test_a_server(bridges: Path, scheme: str) -> None:
         assert server.tokens == [None]
 
 
-def test_settings_of_a_server(bridges: Path, tmp_path: Path) -> None:
+def test_settings_of_a_server_choose_its_form_and_cache(bridges: Path, tmp_path: Path) -> None:
     with faults() as server:
         remote = {"single": True, "cache": tmp_path / "queries.db"}
         for _ in range(2):
@@ -150,7 +150,7 @@ def test_settings_of_a_server(bridges: Path, tmp_path: Path) -> None:
         assert (tmp_path / "queries.db").is_file()
 
 
-def test_any_object_that_searches(bridges: Path) -> None:
+def test_any_object_that_searches_can_be_the_retriever(bridges: Path) -> None:
     env = make(data=bridges, retriever=Shelf(), split="test")
     assert env.settings["retriever"] == "custom"
     assert first_found(env, "Voss engineer") == "p1"
@@ -226,7 +226,7 @@ def test_published_questions_need_passages(bridges: Path, four: Path, tmp_path: 
         make(data=bridges, corpus=tmp_path / "other.jsonl")
 
 
-def test_a_token_that_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_that_cannot_be_sent_is_refused_unshown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN, f"{SECRET}\r\nHost: elsewhere")
     with pytest.raises(BadSetting, match="a token has one or more ASCII characters") as raised:
         make(retriever="http://127.0.0.1:9")

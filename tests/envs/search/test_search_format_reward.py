@@ -41,7 +41,7 @@ RIGHT, WRONG = "<answer>Ada Voss</answer>", "<answer>Ivo Lorne</answer>"
         ("<think><think>Who?</think></think>" + RIGHT, False),
     ],
 )
-def test_the_order_of_blocks(response: str, ordered: bool) -> None:
+def test_only_the_published_order_of_blocks_is_an_order(response: str, ordered: bool) -> None:
     assert in_order(response) is ordered
 
 
@@ -64,7 +64,7 @@ def test_the_order_of_blocks(response: str, ordered: bool) -> None:
         (f"<think>{GOLD[0]}</think>", 0.0),
     ],
 )
-def test_what_a_response_is_worth(response: str, worth: float) -> None:
+def test_a_response_is_worth_its_answer_order_and_findings(response: str, worth: float) -> None:
     assert format_reward(response, GOLD) == pytest.approx(worth)
 
 

@@ -75,7 +75,7 @@ def one(record: dict[str, Any]) -> Question:
         (ROWS[0], Question("nq-train_0", "who is nq?", ("Ann", "Bea"), "nq", source="nq")),
     ],
 )
-def test_every_schema(record: dict[str, Any], question: Question) -> None:
+def test_every_published_schema_is_read(record: dict[str, Any], question: Question) -> None:
     assert one(record) == question
 
 
@@ -102,7 +102,7 @@ def test_texts_are_one_line_and_a_question_mark_stays_missing() -> None:
         ({"answer": "a", "prompt": [{"content": "no mark"}]}, "question is missing"),
     ],
 )
-def test_damaged_records(record: dict[str, Any], message: str) -> None:
+def test_damaged_records_say_what_is_wrong(record: dict[str, Any], message: str) -> None:
     with pytest.raises(BadData, match=f"^here: .*{message}"):
         one(record)
 
@@ -137,7 +137,7 @@ def test_the_file_names_the_set(tmp_path: Path) -> None:
     assert read_questions(lines(tmp_path / "x.jsonl", FLASHRAG), "mine").questions[0].source == "mine"
 
 
-def test_kinds_of_files(tmp_path: Path) -> None:
+def test_csv_tsv_and_json_are_read(tmp_path: Path) -> None:
     (tmp_path / "bamboogle.csv").write_text('\ufeffQuestion,Answer\n"Who, or ""what""?",A\nWhen?,"B\nC"\n', "utf-8")
     (tmp_path / "popqa.tsv").write_text(
         'id\tprop\tquestion\tpossible_answers\n1\tjob\tWho?\t"[""cook"", ""chef""]"\n', "utf-8"
@@ -158,7 +158,7 @@ def test_kinds_of_files(tmp_path: Path) -> None:
     }
 
 
-def test_parquet(tmp_path: Path) -> None:
+def test_parquet_is_read_and_a_damaged_file_named(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow", reason="Parquet files are read with pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet files are read with pyarrow")
     parquet.write_table(arrow.Table.from_pylist(ROWS), tmp_path / "train.parquet")
@@ -180,7 +180,7 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: py
         read_questions(tmp_path / "train.parquet")
 
 
-def test_the_files_of_a_set(tmp_path: Path) -> None:
+def test_two_files_of_one_part_or_none_are_refused(tmp_path: Path) -> None:
     for name in ("train.jsonl", "dev.jsonl", "test.parquet"):
         (tmp_path / name).touch()
     assert list(split_files(tmp_path)) == ["test", "dev", "train"]
@@ -243,7 +243,7 @@ def test_damaged_files_name_the_place(tmp_path: Path, name: str, content: bytes,
         read_questions(tmp_path / name)
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadData, match="there is no such file"):
         read_questions(tmp_path / "nq.jsonl")
 
@@ -256,7 +256,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
         ("2wiki_500.jsonl", 500, "1"),
     ],
 )
-def test_real_files(sample_data: Path, name: str, count: int, first: str) -> None:
+def test_real_files_are_read_whole_with_distinct_ids(sample_data: Path, name: str, count: int, first: str) -> None:
     path = sample_data / "search" / name
     if not path.is_file():
         pytest.skip(f"the sample data have no {name}")

@@ -166,7 +166,7 @@ def test_any_completion_is_read_as_the_published_expression_does(completion: str
 
 
 @given(st.text(max_size=30))
-def test_answers_come_back(text: str) -> None:
+def test_what_a_completion_was_made_of_is_read_back(text: str) -> None:
     for template in (TEXT, SearchText(strict=True), SearchText(tags_required=False)):
         for action in (f"search[{text}]", f"answer[{text}]", text):
             completion = template.format_action(action, Talk())
@@ -183,7 +183,7 @@ def test_a_missing_question_mark_is_added_in_the_prompt_alone() -> None:
     assert (asked(" who "), asked("who?"), asked("who ?")) == ("who?", "who?", "who ?")
 
 
-def test_the_first_prompt() -> None:
+def test_the_first_prompt_explains_the_tags_and_shows_no_steps() -> None:
     prompt = TEXT.prompt(Talk())
     assert prompt.count("<answer>Lake Geneva</answer>") == 1
     for part in ("<think>", "<search>query</search>", "<information>", "This is step 1 of at most 6."):

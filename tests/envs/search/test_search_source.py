@@ -48,7 +48,7 @@ def texts(place: Path, split: str) -> list[str]:
 
 # ---------------------------------------------------------------- splits
 @pytest.mark.parametrize("names", COMBINATIONS, ids="+".join)
-def test_splits_of_the_files_that_are_there(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_splits_share_out_the_files_without_overlap(tmp_path: Path, names: tuple[str, ...]) -> None:
     folder = write_set(tmp_path / "bridges", *names)
     found = {}
     for split in SPLITS:
@@ -84,7 +84,7 @@ def test_a_file_alone_is_to_be_tested_on(tmp_path: Path) -> None:
         QuestionSource(write_questions(tmp_path / "train_and_test.jsonl", ASKED["train"]), "test")
 
 
-def test_folders_as_people_have_them(tmp_path: Path) -> None:
+def test_folders_as_people_have_them_are_read_or_explained(tmp_path: Path) -> None:
     """As the Hub lays them out, with what macOS and clones leave; and a folder above several sets."""
     folder = write_set(tmp_path / "sets" / "nq")
     expected = {split: texts(folder, split) for split in SPLITS}
@@ -164,7 +164,7 @@ def test_at_most_five_hundred_are_held_out(tmp_path: Path) -> None:
     assert len(texts(tmp_path / "big", "train")) == 4600
 
 
-def test_a_set_too_small_to_hold_out_from(tmp_path: Path) -> None:
+def test_a_set_too_small_to_hold_out_from_is_all_train(tmp_path: Path) -> None:
     write_questions(tmp_path / "tiny" / "train.jsonl", ASKED["train"][:9])
     assert len(texts(tmp_path / "tiny", "train")) == 9
     with pytest.raises(BadData, match="It has: train"):
@@ -177,7 +177,7 @@ def test_splits_are_checked() -> None:
 
 
 # ---------------------------------------------------------------- what does not fit
-def test_folders_without_a_set(tmp_path: Path) -> None:
+def test_folders_without_a_set_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadData, match="no file test, dev or train"):
         QuestionSource(tmp_path, "test")
     write_set(tmp_path, "test")

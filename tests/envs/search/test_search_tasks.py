@@ -53,7 +53,7 @@ def padded(text: str) -> str:
     return f" {normalise(text)} "
 
 
-def test_sizes_and_names() -> None:
+def test_splits_have_their_sizes_and_no_question_comes_twice() -> None:
     assert [tasks.num_tasks(split) for split in SPLITS] == [len(tasks.tasks(split)) for split in SPLITS]
     assert tasks.num_tasks("train") >= 3_000
     assert tasks.num_tasks("valid") == tasks.num_tasks("test") == 500
@@ -330,7 +330,7 @@ def test_answers_have_their_other_forms() -> None:
         assert exact_match(those[0].split(" ")[0].replace(",", ""), those)
 
 
-def test_unknown_split() -> None:
+def test_an_unknown_split_is_refused() -> None:
     for ask in (tasks.tasks, tasks.num_tasks, tasks.manifest_digest):
         with pytest.raises(UnknownSplit):
             ask("tets")

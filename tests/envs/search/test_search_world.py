@@ -37,7 +37,7 @@ def other(one: Entity, fact: str) -> Entity:
     return value
 
 
-def test_size_and_kinds() -> None:
+def test_the_world_is_large_and_has_every_kind() -> None:
     assert 4_000 <= len(everything()) <= 6_000
     counts = Counter(one.kind for one in everything())
     assert set(counts) == set(OF_KIND)

@@ -206,7 +206,7 @@ def test_a_malformed_file_is_refused_by_line(tmp_path: Path, text: str, message:
     assert str(caught.value).startswith(f"{file}: {message}")
 
 
-def test_nothing_there_no_text_and_no_files(tmp_path: Path) -> None:
+def test_sources_without_a_readable_level_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadLevel, match="cannot be read"):
         read_levels(tmp_path / "absent.txt")
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe#")
@@ -217,7 +217,7 @@ def test_nothing_there_no_text_and_no_files(tmp_path: Path) -> None:
         read_levels(tmp_path / "empty")
 
 
-def test_the_real_sample(sample_data: Path) -> None:
+def test_the_real_sample_has_200_distinct_levels_of_four_boxes(sample_data: Path) -> None:
     levels = read_levels(sample_data / "boxoban")
     assert len(levels) == len(set(levels)) == 200
     assert {(level.height, level.width, len(level.boxes)) for level in levels} == {(10, 10, 4)}

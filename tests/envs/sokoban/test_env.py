@@ -80,7 +80,7 @@ def test_the_manuals_have_gymnasiums_sections() -> None:
 
 
 # -------------------------------------------------------------------- what a step says
-def test_the_board_in_symbols() -> None:
+def test_the_board_is_shown_in_its_symbols() -> None:
     env = SokobanEnv(level="#######\n#+ $*.#\n#  $  #\n#######")
     observation, info = env.reset(seed=0)
     assert observation == "# # # # # # #\n# S _ X √ O #\n# _ _ X _ _ #\n# # # # # # #"
@@ -109,7 +109,7 @@ def test_the_text_is_the_state(seed: int, actions: list[str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["right", "RIGHT", " Right\n", "\tright "])
-def test_words_in_any_case_with_space_around(text: str) -> None:
+def test_words_in_any_case_with_space_around_are_moves(text: str) -> None:
     env = SokobanEnv(level=CORRIDOR)
     env.reset(seed=0)
     assert env.step(text)[4]["success"]
@@ -226,7 +226,7 @@ def test_the_expert_wins_within_the_budget(split: str) -> None:
             assert terminated
 
 
-def test_files_and_the_split_that_a_folder_name_picks(sample_data: Path, tmp_path: Path) -> None:
+def test_levels_come_from_a_file_or_the_folder_of_the_split(sample_data: Path, tmp_path: Path) -> None:
     source = sample_data / "boxoban" / "unfiltered-valid.txt"
     env = SokobanEnv(data=str(source), split="valid")
     assert env.num_tasks == 100
@@ -442,7 +442,7 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("env_kwargs", "digest"), GOLDEN)
-def test_golden_episodes(env_kwargs: dict[str, object], digest: str) -> None:
+def test_recorded_episodes_keep_their_digests(env_kwargs: dict[str, object], digest: str) -> None:
     assert digests(env_kwargs, 0)[-1][:16] == digest
 
 
@@ -463,7 +463,7 @@ def test_episodes_do_not_depend_on_the_process() -> None:
     assert outputs.pop().count("task_key") == 3
 
 
-def test_vectors_of_text() -> None:
+def test_processes_play_as_one_process_does() -> None:
     def make() -> gym.Env[str, str]:
         return gym.make("agentgym_flow/Sokoban-v0")
 
@@ -484,7 +484,7 @@ def test_vectors_of_text() -> None:
         gym.vector.AsyncVectorEnv([make, make], shared_memory=True)
 
 
-def test_pictures() -> None:
+def test_the_board_is_drawn_only_when_asked_for() -> None:
     env = gym.make("agentgym_flow/Sokoban-v0", size=(6, 8), render_mode="rgb_array")
     env.reset(seed=0)
     first = env.render()

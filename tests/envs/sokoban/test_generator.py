@@ -51,7 +51,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize(("setting", "number"), GOLDEN)
-def test_golden_levels(setting: LevelSettings, number: int) -> None:
+def test_recorded_levels_are_generated_again(setting: LevelSettings, number: int) -> None:
     assert generate(setting, Stream("golden", number)).xsb() + "\n" == GOLDEN[setting, number]
 
 
@@ -218,5 +218,5 @@ def test_the_state_cap_keeps_depths_exact() -> None:
 
 
 @pytest.mark.parametrize(("size", "budget"), [((6, 6), 20), ((4, 9), 20), ((7, 7), 50), ((8, 8), 200), ((10, 10), 200)])
-def test_default_step_budgets(size: tuple[int, int], budget: int) -> None:
+def test_default_step_budgets_follow_the_size_of_the_board(size: tuple[int, int], budget: int) -> None:
     assert default_max_steps(*size) == budget

@@ -94,7 +94,7 @@ def test_terminated_and_truncated_never_come_together() -> None:
         env.step(0)
 
 
-def test_renderings() -> None:
+def test_renderings_show_the_board_and_other_modes_are_refused() -> None:
     env = SokobanGridEnv(render_mode="ansi", level="#######\n#+ $  #\n#  $ .#\n#######")
     env.reset(seed=0)
     assert Level.parse(env.render()) == env.game.level
@@ -136,7 +136,7 @@ def test_options_are_checked_as_in_the_text_face() -> None:
         env.reset(options={"task": 10_000})
 
 
-def test_pickle_mid_episode() -> None:
+def test_a_pickled_episode_goes_on_alike() -> None:
     env = SokobanGridEnv()
     env.reset(seed=3)
     env.step(1)

@@ -40,7 +40,7 @@ def test_reads_the_symbols_of_language_model_boards(separator: str) -> None:
     assert Level.parse("\n".join(separator.join(row) for row in rows)) == Level.parse(XSB)
 
 
-def test_a_player_on_a_target_in_language_model_symbols() -> None:
+def test_a_player_on_a_target_is_read_in_language_model_symbols() -> None:
     assert Level.parse("# # # # #\n# S X _ #\n# # # # #") == Level.parse("#####\n#+$ #\n#####")
 
 

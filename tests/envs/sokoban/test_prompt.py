@@ -30,7 +30,7 @@ def board(*rows: str) -> str:
 SMALL = board("######", "#__O_#", "#_X__#", "#P___#", "#_##_#", "######")
 
 
-def test_golden_prompt_of_the_quickstart_shape() -> None:
+def test_the_prompt_of_the_quickstart_shape_is_as_recorded() -> None:
     assert compact_prompt(SMALL).split() == [
         *("-1", "+1"),  # player to box: one up, one right
         *("-1", "+1"),  # box to target
@@ -61,7 +61,7 @@ def test_ties_go_to_the_first_in_reading_order() -> None:
     assert words[16:19] == ["2,3", "1,3", "1,1"]
 
 
-def test_first_steps_of_walks() -> None:
+def test_first_steps_of_walks_lead_round_boxes() -> None:
     def steps(*rows: str) -> list[str]:
         return compact_prompt(board(*rows)).split()[12:16]
 

@@ -35,7 +35,7 @@ def test_a_batch_is_its_frames() -> None:
 
 
 @pytest.mark.parametrize("tile", [1, 4, 16, 24, 32])
-def test_tiles_scale(tile: int) -> None:
+def test_tiles_scale_to_every_size(tile: int) -> None:
     codes = np.arange(NUM_CODES, dtype=np.uint8)[None]
     frame = rgb_frame(codes, tile)
     assert frame.shape == (tile, NUM_CODES * tile, 3)
@@ -55,7 +55,7 @@ def test_a_tile_has_at_least_one_pixel() -> None:
         rgb_frame(np.zeros((1, 1), np.uint8), 0)
 
 
-def test_codes_and_text_of_a_level() -> None:
+def test_codes_of_a_level_give_its_text_back() -> None:
     level = Level.parse("#######\n#+ $.*#\n#  $  #\n#######")
     codes = level_codes(level)
     assert codes.reshape(level.height, level.width).tolist() == [

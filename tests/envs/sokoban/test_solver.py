@@ -110,7 +110,7 @@ def test_dead_squares_are_exactly_those_of_a_lone_box(referee: Callable[[Level],
         ("#######\n#. #@ #\n#. $$ #\n#  ####\n#######", True),  # side by side under a wall
     ],
 )
-def test_known_deadlocks(text: str, is_dead: bool) -> None:
+def test_known_deadlocks_are_found_and_live_boards_are_not_dead(text: str, is_dead: bool) -> None:
     level = Level.parse(text)
     assert Deadlocks(level).is_dead(level.boxes) is is_dead
     assert Deadlocks(level).is_dead(frozenset(level.boxes)) is is_dead
@@ -131,7 +131,7 @@ def test_solves_from_any_state_along_the_way(referee: Callable[[Level], Any]) ->
         position, _ = judge.step(position, word)
 
 
-def test_solved_and_unsolvable() -> None:
+def test_solved_boards_need_no_plan_and_unsolvable_ones_have_none() -> None:
     assert solve(Level.parse("#####\n#@* #\n#####")) == []
     assert solve(Level.parse("#####\n#$@.#\n#####")) is None
     assert solve(CORRIDOR) == ["right"] * 3

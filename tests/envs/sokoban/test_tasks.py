@@ -35,7 +35,7 @@ def test_the_manifests_are_as_recorded(setting: LevelSettings, split: str) -> No
     assert manifest_digest(setting, split) == MANIFEST[setting][split]
 
 
-def test_the_recorded_settings() -> None:
+def test_the_recorded_settings_and_sizes_of_splits_stay() -> None:
     assert list(MANIFEST) == [LevelSettings(), QUICKSTART]
     assert [num_tasks(split) for split in SPLITS] == [10_000, 500, 500]
 
@@ -182,12 +182,12 @@ def test_the_default_limit_spelt_out_is_the_same_setting() -> None:
         pytest.param(LevelSettings(), "train", 7211, marks=pytest.mark.heavy),
     ],
 )
-def test_how_many_levels_of_a_split_are_distinct(setting: LevelSettings, split: str, distinct: int) -> None:
+def test_splits_have_as_many_distinct_levels_as_stated(setting: LevelSettings, split: str, distinct: int) -> None:
     """The manual states these figures: levels are drawn independently, and small boards have few."""
     assert len({task_level(setting, split, task) for task in range(num_tasks(split))}) == distinct
 
 
-def test_a_board_so_small_that_one_split_has_it_all() -> None:
+def test_a_board_too_small_for_a_split_is_refused() -> None:
     """There is a single board of 3x5, up to symmetry, and the hash gives it to one split."""
     tiny = LevelSettings(size=(3, 5))
     level = generate(tiny, Stream("tiny"))
@@ -198,7 +198,7 @@ def test_a_board_so_small_that_one_split_has_it_all() -> None:
             task_level(tiny, split, 0)
 
 
-def test_unknown_split_and_task() -> None:
+def test_unknown_splits_and_tasks_are_refused() -> None:
     with pytest.raises(UnknownSplit, match="Did you mean 'train'"):
         task_level(LevelSettings(), "trian", 0)
     with pytest.raises(UnknownSplit):

@@ -79,5 +79,5 @@ if OFFICIAL.is_dir():
 else:
 
     @pytest.mark.skip(reason="AGENTGYM_FLOW_TEST_DATA does not name a folder with sample data")
-    def test_official_products() -> None:
+    def test_official_products_keep_the_contract() -> None:
         """Stands in for the whole class, so that it is reported once."""

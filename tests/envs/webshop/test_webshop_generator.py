@@ -93,7 +93,7 @@ def test_two_features_meet_in_exactly_one_product() -> None:
     assert pairs == Counter(map(frozenset, combinations(range(7), 2)))
 
 
-def test_small_grammar() -> None:
+def test_titles_articles_and_lists_are_good_english() -> None:
     assert titled("usb-c port with led for 3d tv") == "USB-C Port with LED for 3D TV"
     assert titled("built-in mirror") == "Built-In Mirror"
     assert spelled("usb-c port for a tv") == "USB-C port for a TV"
@@ -106,7 +106,7 @@ def test_small_grammar() -> None:
     assert [listed([]), listed(["a"]), listed(["a", "b", "c"])] == ["", "a", "a, b and c"]
 
 
-def test_size_and_spread() -> None:
+def test_the_shop_is_large_and_spread_over_its_categories() -> None:
     items = made().items
     assert len(items) >= 5_000
     categories = Counter(item["category"] for item in items)
@@ -122,7 +122,7 @@ def test_size_and_spread() -> None:
     assert 0.03 < sum(" - " in item["pricing"] for item in items) / len(items) < 0.2
 
 
-def test_schema_of_the_official_files() -> None:
+def test_generated_files_have_the_schema_of_the_official_ones() -> None:
     items, attributes, human, families = made()
     for item in items:
         assert set(item) >= OFFICIAL_KEYS

@@ -224,7 +224,7 @@ ORDER_OF_13 = [11, 9, 5, 6, 0, 1, 4, 7, 3, 8, 2, 12, 10]
         (3, 3, (0, 1), (2, 3), (1, 2)),
     ],
 )
-def test_official_splits(
+def test_official_splits_have_the_published_bounds_where_they_fit(
     count: int, products: int, test: tuple[int, int], valid: tuple[int, int], train: tuple[int, int]
 ) -> None:
     splits = official_splits(count, products)

@@ -68,7 +68,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("wanted", "bought", "title_score"), PAIRS)
-def test_title_scores(wanted: str, bought: str, title_score: float) -> None:
+def test_shared_nouns_give_the_specified_title_scores(wanted: str, bought: str, title_score: float) -> None:
     found = WORDS(wanted)
     assert len(set(found) & set(WORDS(bought))) / len(found) == title_score
 
@@ -181,7 +181,7 @@ def test_a_model_that_is_missing_is_named_with_what_to_do(spacy: Any, error: Exc
 
 
 @pytest.mark.skipif(not (find_spec("spacy") and find_spec(MODEL)), reason="spaCy's model is not installed")
-def test_the_real_model() -> None:
+def test_the_real_model_of_spacy_finds_the_nouns() -> None:
     tagger = make_tagger("auto")
     assert tagger.name.startswith("spacy-")
     assert tagger("She bought a wooden table from Amazon.") == ["table", "amazon"]

@@ -40,11 +40,11 @@ def everywhere(shop: MemoryCatalogue, trip: SimpleNamespace) -> list[WebShopGame
 
 
 # -------------------------------------------------------------------- text
-def test_text_of_the_index_page(trip: SimpleNamespace) -> None:
+def test_the_index_page_shows_instruction_and_search(trip: SimpleNamespace) -> None:
     assert text(trip.at()) == f"WebShop [SEP] {INSTRUCTION} [SEP] Search"
 
 
-def test_text_of_a_page_of_results(trip: SimpleNamespace) -> None:
+def test_a_page_of_results_shows_its_number_products_and_prices(trip: SimpleNamespace) -> None:
     visit = trip.at("search[cup]")
     cups = "B0CUP00001 [SEP] Blue Tea Cup [SEP] $5.5 [SEP] B0CUP00002 [SEP] Green Tea Cup [SEP] $7.0"
     head = f"{INSTRUCTION} [SEP] Back to Search [SEP] Page"
@@ -75,7 +75,7 @@ def test_text_of_a_product_does_not_show_what_is_chosen(trip: SimpleNamespace) -
         ),
     ],
 )
-def test_text_of_the_pages_of_texts(trip: SimpleNamespace, title: str, body: str) -> None:
+def test_each_page_of_texts_shows_its_own_texts(trip: SimpleNamespace, title: str, body: str) -> None:
     visit = trip.item("full", f"click[{title}]", show_attributes=True)
     assert text(visit) == f"{INSTRUCTION} [SEP] Back to Search [SEP] < Prev{body}"
 
@@ -100,7 +100,7 @@ def test_empty_texts_are_left_out_and_empty_bullets_are_not(trip: SimpleNamespac
 
 
 # -------------------------------------------------------------------- text_rich
-def test_text_rich_of_the_index_page(trip: SimpleNamespace) -> None:
+def test_text_rich_marks_the_button_of_the_index_page(trip: SimpleNamespace) -> None:
     assert text_rich(trip.at()).splitlines() == [
         "WebShop",
         "Instruction: ",
@@ -246,7 +246,7 @@ def test_any_text_of_a_product_or_goal_can_be_shown(
         assert all(visit.copy().act(f"click[{clicked}]") for clicked in visit.clickables() if clicked != "search")
 
 
-def test_what_a_shop_page_needs_beside_the_text(trip: SimpleNamespace) -> None:
+def test_elements_tell_action_mark_product_and_option(trip: SimpleNamespace) -> None:
     visit = trip.item("full", "click[red]", "search[ridge runner]")
     link = next(part for part in elements(visit) if part.kind is TextKind.PRODUCT)
     assert (link.action, link.marked, link.product) == ("click[b07s7hdc88]", True, trip.item("full").product)

@@ -87,7 +87,7 @@ def test_the_fields_of_a_record_become_a_product() -> None:
         ("$0.00", (0.0,), "$0.0"),
     ],
 )
-def test_prices_and_their_tags(pricing: Any, prices: tuple[float, ...], tag: str) -> None:
+def test_prices_of_every_form_are_read_with_their_tag(pricing: Any, prices: tuple[float, ...], tag: str) -> None:
     product = product_of(pricing=pricing)
     assert product.prices == prices
     assert product.price_tag == tag
@@ -120,7 +120,7 @@ def test_bullets_may_be_one_text() -> None:
     assert product_of(small_description=[]).bullets == ()
 
 
-def test_what_may_be_empty() -> None:
+def test_a_missing_description_or_image_is_empty_text() -> None:
     assert product_of(full_description=None).description == ""
     for nothing in ([], None, ..., [None], [""]):
         assert product_of(images=nothing).image == ""

@@ -99,7 +99,7 @@ def test_the_page_of_a_product_tells_what_is_left_to_read_and_to_pick() -> None:
     assert "lacks1 cheap opened best" in words(Trip(WISH, CUP, JAR).do(QUERY, "click[b000000cup]"))  # JAR is too dear
 
 
-def test_steps_run_out() -> None:
+def test_the_steps_left_are_told_finer_near_the_end() -> None:
     trip = Trip(WISH, MUG, max_steps=12)
     left = []
     for _ in range(12):

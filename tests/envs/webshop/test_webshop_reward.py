@@ -113,12 +113,12 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[str(example.number) for example in EXAMPLES])
-def test_worked_examples(example: Example) -> None:
+def test_worked_examples_score_as_specified(example: Example) -> None:
     found = score(bought(**example.product), wanted(**example.goal), example.chosen, words)
     assert found.total == pytest.approx(example.expected, abs=1e-6)
 
 
-def test_the_parts_of_a_score() -> None:
+def test_a_score_tells_all_its_parts() -> None:
     product = bought("red oak lamp", 45.0, query="x")
     goal = wanted("red oak tea box box", attributes=("tea tree", "pine"), options=("xl", "blue"))
     assert scored(product, goal, size="xl") == Score(
@@ -201,7 +201,7 @@ RATIOS = [
 
 
 @pytest.mark.parametrize(("one", "other", "same"), RATIOS)
-def test_similar_phrases(one: str, other: str, same: bool) -> None:
+def test_similarity_is_as_specified_in_both_directions(one: str, other: str, same: bool) -> None:
     assert similar(one, other) is same
     assert similar(other, one) is same
 
@@ -332,7 +332,7 @@ def test_what_is_wanted_to_the_letter_scores_1_when_its_nouns_are_found(
         assert found.total == found.r_type == 1
 
 
-def test_the_factor_for_the_type() -> None:
+def test_the_factor_for_the_type_follows_the_title_score() -> None:
     expected = {0.0: (0.0, 0.0), 0.05: (0.1, 0.1), 0.1: (0.5, 1.0), 0.2: (0.5, 1.0), 0.21: (1.0, 1.0), 1.0: (1.0, 1.0)}
     for title_score, (nothing_else, something_else) in expected.items():
         assert type_factor(False, False, title_score) == nothing_else

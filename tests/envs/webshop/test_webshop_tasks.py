@@ -62,7 +62,7 @@ def chosen_in(of: Product, goal: WebShopGoal) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_sizes(kind: str) -> None:
+def test_splits_have_their_sizes_and_share_no_goal(kind: str) -> None:
     assert [tasks.num_tasks(split, kind) for split in ("valid", "test")] == [500, 500]
     assert tasks.num_tasks("train", kind) >= 3_000
     numbers = [number for split in SPLITS for number in tasks.tasks(split, kind)]
@@ -157,7 +157,7 @@ def _reads(goal: WebShopGoal) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_reading_decides(kind: str) -> None:
+def test_buyers_who_read_win_far_more_than_hurried_ones(kind: str) -> None:
     hurried = [_hurried(goal) for goal in goals_of("valid", kind)]
     assert 0.55 <= sum(hurried) / len(hurried) <= 0.75
     assert 0.25 <= sum(value == 1 for value in hurried) / len(hurried) <= 0.45
@@ -165,7 +165,7 @@ def test_reading_decides(kind: str) -> None:
     assert sum(read) / len(read) > 0.93
 
 
-def test_unknown_split_and_kind() -> None:
+def test_unknown_splits_and_kinds_are_refused() -> None:
     with pytest.raises(UnknownSplit):
         tasks.tasks("dev", "synthetic")
     with pytest.raises(UnknownSplit):
@@ -174,7 +174,7 @@ def test_unknown_split_and_kind() -> None:
         tasks.num_tasks("train", "humane")
 
 
-def test_one_shop_a_process() -> None:
+def test_a_process_makes_the_shop_once() -> None:
     assert tasks.catalogue() is tasks.catalogue()
     assert tasks.tasks("valid", "human") is tasks.tasks("valid", "human")
     made = tasks._embedded.cache_info().misses
