@@ -28,7 +28,7 @@ RARE_FORMS = "yearly yearli, syzygy syzygi, ing ing, sses ss, ion ion, eed eed, 
 
 
 @pytest.mark.parametrize("pair", f"{PUBLISHED}, {DEPARTURES}, {RARE_FORMS}".replace("\n", " ").split(","))
-def test_stems(pair: str) -> None:
+def test_words_have_their_published_stems(pair: str) -> None:
     word, expected = pair.split()
     assert stem(word) == expected
 
@@ -52,7 +52,7 @@ def test_stems(pair: str) -> None:
         ("", []),
     ],
 )  # fmt: skip
-def test_words(text: str, expected: list[str]) -> None:
+def test_texts_are_cut_at_the_boundaries_of_words(text: str, expected: list[str]) -> None:
     assert words(text) == expected
 
 
@@ -77,7 +77,7 @@ def test_there_are_33_stop_words_and_they_go_in_any_case() -> None:
         ("s's", ["s"]),
     ],
 )
-def test_terms(text: str, terms: list[str]) -> None:
+def test_terms_are_stems_in_lower_case_without_stop_words(text: str, terms: list[str]) -> None:
     assert analyse(text) == terms
 
 

@@ -378,7 +378,7 @@ def test_pickles_hold_the_folder_and_work_in_threads_and_other_processes(
         moved.rename(made)
 
 
-def test_the_corpus_of_2wiki_on_disk(sample_data: Path, tmp_path: Path) -> None:
+def test_the_corpus_of_2wiki_is_the_same_on_disk(sample_data: Path, tmp_path: Path) -> None:
     built = build_index(sample_data / "search" / "2wikimultihopqa_corpus.json", tmp_path / "index")
     assert built.corpus.digest == "6ed61b5f20c55bde05c0b9e403ad31ab9f82b691032b0463884e447cda0f2c28"
     (found,) = built.search(["When was Teutberga born?"], 3)

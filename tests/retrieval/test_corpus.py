@@ -119,7 +119,7 @@ def test_what_is_wrong_is_named_with_its_file_and_place(content: str | bytes, me
         read_corpus(written(tmp_path, content))
 
 
-def test_a_file_that_is_missing_a_folder_or_cut_off(tmp_path: Path) -> None:
+def test_files_that_are_missing_folders_or_cut_off_are_named(tmp_path: Path) -> None:
     with pytest.raises(BadData, match=r"nothing\.jsonl: cannot be read \(No such file"):
         read_corpus(tmp_path / "nothing.jsonl")
     with pytest.raises(BadData, match=r"cannot be read \(Is a directory"):
@@ -192,7 +192,7 @@ def test_copies_are_the_corpus_itself_and_pickles_hold_its_passages_or_how_to_ma
     assert pickle.loads(many).digest == made(1000).digest
 
 
-def test_the_sample_of_search_r1(sample_data: Path) -> None:
+def test_the_sample_of_search_r1_is_read_with_bare_titles(sample_data: Path) -> None:
     corpus = read_corpus(sample_data / "search" / "searchr1_example_corpus.jsonl")
     assert len(corpus) == 10
     assert (corpus[0].id, corpus[0].title) == ("0", "Evan Morris")
@@ -200,7 +200,7 @@ def test_the_sample_of_search_r1(sample_data: Path) -> None:
     assert not any('"' in passage.title for passage in corpus)
 
 
-def test_the_corpus_of_2wiki(sample_data: Path) -> None:
+def test_the_corpus_of_2wiki_is_read_whole(sample_data: Path) -> None:
     corpus = read_corpus(sample_data / "search" / "2wikimultihopqa_corpus.json")
     assert len(corpus) == 6119
     assert corpus[0][:2] == ("0", "Teutberga")

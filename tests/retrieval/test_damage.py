@@ -133,7 +133,9 @@ def test_without_verification_damage_raises_nothing_else(kind, names, made: Path
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize(("kind", "names"), KINDS)
-def test_damage_anywhere(kind, names, verify, made: Path, tmp_path: Path) -> None:
+def test_damage_anywhere_is_noticed_and_refused_by_verification(
+    kind, names, verify, made: Path, tmp_path: Path
+) -> None:
     found = outcomes(made, tmp_path, kind, names, 200, verify)
     assert {"refused"} <= found <= {"refused", "the same", "refused" if verify else "other"}
 

@@ -60,7 +60,7 @@ def test_no_text_of_a_query_raises(queries: list[str]) -> None:
     assert [hit.passage.id for hit in found[-1]] == ["x", "y"]
 
 
-def test_copies_pickles_and_threads() -> None:
+def test_copies_pickles_and_threads_find_the_same() -> None:
     retriever = LexicalRetriever(MemoryCorpus(PASSAGES))
     assert copy.copy(retriever) is copy.deepcopy(retriever) is retriever
     queries = ["city", "lake", "oslo fjord"] * 20

@@ -97,7 +97,7 @@ def test_any_text_and_any_title_can_be_looked_at(text: str) -> None:
     assert TitleFinder([]).find(text) == ()
 
 
-def test_the_questions_of_2wiki(sample_data: Path) -> None:
+def test_recall_on_the_questions_of_2wiki_is_as_recorded(sample_data: Path) -> None:
     folder = sample_data / "search"
     corpus = read_corpus(folder / "2wikimultihopqa_corpus.json")
     finder = TitleFinder(passage.title for passage in corpus)

@@ -173,7 +173,7 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-def test_a_server_that_is_not_there() -> None:
+def test_a_server_that_is_not_there_fails_after_all_tries() -> None:
     retriever = RemoteRetriever(f"http://127.0.0.1:{free_port()}", retries=1, **QUICK)
     with pytest.raises(RetrieverFailed, match=r"after 2 tries .*ConnectionRefusedError"):
         retriever.search(["a"], 1)

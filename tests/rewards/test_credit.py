@@ -31,7 +31,7 @@ def close(actual, expected, tolerance=5e-5):
 
 
 # ---------------------------------------------------------------- the worked example, as the released code computes it
-def test_published_rewardflow(worked_example):
+def test_published_rewardflow_has_its_golden_numbers(worked_example):
     expected = [
         [6.9143, 6.3143, 5.7143],
         [-3.0857, -4.5857, -3.0857, -4.5857],
@@ -41,7 +41,7 @@ def test_published_rewardflow(worked_example):
     close(rewardflow([worked_example], reproduce_official=True)[0], expected)
 
 
-def test_published_rewardflow_with_symmetric_edges(worked_example):
+def test_symmetric_edges_change_published_rewardflow_as_worked_out_by_hand(worked_example):
     """Only V(X) changes, to 7.29: the first step of the last attempt is -0.81, and the mean at S (-0.81 + 0.9) / 6."""
     at_s = (-0.81 + 0.9) / 6
     won, lost = 10 - 60 / 14, -60 / 14
@@ -77,18 +77,18 @@ def test_published_rewardflow_with_symmetric_edges(worked_example):
         ),
     ],
 )
-def test_published_gigpo(worked_example, norm, expected):
+def test_published_gigpo_has_its_golden_numbers(worked_example, norm, expected):
     close(gigpo([worked_example], gamma=0.9, norm=norm, reproduce_official=True)[0], expected)
 
 
 @pytest.mark.parametrize(("credit", "won", "lost"), [(grpo, 1.1127, -0.8345), (rloo, 6.1538, -4.6154)])
-def test_published_baselines(worked_example, credit, won, lost):
+def test_published_baselines_have_their_golden_numbers(worked_example, credit, won, lost):
     expected = [[won] * 3, [lost] * 4, [won] * 3, [lost] * 4]
     close(credit([worked_example], reproduce_official=True)[0], expected)
 
 
 # ---------------------------------------------------------------- the worked example, as it should be
-def test_recommended_rewardflow(worked_example):
+def test_recommended_rewardflow_has_its_golden_numbers(worked_example):
     expected = [
         [0.62, 0.83, 0.50],
         [-0.38, -0.26, -0.38, -1.07],
@@ -98,7 +98,7 @@ def test_recommended_rewardflow(worked_example):
     close(rewardflow([worked_example])[0], expected, 1e-12)
 
 
-def test_recommended_gigpo(worked_example):
+def test_recommended_gigpo_has_its_golden_numbers(worked_example):
     expected = [
         [0.89, 1.10, 0.50],
         [-0.92, -0.80, -0.92, -0.80],
@@ -108,7 +108,7 @@ def test_recommended_gigpo(worked_example):
     close(gigpo([worked_example], gamma=0.9)[0], expected, 1e-12)
 
 
-def test_recommended_baselines(worked_example):
+def test_recommended_baselines_have_their_golden_numbers(worked_example):
     z, others = 0.5 / (math.sqrt(1 / 3) + 1e-6), 4 / 3 * 0.5
     close(grpo([worked_example])[0], [[z] * 3, [-z] * 4, [z] * 3, [-z] * 4], 1e-12)
     assert z == pytest.approx(0.8660, abs=5e-5)
@@ -197,7 +197,7 @@ def test_zero_variance_gives_exactly_zero(name, make_episode):
 
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("reproduce_official", [False, True])
-def test_episodes_without_turns_and_empty_batches(name, reproduce_official, make_episode):
+def test_episodes_without_turns_and_empty_batches_get_no_credit(name, reproduce_official, make_episode):
     assert CREDIT[name]([], reproduce_official=reproduce_official) == []
     empty = Group([make_episode("s"), make_episode("s")])
     assert CREDIT[name]([empty], reproduce_official=reproduce_official) == [[[], []]]
@@ -217,7 +217,7 @@ def test_statistics_per_turn_let_long_attempts_weigh_more(make_episode):
     assert grpo([group], norm="mean", statistics="episode", reproduce_official=True)[0] == [[5.0], [-5.0] * 3]
 
 
-def test_scopes(make_episode):
+def test_the_scope_decides_which_episodes_are_compared(make_episode):
     def group(task_key, task_type, *ends):
         return Group([make_episode("sW", end, task_key=task_key, task_type=task_type) for end in ends])
 
@@ -238,7 +238,7 @@ def test_turns_are_compared_within_their_own_group_only(make_episode):
     assert gigpo([group, group])[0] == gigpo([group])[0]
 
 
-def test_returns_as_outcome(make_episode):
+def test_returns_can_be_the_outcome(make_episode):
     group = Group([make_episode("sab", "cut", rewards=[-0.1, 1.0]), make_episode("sac", "cut", rewards=[-0.1, -0.1])])
     assert grpo([group], norm="mean", outcome="return")[0] == [pytest.approx([0.55] * 2), pytest.approx([-0.55] * 2)]
     of_turns = gigpo([group], outcome="return", gamma=0.5)[0]
@@ -330,7 +330,7 @@ def test_means_are_zero(make_episode, data, outcome, norm):
 
 
 @given(data=st.data(), shift=st.integers(-3, 3), factor=st.sampled_from([0.5, 2.0, 8.0]))
-def test_shifting_and_scaling_rewards(make_episode, data, shift, factor):
+def test_advantages_scale_with_rewards_and_ignore_shifts(make_episode, data, shift, factor):
     """Powers of two and quarters are exact in floats, so equality is too where nothing is divided by a deviation."""
     paths, quarters = st.text("abc", min_size=3, max_size=3), st.lists(st.integers(-4, 4), min_size=3, max_size=3)
     walks = data.draw(st.lists(st.tuples(paths, quarters), min_size=2, max_size=5))

@@ -32,7 +32,7 @@ def test_the_defaults_are_the_objective_on_groups_of_one_task() -> None:
     assert WEIGHTS["cwrpo"] is trajectory_weights
 
 
-def test_advantages_by_hand(make_episode) -> None:
+def test_advantages_are_those_worked_out_by_hand(make_episode) -> None:
     """Returns 1, 0, -.2, -.8: mean 0, and the squares sum to 1.68, so the sample deviation is sqrt(.56)."""
     group = ended(make_episode, 1.0, 0.0, -0.2, -0.8)
     deviation = math.sqrt(0.56) + 1e-6
@@ -74,7 +74,7 @@ def test_the_released_code_takes_the_deviation_of_the_population(make_episode) -
     assert found == pytest.approx([1 / 0.6, 1 / 3, 1 / 3, -1 / 3, -1 / 3, -1 / 0.6])
 
 
-def test_credit_per_turn_by_hand(make_episode) -> None:
+def test_credit_per_turn_is_that_worked_out_by_hand(make_episode) -> None:
     """Halved per turn: .5 and 1 against -1. Their mean is 1/6, the squares of the distances sum to 2.16667."""
     group = ended(make_episode, 1.0, -1.0, lengths=(2, 1))
     deviation = math.sqrt((0.25 + 1 + 1 - 3 / 36) / 2) + 1e-6

@@ -40,7 +40,7 @@ def test_sweeps_equal_plain_loops(rewards, edges, sweeps):
     assert list(sweep_values(rewards, edges, 0.9, sweeps)) == plain_sweeps(rewards, edges, 0.9, sweeps)
 
 
-def test_the_worked_example(worked_example):
+def test_the_worked_example_has_the_published_values(worked_example):
     values = published_values(worked_example, rewards_of(worked_example), loop_turns=4, **SETTINGS)
     assert values == pytest.approx({"W": 10.0, "B": 9.0, "A": 8.1, "S": 8.1, "X": 0.0})
     steps = published_step_rewards(worked_example, rewards_of(worked_example), 4, values)

@@ -34,7 +34,7 @@ def labels(group):
     return [[(t.phi, t.phi_next, t.anchor) for t in episode.turns] for episode in group]
 
 
-def test_the_worked_example(worked_example):
+def test_the_worked_example_gets_its_potentials(worked_example):
     relabel(worked_example)
     first, second, third, fourth = worked_example.episodes
     assert potentials(first) == pytest.approx([0.81, 0.81, 0.9, 1.0])
@@ -50,7 +50,7 @@ def test_symmetric_edges_change_only_the_pit(worked_example):
     assert [graph.potential(k) for k in "SABX"] == pytest.approx([0.81, 0.81, 0.9, 0.729])
 
 
-def test_the_metrics_of_the_worked_example(worked_example):
+def test_the_worked_example_has_its_metrics(worked_example):
     found = relabel(worked_example)
     assert (found.groups, found.groups_without_success) == (1, 0)
     assert (found.unique_states, found.total_states, found.turns) == (5, 18, 14)

@@ -95,7 +95,7 @@ def test_the_search_gives_the_values_of_a_thousand_sweeps(stream, successes, gam
     assert [10 * node.potential for node in graph.nodes()] == pytest.approx(list(swept), rel=1e-12, abs=0)
 
 
-def test_the_worked_example():
+def test_the_worked_example_has_its_distances_and_potentials():
     walks = ["SABW", "SASAX", "SSBW", "SXXXX"]
     graph = StateGraph(gamma=0.9)
     for walk in walks:

@@ -78,7 +78,7 @@ def assert_equal_play(twin: VectorEnv, singles: VectorEnv, mode: AutoresetMode, 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("shaping", ["invariant", "rewardflow"])
 @pytest.mark.parametrize("update", ["step", "reset"])
-def test_equal_to_single_wrappers_that_share_a_store(mode, shaping, update):
+def test_the_twin_equals_single_wrappers_that_share_a_store(mode, shaping, update):
     ours, theirs = GraphStore(), GraphStore()
     keywords = {**FOREIGN, "shaping": shaping, "update": update, "scale": 2.0}
     twin = VectorRewardFlow(SyncVectorEnv([make_lake] * N, autoreset_mode=mode), graphs=ours, **keywords)
@@ -92,7 +92,7 @@ def test_equal_to_single_wrappers_that_share_a_store(mode, shaping, update):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("vector", [SyncVectorEnv, partial(AsyncVectorEnv, shared_memory=False)])
-def test_text_environments_in_one_process_and_in_several(mode, vector):
+def test_the_twin_equals_single_wrappers_on_text_environments(mode, vector):
     ours, theirs = GraphStore(), GraphStore()
     twin = VectorRewardFlow(vector([make_sokoban] * N, autoreset_mode=mode), graphs=ours)
     singles = SyncVectorEnv([lambda: RewardFlow(make_sokoban(), graphs=theirs)] * N, autoreset_mode=mode)
@@ -102,7 +102,7 @@ def test_text_environments_in_one_process_and_in_several(mode, vector):
     assert ours.to_dict() == theirs.to_dict()
 
 
-def test_make_vec_of_an_environment_that_is_not_ours():
+def test_a_slot_learns_from_another_slots_success():
     cliffs = gym.make_vec("CliffWalking-v1", num_envs=2)
     envs = VectorRewardFlow(cliffs, key_fn=observed, success_fn=lambda reward, terminated, info: bool(terminated))
     envs.reset(seed=0)
@@ -146,7 +146,7 @@ def test_the_scale_can_be_changed_between_episodes():
     assert envs.scale == 0.5
 
 
-def test_info_of_one_slot():
+def test_info_of_one_slot_is_what_its_environment_told():
     envs = SyncVectorEnv([make_lake] * 2)
     infos = envs._add_info({}, {"a": 1, "deep": {"b": "x"}}, 0)
     infos = envs._add_info(infos, {"a": 2, "_private": 3}, 1)
