@@ -74,7 +74,7 @@ def test_a_relay_fetches_each_version_once() -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["folder", "--upstream", "http://127.0.0.1:1"]])
-def test_a_manager_or_a_relay(arguments: list[str], tmp_path: Path) -> None:
+def test_serving_needs_either_a_folder_or_an_upstream(arguments: list[str], tmp_path: Path) -> None:
     found = CliRunner().invoke(app, ["dataflow", "serve", *arguments, "--token-file", str(tmp_path / "token")])
     assert found.exit_code == 2
     assert "name a FOLDER for a manager, or --upstream URL for a relay" in found.stderr

@@ -405,12 +405,12 @@ def test_a_damaged_answer_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     "url", ["", "127.0.0.1:80", "ftp://x", "http://", "http://a:b@c", "http://x/y", "http://x:99999"]
 )
-def test_addresses_that_cannot_be(url: str) -> None:
+def test_addresses_that_cannot_be_are_refused(url: str) -> None:
     with pytest.raises(BadSetting, match=r"is not the address of a (server|manager)|must not contain a name"):
         HttpFlow(url, TOKEN)
 
 
-def test_tokens_are_their_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_kept_and_refused_where_others_can_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     token = tokens.token_in(tmp_path / "token")
     assert len(token) > 40
     assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600

@@ -61,7 +61,7 @@ def turn(manager: Manager, claim: Claim, batch: int) -> list[str]:
 
 
 # -------------------------------------------------------------------- calls
-def test_a_batch_goes_round(clock: Clock) -> None:
+def test_a_batch_goes_from_trainer_to_workers_and_back(clock: Clock) -> None:
     manager = make_manager(clock)
     a = opened(manager, "s", "a", 0, SETUP)
     assert manager.describe() == {"s": {**SETUP, "actors": {"a": {}}}}
@@ -374,7 +374,7 @@ def test_a_slot_that_cannot_be_played_is_lost_in_the_end(clock: Clock) -> None:
     manager.ack(a, 0, [], [lost.played])
 
 
-def test_no_workers(clock: Clock) -> None:
+def test_a_trainer_is_told_when_no_worker_has_called(clock: Clock) -> None:
     manager = make_manager(clock)
     a = opened(manager, "s", "a", 0, SETUP)
     clock.now += 11
@@ -390,7 +390,7 @@ def test_no_workers(clock: Clock) -> None:
     assert manager.arrivals(a, 0) == []
 
 
-def test_no_trainers(clock: Clock) -> None:
+def test_a_worker_is_told_when_no_trainer_has_called(clock: Clock) -> None:
     manager = make_manager(clock)
     assert manager.lease("w", 1) == []
     a = opened(manager, "s", "a", 0, SETUP)

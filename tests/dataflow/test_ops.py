@@ -170,7 +170,7 @@ CHAINS: list[list[Any]] = [
 
 
 @pytest.mark.parametrize("config", CHAINS, ids=str)
-def test_operators_on_an_environment(config: list[Any]) -> None:
+def test_operators_change_no_group_and_keep_or_drop_it_whole(config: list[Any]) -> None:
     """They are pure, and a group stays whole or goes."""
     chain = operators(config)
     kept = []
@@ -212,7 +212,7 @@ def test_there_is_signal_where_outcomes_are_alike() -> None:
         ([3], BadSetting, "an operator is a name"),
     ],
 )
-def test_what_a_configuration_cannot_say(config: Any, error: type[Exception], match: str) -> None:
+def test_chains_of_operators_that_cannot_be_are_refused(config: Any, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         operators(config)
 
@@ -333,7 +333,7 @@ def mine(tasks: Any, seed: int = 0, *, width: int) -> Any:
     return FilterSolved(list(tasks)[:width], seed)
 
 
-def test_a_selector_of_ones_own() -> None:
+def test_a_selector_of_ones_own_draws_the_tasks() -> None:
     assert set(task_selector({"test_ops:mine": {"width": 3}}, range(9)).draw(9)) == {0, 1, 2}
 
 
@@ -351,7 +351,7 @@ def test_a_selector_of_ones_own() -> None:
         (["greso"], BadSetting, "a task selector is a name"),
     ],
 )
-def test_what_a_selector_cannot_be(config: Any, error: type[Exception], match: str) -> None:
+def test_selectors_that_cannot_be_are_refused(config: Any, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         task_selector(config, 10)
     with pytest.raises(BadSetting):
@@ -418,6 +418,6 @@ def test_real_groups_survive_a_checkpoint() -> None:
         ({"share": 0.5, "choose": "oldest"}, "oldest"),
     ],
 )
-def test_what_a_replay_cannot_be(settings: dict[str, Any], match: str) -> None:
+def test_replays_that_cannot_be_are_refused(settings: dict[str, Any], match: str) -> None:
     with pytest.raises((BadSetting, UnknownOption), match=match):
         GroupReplay(**settings)

@@ -69,7 +69,7 @@ def test_answers_are_those_of_the_manager_itself(
     assert len(WEIGHTS) > 1e6
 
 
-def test_resources_of_workers() -> None:
+def test_free_resources_decide_how_many_workers_have_room() -> None:
     from agentgym_flow.dataflow.engines import ray_cluster
 
     given = {"CPU": 2, "GPU": 0.5, "far": 1}
@@ -133,7 +133,7 @@ def test_workers_that_are_all_gone_end_in_an_error_within_the_deadline(cluster: 
 
 
 @pytest.mark.heavy
-def test_as_many_workers_as_fit(cluster: None, tmp_path: Path) -> None:
+def test_as_many_workers_start_as_fit(cluster: None, tmp_path: Path) -> None:
     with engine(tmp_path, "fit", options={}) as there:
         there.start(None)
         while len(there.flow.status()["workers"]) < 2:

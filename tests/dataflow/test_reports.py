@@ -84,6 +84,6 @@ def test_what_is_no_list_is_refused(facts: str) -> None:
         sokoban().receiver().trust(SLOTS[0], payload, STEPS)
 
 
-def test_it_begins_as_it_must() -> None:
+def test_a_trusted_episode_of_another_task_is_refused() -> None:
     with pytest.raises(Forged, match="task: the log has 0, asked for was 1"):
         sokoban().receiver().trust(SLOTS[0]._replace(task=1), payload_with(lambda rows: None), STEPS)

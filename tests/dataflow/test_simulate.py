@@ -23,7 +23,7 @@ def seconds(scenario: Scenario) -> float:
     return simulate(scenario).hours * 3600
 
 
-def test_hours_where_all_episodes_are_equal() -> None:
+def test_equal_episodes_take_the_hours_worked_out_by_hand() -> None:
     assert seconds(replace(EQUAL, mode="synchronous")) == pytest.approx(10 * (60 + 60))
     assert seconds(replace(EQUAL, mode="overlap")) == pytest.approx(60 + 10 * 60)
     for staleness in (1, 2, 4):  # nothing to gain: all are as fast as the trainer
@@ -36,7 +36,7 @@ def test_hours_where_all_episodes_are_equal() -> None:
     assert seconds(replace(fast_trainer, mode="overlap")) == pytest.approx(10 * 60 + 30)
 
 
-def test_hours_of_two_policies() -> None:
+def test_two_policies_take_the_hours_worked_out_by_hand() -> None:
     two = replace(EQUAL, train_seconds=(60.0, 100.0))
     assert seconds(replace(two, mode="synchronous", one_device=True)) == pytest.approx(10 * (60 + 60 + 100))
     assert seconds(replace(two, mode="synchronous")) == pytest.approx(10 * (60 + 100))
@@ -72,7 +72,7 @@ def test_staleness_0_is_the_synchronous_run() -> None:
     assert simulate(replace(scenario, mode="ready", staleness=0), 5).hours == expected.hours
 
 
-def test_the_order_of_the_published_figures() -> None:
+def test_modes_come_in_the_order_of_the_published_figures() -> None:
     scenario = Scenario(updates=30)
     hours = {mode: simulate(replace(scenario, mode=mode)).hours for mode in MODES}
     assert hours["synchronous"] > 1.15 * hours["overlap"] > 1.15 * 2 * hours["fixed"] > 2 * hours["ready"]
@@ -234,7 +234,7 @@ def test_a_region_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
 
 
 @pytest.mark.heavy
-def test_ten_thousand_workers_in_five_regions() -> None:
+def test_ten_thousand_workers_in_five_regions_lose_nothing() -> None:
     places = [Region(f"r{n}", 2000, 1, speed, 4.0 if n else None, 0.3) for n, speed in enumerate((1, 0.6, 0.3, 0.8, 1))]
     scenario = Scenario(updates=10, groups=2048, regions=tuple(places), hours_to_death=20.0)
     outcome = simulate(scenario)

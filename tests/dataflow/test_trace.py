@@ -211,13 +211,13 @@ def test_pictures_are_xml_and_load_nothing(tmp_path: Path) -> None:
     assert "A &lt;run&gt;" in page
 
 
-def test_pictures_of_almost_nothing(tmp_path: Path) -> None:
+def test_pictures_of_almost_nothing_are_xml(tmp_path: Path) -> None:
     write_pictures(tmp_path, [{"at": 5.0, "what": "open", "stream": "s", "policy": "p", "batch": 0}])
     for name in ("trace.svg", "staleness.svg", "states.svg"):
         ET.fromstring((tmp_path / name).read_text("utf-8"))
 
 
-def test_the_commands(tmp_path: Path) -> None:
+def test_commands_give_the_simulators_figures_and_overwrite_nothing(tmp_path: Path) -> None:
     runner = CliRunner()
     small = [
         "--updates",
@@ -271,7 +271,7 @@ def test_what_cannot_be_simulated_is_said(arguments: list[str], message: str) ->
     assert message in " ".join(result.output.split())
 
 
-def test_how_many_workers_would_be_right() -> None:
+def test_waiting_trainers_want_more_workers_and_unused_episodes_fewer() -> None:
     assert target_workers(32, 0.20, 100, 100) == 40  # 32 / 0.8
     assert target_workers(32, 0.101, 100, 100) == 36
     assert target_workers(32, 0.10, 100, 100) == 32
@@ -285,7 +285,7 @@ def test_how_many_workers_would_be_right() -> None:
         target_workers(0, 0.5, 1, 1)
 
 
-def test_shares_and_summaries() -> None:
+def test_waiting_and_staleness_are_summed_up_right() -> None:
     assert wait_share(0, 0) == 0.0
     assert wait_share(1, 3) == 0.25
     assert staleness_summary({}) == {}

@@ -170,7 +170,7 @@ def test_an_honest_episode_comes_out_as_it_was_recorded(name: str) -> None:
         assert encode(found) == payload
 
 
-def test_what_these_worlds_show() -> None:
+def test_the_recorded_worlds_hold_episodes_of_every_kind() -> None:
     """That the test above has seen episodes of all kinds."""
     ends = [episode for _, episode, _ in recorded("sokoban")]
     assert any(not episode.terminated and not episode.truncated for episode in ends)
@@ -257,19 +257,19 @@ def edited(payload: str, name: str, value: Any) -> str:
         ("schema", "agentgym_flow.episode/2", "schema"),
     ],
 )
-def test_a_line_that_says_something_else(name: str, value: Any, match: str) -> None:
+def test_a_line_that_says_something_else_is_refused(name: str, value: Any, match: str) -> None:
     slot, episode, payload = recorded("sokoban")[0]
     assert len(episode.turns) == 5
     forged(slot, edited(payload, name, value), match)
 
 
 @pytest.mark.parametrize("wrong", [{"task": 1}, {"seed": 12}, {"sample": 2}])
-def test_an_episode_of_another_slot(wrong: dict[str, int]) -> None:
+def test_an_episode_of_another_slot_is_refused(wrong: dict[str, int]) -> None:
     slot, _, payload = recorded("sokoban")[0]
     forged(slot._replace(**wrong), payload, "asked for was")
 
 
-def test_an_episode_of_another_environment() -> None:
+def test_an_episode_of_another_environment_is_refused() -> None:
     slot, _, payload = recorded("team")[0]
     forged(slot, payload, "asked for was", search())
     other = replace(team(), make_env=lambda: make_text_env("agentgym_flow/Sokoban-v0", size=6, boxes=2, max_steps=12))
@@ -316,12 +316,12 @@ def put(which: int, turn: int, value: Any) -> Callable[[Columns], object]:
         (lambda read: [None, None], "the tokens are not a list"),
     ],
 )
-def test_columns_that_nobody_has_sampled(change: Callable[[Columns], object], match: str) -> None:
+def test_columns_that_nobody_has_sampled_are_refused(change: Callable[[Columns], object], match: str) -> None:
     slot, _, payload = recorded("sokoban")[0]
     forged(slot, column(payload, change), match)
 
 
-def test_tokens_that_say_another_action() -> None:
+def test_tokens_that_say_another_action_are_refused() -> None:
     slot, episode, payload = recorded("team")[0]
     was = json.loads(payload.split("\n")[1])[0][0][0]
     forged(slot, column(payload, put(0, 0, [next(t for t in range(3, 7) if t != was)])), "turn 1: the tokens say")
@@ -347,7 +347,7 @@ def longer(payload: str, turns: int) -> str:
     return f"{json.dumps(row)}\n{json.dumps([which + which[-1:] * turns for which in json.loads(columns)])}"
 
 
-def test_an_episode_that_stops_early_or_goes_on() -> None:
+def test_an_episode_that_stops_early_or_goes_on_is_refused() -> None:
     slot, _, payload = recorded("sokoban")[0]
     forged(slot, shorter(payload, 4), "stops after 4 turns without having ended")
     forged(slot, shorter(payload, 0), "stops after 0 turns")
@@ -359,7 +359,7 @@ def test_an_episode_that_stops_early_or_goes_on() -> None:
         forged(slot, longer(payload, 1), "had ended before", team())
 
 
-def test_a_recording_that_holds_something_else() -> None:
+def test_a_recording_that_holds_something_else_is_refused() -> None:
     """What came from outside cannot be proven, but it must be what the environment can play, and of its steps."""
     slot, episode, payload = next(one for one in recorded("search") if any(turn.recording for turn in one[1].turns))
     forged(
@@ -378,7 +378,7 @@ def test_a_recording_that_holds_something_else() -> None:
     ["", "\n", "{}", "{}\n[]", "[" * 100_000, "{}\n" + "[" * 100_000, "\ud800", "é", "null\nnull", "1" * 5000],
     ids=lambda payload: ascii(payload[:8]),
 )
-def test_what_is_no_payload(payload: str) -> None:
+def test_what_is_no_payload_is_refused(payload: str) -> None:
     forged(SLOTS[0], payload, ".")
 
 

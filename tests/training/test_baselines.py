@@ -207,7 +207,7 @@ def test_trained_adapters_are_trained_further(base: Path, tmp_path: Path) -> Non
     assert "lora adds adapters to a whole model" in CliRunner().invoke(app, ["train", "grpo", "--lora", *again]).stderr
 
 
-def test_lora_on_some_layers_only_with_dropout(base: Path) -> None:
+def test_lora_adapts_the_named_layers_and_drops_only_in_training(base: Path) -> None:
     whole = AutoModelForCausalLM.from_pretrained(base)
     model = lora.with_lora(whole, rank=4, alpha=4, seed=0, dropout=0.5, targets="q_proj, o_proj")
     adapted = {

@@ -46,7 +46,9 @@ def test_the_tokenizer_writes_any_text_and_is_what_was_saved(folder: Path) -> No
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", ["alfworld", "sokoban"])
-def test_cloning_learning_and_cloning_on(root: Path, tmp_path: Path, run_processes: Any, name: str) -> None:
+def test_a_byte_level_model_is_cloned_trained_and_cloned_on(
+    root: Path, tmp_path: Path, run_processes: Any, name: str
+) -> None:
     settings = {
         "bf16": "false",  # which is slow on many processors
         "warm_start_levels": 60,

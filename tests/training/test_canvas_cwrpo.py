@@ -17,7 +17,7 @@ from baselines.cwrpo import CWRPO
 ENV = "agentgym_flow/Canvas-v0"
 
 
-def test_three_updates_on_designs(tmp_path: Path) -> None:
+def test_cwrpo_trains_on_designs_with_the_papers_settings(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     result = train(ENV, "cwrpo", folder, reward="structure", template="compact", threads=1)
     assert result.exit_code == 0, result.output

@@ -32,7 +32,7 @@ OPERATORS_OF_OTHERS = Path(__file__).parents[1] / "envs" / "canvas" / "operators
 @pytest.mark.parametrize(
     "algorithm", ["grpo", *(pytest.param(name, marks=heavy) for name in ("rloo", "gigpo", "rewardflow"))]
 )
-def test_three_updates_of_every_other_algorithm(algorithm: str, tmp_path: Path) -> None:
+def test_every_other_algorithm_trains_and_its_log_verifies(algorithm: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     result = train(ENV, algorithm, folder, threads=1)
     assert result.exit_code == 0, result.output
@@ -47,7 +47,7 @@ def test_three_updates_of_every_other_algorithm(algorithm: str, tmp_path: Path) 
 
 @heavy
 @pytest.mark.parametrize("env_id", ["ALFWorld-v0", "Search-v0", "WebShop-v0"])
-def test_three_updates_of_cwrpo_elsewhere(env_id: str, tmp_path: Path) -> None:
+def test_cwrpo_trains_on_other_environments_and_its_log_verifies(env_id: str, tmp_path: Path) -> None:
     result = train(f"agentgym_flow/{env_id}", "cwrpo", tmp_path / "run", threads=1)
     assert result.exit_code == 0, result.output
     assert verify_log(tmp_path / "run" / "evaluations" / "after_sampled.jsonl.gz").ok

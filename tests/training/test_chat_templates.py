@@ -299,7 +299,7 @@ FILES = {
     ("name", "env_id", "layout"),
     [("verl_agent", SOKOBAN, "turn"), ("search_r1", "agentgym_flow/Search-v0", "conversation")],
 )
-def test_training_with_published_prompts_and_without_thinking(
+def test_published_prompts_train_with_thinking_switched_off(
     name: str, env_id: str, layout: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "prompts.py"

@@ -360,7 +360,7 @@ def test_a_dry_run_knows_what_is_finished(done: Comparison, capsys: pytest.Captu
     assert "About 0.0 core-hours to go" in capsys.readouterr().out
 
 
-def test_the_settings_that_come_with_it() -> None:
+def test_the_packaged_settings_differ_in_what_they_are_named_after() -> None:
     settings = {setting.name: setting for setting in read_settings(SOKOBAN)}
     assert list(settings) == ["default", "groups4", "groups8", "boxes2", "horizon40"]
     assert settings["groups4"].num_generations == 4

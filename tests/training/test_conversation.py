@@ -298,7 +298,9 @@ def agent(tmp_path: Path, **settings: Any) -> AgentConfig:
     return AgentConfig(**chosen)
 
 
-def test_training_in_conversations_from_end_to_end(talker: tuple[Any, Any], short_env: MakeEnv, tmp_path: Path) -> None:
+def test_training_in_conversations_unlearns_invalid_actions(
+    talker: tuple[Any, Any], short_env: MakeEnv, tmp_path: Path
+) -> None:
     model, tokenizer = talker
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     args = agent(tmp_path, beta=0.05, entropy_coef=0.01, invalid_action_penalty=0.5, max_steps=10, learning_rate=2e-3)

@@ -241,7 +241,7 @@ def test_prompts_of_single_turns_are_never_trained_on(tmp_path: Path, make_desig
         rows([], [], mask_observations=False)
 
 
-def test_a_run_without_the_mask(make_designer: MakeTrainer) -> None:
+def test_a_run_without_the_mask_has_finite_losses(make_designer: MakeTrainer) -> None:
     trainer = make_designer(**TALK, mask_observations=False, beta=BETA)
     trainer.train()
     losses = [record["loss"] for record in trainer.state.log_history if "loss" in record]
@@ -345,7 +345,7 @@ def test_the_baseline_and_the_command_have_the_constants_of_the_paper(tmp_path: 
     assert parse_configs([*line, "--credit=cwrpo", "--beta", "0"])[2].beta == 0.0
 
 
-def test_three_updates_on_sokoban(tmp_path: Path) -> None:
+def test_cwrpo_trains_on_sokoban_with_its_settings(tmp_path: Path) -> None:
     env_kwargs = '{"size": 6, "min_pushes": 1}'
     result = train(SOKOBAN, "cwrpo", tmp_path / "run", env_kwargs=env_kwargs, threads=1)
     assert result.exit_code == 0, result.output

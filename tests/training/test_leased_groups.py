@@ -102,7 +102,9 @@ def test_without_staleness_it_is_the_plain_trainer(make_trainer: Trainers, make_
         {"dynamic_sampling": True, "max_sampling_rounds": 2},
     ],
 )
-def test_tasks_that_depend_on_what_was_played(make_trainer: Trainers, make_warm: Any, settings: dict[str, Any]) -> None:
+def test_tasks_that_depend_on_what_was_played_change_no_weight(
+    make_trainer: Trainers, make_warm: Any, settings: dict[str, Any]
+) -> None:
     plain = make_trainer(model=make_warm(), max_steps=6, **settings)
     plain.train()
     leased = make_trainer(model=make_warm(), max_steps=6, **settings)
@@ -260,7 +262,9 @@ def test_ready_order_trains_on_what_is_complete(make_trainer: Trainers, make_war
         ),
     ],
 )
-def test_data_algorithms_are_settings(make_trainer: Trainers, make_warm: Any, settings: dict[str, Any]) -> None:
+def test_data_algorithms_do_not_depend_on_the_number_of_workers(
+    make_trainer: Trainers, make_warm: Any, settings: dict[str, Any]
+) -> None:
     found = []
     for count in (1, 2):
         trainer = make_trainer(model=make_warm(), max_steps=8, logging_steps=2)

@@ -73,7 +73,7 @@ def groups() -> list[Group]:
 
 
 @pytest.mark.parametrize("model", ["tiny", "their_credit:small"])
-def test_it_trains(model: str, tmp_path: Path) -> None:
+def test_credit_and_models_of_ones_own_train_by_the_command(model: str, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
     settings = {
@@ -138,6 +138,6 @@ def test_without_the_keyword_it_credits_one_policy() -> None:
 @pytest.mark.parametrize(
     "name", ["their_credit:halfs", "their_credit:number", "no_such_module:x", ":x", ".own:x", "rewardflo"]
 )
-def test_names_that_are_none(name: str) -> None:
+def test_names_that_are_none_are_refused(name: str) -> None:
     with pytest.raises(UnknownOption):
         credit_function(name)

@@ -71,7 +71,7 @@ def _with(row: TrainingRow, logprob: float) -> TrainingRow:
     return replace(row, logprobs=(logprob,))
 
 
-def test_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_algorithm_in_one_file_clones_trains_and_reports(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--algo", "gigpo", "--batches", "1", "--updates", "2", "--tasks", "4"]
     assert plain.main([*words, "--env_kwargs", '{"size": 5, "boxes": 1, "max_steps": 5}']) == 0
     said = capsys.readouterr().out

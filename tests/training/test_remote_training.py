@@ -37,7 +37,7 @@ def run(folder: Path, **env_kwargs: Any) -> tuple[Any, dict[str, Any], list[dict
     return result, json.loads((folder / "summary.json").read_text()), records
 
 
-def test_three_updates_with_a_server_that_fails_now_and_then(tmp_path: Path) -> None:
+def test_a_run_survives_a_server_that_fails_now_and_then(tmp_path: Path) -> None:
     numbers = itertools.count(1)
 
     def sometimes(handler: Handler) -> None:

@@ -135,7 +135,9 @@ def test_the_same_seed_gives_the_same_curve_and_the_same_play(root: Path, finish
 
 
 @pytest.mark.heavy
-def test_real_boxoban_levels_before_and_after(root: Path, tmp_path: Path, sample_data: Path) -> None:
+def test_real_boxoban_levels_are_played_before_and_after_training(
+    root: Path, tmp_path: Path, sample_data: Path
+) -> None:
     assert run(tmp_path / "run", also_on=also_on(sample_data / "boxoban")) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert 0.0 <= summary["before"]["also_on"]["boxoban"]["figures"]["boxes_on_target"] <= 4.0
@@ -191,7 +193,7 @@ def test_sigterm_finishes_the_batch_and_a_second_one_stops_at_once(
         ("checkpoint", {"eval_episodes": 500}, {"warm_start", "checkpoint"}, signal.SIGTERM),
     ],
 )
-def test_a_real_signal_in_every_phase(
+def test_a_real_signal_in_any_phase_leaves_whole_folders_only(
     root: Path, tmp_path: Path, sign: str, settings: dict[str, Any], left: set[str], by: signal.Signals
 ) -> None:
     folder = tmp_path / "run"

@@ -27,7 +27,7 @@ ENV = "agentgym_flow/Search-v0"
 @pytest.mark.parametrize(
     "algorithm", [*(pytest.param(name, marks=pytest.mark.heavy) for name in ("grpo", "rloo", "gigpo")), "rewardflow"]
 )
-def test_three_updates_of_every_published_algorithm(algorithm: str, tmp_path: Path) -> None:
+def test_every_published_algorithm_trains_and_its_log_verifies(algorithm: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     result = train(ENV, algorithm, folder)
     assert result.exit_code == 0, result.output
@@ -70,7 +70,7 @@ def test_packaged_settings_say_nothing_of_an_algorithm_or_of_another_environment
     assert agent.generation_batch_size == 32 * 8
 
 
-def test_the_published_shape(tmp_path: Path) -> None:
+def test_the_published_shape_has_the_papers_settings(tmp_path: Path) -> None:
     file = packaged_config(ENV)
     assert file is not None
     path = file.with_name("search_1.5b.yaml")

@@ -79,7 +79,7 @@ def close(found: list, expected: list) -> None:
 
 
 # ---------------------------------------------------------------- two policies, by hand
-def test_credit_of_episodes_by_hand(team: Group) -> None:
+def test_credit_of_episodes_is_that_worked_out_by_hand(team: Group) -> None:
     """Outcomes 1, 0, 0: the planner's mean is 1/3 over three episodes, the solver's 1/2 over its two."""
     close(grpo([team], norm="mean", policy=P)[0], [[2 / 3, 0, 0], [-1 / 3, -1 / 3, 0], [-1 / 3]])
     close(grpo([team], norm="mean", policy=S)[0], [[0, 1 / 2, 1 / 2], [0, 0, -1 / 2], [0]])
@@ -90,7 +90,7 @@ def test_credit_of_episodes_by_hand(team: Group) -> None:
     close(rloo([team], policy=S)[0], [[0, 1, 1], [0, 0, -1], [0]])
 
 
-def test_credit_of_episodes_per_turn_by_hand(team: Group) -> None:
+def test_credit_of_episodes_per_turn_is_that_worked_out_by_hand(team: Group) -> None:
     """As in Dr. MAS, over the turns of a policy: 1, 0, 0, 0 for the planner and 1, 1, 0 for the solver."""
     close(grpo([team], norm="mean", statistics="turn", policy=P)[0], [[3 / 4, 0, 0], [-1 / 4, -1 / 4, 0], [-1 / 4]])
     close(grpo([team], norm="mean", statistics="turn", policy=S)[0], [[0, 1 / 3, 1 / 3], [0, 0, -2 / 3], [0]])
@@ -100,7 +100,7 @@ def test_credit_of_episodes_per_turn_by_hand(team: Group) -> None:
     close(found, [[0, 1 / 3 / deviation, 1 / 3 / deviation], [0, 0, -2 / 3 / deviation], [0]])
 
 
-def test_credit_of_steps_by_hand(team: Group) -> None:
+def test_credit_of_steps_is_that_worked_out_by_hand(team: Group) -> None:
     """Returns at gamma 1/2 are 1/4, 1/2, 1 and 0; potentials of s, a, b, W, X are .729, .81, .9... with gamma .9.
 
     In s the planner decides three times: returns 1/4, 0, 0. In a the solver decided in the first and the third turn of
@@ -118,7 +118,7 @@ def test_credit_of_steps_by_hand(team: Group) -> None:
     close(of_solver, [[0, 1 / 2 + 0.45, 1 / 2], [0, 0, -1 / 2 - 0.45], [0]])
 
 
-def test_weights_penalties_and_figures_by_hand(team: Group) -> None:
+def test_weights_penalties_and_figures_are_those_worked_out_by_hand(team: Group) -> None:
     [of_solver] = WEIGHTS["cwrpo"]([team], policy=S)  # 4 and 2 tokens, mean 3; the third has none
     assert of_solver == [3 / 4, 3 / 2, 1.0]
     nothing = [[[0.0] * len(episode.turns) for episode in team]]
@@ -141,7 +141,7 @@ def test_weights_penalties_and_figures_by_hand(team: Group) -> None:
     assert all(turn.anchor for turn in team.turns)
 
 
-def test_rows_by_hand(team: Group) -> None:
+def test_rows_are_those_worked_out_by_hand(team: Group) -> None:
     advantages = [[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0]]]
     assert [row.prompt for row in rows([team], advantages, policy=S)] == [
         team.episodes[0].turns[1].prompt_ids,

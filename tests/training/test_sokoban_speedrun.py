@@ -52,7 +52,7 @@ def settings(out: Path, *more: str) -> list[str]:
 
 
 @needs_levels
-def test_clones_stops_goes_on_plays_and_evaluates(
+def test_a_stopped_run_goes_on_and_can_be_played_and_evaluated(
     small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = settings(tmp_path, "--core_seconds", "4", "--clone", "0.5", "--dense")
@@ -97,7 +97,9 @@ def test_clones_stops_goes_on_plays_and_evaluates(
     ],
 )
 @needs_levels
-def test_says_what_cannot_be(tmp_path: Path, more: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_that_cannot_be_are_named(
+    tmp_path: Path, more: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert speedrun.main(settings(tmp_path, *more)) == 1
     assert re.search(f"BadSetting: .*{message}", capsys.readouterr().out)
 

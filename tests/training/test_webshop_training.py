@@ -32,7 +32,7 @@ ENV = "agentgym_flow/WebShop-v0"
         ("rewardflow", "human"),
     ],
 )
-def test_three_updates_of_every_published_algorithm(algorithm: str, goals: str, tmp_path: Path) -> None:
+def test_every_published_algorithm_trains_and_its_log_verifies(algorithm: str, goals: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     result = train(ENV, algorithm, folder, env_kwargs=json.dumps({"goals": goals, "max_steps": 16}))
     assert result.exit_code == 0, result.output
