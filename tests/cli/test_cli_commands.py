@@ -43,7 +43,7 @@ def run(monkeypatch, tmp_path):
 
 
 # ---------------------------------------------------------------- the program
-def test_version_and_help(run):
+def test_version_is_printed_and_every_command_has_help(run):
     assert run("--version").stdout == f"agentgym_flow {__version__}\n"
     listing = run("--help").stdout
     commands = "list play demo evaluate collect train verify view doctor data shop retriever workflow"
@@ -120,7 +120,7 @@ def test_demo_prints_potentials_and_writes_a_page_and_a_log_that_verifies(run, t
     assert "8 of 8 episodes match" in verified.stdout
 
 
-def test_demo_into_a_folder(run, tmp_path):
+def test_demo_makes_the_folder_that_it_writes_to(run, tmp_path):
     assert run("demo", "--out", "deep/down").exit_code == 0
     assert (tmp_path / "deep" / "down" / "demo.html").exists()
 

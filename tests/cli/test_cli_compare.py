@@ -27,7 +27,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_difference_its_interval_and_where_the_logs_differ(logs: Path) -> None:
+def test_compare_tells_difference_interval_and_the_tasks_that_differ(logs: Path) -> None:
     status, told = run("compare", logs / "expert.jsonl", logs / "random.jsonl", "--most", 3)
     assert status == 0
     assert "success 100.0% of 12 tasks" in told

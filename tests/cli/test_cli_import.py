@@ -52,7 +52,7 @@ def test_a_store_is_made_registered_and_checked(run, tmp_path):
     assert "kept" not in again.stderr
 
 
-def test_only_the_first_products(run):
+def test_an_import_takes_as_many_products_as_asked_for(run):
     assert run("data", "import", "webshop", "official/items_shuffle.json", "s", "--products", 7).exit_code == 0
     assert len(StoredCatalogue("s")) == 7
     assert run("data", "import", "webshop", "official", "t", "--products", 0).exit_code == 2

@@ -53,13 +53,13 @@ def test_every_package_of_the_page_has_a_test_here() -> None:
     assert len(SCRIPTS) == PAGE.read_text("utf-8").count("<!-- not run")
 
 
-def test_scripts_of_stable_baselines3(tmp_path: Path) -> None:
+def test_scripts_of_stable_baselines3_run(tmp_path: Path) -> None:
     for code in scripts("stable-baselines3"):
         names = run(code, {"learn(50_000)": "learn(64)", "n_envs=8": "n_envs=2", "n_steps=64": "n_steps=32"}, tmp_path)
         assert names["model"].num_timesteps == 64
 
 
-def test_scripts_of_trl(tmp_path: Path) -> None:
+def test_scripts_of_trl_run(tmp_path: Path) -> None:
     tools, text = scripts("trl")
     from tool_model import model_of, tokenizer_of
     from trl.chat_template_utils import qwen3_chat_template
@@ -76,7 +76,7 @@ def test_scripts_of_trl(tmp_path: Path) -> None:
     assert names["trainer"].state.global_step == 1
 
 
-def test_scripts_of_verifiers(tmp_path: Path) -> None:
+def test_scripts_of_verifiers_run(tmp_path: Path) -> None:
     module, script = scripts("verifiers")
     (tmp_path / "my_flow_env.py").write_text(module, "utf-8")
     _, answers = won("agentgym_flow/Sokoban-v0", 0, max_steps=20)
@@ -93,7 +93,7 @@ def test_scripts_of_verifiers(tmp_path: Path) -> None:
     assert '"success":{"score":1.0' in traces.read_text("utf-8").replace(" ", "")
 
 
-def test_scripts_of_openenv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scripts_of_openenv_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server, client = scripts("openenv")
     monkeypatch.setenv("AGENTGYM_FLOW_TOKEN", "nobody-guesses-this")
     changed = server.replace("port=8000", "port=0, on_ready=lambda address: print(address, flush=True)")
@@ -111,14 +111,14 @@ def test_scripts_of_openenv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         process.communicate(timeout=20)
 
 
-def test_scripts_of_skyrl_gym(tmp_path: Path) -> None:
+def test_scripts_of_skyrl_gym_run(tmp_path: Path) -> None:
     (code,) = scripts("skyrl-gym")
     names = run(code, {}, tmp_path)
     assert names["env"].get_metrics()["turns"] == 30
     assert [message["role"] for message in names["messages"]] == ["user"] * 30
 
 
-def test_scripts_of_verl(tmp_path: Path) -> None:
+def test_scripts_of_verl_run(tmp_path: Path) -> None:
     (code,) = scripts("verl")
     from test_verl_estimator import batch
     from verl.trainer.ppo import ray_trainer

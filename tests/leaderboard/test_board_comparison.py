@@ -42,12 +42,12 @@ def brute(first: Table, second: Table) -> float:
 class TestPairedTest:
     @staticmethod
     @given(tables([0.0, 1.0]))
-    def test_successes_against_brute_force(pair: tuple[Table, Table]) -> None:
+    def test_p_values_of_successes_are_those_of_brute_force(pair: tuple[Table, Table]) -> None:
         assert paired_p_value(*pair) == pytest.approx(brute(*pair), rel=1e-12)
 
     @staticmethod
     @given(tables([0.0, 0.1, 0.2, 0.3, 1 / 3, 1.0]))
-    def test_other_scores_against_brute_force(pair: tuple[Table, Table]) -> None:
+    def test_p_values_of_other_scores_are_those_of_brute_force(pair: tuple[Table, Table]) -> None:
         assert paired_p_value(*pair) == pytest.approx(brute(*pair), rel=1e-12)
 
     @staticmethod
@@ -116,7 +116,7 @@ class TestPairedTest:
 
 class TestHolm:
     @staticmethod
-    def test_by_hand() -> None:
+    def test_adjusted_p_values_are_those_worked_out_by_hand() -> None:
         # In order 0.01 x 4, 0.02 x 3, 0.03 x 2 and 0.04 x 1, never below the one before.
         assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
         assert holm([0.5, 0.9]).tolist() == [1.0, 1.0]
@@ -124,7 +124,7 @@ class TestHolm:
 
     @staticmethod
     @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
-    def test_monotone_never_smaller_and_between_none_and_bonferroni(p_values: list[float]) -> None:
+    def test_adjusted_p_values_are_monotone_and_at_most_bonferronis(p_values: list[float]) -> None:
         raw = np.array(p_values)
         adjusted = holm(raw)
         order = np.argsort(raw, kind="stable")
@@ -153,7 +153,7 @@ class TestHolm:
 
 class TestRankRanges:
     @staticmethod
-    def test_clear_orders_ties_and_one_entry() -> None:
+    def test_clear_orders_have_one_rank_and_ties_share_a_range() -> None:
         best, middle, last = (np.repeat([1.0, 0.0], [k, 100 - k])[:, None] for k in (90, 50, 10))
         assert rank_ranges([last, best, middle]) == [RankRange(3, 3), RankRange(1, 1), RankRange(2, 2)]
         assert rank_ranges([best, middle, best, last]) == [

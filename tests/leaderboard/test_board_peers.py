@@ -45,7 +45,7 @@ class TestSciPy:
         same(clustered_mean(scores)[1:], scipy_interval(scores.mean(axis=1)))
 
     @staticmethod
-    def test_the_interval_of_a_difference() -> None:
+    def test_the_interval_of_a_difference_is_that_of_scipy() -> None:
         first, second = rng(2).random((2, 120, 2)) * [[[1.0]], [[0.9]]]
         same(compare(first, second).difference[1:], scipy_interval((first - second).mean(axis=1)))
 
@@ -66,7 +66,7 @@ class TestSciPy:
     @staticmethod
     @pytest.mark.parametrize("seed", range(6))
     @pytest.mark.parametrize("successes", [True, False])
-    def test_permutation_test_with_all_assignments(seed: int, successes: bool) -> None:
+    def test_with_all_assignments_p_values_are_those_of_scipy(seed: int, successes: bool) -> None:
         first, second = rng(seed).random((2, 12, 2))
         if successes:
             first, second = np.rint(first), np.rint(second)
@@ -81,7 +81,7 @@ class TestSciPy:
 
     @staticmethod
     @pytest.mark.parametrize("successes", [True, False])
-    def test_permutation_test_with_random_assignments(successes: bool) -> None:
+    def test_with_random_assignments_p_values_are_near_those_of_scipy(successes: bool) -> None:
         first, second = rng(11).random((2, 300, 3)) < [[[0.52]], [[0.46]]]
         scale = 1.0 if successes else rng(12).random((300, 1))
         ours = paired_p_value(first * scale, second * scale)
@@ -128,7 +128,7 @@ class TestRliable:
 
     @staticmethod
     @pytest.mark.parametrize("shape", [(1, 5), (3, 5), (5, 26), (10, 1)])
-    def test_figures(shape: tuple[int, int]) -> None:
+    def test_figures_of_tracks_are_those_of_rliable(shape: tuple[int, int]) -> None:
         metrics = pytest.importorskip("rliable.metrics", reason=WHY)
         scores = rng(shape[1]).random(shape) * 1.5
         assert iqm(scores) == pytest.approx(metrics.aggregate_iqm(scores), rel=1e-13)
@@ -138,7 +138,7 @@ class TestRliable:
             )
 
     @staticmethod
-    def test_intervals() -> None:
+    def test_intervals_of_tracks_are_those_of_rliable() -> None:
         library = pytest.importorskip("rliable.library", reason=WHY)
         metrics = pytest.importorskip("rliable.metrics", reason=WHY)
         tracks = (rng(20).random((300, 8)) < np.linspace(0.2, 0.9, 8)).astype(float)

@@ -126,11 +126,11 @@ class TestOverTracks:
             ([0, 0, 0, 1, 1, 1, 1, 1, 1, 1], 5 / 6),  # two of ten at either end: 0 1 1 1 1 1 remain
         ],
     )
-    def test_interquartile_mean(scores: Any, expected: float) -> None:
+    def test_the_interquartile_mean_leaves_out_a_quarter_at_either_end(scores: Any, expected: float) -> None:
         assert iqm(scores) == pytest.approx(expected)
 
     @staticmethod
-    def test_optimality_gap() -> None:
+    def test_the_optimality_gap_is_the_mean_shortfall_below_the_target() -> None:
         assert optimality_gap([0.2, 0.8]) == pytest.approx(0.5)
         assert optimality_gap([0.2, 0.8], target=0.6) == pytest.approx(0.2)
         assert optimality_gap([[0.9], [1.0]], target=0.9) == 0

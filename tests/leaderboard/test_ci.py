@@ -149,13 +149,13 @@ def test_an_entry_stays_as_it_is(git: Git) -> None:
     assert "is there already" in git.decide("extended").refused
 
 
-def test_a_commit_that_is_not_there(git: Git) -> None:
+def test_a_commit_that_is_not_there_is_refused(git: Git) -> None:
     for name in ("nothing", "--output=/tmp/x", "main:README.md"):
         with pytest.raises(BadSetting, match="git rev-parse"):
             git.decide(name)
 
 
-def test_the_command(git: Git, tmp_path: Path) -> None:
+def test_the_command_writes_its_verdict_and_fails_when_it_refuses(git: Git, tmp_path: Path) -> None:
     git.branch(lambda: git.add(files()))
     line = ["leaderboard", "ci", "main", "theirs", "--repository", str(git.path), "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(app, [*line, "--jobs", "0"])

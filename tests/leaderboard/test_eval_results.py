@@ -26,7 +26,7 @@ def read(text: str) -> list[Any]:
     return entries
 
 
-def test_all_fields() -> None:
+def test_all_fields_come_back_from_the_hubs_reader() -> None:
     (entry,) = read(
         eval_result(
             SCORES,
@@ -50,7 +50,7 @@ def test_all_fields() -> None:
     )
 
 
-def test_as_little_as_the_format_allows_and_several_in_a_file() -> None:
+def test_several_entries_without_optional_fields_share_a_file() -> None:
     entries = read(eval_result(SCORES, "a/b", "one") + eval_result(1 - SCORES, "a/b", "two"))
     assert [(entry.task_id, entry.value) for entry in entries] == [("one", 70.0), ("two", 30.0)]
     assert all(entry.date is entry.source_url is entry.dataset_revision is None for entry in entries)

@@ -134,7 +134,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert "plain file" in verdict.reason.message
 
 
-def test_a_track_that_is_not_there(tmp_path: Path) -> None:
+def test_an_entry_for_an_unknown_track_is_refused(tmp_path: Path) -> None:
     place = "nowhere", PLACE[1]
     verdict = judged(tmp_path, about(f"track: {TRACK}", "track: nowhere"), place)
     assert verdict.reason is not None
@@ -153,7 +153,9 @@ def test_no_byte_of_a_line_can_be_changed(tmp_path_factory: pytest.TempPathFacto
 @pytest.mark.heavy
 @given(data=st.data())
 @settings(EVERY, max_examples=1000)
-def test_a_thousand_changed_bytes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_none_of_a_thousand_changed_bytes_is_accepted(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     check_one_byte(tmp_path_factory.mktemp("entry"), data)
 
 

@@ -128,7 +128,7 @@ def test_hostile_weights_are_refused(tmp_path: Path, name: str) -> None:
         ("prompt: compact", "prompt: nothing", "Unknown prompt template"),
     ],
 )
-def test_a_prompt_without_words_of_its_own(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_a_prompt_without_words_of_its_own_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     verdict = judged(tmp_path, entry() | {ABOUT: REPRODUCED.replace(old.encode(), new.encode())})
     assert verdict.reason is not None
     assert message in verdict.reason.message

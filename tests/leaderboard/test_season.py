@@ -48,7 +48,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_season_from_its_commitment_to_its_check(root: Path, tmp_path: Path) -> None:
+def test_a_season_can_be_checked_from_commitment_to_close(root: Path, tmp_path: Path) -> None:
     keep = tmp_path / "keep.json"
     days = ("--opens", "2027-01-01", "--closes", "2027-06-30", "--keep", str(keep))
     assert run(root, "new", "s1", *days)[0] == 0
@@ -102,7 +102,7 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path: Path, change: dict[str, o
         Season.read(file)
 
 
-def test_what_fresh_tasks_are_drawn_with() -> None:
+def test_fresh_tasks_are_drawn_with_the_secret_of_the_season() -> None:
     season, _, secret = new_season("s1", "2027-01-01", "2027-06-30")
     assert season.drawn_with(secret) == (secret.encode(), False)
     assert season.drawn_with("") == (b"", True)
@@ -148,7 +148,7 @@ COSTS = YAML.replace('data: ""', 'data: "", core_seconds: 100')
         ({"core_seconds": 500.0}, COSTS, True, None),
     ],
 )
-def test_rules_of_a_track(
+def test_entries_against_the_rules_of_a_track_are_refused(
     tmp_path: Path, changes: dict[str, object], about: str, source: bool, message: str | None
 ) -> None:
     verdict = ruled(tmp_path, changes, about, **({SOURCE: b"print('trained')\n"} if source else {}))

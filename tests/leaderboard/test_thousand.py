@@ -226,7 +226,7 @@ def written(verdict: SubmissionVerdict, folder: Path) -> Path:
     return path
 
 
-def test_a_hundred_hostile_entries(tmp_path: Path) -> None:
+def test_a_hundred_hostile_entries_are_refused_by_name(tmp_path: Path) -> None:
     root = board(tmp_path / "root")
     found = Counter(check(number, tmp_path / str(number), root) for number in range(100))
     assert len({kind for kind, _ in found}) >= 12, "of many kinds"
@@ -234,7 +234,7 @@ def test_a_hundred_hostile_entries(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in kilobytes on Linux only")
-def test_a_thousand_hostile_entries(tmp_path: Path) -> None:
+def test_a_thousand_hostile_entries_are_refused_in_bounded_memory(tmp_path: Path) -> None:
     root = board(tmp_path / "root")
     check(0, tmp_path / "first", root)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

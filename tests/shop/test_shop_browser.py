@@ -24,7 +24,7 @@ CLICKABLES = """() => {
 
 
 # ---------------------------------------------------------------- people
-def test_a_whole_visit_by_keyboard_only(serve, visit) -> None:
+def test_a_whole_visit_works_by_keyboard_only(serve, visit) -> None:
     server = serve(split="valid", task=12)
     page = visit(server)
     page.keyboard.press("Enter")  # the button that starts has the focus

@@ -286,7 +286,7 @@ def test_a_closed_shop_has_written_what_was_under_way(make_shop, enter) -> None:
 
 
 # ---------------------------------------------------------------- looking back
-def test_the_list_of_visits_and_their_pages_as_they_were_seen(make_shop, enter) -> None:
+def test_visits_are_listed_with_their_pages_as_they_were_seen(make_shop, enter) -> None:
     shop = make_shop(max_open=1)
     shopper, admin = enter(shop), enter(shop)
     shopper.start("valid", 5)
