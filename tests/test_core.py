@@ -96,7 +96,7 @@ def test_info_has_the_keys_of_the_contract_in_order() -> None:
     assert "broken" not in env.step("left")[4]["admissible_actions"]
 
 
-def test_unknown_options_and_tasks() -> None:
+def test_unknown_options_and_tasks_are_refused() -> None:
     env = DiceEnv()
     with pytest.raises(UnknownOption, match=r"'tsak'.*Did you mean 'task'"):
         env.reset(options={"tsak": 1})
@@ -106,7 +106,7 @@ def test_unknown_options_and_tasks() -> None:
     assert env.reset(options={"task": np.int64(9)})[1]["task"] == 9
 
 
-def test_bad_settings() -> None:
+def test_bad_settings_are_refused() -> None:
     for max_steps in (0, -3, 1.5, True, "5", None):
         with pytest.raises(BadSetting, match="max_steps must be an integer of at least 1"):
             DiceEnv(max_steps=max_steps)  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def test_bad_settings() -> None:
     assert check_positive("n", np.int8(3)) == 3
 
 
-def test_steps_before_the_reset_and_after_the_end() -> None:
+def test_steps_before_the_reset_and_after_the_end_are_refused() -> None:
     env = DiceEnv(max_steps=1)
     with pytest.raises(ResetNeeded, match="before the first step"):
         env.step("1")
@@ -264,7 +264,7 @@ def test_what_is_no_text_is_refused_and_changes_nothing(action: object) -> None:
     assert env.steps == 0
 
 
-def test_words_of_the_wrong_type() -> None:
+def test_splits_and_options_of_the_wrong_type_are_refused() -> None:
     with pytest.raises(UnknownSplit, match="Did you mean 'test'"):
         DiceEnv(split=["test"])  # type: ignore[arg-type]
     with pytest.raises(BadSetting, match="options must be a dictionary"):

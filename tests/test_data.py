@@ -26,7 +26,7 @@ def test_home_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert data.home() == tmp_path / ".local" / "share" / "agentgym_flow"
 
 
-def test_add_and_resolve(tmp_path: Path) -> None:
+def test_added_data_are_found_by_their_name(tmp_path: Path) -> None:
     file = tmp_path / "levels.txt"
     file.write_text("; 0\n")
     assert data.registered() == []
@@ -88,7 +88,7 @@ def test_names_are_plain_words(name: str, tmp_path: Path) -> None:
         data.add(name, tmp_path)
 
 
-def test_what_is_not_there(tmp_path: Path) -> None:
+def test_data_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(BadData, match="no file or folder"):
         data.add("x", tmp_path / "missing")
     (tmp_path / "f").write_text("")

@@ -22,7 +22,7 @@ def play(seed: int = 0, task: int | None = None, attempt: int = 0, actions: int 
 
 
 @pytest.mark.parametrize("seed", GOLDEN)
-def test_golden_digests(seed: int) -> None:
+def test_recorded_play_keeps_its_digests(seed: int) -> None:
     assert play(seed).digests()[-1] == GOLDEN[seed]
 
 

@@ -109,7 +109,7 @@ def test_another_writer_may_write_utf8(path: Path) -> None:
     assert [logged.actions for logged in read_log(path)] == [["√"]]
 
 
-def test_equal_episodes_equal_bytes(tmp_path: Path) -> None:
+def test_equal_episodes_are_written_as_equal_bytes(tmp_path: Path) -> None:
     for name in ("a.jsonl.gz", "b.jsonl.gz"):
         write_log(tmp_path / name, episodes())
     assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.jsonl.gz").read_bytes()
@@ -141,7 +141,7 @@ def test_a_bad_line_does_not_hide_the_next(path: Path) -> None:
         list(read_log(path))
 
 
-def test_what_is_no_log(tmp_path: Path) -> None:
+def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadLog, match="there is no log at"):
         list(read_log(tmp_path / "missing.jsonl"))
     with pytest.raises(BadLog, match="damaged"):
@@ -296,14 +296,14 @@ class TestHalfWritten:
     @staticmethod
     @pytest.mark.parametrize("name", ["e.jsonl", "e.jsonl.gz"])
     @pytest.mark.parametrize("room", [0, 100, 1000])
-    def test_a_full_disk(name: str, room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_full_disk_leaves_no_file(name: str, room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Path, "open", small_disk(room, Path.open))
         with pytest.raises(OSError, match="No space left"):
             write_log(tmp_path / name, episodes() * 20)
         assert list(tmp_path.iterdir()) == []
 
     @staticmethod
-    def test_the_name_is_taken_by_a_folder(path: Path) -> None:
+    def test_a_folder_of_that_name_is_left_alone(path: Path) -> None:
         path.mkdir()
         with pytest.raises(OSError):  # noqa: PT011 (its text differs between systems)
             write_log(path, episodes())

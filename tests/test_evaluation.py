@@ -36,7 +36,9 @@ class TestIntervals:
         # Worked by hand from Wilson's formula with z = 1.95996; the third is the example of Newcombe (1998), 81 of 263.
         [(0, 10, (0.0, 0.2775)), (10, 10, (0.7225, 1.0)), (81, 263, (0.2553, 0.3662)), (350, 500, (0.6584, 0.7385))],
     )
-    def test_wilson(successes: int, count: int, expected: tuple[float, float]) -> None:
+    def test_wilson_intervals_are_those_worked_out_by_hand(
+        successes: int, count: int, expected: tuple[float, float]
+    ) -> None:
         assert wilson(successes, count) == pytest.approx(expected, abs=5e-5)
 
     @staticmethod
@@ -176,7 +178,7 @@ class TestIntervals:
 
     @staticmethod
     @pytest.mark.parametrize("values", [[], [[]], [0.5, 0.5]])
-    def test_runs_need_a_table(values: list[float]) -> None:
+    def test_an_interval_of_runs_needs_a_table_of_them(values: list[float]) -> None:
         with pytest.raises(BadSetting, match="runs and tasks"):
             interval_of_runs(values)
 
@@ -207,7 +209,7 @@ class TestSummary:
         )
 
     @staticmethod
-    def test_it_is_plain_data() -> None:
+    def test_a_result_can_be_written_as_json() -> None:
         result, _ = evaluate(ExpertPolicy(), CAVE, num_episodes=3)
         row = json.loads(json.dumps(result.as_dict()))
         assert row["success"] == 1.0
@@ -288,12 +290,12 @@ class TestTasks:
         assert evaluate(RandomPolicy(), CAVE, attempts=2, num_envs=7) == one
 
     @staticmethod
-    def test_arguments_of_the_environment() -> None:
+    def test_arguments_reach_the_environment() -> None:
         _, episodes = evaluate(RandomPolicy(), CAVE, num_episodes=2, env_kwargs={"rooms": 3, "max_steps": 4})
         assert all((e.kwargs["rooms"], e.max_steps) == (3, 4) for e in episodes)
 
     @staticmethod
-    def test_what_does_not_exist() -> None:
+    def test_what_does_not_exist_is_refused() -> None:
         with pytest.raises(UnknownEnvironment, match="Did you mean 'agentgym_flow/Sokoban-v0'"):
             evaluate(RandomPolicy(), "agentgym_flow/Sokoban-v1")
         with pytest.raises(UnknownEnvironment, match="not a text environment"):
@@ -309,7 +311,9 @@ class TestTasks:
                 evaluate(RandomPolicy(), CAVE, **settings)  # type: ignore[arg-type]
 
     @staticmethod
-    def test_official_data(sample_data: Path, tmp_path: Path) -> None:
+    def test_official_data_are_logged_without_their_path_and_verify_elsewhere(
+        sample_data: Path, tmp_path: Path
+    ) -> None:
         levels = sample_data / "boxoban" / "unfiltered-valid.txt"
         log = tmp_path / "log.jsonl.gz"
         result, episodes = evaluate(
@@ -442,7 +446,7 @@ class TestPairedDifference:
             sum(e.total_reward for e in expert) / 40 - sum(e.total_reward for e in random) / 40
         )
 
-    def test_what_cannot_be_compared(self) -> None:
+    def test_what_cannot_be_compared_is_refused(self) -> None:
         expert = self.played(ExpertPolicy())
         with pytest.raises(BadSetting, match="80 are only on one"):
             paired_difference(expert, self.played(ExpertPolicy(), seed=1))

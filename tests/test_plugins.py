@@ -126,7 +126,7 @@ def test_entry_points_are_read_and_a_broken_one_is_left_out(here: Path, monkeypa
     plugins.load_plugins.cache_clear()
 
 
-def test_modules_that_are_not_there(here: Path) -> None:
+def test_modules_and_environments_that_are_not_there_are_named(here: Path) -> None:
     assert "there is no module 'no_such_module'" in run("evaluate", "no_such_module:Maze-v0", code=2)
     assert "Unknown environment 'Cellar-v0'" in run("evaluate", "my_maze:Cellar-v0", code=2)
     with pytest.raises(UnknownEnvironment):

@@ -201,7 +201,7 @@ def nothing(): ...
 class TestModuleCallable:
     @staticmethod
     @pytest.mark.parametrize("name", ["Walker", "factory", "go_left"])
-    def test_classes_factories_and_functions(module: str, name: str) -> None:
+    def test_classes_factories_and_functions_make_policies(module: str, name: str) -> None:
         policy = make_policy(f"{module}:{name}", CAVE)
         assert isinstance(policy, Policy)
         assert policy.name == ("my_policies:go_left" if name == "go_left" else "walker")
@@ -249,7 +249,7 @@ class TestDescriptions:
             ("openai:@http://x", "needs a model and a URL"),
         ],
     )
-    def test_unknown_ones(description: str, complaint: str) -> None:
+    def test_descriptions_of_no_policy_are_refused_with_a_hint(description: str, complaint: str) -> None:
         with pytest.raises(UnknownPolicy) as caught:
             make_policy(description, CAVE)
         assert complaint in str(caught.value)
@@ -528,7 +528,7 @@ class TestOpenAI:
         assert one.episode.meta["failed_requests"] == [{"turn": 1, "failure": "APITimeoutError"}]
 
     @staticmethod
-    def test_nobody_there() -> None:
+    def test_a_server_that_is_not_there_makes_a_failed_request() -> None:
         one = view()
         policy = OpenAIPolicy("m", "http://127.0.0.1:9/v1", CAVE, max_retries=0)
         assert answers(policy, [one])[0].action == ""
@@ -545,7 +545,7 @@ class TestOpenAI:
         assert one.env.step(move.action)[4]["action_valid"] is False
 
     @staticmethod
-    def test_bad_settings() -> None:
+    def test_bad_settings_are_refused_by_name() -> None:
         for settings in (
             {"temperature": -1},
             {"timeout": 0},

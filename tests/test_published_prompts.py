@@ -188,7 +188,7 @@ LONG = "I would like to go to the desk 1 because it is there, so GO TO Desk 1"
         ("", "", "", "still", False),
     ],
 )
-def test_verl_agents_parsers(
+def test_completions_are_read_as_verl_agents_parsers_read_them(
     completion: str, alfworld: str, webshop: str, sokoban: str, well_formed: bool, published: Path
 ) -> None:
     given: dict[str, Any] = {n: template_for(env_id(n), f"verl_agent:{published / 'verl_agent'}") for n in ENVS}
@@ -231,7 +231,7 @@ def test_malformed_answers_pay_instead_of_refused_actions(published: Path) -> No
         ("no block", "", "", False),
     ],
 )
-def test_parsers_of_searches(
+def test_searches_are_read_as_the_published_parsers_read_them(
     completion: str, verl_agent: str, search_r1: str, well_formed: bool, published: Path
 ) -> None:
     one: Any = template_for(env_id("Search"), f"verl_agent:{published / 'verl_agent'}")
@@ -498,7 +498,7 @@ def test_a_file_that_does_not_do_is_refused_with_the_reason(content: str | bytes
         template_for(env_id("ALFWorld"), f"verl_agent:{file}")
 
 
-def test_folders_and_other_files(tmp_path: Path) -> None:
+def test_prompts_are_found_in_folders_and_other_files(tmp_path: Path) -> None:
     with pytest.raises(BadPromptFile, match="no file or folder"):
         PromptFile.read(str(tmp_path / "none.py"))
     with pytest.raises(BadPromptFile, match=r"no files that end in \.py"):

@@ -258,7 +258,7 @@ class TestData:
             ]
         )
 
-    def test_registered_or_given(self, line: LoggedEpisode, levels: Path, tmp_path: Path) -> None:
+    def test_data_are_found_registered_or_given(self, line: LoggedEpisode, levels: Path, tmp_path: Path) -> None:
         assert list(line.data) == ["boxoban"]
         assert verify(line) is None
         (tmp_path / "home" / "data.json").unlink()
@@ -273,7 +273,7 @@ class TestData:
         assert "has the SHA-256" in divergence.what
         assert f"the log was made with {line.data['boxoban'][:16]}" in divergence.what
 
-    def test_missing_data(self, line: LoggedEpisode, levels: Path) -> None:
+    def test_missing_data_is_told(self, line: LoggedEpisode, levels: Path) -> None:
         levels.unlink()
         assert "there is no file or folder" in str(verify(line))
 
@@ -281,7 +281,7 @@ class TestData:
 class TestVerdict:
     @staticmethod
     @pytest.mark.parametrize("name", ["log.jsonl", "log.jsonl.gz"])
-    def test_a_good_log(name: str, played: list[Episode], tmp_path: Path) -> None:
+    def test_a_good_log_verifies_with_its_claimed_figures(name: str, played: list[Episode], tmp_path: Path) -> None:
         write_log(tmp_path / name, played)
         seen: list[tuple[int, Episode | None]] = []
         verdict = verify_log(tmp_path / name, on_episode=lambda number, episode: seen.append((number, episode)))
@@ -348,7 +348,7 @@ class TestVerdict:
         assert "1 unfinished" in str(verdict)
 
     @staticmethod
-    def test_files_that_are_no_log(tmp_path: Path) -> None:
+    def test_files_that_are_no_log_do_not_verify(tmp_path: Path) -> None:
         with pytest.raises(BadLog, match="there is no log"):
             verify_log(tmp_path / "missing.jsonl")
         (tmp_path / "empty.jsonl").write_text("")
@@ -402,7 +402,9 @@ class TestTampering:
         assert (other.ok, other.success, other.score) == (True, verdict.success, verdict.score)
 
     @pytest.mark.parametrize("part", [("actions", "rewards", "digests"), ("seed",), ("task",), ("task_key",)])
-    def test_swapped_parts_of_lines(self, lines: list[LoggedEpisode], part: tuple[str, ...], tmp_path: Path) -> None:
+    def test_swapped_parts_of_lines_diverge(
+        self, lines: list[LoggedEpisode], part: tuple[str, ...], tmp_path: Path
+    ) -> None:
         there = {name: getattr(lines[2], name) for name in part}
         here = {name: getattr(lines[3], name) for name in part}
         edited = [*lines[:2], replace(lines[2], **here), replace(lines[3], **there), *lines[4:]]
@@ -434,7 +436,7 @@ class TestTampering:
         assert self.verdict(lines, tmp_path, expect=12).ok
         assert self.verdict(lines[:1] + lines[2:], tmp_path).gaps == ((2, 1),), "a dropped attempt is a gap"
 
-    def test_a_split_that_is_not_whole(self, tmp_path: Path) -> None:
+    def test_the_missing_tasks_of_a_split_are_named(self, tmp_path: Path) -> None:
         starts = [EpisodeSpec(0, task) for task in range(8)]
         split = [logged(e) for e in rollout(RandomPolicy(), lambda: CaveEnv(split="test"), starts)]
         assert self.verdict(split, tmp_path, expect="split").ok

@@ -394,7 +394,7 @@ def test_two_processes_are_not_at_one_evaluation(tmp_path: Path) -> None:
         other.communicate()
 
 
-def test_durations() -> None:
+def test_durations_are_read_and_wrong_ones_refused() -> None:
     assert [seconds(text) for text in ("0", "90", "90s", "10m", "1.5h")] == [0, 90, 90, 600, 5400]
     for wrong in ("", "-1", "ten", "10 m", "1d"):
         with pytest.raises(BadSetting, match="a duration is"):

@@ -201,7 +201,7 @@ def test_ctrl_c_comes_after_the_callbacks_of_what_had_finished() -> None:
     assert make.made == make.closed
 
 
-def test_nothing_to_do() -> None:
+def test_without_starts_no_environment_is_made() -> None:
     make = Counted()
     assert rollout(RandomPolicy(), make, []) == rollout_groups(RandomPolicy(), make, [], 4) == []
     assert make.made == 0

@@ -56,7 +56,7 @@ def golden(hash_seed: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "1234"])
-def test_golden_values_in_a_fresh_process(hash_seed: str) -> None:
+def test_a_fresh_process_draws_the_recorded_values(hash_seed: str) -> None:
     assert golden(hash_seed) == GOLDEN
 
 
@@ -141,7 +141,7 @@ def test_a_copied_or_pickled_stream_goes_on_alike(used: int) -> None:
     assert [[twin.word() for _ in range(20)] for twin in twins] == [following] * 3
 
 
-def test_bad_arguments() -> None:
+def test_draws_from_nothing_are_refused() -> None:
     for n in (0, -1):
         with pytest.raises(ValueError, match="n >= 1"):
             Stream("x").below(n)
@@ -161,7 +161,7 @@ def test_bad_arguments() -> None:
         ({"x": {"y": 1.0}}, b'{"x":{"y":"0x1.0000000000000p+0"}}'),
     ],
 )
-def test_canonical_json(value: object, expected: bytes) -> None:
+def test_canonical_json_has_its_recorded_bytes(value: object, expected: bytes) -> None:
     assert canonical(value) == expected
 
 

@@ -65,7 +65,7 @@ def test_masks_are_refused_and_lengths_checked() -> None:
         UnicodeText(-1)
 
 
-def test_equality_hash_repr_pickle() -> None:
+def test_equal_spaces_hash_alike_and_survive_pickling() -> None:
     space = UnicodeText(7)
     assert space == UnicodeText(7) != UnicodeText(8)
     assert space != spaces.Text(7)
@@ -74,7 +74,7 @@ def test_equality_hash_repr_pickle() -> None:
     assert pickle.loads(pickle.dumps(space)) == space
 
 
-def test_json_trip() -> None:
+def test_samples_survive_a_trip_through_json() -> None:
     space, batch = UnicodeText(9), ["√", "", "\ud800"]
     assert space.from_jsonable(json.loads(json.dumps(space.to_jsonable(batch)))) == batch
 
