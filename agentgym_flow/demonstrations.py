@@ -31,13 +31,13 @@ Row = dict[str, list[Message]]
 """`prompt` and `completion`, each a list of messages."""
 
 
-def completion_for(template: PromptTemplate, action: str, view: PolicyInput) -> str:
+def completion_for(template: PromptTemplate, action: str, policy_input: PolicyInput) -> str:
     """Return a completion that `template` parses as `action` in this turn.
 
     Raises `BadSetting` if there is none, for example because the prompt shows several actions in the same way.
     """
-    completion = template.format_action(action, view)
-    if completion is None or template.parse_action(completion, view) != action:
+    completion = template.format_action(action, policy_input)
+    if completion is None or template.parse_action(completion, policy_input) != action:
         raise BadSetting(
             f"template {template.name!r} cannot ask for the action {action!r}: choose another prompt template"
         )
@@ -61,16 +61,16 @@ def rows_of(episode: Episode, env: TextEnv, template: PromptTemplate) -> Iterato
     again = recorder.reset(seed=episode.seed, task=episode.task, attempt=episode.attempt)
     rng = Stream("policy", episode.seed, episode.attempt, episode.task)
     for turn in episode.turns:
-        view = PolicyInput(env, recorder.observation, recorder.info, again, rng)
-        said: Message = {"role": "assistant", "content": _completion(turn, template, view)}
-        yield {"prompt": template.messages(view), "completion": [said]}
+        policy_input = PolicyInput(env, recorder.observation, recorder.info, again, rng)
+        said: Message = {"role": "assistant", "content": _completion(turn, template, policy_input)}
+        yield {"prompt": template.messages(policy_input), "completion": [said]}
         recorder.step(turn.action, completion=turn.completion, policy=turn.policy)
 
 
-def _completion(turn: Turn, template: PromptTemplate, view: PolicyInput) -> str:
-    if turn.completion is not None and template.parse_action(turn.completion, view) == turn.action:
+def _completion(turn: Turn, template: PromptTemplate, policy_input: PolicyInput) -> str:
+    if turn.completion is not None and template.parse_action(turn.completion, policy_input) == turn.action:
         return turn.completion
-    return completion_for(template, turn.action, view)
+    return completion_for(template, turn.action, policy_input)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,29 +67,29 @@ async def take_turn(
 ) -> bool:
     """Take one turn; return whether the episode is over. Errors as in `play_independently`."""
     try:
-        move = await _asked(policy, slot.view)
+        output = await _asked(policy, slot.policy_input)
     except Exception as error:
         if _concerns_all(error):
             raise
         slot.lose(error)
         return True
-    if slot.view.env.outside_requests == "none":
-        return slot.play(move, stop)
+    if slot.policy_input.env.outside_requests == "none":
+        return slot.play(output, stop)
     try:
-        if slot.view.env.outside_requests == "shared":
-            await requests.prepare(slot.view.env, move.action)
-        return await _in_thread(lambda: slot.play(move, stop))
+        if slot.policy_input.env.outside_requests == "shared":
+            await requests.prepare(slot.policy_input.env, output.action)
+        return await _in_thread(lambda: slot.play(output, stop))
     except asyncio.CancelledError:
         slot.abandon()  # a thread may still be using its environment
         raise
 
 
-async def _asked(policy: AsyncPolicy, view: PolicyInput) -> PolicyOutput:
-    rng = view.rng
+async def _asked(policy: AsyncPolicy, policy_input: PolicyInput) -> PolicyOutput:
+    rng = policy_input.rng
     for number in range(TRIES):
-        view.rng = copy.copy(rng)  # every try makes the same draws
+        policy_input.rng = copy.copy(rng)  # every try makes the same draws
         try:
-            return checked(policy, await policy.respond(view))
+            return checked(policy, await policy.respond(policy_input))
         except Exception as error:
             if _concerns_all(error) or number + 1 == TRIES:
                 raise

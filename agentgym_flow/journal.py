@@ -58,7 +58,7 @@ class Journal:
         self.path = path_of(log)
         self._settings = json.loads(json.dumps(settings))
         self._episodes: dict[Place, LoggedEpisode] = {}
-        self._moves: dict[tuple[int, int, int, str], Sequence[Any]] = {}
+        self._outputs: dict[tuple[int, int, int, str], Sequence[Any]] = {}
         self._answers: dict[str, list[Any]] = {}
         self._lock = Lock()
         self._written = False
@@ -109,7 +109,7 @@ class Journal:
                 return
             if "move" in row:
                 task, attempt, turn, seen = row["at"]
-                self._moves[task, attempt, turn, seen] = row["move"]
+                self._outputs[task, attempt, turn, seen] = row["move"]
             else:
                 self._answers.setdefault(row["asked"], []).append(row["answer"])
         self._written = True
@@ -159,19 +159,19 @@ class Journal:
             return _RecordedPolicy(policy, self)
         return policy
 
-    def move(self, view: PolicyInput) -> PolicyOutput | None:
+    def output(self, policy_input: PolicyInput) -> PolicyOutput | None:
         """Return the recorded answer to this input, and report its failed requests again; None if there is none."""
-        found = self._moves.get(_place_of(view))
+        found = self._outputs.get(_place_of(policy_input))
         if found is None:
             return None
         action, completion, failures, policy, *logprobs = found
         if failures:
-            view.episode.meta.setdefault(FAILED_REQUESTS, []).extend(failures)
+            policy_input.episode.meta.setdefault(FAILED_REQUESTS, []).extend(failures)
         if logprobs:
-            view.episode.meta.setdefault(LOGPROBS, []).extend(logprobs)
+            policy_input.episode.meta.setdefault(LOGPROBS, []).extend(logprobs)
         return PolicyOutput(action, completion=completion, policy=policy)
 
-    def add_move(self, row: Mapping[str, Any]) -> None:
+    def add_output(self, row: Mapping[str, Any]) -> None:
         """Record an answer, in the form of `_row_of`."""
         self._append(json.dumps(row, separators=(",", ":")))
 
@@ -199,21 +199,24 @@ def _claim(file: IO[bytes], path: Path) -> None:
         raise BadResume(f"another process is still at this run: it has {path} open") from None
 
 
-def _place_of(view: PolicyInput) -> tuple[int, int, int, str]:
-    episode = view.episode
-    return episode.task, episode.attempt, len(episode.turns), stable_hash([view.observation])[:16]
+def _place_of(policy_input: PolicyInput) -> tuple[int, int, int, str]:
+    episode = policy_input.episode
+    return episode.task, episode.attempt, len(episode.turns), stable_hash([policy_input.observation])[:16]
 
 
-def _row_of(view: PolicyInput, move: PolicyOutput) -> dict[str, Any]:
+def _row_of(policy_input: PolicyInput, output: PolicyOutput) -> dict[str, Any]:
     """Return the record of an answer to a policy input."""
-    logprobs = view.episode.meta.get(LOGPROBS, [])[len(view.episode.turns) :]
-    return {"at": _place_of(view), "move": [move.action, move.completion, _failures(view), move.policy, *logprobs]}
+    logprobs = policy_input.episode.meta.get(LOGPROBS, [])[len(policy_input.episode.turns) :]
+    return {
+        "at": _place_of(policy_input),
+        "move": [output.action, output.completion, _failures(policy_input), output.policy, *logprobs],
+    }
 
 
-def _failures(view: PolicyInput) -> list[dict[str, Any]]:
+def _failures(policy_input: PolicyInput) -> list[dict[str, Any]]:
     """Return the failed requests of the present turn."""
-    turn = len(view.episode.turns)
-    return [one for one in view.episode.meta.get(FAILED_REQUESTS, ()) if one["turn"] == turn]
+    turn = len(policy_input.episode.turns)
+    return [one for one in policy_input.episode.meta.get(FAILED_REQUESTS, ()) if one["turn"] == turn]
 
 
 def _step_again(env: TextEnv, logged: LoggedEpisode) -> Episode:
@@ -244,17 +247,17 @@ class _RecordedPolicy(Around):
         self._answered = False
         self._new: list[dict[str, Any]] = []
 
-    async def respond(self, view: PolicyInput) -> PolicyOutput:
+    async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
         """Return the recorded answer, or a new one from the policy."""
-        known = self._journal.move(view)
+        known = self._journal.output(policy_input)
         if known is not None:
             return known
-        move = checked(self.policy, await self.policy.respond(view))
-        self._new.append(_row_of(view, move))
-        self._answered = self._answered or not _failures(view)
+        output = checked(self.policy, await self.policy.respond(policy_input))
+        self._new.append(_row_of(policy_input, output))
+        self._answered = self._answered or not _failures(policy_input)
         if self._answered:
             self._keep()
-        return move
+        return output
 
     async def __aexit__(self, *raised: Any) -> None:
         if raised[0] is None:
@@ -264,5 +267,5 @@ class _RecordedPolicy(Around):
     def _keep(self) -> None:
         # Called only after the first real answer: if all requests fail, a resumed run must send them again.
         for row in self._new:
-            self._journal.add_move(row)
+            self._journal.add_output(row)
         self._new.clear()

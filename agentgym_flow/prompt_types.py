@@ -50,16 +50,16 @@ class PromptTemplate(Protocol):
     def name(self) -> str:
         """The name under which results are reported."""
 
-    def prompt(self, view: PromptContext) -> str:
+    def prompt(self, policy_input: PromptContext) -> str:
         """Return the prompt of this turn as one text."""
 
-    def messages(self, view: PromptContext) -> list[Message]:
+    def messages(self, policy_input: PromptContext) -> list[Message]:
         """Return the prompt of this turn as a chat."""
 
-    def parse_action(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, policy_input: PromptContext) -> str:
         """Return the action in `completion`. Never raises: an unreadable completion gives an invalid action."""
 
-    def format_action(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, policy_input: PromptContext) -> str | None:
         """Return a completion for `action`, or for an action that the prompt shows in the same way; None if none."""
 
 
@@ -67,7 +67,7 @@ class PromptTemplate(Protocol):
 class ConversationTemplate(PromptTemplate, Protocol):
     """A template that can also write one conversation per episode: the first prompt stays, later turns add messages."""
 
-    def follow_up(self, view: PromptContext) -> str:
+    def follow_up(self, policy_input: PromptContext) -> str:
         """Return the environment's reply to the last action: the text of one new message, without history."""
 
 

@@ -118,51 +118,51 @@ class TextTemplate:
         if self.history < 0:
             raise BadSetting(f"history must be at least 0 turns, got {self.history}")
 
-    def prompt(self, view: PromptContext) -> str:
+    def prompt(self, policy_input: PromptContext) -> str:
         """Return the prompt of this turn as one text."""
-        turns = view.episode.turns
+        turns = policy_input.episode.turns
         past = history_window(turns, self.history)
         parts = [
             self.rules,
-            f"Your task: {view.info['goal']}",
+            f"Your task: {policy_input.info['goal']}",
             f"What happened lately:\n\n{past}" if past else "",
-            _turn_now(view),
-            self._offered(view),
+            _turn_now(policy_input),
+            self._offered(policy_input),
             self._how_to_answer(),
         ]
         return "\n\n".join(part for part in parts if part)
 
-    def messages(self, view: PromptContext) -> list[Message]:
+    def messages(self, policy_input: PromptContext) -> list[Message]:
         """Return the prompt as a chat of one user message, which repeats the whole context in every turn."""
-        return [{"role": "user", "content": self.prompt(view)}]
+        return [{"role": "user", "content": self.prompt(policy_input)}]
 
-    def follow_up(self, view: PromptContext) -> str:
+    def follow_up(self, policy_input: PromptContext) -> str:
         """Return the result of the last action. Rules, goal and answer format are only in the first message."""
-        turns = view.episode.turns
+        turns = policy_input.episode.turns
         parts = [
             "" if turns[-1].action_valid else "Your last action was not accepted.",
-            _turn_now(view),
-            self._offered(view),
+            _turn_now(policy_input),
+            self._offered(policy_input),
         ]
         return "\n\n".join(part for part in parts if part)
 
-    def parse_action(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, policy_input: PromptContext) -> str:
         """Return the action in the completion; see `tagged_action`."""
         return tagged_action(completion, tags_required=self.tags_required)
 
-    def format_action(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, policy_input: PromptContext) -> str | None:
         """Return `action`, in tags if they are required; None if parsing would give another action."""
         completion = f"{OPEN}{action}{CLOSE}" if self.tags_required else action
-        return completion if self.parse_action(completion, view) == action else None
+        return completion if self.parse_action(completion, policy_input) == action else None
 
-    def _offered(self, view: PromptContext) -> str:
+    def _offered(self, policy_input: PromptContext) -> str:
         lines: list[str] = []
         if not self.lists_actions:
             return ""
-        if view.info["admissible_actions"]:
-            lines.append("Actions you can take now: " + ", ".join(view.info["admissible_actions"]))
-        if view.info["action_templates"]:
-            lines.append("Actions to fill in: " + ", ".join(view.info["action_templates"]))
+        if policy_input.info["admissible_actions"]:
+            lines.append("Actions you can take now: " + ", ".join(policy_input.info["admissible_actions"]))
+        if policy_input.info["action_templates"]:
+            lines.append("Actions to fill in: " + ", ".join(policy_input.info["action_templates"]))
         return "\n".join(lines)
 
     def _how_to_answer(self) -> str:
@@ -185,24 +185,24 @@ class ChoiceTemplate(TextTemplate):
 
     name: str = "choice"
 
-    def parse_action(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, policy_input: PromptContext) -> str:
         """Return the candidate with the number in the completion; the empty string if there is no such candidate."""
         number = tagged_action(completion, tags_required=self.tags_required)
-        candidates = view.candidates()
+        candidates = policy_input.candidates()
         if number.isascii() and number.isdecimal() and len(number) < _LONGEST_NUMBER:
             return candidates[int(number) - 1] if 1 <= int(number) <= len(candidates) else ""
         return ""
 
-    def format_action(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, policy_input: PromptContext) -> str | None:
         """Return the number of `action`, in tags if they are required; None if it is not a candidate."""
-        candidates = view.candidates()
+        candidates = policy_input.candidates()
         if action not in candidates:
             return None
         number = candidates.index(action) + 1
         return f"{OPEN}{number}{CLOSE}" if self.tags_required else str(number)
 
-    def _offered(self, view: PromptContext) -> str:
-        lines = [f"{number}. {action}" for number, action in enumerate(view.candidates(), 1)]
+    def _offered(self, policy_input: PromptContext) -> str:
+        lines = [f"{number}. {action}" for number, action in enumerate(policy_input.candidates(), 1)]
         return "\n".join(["Actions you can choose from:", *lines])
 
     @property
@@ -210,9 +210,9 @@ class ChoiceTemplate(TextTemplate):
         return "number of an action"
 
 
-def _turn_now(view: PromptContext) -> str:
-    number, limit = len(view.episode.turns) + 1, view.episode.max_steps
-    return f"Turn {number} of at most {limit}. The observation now:\n{view.observation}"
+def _turn_now(policy_input: PromptContext) -> str:
+    number, limit = len(policy_input.episode.turns) + 1, policy_input.episode.max_steps
+    return f"Turn {number} of at most {limit}. The observation now:\n{policy_input.observation}"
 
 
 Published = Mapping[str, Callable[[PromptFile], PromptTemplate]]

@@ -60,9 +60,9 @@ def rollout(
     episodes: dict[int, Episode] = {}
 
     def finish(slot: PoolSlot) -> None:
-        episodes[slot.index] = slot.view.episode
+        episodes[slot.index] = slot.policy_input.episode
         if on_episode is not None:
-            on_episode(slot.view.episode)
+            on_episode(slot.policy_input.episode)
 
     try:
         waiting = iter(enumerate(starts))
@@ -87,11 +87,11 @@ def _play_in_rounds(
 ) -> None:
     running = [slot for slot in slots if slot.begin(waiting)]
     while running:
-        moves = ask(policy, [slot.view for slot in running])
-        _prepare([slot.view.env for slot in running], [move.action for move in moves])
+        outputs = ask(policy, [slot.policy_input for slot in running])
+        _prepare([slot.policy_input.env for slot in running], [output.action for output in outputs])
         following = []
-        for slot, move in zip(running, moves, strict=True):
-            if slot.play(move, stop):
+        for slot, output in zip(running, outputs, strict=True):
+            if slot.play(output, stop):
                 finish(slot)
                 if not slot.begin(waiting):
                     continue

@@ -66,7 +66,7 @@ class PoolSlot:
     """An environment of the pool, and its present episode."""
 
     index: int
-    view: PolicyInput
+    policy_input: PolicyInput
 
     def __init__(self, pool: EnvPool) -> None:
         self._pool = pool
@@ -86,32 +86,32 @@ class PoolSlot:
             self._discard()
             raise
         rng = Stream("policy", start.seed, start.attempt, episode.task)
-        self.view = PolicyInput(recorder.env, recorder.observation, recorder.info, episode, rng)
+        self.policy_input = PolicyInput(recorder.env, recorder.observation, recorder.info, episode, rng)
         return True
 
-    def play(self, move: PolicyOutput, stop: Callable[[PolicyInput], bool] | None) -> bool:
+    def play(self, output: PolicyOutput, stop: Callable[[PolicyInput], bool] | None) -> bool:
         """Take one step; return whether the episode is over."""
-        recorder, view = self._recorder, self.view
+        recorder, policy_input = self._recorder, self.policy_input
         assert recorder is not None  # set by begin()
         try:
             turn = recorder.step(
-                move.action,
-                completion=move.completion,
-                prompt_ids=move.prompt_ids,
-                completion_ids=move.completion_ids,
-                logprobs=move.logprobs,
-                policy=move.policy,
-                version=move.version,
+                output.action,
+                completion=output.completion,
+                prompt_ids=output.prompt_ids,
+                completion_ids=output.completion_ids,
+                logprobs=output.logprobs,
+                policy=output.policy,
+                version=output.version,
             )
         except Exception as error:
             self.lose(error)
             return True
-        view.observation, view.info = recorder.observation, recorder.info
-        return turn.terminated or turn.truncated or (stop is not None and stop(view))
+        policy_input.observation, policy_input.info = recorder.observation, recorder.info
+        return turn.terminated or turn.truncated or (stop is not None and stop(policy_input))
 
     def lose(self, error: Exception) -> None:
         """End the episode because of `error`, and record the error."""
-        self.view.episode.meta[ERROR] = {"class": type(error).__name__, "message": str(error)}
+        self.policy_input.episode.meta[ERROR] = {"class": type(error).__name__, "message": str(error)}
         self._discard()
 
     def _discard(self) -> None:

@@ -137,24 +137,24 @@ class IndexTemplate(ABC):
     """All words of prompts and completions."""
 
     @abstractmethod
-    def written(self, view: PromptContext) -> IndexedPrompt:
+    def written(self, policy_input: PromptContext) -> IndexedPrompt:
         """Return the prompt of this turn with its candidates."""
 
-    def prompt(self, view: PromptContext) -> str:
+    def prompt(self, policy_input: PromptContext) -> str:
         """Return the prompt of this turn as one text."""
-        return self.written(view).text
+        return self.written(policy_input).text
 
-    def messages(self, view: PromptContext) -> list[Message]:
+    def messages(self, policy_input: PromptContext) -> list[Message]:
         """Return the prompt as one user message."""
-        return [{"role": "user", "content": self.prompt(view)}]
+        return [{"role": "user", "content": self.prompt(policy_input)}]
 
-    def parse_action(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, policy_input: PromptContext) -> str:
         """Return the candidate with this index; the empty string if there is none."""
-        return self.written(view).actions.get(completion.strip(), "")
+        return self.written(policy_input).actions.get(completion.strip(), "")
 
-    def format_action(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, policy_input: PromptContext) -> str | None:
         """Return the index of the candidate with the same words as `action`; None if there is none."""
-        return self.written(view).indices.get(action)
+        return self.written(policy_input).indices.get(action)
 
 
 @dataclass(frozen=True)
@@ -167,12 +167,15 @@ class WordTemplate(IndexTemplate):
 
     vocabulary: tuple[str, ...] = ()
 
-    def written(self, view: PromptContext) -> IndexedPrompt:
+    def written(self, policy_input: PromptContext) -> IndexedPrompt:
         """Return the prompt of this turn with its candidates."""
-        turns = view.episode.turns[-TURNS:]
+        turns = policy_input.episode.turns[-TURNS:]
         past = tuple((turn.action, turn.action_valid, turn.observation[:MOST_CHARACTERS]) for turn in reversed(turns))
-        goal, observation = view.info["goal"][:MOST_CHARACTERS], view.observation[:MOST_CHARACTERS]  # cache keys
-        return _written(goal, observation, tuple(view.candidates()), past)
+        goal, observation = (
+            policy_input.info["goal"][:MOST_CHARACTERS],
+            policy_input.observation[:MOST_CHARACTERS],
+        )  # cache keys
+        return _written(goal, observation, tuple(policy_input.candidates()), past)
 
 
 @lru_cache(maxsize=1 << 14)  # prompting, parsing and all attempts with the same history so far share the result

@@ -91,25 +91,25 @@ class TinyPolicy:
         return torch.log_softmax(logits[:, -1].float(), -1)
 
     @torch.no_grad()
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return an output for each running episode, with its token and log-probability."""
-        prompts = [self.encode(self.template.prompt(view)) for view in views]
+        prompts = [self.encode(self.template.prompt(policy_input)) for policy_input in inputs]
         rows = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}  # many prompts are equal
         logprobs = self.logprobs(list(rows))[[rows[prompt] for prompt in prompts]]
         if self.greedy:
             tokens = logprobs.argmax(-1)
         else:  # each episode draws from its own stream
-            draws = torch.tensor([[view.rng.uniform()] for view in views])
+            draws = torch.tensor([[policy_input.rng.uniform()] for policy_input in inputs])
             tokens = (logprobs.exp().cumsum(-1) < draws).sum(-1).clamp(max=logprobs.shape[1] - 1)
         return [
-            self.move(view, prompt, int(token), float(row[token]))
-            for view, prompt, token, row in zip(views, prompts, tokens, logprobs, strict=True)
+            self.output(policy_input, prompt, int(token), float(row[token]))
+            for policy_input, prompt, token, row in zip(inputs, prompts, tokens, logprobs, strict=True)
         ]
 
-    def move(self, view: PolicyInput, prompt: tuple[int, ...], token: int, logprob: float) -> PolicyOutput:
+    def output(self, policy_input: PolicyInput, prompt: tuple[int, ...], token: int, logprob: float) -> PolicyOutput:
         """Return the policy output for a word."""
         word = self.tokenizer.decode([token], skip_special_tokens=True)
-        return PolicyOutput(self.template.parse_action(word, view), word, prompt, [token], [logprob])
+        return PolicyOutput(self.template.parse_action(word, policy_input), word, prompt, [token], [logprob])
 
 
 class Demonstrator(ExpertPolicy):
@@ -118,19 +118,21 @@ class Demonstrator(ExpertPolicy):
     def __init__(self, policy: TinyPolicy) -> None:
         self.policy = policy
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return the expert's actions."""
-        return [self.shown(view, move) for view, move in zip(views, super().act(views), strict=True)]
+        return [
+            self.shown(policy_input, output) for policy_input, output in zip(inputs, super().act(inputs), strict=True)
+        ]
 
-    def shown(self, view: PolicyInput, move: PolicyOutput) -> PolicyOutput:
+    def shown(self, policy_input: PolicyInput, output: PolicyOutput) -> PolicyOutput:
         """Add the prompt and the word that asks for the action."""
-        template, answer = self.policy.template, self.policy.template.format_action(move.action, view)
+        template, answer = self.policy.template, self.policy.template.format_action(output.action, policy_input)
         if answer is None:  # the prompt template cannot express the action
-            return move
+            return output
         return PolicyOutput(
-            template.parse_action(answer, view),
+            template.parse_action(answer, policy_input),
             None,
-            self.policy.encode(template.prompt(view)),
+            self.policy.encode(template.prompt(policy_input)),
             self.policy.encode(answer),
         )
 

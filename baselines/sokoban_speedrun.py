@@ -515,23 +515,29 @@ class NetworkPolicy:
         self.name, self._net, self._way = f"speedrun-{way}", net, way
 
     @torch.no_grad()
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return the actions."""
-        grids = [[CODE_OF_SYMBOL[symbol] for symbol in view.observation if not symbol.isspace()] for view in views]
+        grids = [
+            [CODE_OF_SYMBOL[symbol] for symbol in policy_input.observation if not symbol.isspace()]
+            for policy_input in inputs
+        ]
         codes = inside(np.array(grids, np.uint8))
         if self._way == "careful":
             turned = [infer(self._net, codes[:, cells])[0].cpu().numpy() for cells in CELLS_OF]
             odds = np.mean([logprobs[:, to] for logprobs, to in zip(turned, ACTIONS_OF, strict=True)], axis=0)
         else:
             odds = infer(self._net, codes)[0].cpu().numpy()
-        return [PolicyOutput(WORDS[self._choice(view, np.exp(row))]) for view, row in zip(views, odds, strict=True)]
+        return [
+            PolicyOutput(WORDS[self._choice(policy_input, np.exp(row))])
+            for policy_input, row in zip(inputs, odds, strict=True)
+        ]
 
-    def _choice(self, view: PolicyInput, odds: Floats) -> int:
+    def _choice(self, policy_input: PolicyInput, odds: Floats) -> int:
         if self._way == "sampled":
-            return min(int((odds.cumsum() < view.rng.uniform()).sum()), len(WORDS) - 1)
-        here, tried = view.info["state_key"], set[str]()
+            return min(int((odds.cumsum() < policy_input.rng.uniform()).sum()), len(WORDS) - 1)
+        here, tried = policy_input.info["state_key"], set[str]()
         if self._way == "careful":
-            tried = {turn.action for turn in view.episode.turns if turn.state_key == here}
+            tried = {turn.action for turn in policy_input.episode.turns if turn.state_key == here}
         return int(np.argmax(odds - np.array([word in tried for word in WORDS])))
 
 

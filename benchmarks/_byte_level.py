@@ -41,17 +41,21 @@ class Reader:
         self.texts: list[str] = []
         self._template = template
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Return one action per view."""
-        return [PolicyOutput(self._read(view)) for view in views]
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        """Return one action per input."""
+        return [PolicyOutput(self._read(policy_input)) for policy_input in inputs]
 
-    def _read(self, view: PolicyInput) -> str:
-        turns = view.episode.turns
-        action = view.env.expert_action() if view.rng.uniform() < 0.5 else None
-        action = action or view.env.sample_action(view.rng)
-        self.texts += [self._template.prompt(view), ROLES, self._template.format_action(action, view) or action]
+    def _read(self, policy_input: PolicyInput) -> str:
+        turns = policy_input.episode.turns
+        action = policy_input.env.expert_action() if policy_input.rng.uniform() < 0.5 else None
+        action = action or policy_input.env.sample_action(policy_input.rng)
+        self.texts += [
+            self._template.prompt(policy_input),
+            ROLES,
+            self._template.format_action(action, policy_input) or action,
+        ]
         if turns and isinstance(self._template, ConversationTemplate):
-            self.texts.append(self._template.follow_up(view))
+            self.texts.append(self._template.follow_up(policy_input))
         return action
 
 

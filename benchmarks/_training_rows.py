@@ -130,8 +130,8 @@ def _words(make_env: Callable[[], TextEnv]) -> list[str]:
     with_refusal = "Your last action was not accepted. 1"
     found: dict[str, None] = dict.fromkeys(with_refusal.split())
 
-    def listen(view: PolicyInput) -> bool:
-        found.update(dict.fromkeys(f"{SPOKEN.prompt(view)} {SPOKEN.follow_up(view)}".split()))
+    def listen(policy_input: PolicyInput) -> bool:
+        found.update(dict.fromkeys(f"{SPOKEN.prompt(policy_input)} {SPOKEN.follow_up(policy_input)}".split()))
         return False
 
     rollout(RandomPolicy(), make_env, [EpisodeSpec(seed=2, task=task) for task in range(50)], stop=listen)

@@ -94,14 +94,14 @@ class Designed:
 
     name = "designer"
 
-    async def respond(self, view: PolicyInput) -> PolicyOutput:
+    async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
         """Return the next edit."""
-        return PolicyOutput(WRITTEN[len(view.episode.turns)])
+        return PolicyOutput(WRITTEN[len(policy_input.episode.turns)])
 
 
-def designed(views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+def designed(inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
     """Do the same in rounds, for all episodes together."""
-    return [PolicyOutput(WRITTEN[len(view.episode.turns)]) for view in views]
+    return [PolicyOutput(WRITTEN[len(policy_input.episode.turns)]) for policy_input in inputs]
 
 
 def rollout_seconds(policy: Policy | AsyncPolicy, episodes: int, url: str) -> float:

@@ -40,11 +40,11 @@ LATENCY = 0.05
 Ask = Callable[[], Awaitable[object]]
 
 
-def sokoban_view() -> PolicyInput:
+def sokoban_input() -> PolicyInput:
     """Return the policy input at the start of an episode."""
     slot = PoolSlot(EnvPool(lambda: make_text_env("agentgym_flow/Sokoban-v0")))
     slot.begin(iter([(0, EpisodeSpec(0))]))
-    return slot.view
+    return slot.policy_input
 
 
 @asynccontextmanager
@@ -61,10 +61,10 @@ async def created(url: str, request: Mapping[str, Any], *, stream: bool) -> Asyn
 
 
 @asynccontextmanager
-async def by_policy(url: str, view: PolicyInput) -> AsyncIterator[Ask]:
+async def by_policy(url: str, policy_input: PolicyInput) -> AsyncIterator[Ask]:
     """Send requests as a policy does."""
     async with OpenAIPolicy("benchmark", url, "agentgym_flow/Sokoban-v0") as policy:
-        yield partial(policy.respond, view)
+        yield partial(policy.respond, policy_input)
 
 
 @asynccontextmanager
@@ -78,13 +78,13 @@ async def by_canvas(url: str, request: Mapping[str, Any]) -> AsyncIterator[Ask]:
 
 def measure(options: argparse.Namespace, url: str) -> None:
     """Print the table."""
-    view = sokoban_view()
-    messages = OpenAIPolicy("benchmark", url, "agentgym_flow/Sokoban-v0").template.messages(view)
+    policy_input = sokoban_input()
+    messages = OpenAIPolicy("benchmark", url, "agentgym_flow/Sokoban-v0").template.messages(policy_input)
     request: dict[str, Any] = {"model": "benchmark", "messages": messages, "temperature": 0.0, "max_tokens": 512}
     ways = {
         "`chat.completions.create`": partial(created, url, request, stream=False),
         "the same as a stream": partial(created, url, request, stream=True),
-        "`OpenAIPolicy`": partial(by_policy, url, view),
+        "`OpenAIPolicy`": partial(by_policy, url, policy_input),
         "Canvas's backend": partial(by_canvas, url, request),
     }
 

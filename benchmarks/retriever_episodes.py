@@ -131,14 +131,14 @@ def in_lock_step(make: Callable[[], TextEnv], rollouts: int, clock: Clock) -> No
     """Play in lock step, in rounds."""
     begun, searched = 0.0, False
 
-    def act(views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    def act(inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         nonlocal begun, searched
         now = time.perf_counter()
         if begun:
-            clock.note(begun, now, len(views), searched)
-        moves = [PolicyOutput(action(view.env)) for view in views]  # type: ignore[arg-type]
-        begun, searched = time.perf_counter(), moves[0].action.startswith("search[")
-        return moves
+            clock.note(begun, now, len(inputs), searched)
+        outputs = [PolicyOutput(action(policy_input.env)) for policy_input in inputs]  # type: ignore[arg-type]
+        begun, searched = time.perf_counter(), outputs[0].action.startswith("search[")
+        return outputs
 
     pool, number = EnvPool(make), 0
     while clock.running():

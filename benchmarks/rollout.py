@@ -42,8 +42,10 @@ def main() -> None:
     scripts = {episode.seed: [turn.action for turn in episode.turns] for episode in episodes}
     steps = sum(map(len, scripts.values()))
 
-    def follow(views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        return [PolicyOutput(scripts[view.episode.seed][len(view.episode.turns)]) for view in views]
+    def follow(inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        return [
+            PolicyOutput(scripts[policy_input.episode.seed][len(policy_input.episode.turns)]) for policy_input in inputs
+        ]
 
     def env_alone() -> None:
         env = make()

@@ -37,14 +37,14 @@ SIGMA, TURNS = 0.8, 10
 Latency = Callable[[PolicyInput], float]
 
 
-def constant(median: float, view: PolicyInput) -> float:
+def constant(median: float, policy_input: PolicyInput) -> float:
     """Return the median."""
     return median
 
 
-def lognormal(median: float, view: PolicyInput) -> float:
+def lognormal(median: float, policy_input: PolicyInput) -> float:
     """Return a lognormal time that depends only on the episode and the turn."""
-    rng = view.rng.child("latency", len(view.episode.turns))
+    rng = policy_input.rng.child("latency", len(policy_input.episode.turns))
     normal = math.sqrt(-2 * math.log(1 - rng.uniform())) * math.cos(2 * math.pi * rng.uniform())
     return median * math.exp(SIGMA * normal)
 
@@ -57,10 +57,10 @@ class InRounds:
     def __init__(self, latency: Latency) -> None:
         self._latency = latency
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one output per input."""
-        time.sleep(max(map(self._latency, views)))
-        return RandomPolicy().act(views)
+        time.sleep(max(map(self._latency, inputs)))
+        return RandomPolicy().act(inputs)
 
 
 class Alone:
@@ -72,13 +72,13 @@ class Alone:
         self._latency = latency
         self.spent: dict[int, float] = {}
 
-    async def respond(self, view: PolicyInput) -> PolicyOutput:
+    async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
         """Return the output for one input."""
-        wait = self._latency(view)
-        self.spent[view.episode.seed] = self.spent.get(view.episode.seed, 0.0) + wait
+        wait = self._latency(policy_input)
+        self.spent[policy_input.episode.seed] = self.spent.get(policy_input.episode.seed, 0.0) + wait
         await asyncio.sleep(wait)
-        [move] = RandomPolicy().act([view])
-        return move
+        [output] = RandomPolicy().act([policy_input])
+        return output
 
 
 def play(policy: Any, episodes: int, starts: int) -> None:

@@ -36,9 +36,9 @@ WORKFLOW = (
 def lost(one_in: int) -> FunctionPolicy:
     """Return a player who follows the expert, and at one step in so many does anything."""
 
-    def act(views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    def act(inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         return [
-            PolicyOutput((v.rng.below(one_in) and v.env.expert_action()) or v.env.sample_action(v.rng)) for v in views
+            PolicyOutput((v.rng.below(one_in) and v.env.expert_action()) or v.env.sample_action(v.rng)) for v in inputs
         ]
 
     return FunctionPolicy("half lost" if one_in == 2 else "sometimes lost", act)

@@ -119,16 +119,16 @@ class Words:
     name = "words"
     vocabulary = ("task", "0", "1", "2", "3", *WORDS)
 
-    def prompt(self, view: Any) -> str:
-        return str(view.observation)
+    def prompt(self, policy_input: Any) -> str:
+        return str(policy_input.observation)
 
     follow_up = prompt
 
-    def messages(self, view: Any) -> list[Message]:
-        return [{"role": "user", "content": self.prompt(view)}]
+    def messages(self, policy_input: Any) -> list[Message]:
+        return [{"role": "user", "content": self.prompt(policy_input)}]
 
-    def parse_action(self, completion: str, view: Any) -> str:
+    def parse_action(self, completion: str, policy_input: Any) -> str:
         return completion.strip()
 
-    def format_action(self, action: str, view: Any) -> str | None:
+    def format_action(self, action: str, policy_input: Any) -> str | None:
         return action

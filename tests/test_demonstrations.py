@@ -56,8 +56,10 @@ def test_rows_read_back_to_the_actions_in_the_order_of_the_log(tmp_path: Path, n
         said.append(completion["content"])
     env = make_text_env(SOKOBAN)
     observation, info = env.reset(seed=0)
-    view = PolicyInput(env, observation, info, cast("Any", None), Stream("test"))
-    assert [template.parse_action(text, view) for text in said] == actions_of(log)  # the four candidates never change
+    policy_input = PolicyInput(env, observation, info, cast("Any", None), Stream("test"))
+    assert [template.parse_action(text, policy_input) for text in said] == actions_of(
+        log
+    )  # the four candidates never change
     assert len({row["prompt"][0]["content"] for row in rows}) > 6
 
 
@@ -65,9 +67,9 @@ def test_rows_hold_the_prompts_that_a_policy_is_shown(tmp_path: Path) -> None:
     template, shown = template_for(SOKOBAN, "text"), []
 
     class Reader(ExpertPolicy):
-        def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-            shown.extend(template.prompt(view) for view in views)
-            return super().act(views)
+        def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+            shown.extend(template.prompt(policy_input) for policy_input in inputs)
+            return super().act(inputs)
 
     collect(Reader(), SOKOBAN, tmp_path / "rows.jsonl", form="sft", num_episodes=3, num_envs=1)
     assert [row["prompt"][0]["content"] for row in rows_of(tmp_path / "rows.jsonl")] == shown
@@ -97,8 +99,8 @@ def test_the_words_of_a_policy_are_kept_where_they_mean_the_action(tmp_path: Pat
     class Talker:
         name = "talker"
 
-        def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-            return [PolicyOutput("up", completion="<think>why not</think><action>up</action>") for _ in views]
+        def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+            return [PolicyOutput("up", completion="<think>why not</think><action>up</action>") for _ in inputs]
 
     contents = []
     for template in ("text", "compact"):
@@ -133,12 +135,14 @@ def test_a_stopped_collection_goes_on(form: str, tmp_path: Path) -> None:
         def __init__(self, answers: int) -> None:
             self.left = answers
 
-        async def respond(self, view: PolicyInput) -> PolicyOutput:
+        async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
             if not self.left:
                 raise ServerDown("enough")
             self.left -= 1
-            action = ("up", "left", "down")[len(view.episode.turns) % 3]
-            return PolicyOutput(action, completion=f"<think>{view.episode.task}</think><action>{action}</action>")
+            action = ("up", "left", "down")[len(policy_input.episode.turns) % 3]
+            return PolicyOutput(
+                action, completion=f"<think>{policy_input.episode.task}</think><action>{action}</action>"
+            )
 
     out, whole = tmp_path / "rows.jsonl", tmp_path / "whole.jsonl"
     how: dict[str, Any] = {"form": form, "num_episodes": 4, "env_kwargs": {"max_steps": 5}, "num_envs": 2}
@@ -158,7 +162,7 @@ def test_nothing_is_left_of_a_collection_without_an_episode(tmp_path: Path) -> N
     out = tmp_path / "rows.jsonl"
 
     class Broken(ExpertPolicy):
-        def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
             raise ZeroDivisionError
 
     out.write_text("older\n")
@@ -179,29 +183,29 @@ def test_what_cannot_be_written_is_refused_before_any_play(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
-def view_of(*candidates: str) -> Any:
+def input_of(*candidates: str) -> Any:
     return SimpleNamespace(candidates=lambda: list(candidates))
 
 
 def test_an_action_that_no_completion_means_is_refused() -> None:
-    assert completion_for(TextTemplate(tags_required=False), "up", view_of()) == "up"
-    assert completion_for(TextTemplate(), "up", view_of()) == "<action>up</action>"
-    assert completion_for(ChoiceTemplate(), "up", view_of("down", "up")) == "<action>2</action>"
+    assert completion_for(TextTemplate(tags_required=False), "up", input_of()) == "up"
+    assert completion_for(TextTemplate(), "up", input_of()) == "<action>up</action>"
+    assert completion_for(ChoiceTemplate(), "up", input_of("down", "up")) == "<action>2</action>"
     for action in (" up", "a</action>b"):
         with pytest.raises(BadSetting, match="cannot ask for the action"):
-            completion_for(TextTemplate(), action, view_of())
+            completion_for(TextTemplate(), action, input_of())
     with pytest.raises(BadSetting, match="cannot ask for the action 'left'"):
-        completion_for(ChoiceTemplate(), "left", view_of("down", "up"))
+        completion_for(ChoiceTemplate(), "left", input_of("down", "up"))
 
 
 def test_an_action_that_the_prompt_does_not_tell_apart_is_refused() -> None:
     class Blurred(TextTemplate):
-        def format_action(self, action: str, view: Any) -> str | None:
+        def format_action(self, action: str, policy_input: Any) -> str | None:
             return "there"
 
-        def parse_action(self, completion: str, view: Any) -> str:
+        def parse_action(self, completion: str, policy_input: Any) -> str:
             return "go to desk 1"
 
-    assert completion_for(Blurred(), "go to desk 1", view_of()) == "there"
+    assert completion_for(Blurred(), "go to desk 1", input_of()) == "there"
     with pytest.raises(BadSetting, match="'go to desk 2'"):
-        completion_for(Blurred(), "go to desk 2", view_of())
+        completion_for(Blurred(), "go to desk 2", input_of())

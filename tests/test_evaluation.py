@@ -26,7 +26,7 @@ CAVE = "example/Cave-v0"
 
 
 def clumsy(name: str, act: Callable[[PolicyInput], str]) -> FunctionPolicy:
-    return FunctionPolicy(name, lambda views: [PolicyOutput(act(view)) for view in views])
+    return FunctionPolicy(name, lambda inputs: [PolicyOutput(act(policy_input)) for policy_input in inputs])
 
 
 class TestIntervals:
@@ -198,7 +198,7 @@ class TestSummary:
 
     @staticmethod
     def test_troubles_are_counted() -> None:
-        _, episodes = evaluate(clumsy("mute", lambda view: ""), CAVE, num_episodes=4)
+        _, episodes = evaluate(clumsy("mute", lambda _: ""), CAVE, num_episodes=4)
         episodes[0].meta["error"] = {"class": "OSError", "message": ""}
         episodes[1].meta["failed_requests"] = [{"turn": 0, "failure": "x"}, {"turn": 1, "failure": "x"}]
         result = Evaluation.of(episodes, "mute")
@@ -352,11 +352,11 @@ class TestLog:
     def test_ctrl_c_keeps_every_finished_episode(tmp_path: Path) -> None:
         finished: list[int] = []
 
-        def act(view: PolicyInput) -> str:
+        def act(policy_input: PolicyInput) -> str:
             if len(finished) == 9:
                 raise KeyboardInterrupt
             # The first task never ends, so all others wait for it.
-            return "left" if view.episode.seed == 0 else view.env.expert_action() or "left"
+            return "left" if policy_input.episode.seed == 0 else policy_input.env.expert_action() or "left"
 
         def count(episode: Episode) -> None:
             finished.append(episode.seed)
@@ -381,10 +381,10 @@ class TestLog:
     def test_an_error_late_keeps_every_finished_episode(name: str, tmp_path: Path) -> None:
         finished: list[int] = []
 
-        def act(view: PolicyInput) -> str:
+        def act(policy_input: PolicyInput) -> str:
             if len(finished) == 9:
                 raise ConnectionError("the server is gone")
-            return view.env.expert_action() or "left"
+            return policy_input.env.expert_action() or "left"
 
         with pytest.raises(ConnectionError):
             evaluate(
@@ -417,7 +417,9 @@ class TestLog:
     @staticmethod
     def test_an_error_leaves_no_log(tmp_path: Path) -> None:
         with pytest.raises(ZeroDivisionError):
-            evaluate(clumsy("broken", lambda view: str(1 / 0)), CAVE, num_episodes=3, log=tmp_path / "log.jsonl")
+            evaluate(
+                clumsy("broken", lambda policy_input: str(1 / 0)), CAVE, num_episodes=3, log=tmp_path / "log.jsonl"
+            )
         assert list(tmp_path.iterdir()) == []
 
 

@@ -37,7 +37,7 @@ def a_line(env_id: str, steps: int = 1) -> LoggedEpisode:
         RandomPolicy(),
         lambda: make_text_env(env_id),
         [EpisodeSpec(0, 0)],
-        stop=lambda view: len(view.episode.turns) >= steps,
+        stop=lambda policy_input: len(policy_input.episode.turns) >= steps,
     )
     return LoggedEpisode.of(episode)
 

@@ -27,7 +27,7 @@ STARTS = [EpisodeSpec(seed, seed % 7, seed % 2) for seed in range(25)]
 
 
 class Slow:
-    """Any policy, one view at a time, after as long as its own stream says."""
+    """Any policy, one input at a time, after as long as its own stream says."""
 
     name = "slow"
 
@@ -36,16 +36,16 @@ class Slow:
         self.seconds = seconds
         self.waiting = self.most = self.asked = 0
 
-    async def respond(self, view: PolicyInput) -> PolicyOutput:
+    async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
         self.asked += 1
         self.waiting += 1
         self.most = max(self.most, self.waiting)
         try:
-            await asyncio.sleep(self.seconds * ((len(view.episode.turns) * 7 + view.episode.seed) % 5))
+            await asyncio.sleep(self.seconds * ((len(policy_input.episode.turns) * 7 + policy_input.episode.seed) % 5))
         finally:
             self.waiting -= 1
-        [move] = self.policy.act([view])
-        return move
+        [output] = self.policy.act([policy_input])
+        return output
 
 
 class Failing(Slow):
@@ -55,12 +55,12 @@ class Failing(Slow):
         super().__init__(seconds=0)
         self.error, self.times, self.seeds = error, dict.fromkeys(seeds, times), seeds
 
-    async def respond(self, view: PolicyInput) -> PolicyOutput:
-        view.rng.word()  # a draw before it fails
-        if len(view.episode.turns) == 1 and self.times.get(view.episode.seed, 0):
-            self.times[view.episode.seed] -= 1
+    async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
+        policy_input.rng.word()  # a draw before it fails
+        if len(policy_input.episode.turns) == 1 and self.times.get(policy_input.episode.seed, 0):
+            self.times[policy_input.episode.seed] -= 1
             raise self.error
-        return await super().respond(view)
+        return await super().respond(policy_input)
 
 
 @settings(max_examples=15, deadline=None)
@@ -76,10 +76,10 @@ def test_no_episode_waits_for_the_answer_to_another() -> None:
     finished: list[int] = []
 
     class Snail(Slow):
-        async def respond(self, view: PolicyInput) -> PolicyOutput:
-            while view.episode.seed == 0 and len(finished) < 7:
+        async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
+            while policy_input.episode.seed == 0 and len(finished) < 7:
                 await asyncio.sleep(0.001)
-            return await super().respond(view)
+            return await super().respond(policy_input)
 
     episodes = rollout(
         Snail(seconds=0), CaveEnv, STARTS[:8], num_envs=2, on_episode=lambda episode: finished.append(episode.seed)
@@ -140,7 +140,7 @@ def test_what_concerns_all_ends_the_rollout() -> None:
         rollout(Slow(), CaveEnv, [*STARTS, EpisodeSpec(0, 48)])
 
     class Wrong(Slow):
-        async def respond(self, view: PolicyInput) -> Any:
+        async def respond(self, policy_input: PolicyInput) -> Any:
             return 7
 
     with pytest.raises(BadPolicy, match="7"):
@@ -153,11 +153,11 @@ def test_ctrl_c_ends_it_and_the_environments_come_back() -> None:
     timer = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
 
     class Endless(Slow):
-        async def respond(self, view: PolicyInput) -> PolicyOutput:
-            if view.episode.seed == 9:
+        async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
+            if policy_input.episode.seed == 9:
                 timer.start() if not timer.is_alive() else None
                 await asyncio.sleep(60)
-            return await super().respond(view)
+            return await super().respond(policy_input)
 
     began = time.monotonic()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -195,8 +195,8 @@ class Shelf:
 
 def test_queries_that_come_together_are_asked_together_and_hold_up_nobody() -> None:
     class Searcher(Slow):
-        async def respond(self, view: PolicyInput) -> PolicyOutput:
-            return PolicyOutput(f"search[river {view.episode.seed} {len(view.episode.turns)}]")
+        async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
+            return PolicyOutput(f"search[river {policy_input.episode.seed} {len(policy_input.episode.turns)}]")
 
     def make(shelf: Shelf) -> TextEnv:
         return make_text_env("agentgym_flow/Search-v0", retriever=shelf, max_steps=3)
@@ -211,8 +211,11 @@ def test_queries_that_come_together_are_asked_together_and_hold_up_nobody() -> N
     class InRounds:
         name = "slow"
 
-        def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-            return [PolicyOutput(f"search[river {view.episode.seed} {len(view.episode.turns)}]") for view in views]
+        def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+            return [
+                PolicyOutput(f"search[river {policy_input.episode.seed} {len(policy_input.episode.turns)}]")
+                for policy_input in inputs
+            ]
 
     assert [e.digests() for e in rollout(InRounds(), lambda: make(other), starts)] == [e.digests() for e in episodes]
 

@@ -48,7 +48,7 @@ SOKOBAN = "agentgym_flow/Sokoban-v0"
 CAVE = "example/Cave-v0"
 
 
-def view(seed: int = 0, *actions: str) -> PolicyInput:
+def policy_input(seed: int = 0, *actions: str) -> PolicyInput:
     recorder = EpisodeRecorder(CaveEnv())
     episode = recorder.reset(seed=seed)
     for action in actions:
@@ -61,31 +61,34 @@ def view(seed: int = 0, *actions: str) -> PolicyInput:
 class TestAsking:
     @staticmethod
     def test_moves_and_plain_strings_are_answers() -> None:
-        policy = FunctionPolicy("mixed", lambda views: ["left", PolicyOutput("right", completion="go right")])
-        assert ask(policy, [view(), view()]) == [PolicyOutput("left"), PolicyOutput("right", completion="go right")]
+        policy = FunctionPolicy("mixed", lambda inputs: ["left", PolicyOutput("right", completion="go right")])
+        assert ask(policy, [policy_input(), policy_input()]) == [
+            PolicyOutput("left"),
+            PolicyOutput("right", completion="go right"),
+        ]
 
     @staticmethod
     @pytest.mark.parametrize(
         ("answer", "complaint"),
         [
-            ([], "asked for 1 moves and returned 0"),
-            (["left", "left"], "asked for 1 moves and returned 2"),
-            ("left", "must return a list of moves, got 'left'"),
-            (None, "must return a list of moves, got None"),
+            ([], "got 1 inputs and returned 0 outputs"),
+            (["left", "left"], "got 1 inputs and returned 2 outputs"),
+            ("left", "must return one PolicyOutput per input, got 'left'"),
+            (None, "must return one PolicyOutput per input, got None"),
             ([3], "must answer with PolicyOutput\\(action\\) or a string, got 3"),
             ([PolicyOutput(None)], "must answer with PolicyOutput"),  # type: ignore[arg-type]
         ],
     )
     def test_anything_else_is_refused(answer: Any, complaint: str) -> None:
         with pytest.raises(BadPolicy, match=f"policy 'odd' .*{complaint}"):
-            ask(FunctionPolicy("odd", lambda views: answer), [view()])
+            ask(FunctionPolicy("odd", lambda inputs: answer), [policy_input()])
 
 
 class TestRandomAndExpert:
     @staticmethod
     def test_random_play_is_valid_and_is_drawn_from_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
-        first, second = ask(RandomPolicy(), [view(3), view(4)])
-        assert ask(RandomPolicy(), [view(4), view(3)]) == [second, first]
+        first, second = ask(RandomPolicy(), [policy_input(3), policy_input(4)])
+        assert ask(RandomPolicy(), [policy_input(4), policy_input(3)]) == [second, first]
         [episode] = rollout(RandomPolicy(), CaveEnv, [EpisodeSpec(5)])
         assert all(turn.action_valid for turn in episode.turns)
 
@@ -97,16 +100,16 @@ class TestRandomAndExpert:
     @staticmethod
     def test_a_lost_expert_plays_the_first_admissible_action(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(CaveEnv, "expert_action", lambda self: None)
-        assert ask(ExpertPolicy(), [view()]) == [PolicyOutput("left")]
+        assert ask(ExpertPolicy(), [policy_input()]) == [PolicyOutput("left")]
         monkeypatch.setattr(CaveEnv, "admissible_actions", lambda self: [])
         monkeypatch.setattr(CaveEnv, "sample_action", lambda self, rng: f"drawn from {rng!r}")
-        assert ask(ExpertPolicy(), [view()])[0].action.startswith("drawn from Stream('policy', 0, 0")
+        assert ask(ExpertPolicy(), [policy_input()])[0].action.startswith("drawn from Stream('policy', 0, 0")
 
     @staticmethod
     def test_nobody_plays_under_the_name_of_an_expert_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(CaveEnv, "has_expert", False)
         with pytest.raises(BadSetting, match=r"there is no expert .* --policy scripted or random"):
-            ask(ExpertPolicy(), [view()])
+            ask(ExpertPolicy(), [policy_input()])
 
 
 class TestScripted:
@@ -171,8 +174,8 @@ from agentgym_flow.policies import PolicyOutput, RandomPolicy
 
 class Walker:
     name = "walker"
-    def act(self, views):
-        return [PolicyOutput("left") for _ in views]
+    def act(self, inputs):
+        return [PolicyOutput("left") for _ in inputs]
 
 class Sized(Walker):
     def __init__(self, size):
@@ -184,8 +187,8 @@ number = 3
 def factory():
     return Walker()
 
-def go_left(views):
-    return ["left"] * len(views)
+def go_left(inputs):
+    return ["left"] * len(inputs)
 
 def two(first, second): ...
 def nothing(): ...
@@ -205,7 +208,7 @@ class TestModuleCallable:
         policy = make_policy(f"{module}:{name}", CAVE)
         assert isinstance(policy, Policy)
         assert policy.name == ("my_policies:go_left" if name == "go_left" else "walker")
-        assert ask(policy, [view(), view()]) == [PolicyOutput("left")] * 2
+        assert ask(policy, [policy_input(), policy_input()]) == [PolicyOutput("left")] * 2
 
     @staticmethod
     @pytest.mark.parametrize(
@@ -330,12 +333,12 @@ def completion(text: object) -> tuple[int, bytes]:
     return 200, json.dumps(body).encode()
 
 
-def answers(policy: Any, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-    """The answers to views that are asked for all at once."""
+def answers(policy: Any, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    """The answers to inputs that are asked for all at once."""
 
     async def ask_all() -> list[PolicyOutput]:
         async with policy:
-            return await asyncio.gather(*map(policy.respond, views))
+            return await asyncio.gather(*map(policy.respond, inputs))
 
     return asyncio.run(ask_all())
 
@@ -454,9 +457,9 @@ class TestOpenAI:
         assert episodes[0].meta == {}
 
     @staticmethod
-    def test_the_answer_belongs_to_its_view_and_requests_overlap() -> None:
-        views = [view(seed) for seed in range(12)]
-        for number, each in enumerate(views):
+    def test_the_answer_belongs_to_its_input_and_requests_overlap() -> None:
+        inputs = [policy_input(seed) for seed in range(12)]
+        for number, each in enumerate(inputs):
             each.observation = f"number {number}"
         barrier = threading.Barrier(4)
 
@@ -466,15 +469,15 @@ class TestOpenAI:
             return completion(f"<action>{number}</action>")
 
         with ChatServer(answer) as server:
-            moves = answers(chat_policy(server, concurrency=4), views)
-        assert [move.action for move in moves] == [str(number) for number in range(12)]
+            outputs = answers(chat_policy(server, concurrency=4), inputs)
+        assert [output.action for output in outputs] == [str(number) for number in range(12)]
         assert server.most_at_once == 4
 
     @staticmethod
     def test_passing_failures_are_tried_again() -> None:
         replies = iter([(500, b"{}"), (429, b"{}"), completion("<action>left</action>")])
         with ChatServer(lambda request: next(replies)) as server:
-            one = view()
+            one = policy_input()
             assert answers(chat_policy(server, max_retries=2), [one])[0].action == "left"
         assert len(server.requests) == 3
         assert one.episode.meta == {}
@@ -518,18 +521,18 @@ class TestOpenAI:
             return completion("left")
 
         with ChatServer(hang) as server:
-            one = view(0, "left")
+            one = policy_input(0, "left")
             started = time.monotonic()
-            [move] = answers(chat_policy(server, timeout=0.2, max_retries=0), [one])
+            [output] = answers(chat_policy(server, timeout=0.2, max_retries=0), [one])
             waited = time.monotonic() - started
             released.set()
-        assert move.action == ""
+        assert output.action == ""
         assert waited < 25, "the answer came only with the server's release"
         assert one.episode.meta["failed_requests"] == [{"turn": 1, "failure": "APITimeoutError"}]
 
     @staticmethod
     def test_a_server_that_is_not_there_makes_a_failed_request() -> None:
-        one = view()
+        one = policy_input()
         policy = OpenAIPolicy("m", "http://127.0.0.1:9/v1", CAVE, max_retries=0)
         assert answers(policy, [one])[0].action == ""
         assert one.episode.meta["failed_requests"][0]["failure"] == "APIConnectionError"
@@ -538,11 +541,11 @@ class TestOpenAI:
     @pytest.mark.parametrize("text", [None, "", "left", "<action>left", "\ud83d"])
     def test_answers_without_an_action_are_no_failures(text: str | None) -> None:
         with ChatServer(lambda request: completion(text)) as server:
-            one = view()
-            [move] = answers(chat_policy(server), [one])
-        assert move.completion == (text or "")
+            one = policy_input()
+            [output] = answers(chat_policy(server), [one])
+        assert output.completion == (text or "")
         assert one.episode.meta == {}
-        assert one.env.step(move.action)[4]["action_valid"] is False
+        assert one.env.step(output.action)[4]["action_valid"] is False
 
     @staticmethod
     def test_bad_settings_are_refused_by_name() -> None:

@@ -39,7 +39,7 @@ def turn(number: int, *, valid: bool = True) -> Turn:
     )
 
 
-def view(turns: list[Turn], **info: Any) -> Any:
+def policy_input(turns: list[Turn], **info: Any) -> Any:
     episode = Episode("e", {}, {}, "train", 0, "e:0", "find the key", 0, 0, 9, "room 0", "0", turns=turns)
     shown = {"goal": "find the key", "admissible_actions": [], "action_templates": [], **info}
     return SimpleNamespace(
@@ -77,7 +77,7 @@ def test_without_both_tags_nothing_is_guessed(completion: str) -> None:
 
 @given(st.text())
 def test_parsing_never_raises(completion: str) -> None:
-    here = view([], admissible_actions=["wait"])
+    here = policy_input([], admissible_actions=["wait"])
     for template in (
         TextTemplate(),
         TextTemplate(tags_required=False),
@@ -89,7 +89,7 @@ def test_parsing_never_raises(completion: str) -> None:
 
 
 def test_an_answer_is_read_back_as_the_action() -> None:
-    here = view([], admissible_actions=["go 1", "wait"])
+    here = policy_input([], admissible_actions=["go 1", "wait"])
     for required, written in ((True, "<action>wait</action>"), (False, "wait")):
         template = TextTemplate(tags_required=required)
         assert template.format_action("wait", here) == written
@@ -103,7 +103,7 @@ def test_an_answer_is_read_back_as_the_action() -> None:
 
 
 def test_a_choice_is_a_number_of_the_list_and_nothing_else() -> None:
-    here = view([], admissible_actions=["go 1", "wait"])
+    here = policy_input([], admissible_actions=["go 1", "wait"])
     read = [
         ChoiceTemplate(tags_required=False).parse_action(text, here) for text in ("1", " 3\n", "<action>2</action>")
     ]
@@ -114,7 +114,7 @@ def test_a_choice_is_a_number_of_the_list_and_nothing_else() -> None:
 
 
 def test_a_choice_is_shown_with_numbers_and_rules() -> None:
-    here = view([turn(0)], admissible_actions=["go 1", "wait"], action_templates=["say[{text}]"])
+    here = policy_input([turn(0)], admissible_actions=["go 1", "wait"], action_templates=["say[{text}]"])
     chooser, offered = ChoiceTemplate(rules="RULES"), "Actions you can choose from:\n1. go 1\n2. wait\n3. say[key]"
     assert chooser.name == "choice"
     assert chooser.prompt(here) == (
@@ -130,9 +130,11 @@ def test_a_choice_is_shown_with_numbers_and_rules() -> None:
 
 def test_a_follow_up_says_what_came_of_the_action_and_no_more() -> None:
     template = TextTemplate(rules="The rules.")
-    told = template.follow_up(view([turn(0)], admissible_actions=["go 1", "wait"]))
+    told = template.follow_up(policy_input([turn(0)], admissible_actions=["go 1", "wait"]))
     assert told == "Turn 2 of at most 9. The observation now:\nroom 1\n\nActions you can take now: go 1, wait"
-    assert template.follow_up(view([turn(0, valid=False)])).startswith("Your last action was not accepted.\n\nTurn 2")
+    assert template.follow_up(policy_input([turn(0, valid=False)])).startswith(
+        "Your last action was not accepted.\n\nTurn 2"
+    )
     assert isinstance(template, ConversationTemplate)
     assert not isinstance(template_for("agentgym_flow/Sokoban-v0", "compact"), ConversationTemplate)
 
@@ -149,7 +151,7 @@ def test_history_is_numbered_from_the_start_of_the_episode() -> None:
 
 def test_the_text_prompt_says_everything_once() -> None:
     prompt = TextTemplate(rules="RULES", history=1).prompt(
-        view([turn(0), turn(1)], admissible_actions=["open door", "wait"], action_templates=["say[{text}]"])
+        policy_input([turn(0), turn(1)], admissible_actions=["open door", "wait"], action_templates=["say[{text}]"])
     )
     assert prompt == (
         "RULES\n\n"
@@ -163,18 +165,20 @@ def test_the_text_prompt_says_everything_once() -> None:
 
 
 def test_the_first_prompt_has_no_history_and_thinking_can_be_left_out() -> None:
-    prompt = TextTemplate(think=False).prompt(view([]))
+    prompt = TextTemplate(think=False).prompt(policy_input([]))
     assert "lately" not in prompt
     assert "<think>" not in prompt
     assert "Actions" not in prompt
-    assert TextTemplate().messages(view([])) == [{"role": "user", "content": TextTemplate().prompt(view([]))}]
+    assert TextTemplate().messages(policy_input([])) == [
+        {"role": "user", "content": TextTemplate().prompt(policy_input([]))}
+    ]
 
 
 def test_the_actions_of_the_moment_can_be_left_out() -> None:
-    shown = view([], admissible_actions=["up", "down"], action_templates=["say[...]"])
+    shown = policy_input([], admissible_actions=["up", "down"], action_templates=["say[...]"])
     for listed in (True, False):
         template = TextTemplate(lists_actions=listed)
-        for text in (template.prompt(shown), template.follow_up(view([turn(1)], **shown.info))):
+        for text in (template.prompt(shown), template.follow_up(policy_input([turn(1)], **shown.info))):
             assert ("up, down" in text) == ("say[...]" in text) == listed
             assert "room" in text
         assert template.format_action("up", shown) == "<action>up</action>"
@@ -202,7 +206,7 @@ def test_a_negative_history_is_refused() -> None:
 
 def test_templates_are_found_by_environment_and_name() -> None:
     assert set(templates_of("agentgym_flow/Sokoban-v0")) == {"text", "choice", "compact"}
-    assert "Sokoban" in template_for("agentgym_flow/Sokoban-v0").prompt(view([]))
+    assert "Sokoban" in template_for("agentgym_flow/Sokoban-v0").prompt(policy_input([]))
     # An environment without prompt templates of its own has the generic one.
     assert templates_of("CartPole-v1") == {
         "text": TextTemplate(),

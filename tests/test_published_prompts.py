@@ -61,10 +61,10 @@ Say = Callable[[str], str]
 def played(name: str, look: Callable[[PolicyInput], None], completion: Say | None = None, **settings: Any) -> Episode:
     """An episode of the expert, with one invalid action on the way, seen turn by turn."""
 
-    def act(views: list[PolicyInput]) -> list[PolicyOutput]:
-        for view in views:
-            look(view)
-        actions = ["dance" if len(v.episode.turns) == 1 else v.env.expert_action() or "look" for v in views]
+    def act(inputs: list[PolicyInput]) -> list[PolicyOutput]:
+        for policy_input in inputs:
+            look(policy_input)
+        actions = ["dance" if len(v.episode.turns) == 1 else v.env.expert_action() or "look" for v in inputs]
         return [PolicyOutput(action, None if completion is None else completion(action)) for action in actions]
 
     make_env = partial(make_text_env, env_id(name), **{"split": "valid", **ENVS[name], **settings})
@@ -88,51 +88,53 @@ def history(turns: list[tuple[str, str]]) -> dict[str, Any]:
     }
 
 
-def alfworld(view: PolicyInput, text: Mapping[str, str]) -> str:
-    commands = "\n ".join(["'" + c + "'" for c in view.info["admissible_actions"] if c != "help"])
-    now = {"current_observation": view.observation, "admissible_actions": commands}
-    turns = [(t.observation, t.action) for t in view.episode.turns]
+def alfworld(policy_input: PolicyInput, text: Mapping[str, str]) -> str:
+    commands = "\n ".join(["'" + c + "'" for c in policy_input.info["admissible_actions"] if c != "help"])
+    now = {"current_observation": policy_input.observation, "admissible_actions": commands}
+    turns = [(t.observation, t.action) for t in policy_input.episode.turns]
     if not turns:
         return text["ALFWORLD_TEMPLATE_NO_HIS"].format(**now)
-    first = view.episode.observation
+    first = policy_input.episode.observation
     task = first[first.find("Your task is to: ") + len("Your task is to: ") :].strip()
     return text["ALFWORLD_TEMPLATE"].format(task_description=task, **now, **history(turns))
 
 
-def sokoban(view: PolicyInput, text: Mapping[str, str]) -> str:
+def sokoban(policy_input: PolicyInput, text: Mapping[str, str]) -> str:
     def board(rows: str) -> str:
         return "\n".join(re.sub(r"(\S) ?", " \\1 \t", row) for row in rows.splitlines())
 
-    turns = [(board(t.observation), "Still" if t.action == "dance" else t.action.title()) for t in view.episode.turns]
+    turns = [
+        (board(t.observation), "Still" if t.action == "dance" else t.action.title()) for t in policy_input.episode.turns
+    ]
     if not turns:
-        return text["SOKOBAN_TEMPLATE_NO_HIS"].format(current_observation=board(view.observation))
-    return text["SOKOBAN_TEMPLATE"].format(current_observation=board(view.observation), **history(turns))
+        return text["SOKOBAN_TEMPLATE_NO_HIS"].format(current_observation=board(policy_input.observation))
+    return text["SOKOBAN_TEMPLATE"].format(current_observation=board(policy_input.observation), **history(turns))
 
 
-def webshop(view: PolicyInput, text: Mapping[str, str]) -> str:
+def webshop(policy_input: PolicyInput, text: Mapping[str, str]) -> str:
     def page(observation: str) -> str:
         return " [SEP] ".join(
-            "'" + p + "'" for p in observation.split(f"{view.info['goal']} [SEP] ")[1].split(" [SEP] ")
+            "'" + p + "'" for p in observation.split(f"{policy_input.info['goal']} [SEP] ")[1].split(" [SEP] ")
         )
 
-    searches = ["search[<your query>]", "click[search]"] if view.observation.startswith("WebShop") else []
+    searches = ["search[<your query>]", "click[search]"] if policy_input.observation.startswith("WebShop") else []
     now = {
-        "task_description": view.info["goal"],
-        "current_observation": page(view.observation),
-        "available_actions": "\n".join("'" + a + "'," for a in [*searches, *view.info["admissible_actions"]]),
+        "task_description": policy_input.info["goal"],
+        "current_observation": page(policy_input.observation),
+        "available_actions": "\n".join("'" + a + "'," for a in [*searches, *policy_input.info["admissible_actions"]]),
     }
-    turns = [(page(t.observation), t.action) for t in view.episode.turns]
+    turns = [(page(t.observation), t.action) for t in policy_input.episode.turns]
     plain = text["WEBSHOP_TEMPLATE_NO_HIS"].format(**now)
     full = text["WEBSHOP_TEMPLATE"].format(**now, **history(turns))
     return full if turns and len(full) <= 13000 else plain
 
 
-def search(view: PolicyInput, text: Mapping[str, str]) -> str:
-    question = view.info["goal"]
-    if not view.episode.turns:
+def search(policy_input: PolicyInput, text: Mapping[str, str]) -> str:
+    question = policy_input.info["goal"]
+    if not policy_input.episode.turns:
         return text["SEARCH_TEMPLATE_NO_HIS"].format(task_description=question)
     steps = []
-    for n, turn in enumerate(view.episode.turns, 1):
+    for n, turn in enumerate(policy_input.episode.turns, 1):
         shown, said = "", ""
         if turn.action != "dance":
             said = "<search>" + turn.action[len("search[") : -1] + "</search>"
@@ -157,10 +159,10 @@ def test_verl_agents_prompts_are_those_of_its_templates(name: str, data: str | N
     template, text = template_for(env_id(name), f"verl_agent:{file}"), constants(file)
     prompts: list[str] = []
 
-    def look(view: PolicyInput) -> None:
-        prompts.append(template.prompt(view))
-        assert prompts[-1] == FORMATTED[name](view, text)
-        assert template.messages(view) == [{"role": "user", "content": prompts[-1]}]
+    def look(policy_input: PolicyInput) -> None:
+        prompts.append(template.prompt(policy_input))
+        assert prompts[-1] == FORMATTED[name](policy_input, text)
+        assert template.messages(policy_input) == [{"role": "user", "content": prompts[-1]}]
 
     played(name, look, **({} if data is None else {"data": str(published.parent / data)}))
     assert len(set(prompts)) > 2
@@ -259,13 +261,13 @@ def of(published: Path, env: str, path: str) -> PromptTemplate:
 def test_the_experts_actions_have_answers_that_are_read_back(env: str, path: str, published: Path) -> None:
     template, asked = of(published, env, path), []
 
-    def look(view: PolicyInput) -> None:
-        action = view.env.expert_action()
-        asked.append(template.format_action(action, view))
-        assert template.parse_action(asked[-1] or "", view) == action
-        for action in view.candidates()[:5]:
-            answer = template.format_action(action, view)
-            assert answer is None or template.parse_action(answer, view) == action
+    def look(policy_input: PolicyInput) -> None:
+        action = policy_input.env.expert_action()
+        asked.append(template.format_action(action, policy_input))
+        assert template.parse_action(asked[-1] or "", policy_input) == action
+        for action in policy_input.candidates()[:5]:
+            answer = template.format_action(action, policy_input)
+            assert answer is None or template.parse_action(answer, policy_input) == action
 
     played(env, look)
 
@@ -316,25 +318,25 @@ def test_search_r1s_episode_is_one_text(note: bool, published: Path, tmp_path: P
     refused = "\nThat was neither. Please do one of the two.\n"
     asked, text, before = question_of(published), "", None
 
-    def look(view: PolicyInput) -> None:
+    def look(policy_input: PolicyInput) -> None:
         nonlocal text, before
-        question = asked.replace("{question}", view.info["goal"])
-        if not view.episode.turns:
+        question = asked.replace("{question}", policy_input.info["goal"])
+        if not policy_input.episode.turns:
             text = question
             assert text.count("<answer>") == 2  # the prompt names the tags and shows an example
         else:
-            turn = view.episode.turns[-1]
+            turn = policy_input.episode.turns[-1]
             came = f"\n\n<information>{documents(turn.next_observation)}</information>\n\n"
             if turn.action == "dance":
-                came = refused if note else template.follow_up(view)
-            assert template.follow_up(view) == came
+                came = refused if note else template.follow_up(policy_input)
+            assert template.follow_up(policy_input) == came
             text += said(turn.action).partition("</search>")[0] + (
                 "</search>" if "</search>" in said(turn.action) else ""
             )
             text += came
-            assert template.messages(view)[1:] == [{"role": "assistant", "content": text[len(question) :]}]
-        assert template.messages(view)[0] == {"role": "user", "content": question}
-        assert template.prompt(view) == text
+            assert template.messages(policy_input)[1:] == [{"role": "assistant", "content": text[len(question) :]}]
+        assert template.messages(policy_input)[0] == {"role": "user", "content": question}
+        assert template.prompt(policy_input) == text
 
     def said(action: str) -> str:
         if action == "dance":
@@ -352,12 +354,12 @@ def test_search_r1s_script_writes_an_empty_line_before_every_answer(published: P
     assert step
     text = ""
 
-    def look(view: PolicyInput) -> None:
+    def look(policy_input: PolicyInput) -> None:
         nonlocal text
-        if not view.episode.turns:
-            text = question_of(published).replace("{question}", view.info["goal"])
+        if not policy_input.episode.turns:
+            text = question_of(published).replace("{question}", policy_input.info["goal"])
         else:
-            turn = view.episode.turns[-1]
+            turn = policy_input.episode.turns[-1]
             found = "" if turn.action == "dance" else documents(turn.next_observation) + "\n"
             text += (
                 step[1]
@@ -365,15 +367,15 @@ def test_search_r1s_script_writes_an_empty_line_before_every_answer(published: P
                 .format(output_text=f"<search>{turn.action[7:-1]}</search>", search_results=found)
             )
             text = text.replace("<search></search>", "dance")
-        assert template.prompt(view) == text
+        assert template.prompt(policy_input) == text
 
     played("Search", look)
 
 
 def test_a_question_gets_its_mark(published: Path) -> None:
     template = of(published, "Search", "search_r1:search_r1")
-    view: Any = SimpleNamespace(info={"goal": " who wrote it "}, episode=SimpleNamespace(turns=[]))
-    assert template.prompt(view).endswith("Question: who wrote it?\n")
+    policy_input: Any = SimpleNamespace(info={"goal": " who wrote it "}, episode=SimpleNamespace(turns=[]))
+    assert template.prompt(policy_input).endswith("Question: who wrote it?\n")
 
 
 def test_titles_may_have_parentheses() -> None:
@@ -408,23 +410,25 @@ def test_reacts_episode_is_one_text(notebook: bool, published: Path, tmp_path: P
     assert isinstance(template, TranscriptTemplate)
     text = ""
 
-    def look(view: PolicyInput) -> None:
+    def look(policy_input: PolicyInput) -> None:
         nonlocal text
-        if not view.episode.turns:
-            word = {"pick_two_obj_and_place": "puttwo", "look_at_obj_in_light": "examine"}.get(view.info["task_type"])
-            word = word or view.info["task_type"].split("_")[1].replace("and", "put")
+        if not policy_input.episode.turns:
+            word = {"pick_two_obj_and_place": "puttwo", "look_at_obj_in_light": "examine"}.get(
+                policy_input.info["task_type"]
+            )
+            word = word or policy_input.info["task_type"].split("_")[1].replace("and", "put")
             shown = examples[f"react_{word}_1"] + examples[f"react_{word}_0"]
-            room = "\n".join(view.observation.split("\n\n")[1:])
-            assert shown in template.prompt(view)
+            room = "\n".join(policy_input.observation.split("\n\n")[1:])
+            assert shown in template.prompt(policy_input)
             assert room.startswith("You are in the middle of a room.")
-            text = f"Look:\n{shown}\nDo:\n{room}\n>" if notebook else template.prompt(view)
+            text = f"Look:\n{shown}\nDo:\n{room}\n>" if notebook else template.prompt(policy_input)
             assert text.endswith(f"{room}\n>")
         else:
-            turn = view.episode.turns[-1]
+            turn = policy_input.episode.turns[-1]
             told = "OK." if turn.action.startswith("think:") else turn.next_observation
             text += f" {turn.action}\n{told}\n>"
-            assert template.follow_up(view) == f"\n{told}\n>"
-        assert template.prompt(view) == text
+            assert template.follow_up(policy_input) == f"\n{told}\n>"
+        assert template.prompt(policy_input) == text
 
     played("ALFWorld", look)
     assert template.parse_action(" think: so\nOK.\n> look", HERE) == "think: so"
@@ -435,9 +439,9 @@ def test_a_thought_of_react_costs_a_step_and_is_answered_ok(published: Path) -> 
     assert isinstance(template, ConversationTemplate)
     prompts: list[str] = []
 
-    def act(views: list[PolicyInput]) -> list[PolicyOutput]:
-        prompts.append(template.prompt(views[0]))
-        assert len(prompts) == 1 or template.follow_up(views[0]) == "OK.\n>"  # the line has ended already
+    def act(inputs: list[PolicyInput]) -> list[PolicyOutput]:
+        prompts.append(template.prompt(inputs[0]))
+        assert len(prompts) == 1 or template.follow_up(inputs[0]) == "OK.\n>"  # the line has ended already
         return [PolicyOutput("think: I look first.", " think: I look first.\n")]
 
     make_env = partial(make_text_env, env_id("ALFWorld"), split="valid", max_steps=3)
@@ -541,8 +545,8 @@ def test_the_name_tells_other_prompts_apart(tmp_path: Path) -> None:
 
 def test_webshops_prompt_needs_its_own_pages(published: Path) -> None:
     template = of(published, "WebShop", "verl_agent:verl_agent")
-    view: Any = SimpleNamespace(
+    policy_input: Any = SimpleNamespace(
         episode=SimpleNamespace(observation="Instruction:\nbuy", turns=[]), observation="", info={}
     )
     with pytest.raises(BadSetting, match="observation_mode='text'"):
-        template.prompt(view)
+        template.prompt(policy_input)

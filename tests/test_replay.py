@@ -341,7 +341,9 @@ class TestVerdict:
 
     @staticmethod
     def test_an_episode_cut_short_matches_as_unfinished(tmp_path: Path) -> None:
-        episodes = rollout(RandomPolicy(), CaveEnv, [EpisodeSpec(0)], stop=lambda view: len(view.episode.turns) == 2)
+        episodes = rollout(
+            RandomPolicy(), CaveEnv, [EpisodeSpec(0)], stop=lambda policy_input: len(policy_input.episode.turns) == 2
+        )
         write_log(tmp_path / "log.jsonl", episodes)
         verdict = verify_log(tmp_path / "log.jsonl")
         assert (verdict.ok, verdict.unfinished) == (True, 1)

@@ -354,11 +354,11 @@ class Team:
     def __init__(self, answers: int = 1 << 30) -> None:
         self.left = answers
 
-    async def respond(self, view: PolicyInput) -> PolicyOutput:
+    async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
         if not self.left:
             raise ServerDown("enough")
         self.left -= 1
-        turn = len(view.episode.turns)
+        turn = len(policy_input.episode.turns)
         return PolicyOutput(("up", "left", "down")[turn % 3], policy=("planner", "solver")[turn % 2])
 
 

@@ -66,9 +66,9 @@ def test_results_come_in_the_order_of_starts() -> None:
 def test_the_pool_is_bounded_used_again_and_closed(num_envs: int, made: int) -> None:
     make, sizes = Counted(), []
 
-    def act(views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        sizes.append(len(views))
-        return RandomPolicy().act(views)
+    def act(inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        sizes.append(len(inputs))
+        return RandomPolicy().act(inputs)
 
     rollout(FunctionPolicy("watching", act), make, STARTS, num_envs=num_envs)
     assert (make.made, make.closed) == (made, made)
@@ -86,29 +86,31 @@ def test_the_seed_draws_the_task_when_none_is_given() -> None:
 def test_the_policy_stream_is_that_of_the_episode() -> None:
     seen: list[Stream] = []
 
-    def act(views: Sequence[PolicyInput]) -> list[str]:
-        seen.extend(view.rng for view in views if not view.episode.turns)
-        return ["left"] * len(views)
+    def act(inputs: Sequence[PolicyInput]) -> list[str]:
+        seen.extend(policy_input.rng for policy_input in inputs if not policy_input.episode.turns)
+        return ["left"] * len(inputs)
 
     rollout(FunctionPolicy("keys", act), CaveEnv, [EpisodeSpec(5, 3, 2), EpisodeSpec(5, 3, 1)])  # type: ignore[arg-type]
     assert [stream.key for stream in seen] == [("policy", 5, 2, 3), ("policy", 5, 1, 3)]
 
 
-def test_views_follow_their_episode() -> None:
-    def act(views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        for view in views:
-            last = view.episode.turns[-1] if view.episode.turns else None
-            assert view.observation == (last.next_observation if last else view.episode.observation)
-            assert view.info["state_key"] == (last.next_state_key if last else view.episode.state_key)
-            assert view.env.state_key() == view.info["state_key"]
-        return RandomPolicy().act(views)
+def test_inputs_follow_their_episode() -> None:
+    def act(inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        for policy_input in inputs:
+            last = policy_input.episode.turns[-1] if policy_input.episode.turns else None
+            assert policy_input.observation == (last.next_observation if last else policy_input.episode.observation)
+            assert policy_input.info["state_key"] == (last.next_state_key if last else policy_input.episode.state_key)
+            assert policy_input.env.state_key() == policy_input.info["state_key"]
+        return RandomPolicy().act(inputs)
 
     rollout(FunctionPolicy("checking", act), CaveEnv, STARTS, num_envs=4)
 
 
 def test_what_the_policy_says_is_recorded() -> None:
-    move = PolicyOutput("left", completion="<action>left</action>", prompt_ids=[1], completion_ids=[2], logprobs=[-0.5])
-    policy = FunctionPolicy("speaking", lambda views: [move] * len(views))
+    output = PolicyOutput(
+        "left", completion="<action>left</action>", prompt_ids=[1], completion_ids=[2], logprobs=[-0.5]
+    )
+    policy = FunctionPolicy("speaking", lambda inputs: [output] * len(inputs))
     [episode] = rollout(policy, lambda: CaveEnv(max_steps=2), [EpisodeSpec(0)])
     assert [(t.completion, t.prompt_ids, t.completion_ids, t.logprobs) for t in episode.turns] == [
         ("<action>left</action>", [1], [2], [-0.5])
@@ -116,8 +118,8 @@ def test_what_the_policy_says_is_recorded() -> None:
 
 
 def test_an_environment_that_raises_marks_its_episode_only() -> None:
-    def act(views: Sequence[PolicyInput]) -> list[str]:
-        return ["break" if v.episode.seed % 3 == 1 and len(v.episode.turns) == 2 else "left" for v in views]
+    def act(inputs: Sequence[PolicyInput]) -> list[str]:
+        return ["break" if v.episode.seed % 3 == 1 and len(v.episode.turns) == 2 else "left" for v in inputs]
 
     make = Counted(lambda: BrittleEnv(max_steps=5))
     starts = [EpisodeSpec(seed, 0) for seed in range(9)]
@@ -137,7 +139,7 @@ def test_what_closing_a_broken_environment_raises_is_ignored() -> None:
         def close(self) -> None:
             raise OSError("already gone")
 
-    policy = FunctionPolicy("breaking", lambda views: ["break"] * len(views))  # type: ignore[arg-type, misc]
+    policy = FunctionPolicy("breaking", lambda inputs: ["break"] * len(inputs))  # type: ignore[arg-type, misc]
     [episode] = rollout(policy, Wreck, [EpisodeSpec(0)])
     assert episode.meta["error"]["class"] == "RuntimeError"
 
@@ -145,10 +147,10 @@ def test_what_closing_a_broken_environment_raises_is_ignored() -> None:
 def test_policies_and_resets_that_raise_end_the_rollout() -> None:
     make = Counted()
     with pytest.raises(ZeroDivisionError):
-        rollout(FunctionPolicy("broken", lambda views: [1 / 0]), make, STARTS, num_envs=3)  # type: ignore[list-item]
+        rollout(FunctionPolicy("broken", lambda inputs: [1 / 0]), make, STARTS, num_envs=3)  # type: ignore[list-item]
     assert (make.made, make.closed) == (3, 3)
     with pytest.raises(BadPolicy):
-        rollout(FunctionPolicy("short", lambda views: []), CaveEnv, STARTS)
+        rollout(FunctionPolicy("short", lambda inputs: []), CaveEnv, STARTS)
     with pytest.raises(UnknownTask):
         rollout(RandomPolicy(), CaveEnv, [EpisodeSpec(0, 48)])
 
@@ -159,7 +161,7 @@ def test_stop_cuts_an_episode_short() -> None:
         CaveEnv,
         STARTS,
         num_envs=5,
-        stop=lambda view: view.info["wrong_words"] > 0 or len(view.episode.turns) == 4,
+        stop=lambda policy_input: policy_input.info["wrong_words"] > 0 or len(policy_input.episode.turns) == 4,
     )
     whole = rollout(RandomPolicy(), CaveEnv, STARTS)
     assert {len(episode.turns) for episode in episodes} >= {4}
@@ -173,8 +175,8 @@ def test_stop_cuts_an_episode_short() -> None:
 def test_stop_is_not_asked_after_the_end() -> None:
     asked: list[bool] = []
 
-    def stop(view: PolicyInput) -> bool:
-        asked.append(view.episode.terminated or view.episode.truncated)
+    def stop(policy_input: PolicyInput) -> bool:
+        asked.append(policy_input.episode.terminated or policy_input.episode.truncated)
         return False
 
     rollout(ExpertPolicy(), CaveEnv, STARTS, stop=stop)
@@ -186,12 +188,12 @@ def test_ctrl_c_comes_after_the_callbacks_of_what_had_finished() -> None:
     finished: list[Episode] = []
     rounds = 0
 
-    def act(views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    def act(inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         nonlocal rounds
         rounds += 1
         if rounds == 12:
             raise KeyboardInterrupt
-        return ExpertPolicy().act(views)
+        return ExpertPolicy().act(inputs)
 
     make = Counted()
     with pytest.raises(KeyboardInterrupt):
@@ -259,8 +261,8 @@ def test_a_round_is_prepared_once_for_each_kind() -> None:
         made += 1
         return Other(max_steps=2) if made == 2 else Preparing(max_steps=2)
 
-    def act(views: Sequence[PolicyInput]) -> list[str]:
-        return [f"say[{view.episode.task}]" for view in views]
+    def act(inputs: Sequence[PolicyInput]) -> list[str]:
+        return [f"say[{policy_input.episode.task}]" for policy_input in inputs]
 
     policy = FunctionPolicy("talking", act)  # type: ignore[arg-type]
     rollout(policy, make_env, [EpisodeSpec(0, task) for task in range(4)], num_envs=3)
@@ -277,7 +279,9 @@ def test_a_round_is_prepared_once_for_each_kind() -> None:
 def test_a_pool_keeps_its_environments_between_rollouts() -> None:
     make = Counted()
     pool = EnvPool(make)
-    first = rollout(RandomPolicy(), pool, STARTS, num_envs=4, stop=lambda view: len(view.episode.turns) == 2)
+    first = rollout(
+        RandomPolicy(), pool, STARTS, num_envs=4, stop=lambda policy_input: len(policy_input.episode.turns) == 2
+    )
     assert (make.made, make.closed) == (4, 0)
     again = rollout(RandomPolicy(), pool, STARTS, num_envs=6)
     assert (make.made, make.closed) == (6, 0)
@@ -290,7 +294,9 @@ def test_a_pool_keeps_its_environments_between_rollouts() -> None:
 def test_a_broken_environment_does_not_come_back_to_the_pool() -> None:
     make = Counted(BrittleEnv)
     pool = EnvPool(make)
-    rollout(FunctionPolicy("breaker", lambda views: [PolicyOutput("break")] * len(views)), pool, STARTS[:3], num_envs=1)
+    rollout(
+        FunctionPolicy("breaker", lambda inputs: [PolicyOutput("break")] * len(inputs)), pool, STARTS[:3], num_envs=1
+    )
     assert (make.made, make.closed) == (3, 3)
     with pytest.raises(UnknownTask):
         rollout(RandomPolicy(), pool, [EpisodeSpec(0, 10**6)])

@@ -11,7 +11,7 @@ import pytest
 from agentgym_flow.word_prompts import FIXED, INDICES, MOST, MOST_WORDS, WordTemplate, words_of
 
 
-def view(
+def policy_input(
     observation: str = "You see a door.",
     candidates: tuple[str, ...] = ("left", "right"),
     goal: str = "Get out.",
@@ -49,7 +49,7 @@ def test_texts_have_no_index_and_no_mark() -> None:
 
 def test_the_prompt_says_what_was_shown_the_newest_first() -> None:
     template = WordTemplate()
-    here = view(past=(("left", True, "One wall."), ("fly", False, "One hole.")))
+    here = policy_input(past=(("left", True, "One wall."), ("fly", False, "One hole.")))
     assert template.prompt(here) == (
         "goal: get out now: you see a door left #0 right #1 "
         "did: fly refused: saw: one hole did: left saw: one wall choose:"
@@ -62,7 +62,7 @@ def test_the_prompt_says_what_was_shown_the_newest_first() -> None:
 
 
 def test_equal_words_stand_for_the_first_candidate() -> None:
-    here = view(candidates=("take the key", "take the key!", "drop"))
+    here = policy_input(candidates=("take the key", "take the key!", "drop"))
     template = WordTemplate()
     assert [template.format_action(action, here) for action in here.candidates()] == ["#0", "#0", "#1"]
     assert template.parse_action("#0", here) == "take the key"
@@ -76,7 +76,7 @@ def test_what_does_not_fit_is_cut_in_order() -> None:
     template = WordTemplate()
 
     def said(**parts: Any) -> list[str]:
-        found = template.prompt(view(**parts)).split()
+        found = template.prompt(policy_input(**parts)).split()
         assert len(found) <= MOST_WORDS
         assert found[-1] == "choose:"
         return found
@@ -93,8 +93,8 @@ def test_what_does_not_fit_is_cut_in_order() -> None:
     now = found.index("now:")
     assert (now - 1, found.index("go") - now - 1) == (19, 40)
     assert said(candidates=many[:2])[:9].count("go") == 1  # whole where there is room
-    assert template.format_action(many[MOST - 1], view(candidates=many)) == INDICES[-1]
-    assert template.format_action(many[MOST], view(candidates=many)) is None
+    assert template.format_action(many[MOST - 1], policy_input(candidates=many)) == INDICES[-1]
+    assert template.format_action(many[MOST], policy_input(candidates=many)) is None
 
     found = said(observation=words(200, "o"), goal="out")
     assert len(found) == MOST_WORDS
@@ -107,7 +107,8 @@ def test_what_is_kept_of_long_texts_is_little() -> None:
         for number in range(10):
             long = f"{number} " + "room " * 200_000
             assert (
-                len(WordTemplate().prompt(view(observation=long, past=(("left", True, long),))).split()) == MOST_WORDS
+                len(WordTemplate().prompt(policy_input(observation=long, past=(("left", True, long),))).split())
+                == MOST_WORDS
             )
         kept, _ = tracemalloc.get_traced_memory()
     finally:

@@ -28,14 +28,14 @@ class MixedPolicy:
 
     name = "mixed"
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one output per policy input."""
-        return [self._move(view) for view in views]
+        return [self._output(policy_input) for policy_input in inputs]
 
     @staticmethod
-    def _move(view: PolicyInput) -> PolicyOutput:
-        wise = view.rng.uniform() < SKILLS[view.episode.attempt]
-        return (ExpertPolicy() if wise else RandomPolicy()).act([view])[0]
+    def _output(policy_input: PolicyInput) -> PolicyOutput:
+        wise = policy_input.rng.uniform() < SKILLS[policy_input.episode.attempt]
+        return (ExpertPolicy() if wise else RandomPolicy()).act([policy_input])[0]
 
 
 def demo(

@@ -223,8 +223,8 @@ def _play_by_prompts(recorder: EpisodeRecorder, template: PromptTemplate, consol
     while not recorder.done:
         assert recorder.episode is not None  # reset() comes before
         rng = Stream("policy", recorder.episode.seed, recorder.episode.attempt, recorder.episode.task)
-        view = PolicyInput(recorder.env, recorder.observation, recorder.info, recorder.episode, rng)
-        console.print(printed(template.prompt(view)), soft_wrap=True)
+        policy_input = PolicyInput(recorder.env, recorder.observation, recorder.info, recorder.episode, rng)
+        console.print(printed(template.prompt(policy_input)), soft_wrap=True)
         try:
             line = console.input("> ")
         except (EOFError, RuntimeError):  # RuntimeError: there is no standard input at all
@@ -232,7 +232,7 @@ def _play_by_prompts(recorder: EpisodeRecorder, template: PromptTemplate, consol
         if line.strip() == QUIT:
             break
         try:
-            turn = recorder.step(template.parse_action(line, view), completion=line)
+            turn = recorder.step(template.parse_action(line, policy_input), completion=line)
         except RetrieverFailed as error:
             console.print(_no_step(error))
             continue

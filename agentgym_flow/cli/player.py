@@ -171,10 +171,10 @@ class _GuardedPolicy:
         self.template = getattr(policy, "template", None)
         self._policy, self._description = policy, description
 
-    def act(self, views: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
+    def act(self, inputs: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
         """Return the outputs of the policy."""
         with _code_of(self._description):
-            return self._policy.act(views)
+            return self._policy.act(inputs)
 
 
 class _AsyncGuardedPolicy(Around):
@@ -187,13 +187,13 @@ class _AsyncGuardedPolicy(Around):
         self._begun = 0  # episodes
         self._kinds: list[str] = []  # how their first requests failed
 
-    async def respond(self, view: PolicyInput) -> PolicyOutput:
+    async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
         """Return the output of the policy."""
-        first = not view.episode.turns
+        first = not policy_input.episode.turns
         self._begun += first
         with _code_of(self._description):
-            move = await self.policy.respond(view)
-        failures = view.episode.meta.get(FAILED_REQUESTS)
+            output = await self.policy.respond(policy_input)
+        failures = policy_input.episode.meta.get(FAILED_REQUESTS)
         self._answered = self._answered or not failures
         if first and failures:
             self._kinds.append(failures[0]["failure"])
@@ -201,7 +201,7 @@ class _AsyncGuardedPolicy(Around):
             kinds = ", ".join(sorted(set(self._kinds)))
             advice = "check that the server runs, the URL, the name of the model and OPENAI_API_KEY"
             raise BadPolicy(f"policy {self._description!r} got no answer at all ({kinds}); {advice}")
-        return move
+        return output
 
 
 class Live:

@@ -43,20 +43,20 @@ class Narrator:
         self._tell_outcome(episode)
         return episode
 
-    def tell_prompt(self, view: PolicyInput) -> None:
+    def tell_prompt(self, policy_input: PolicyInput) -> None:
         """Print the outcome of the last turn and the present policy input."""
-        self.episode = view.episode
-        self._tell_outcome(view.episode)
-        if not view.episode.turns and self._template is not None:
-            self._block("prompt", printed(self._template.prompt(view)))
+        self.episode = policy_input.episode
+        self._tell_outcome(policy_input.episode)
+        if not policy_input.episode.turns and self._template is not None:
+            self._block("prompt", printed(self._template.prompt(policy_input)))
         else:
-            self._block(f"turn {len(view.episode.turns) + 1}", board(view.observation))
+            self._block(f"turn {len(policy_input.episode.turns) + 1}", board(policy_input.observation))
 
-    def tell_move(self, move: PolicyOutput) -> None:
+    def tell_output(self, output: PolicyOutput) -> None:
         """Print the answer of the policy and the action in it."""
-        if move.completion is not None and move.completion != move.action:
-            self._block("answer", printed(move.completion))
-        self._console.print(Text.assemble(("action  ", "dim"), printed(move.action)), soft_wrap=True)
+        if output.completion is not None and output.completion != output.action:
+            self._block("answer", printed(output.completion))
+        self._console.print(Text.assemble(("action  ", "dim"), printed(output.action)), soft_wrap=True)
 
     def _tell_outcome(self, episode: Episode) -> None:
         """Print the reward of turns that have not been printed yet."""
@@ -79,13 +79,13 @@ class _PrintingPolicy:
         self.name = policy.name
         self._policy, self._narrator = policy, narrator
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Print and return the output of the policy for the only running episode."""
-        [view] = views
-        self._narrator.tell_prompt(view)
-        moves = ask(self._policy, views)
-        self._narrator.tell_move(moves[0])
-        return moves
+        [policy_input] = inputs
+        self._narrator.tell_prompt(policy_input)
+        outputs = ask(self._policy, inputs)
+        self._narrator.tell_output(outputs[0])
+        return outputs
 
 
 class _AsyncPrintingPolicy(Around):
@@ -93,9 +93,9 @@ class _AsyncPrintingPolicy(Around):
         super().__init__(policy)
         self._narrator = narrator
 
-    async def respond(self, view: PolicyInput) -> PolicyOutput:
+    async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
         """Print and return the output of the policy."""
-        self._narrator.tell_prompt(view)
-        move = checked(self.policy, await self.policy.respond(view))
-        self._narrator.tell_move(move)
-        return move
+        self._narrator.tell_prompt(policy_input)
+        output = checked(self.policy, await self.policy.respond(policy_input))
+        self._narrator.tell_output(output)
+        return output

@@ -168,7 +168,7 @@ def stage_of(setup: Mapping[str, Any], *, weights: bool = True) -> Stage:
 
 def turn_router(turns: Sequence[str]) -> Callable[[PolicyInput], str]:
     """Return a function that names the acting policy: `turns` one by one, and the last one in all further turns."""
-    return lambda view: turns[min(len(view.episode.turns), len(turns) - 1)]
+    return lambda policy_input: turns[min(len(policy_input.episode.turns), len(turns) - 1)]
 
 
 def _actor(configs: Configs, folder: Path, dtype: str | None, weights: bool) -> Actor:

@@ -139,17 +139,17 @@ class _TeamPolicy:
         self._route = turn_router(members[0].turns)
         self._policies = {member.policy: _policy(member, moment, greedy=greedy) for member in members}
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        names = [self._route(view) for view in views]
-        moves: dict[int, PolicyOutput] = {}
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        names = [self._route(policy_input) for policy_input in inputs]
+        outputs: dict[int, PolicyOutput] = {}
         for name, policy in self._policies.items():
             places = [place for place, own in enumerate(names) if own == name]
             if not places:
                 continue
-            for place, move in zip(places, policy.act([views[place] for place in places]), strict=True):
-                move.policy = name
-                moves[place] = move
-        return [moves[place] for place in range(len(views))]
+            for place, output in zip(places, policy.act([inputs[place] for place in places]), strict=True):
+                output.policy = name
+                outputs[place] = output
+        return [outputs[place] for place in range(len(inputs))]
 
 
 def _policy(member: TeamMember, moment: str, *, greedy: bool) -> ModelPolicy:

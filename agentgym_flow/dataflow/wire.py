@@ -126,17 +126,17 @@ class Receiver:
             recorder.env.use_recording(sent.logged.recording or [None] * (len(sent.tokens) + 1))
             episode = recorder.reset(seed=slot.seed, task=slot.task, attempt=slot.sample)
             rng = Stream("policy", slot.seed, slot.sample, episode.task)
-            view = PolicyInput(recorder.env, recorder.observation, recorder.info, episode, rng)
-            self._add_reported_turns(view, sent, steps)
+            policy_input = PolicyInput(recorder.env, recorder.observation, recorder.info, episode, rng)
+            self._add_reported_turns(policy_input, sent, steps)
             return episode
 
-    def _add_reported_turns(self, view: PolicyInput, sent: WireCopy, steps: Mapping[str, int]) -> None:
+    def _add_reported_turns(self, policy_input: PolicyInput, sent: WireCopy, steps: Mapping[str, int]) -> None:
         logged, kept = sent.logged, set(self.envs.keep)
-        official, spoken = view.info.get(OFFICIAL_KEY), logged.completions or logged.actions
+        official, spoken = policy_input.info.get(OFFICIAL_KEY), logged.completions or logged.actions
         recording = logged.recording or [None] * (len(logged.actions) + 1)
         before: tuple[int, ...] = ()
         for number, row in enumerate(sent.rows()):
-            name = self._route(view)
+            name = self._route(policy_input)
             policy, words = self.policies[name], self._words[name]
             tokens, logprobs = tuple(sent.tokens[number]), tuple(sent.logprobs[number])
             check_tokens(number + 1, tokens, logprobs, policy.sampling, words)
@@ -144,8 +144,8 @@ class Receiver:
             action, text = logged.actions[number], spoken[number]
             turn = reports.turn_of(
                 row,
-                observation=view.observation,
-                state_key=view.info["state_key"],
+                observation=policy_input.observation,
+                state_key=policy_input.info["state_key"],
                 official_key=official,
                 action=action,
                 reward=logged.rewards[number],
@@ -160,14 +160,14 @@ class Receiver:
                 raise Forged(
                     f"turn {number + 1}: {shown(sorted(turn.info or ()))} of info is reported, not {sorted(kept)}"
                 )
-            view.episode.turns.append(turn)
-            view.observation, official = turn.next_observation, turn.next_official_key
-            view.info = {**(turn.info or {}), "state_key": turn.next_state_key}
+            policy_input.episode.turns.append(turn)
+            policy_input.observation, official = turn.next_observation, turn.next_official_key
+            policy_input.info = {**(turn.info or {}), "state_key": turn.next_state_key}
             if policy.conversation is not None:
                 before = (*(turn.prompt_ids or ()), *tokens)
-        if not view.episode.turns:
+        if not policy_input.episode.turns:
             raise Forged("an episode without a turn")
-        last = view.episode.turns[-1]
+        last = policy_input.episode.turns[-1]
         if self._stop is None and not last.terminated and not last.truncated:
             raise Forged("the episode is reported to stop without having ended")
 
@@ -185,13 +185,13 @@ class Receiver:
         env.use_recording(sent.logged.recording or [None] * (turns + 1))
         episode = recorder.reset(seed=slot.seed, task=slot.task, attempt=slot.sample)
         rng = Stream("policy", slot.seed, slot.sample, episode.task)
-        view = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
+        policy_input = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
         over = False
         for number in range(turns):
             if over:
                 raise Forged(f"turn {number + 1}: the episode had ended before")
-            self._turn(view, recorder, number, sent, steps)
-            over = recorder.done or (self._stop is not None and self._stop(view))
+            self._turn(policy_input, recorder, number, sent, steps)
+            over = recorder.done or (self._stop is not None and self._stop(policy_input))
         if not over:
             raise Forged(f"the episode stops after {turns} turns without having ended")
         _check_line(sent.logged, LoggedEpisode.of(episode))
@@ -200,29 +200,34 @@ class Receiver:
         return episode
 
     def _turn(
-        self, view: PolicyInput, recorder: EpisodeRecorder, number: int, sent: WireCopy, steps: Mapping[str, int]
+        self,
+        policy_input: PolicyInput,
+        recorder: EpisodeRecorder,
+        number: int,
+        sent: WireCopy,
+        steps: Mapping[str, int],
     ) -> None:
-        name = self._route(view)
+        name = self._route(policy_input)
         policy = self.policies[name]
         tokens, logprobs = tuple(sent.tokens[number]), tuple(sent.logprobs[number])
         check_tokens(number + 1, tokens, logprobs, policy.sampling, self._words[name])
-        request = policy.request(view)
-        move = policy.move(view, request, Completion(tokens, logprobs, steps[name]))
-        if move.completion_ids != tokens:
+        request = policy.request(policy_input)
+        output = policy.output(policy_input, request, Completion(tokens, logprobs, steps[name]))
+        if output.completion_ids != tokens:
             raise Forged(f"turn {number + 1}: tokens follow the text that ends an answer")
-        if move.action != sent.logged.actions[number]:
+        if output.action != sent.logged.actions[number]:
             logged = shown(sent.logged.actions[number])
-            raise Forged(f"turn {number + 1}: the tokens say {shown(move.action)}, the log has {logged}")
+            raise Forged(f"turn {number + 1}: the tokens say {shown(output.action)}, the log has {logged}")
         recorder.step(
-            move.action,
-            completion=move.completion,
-            prompt_ids=move.prompt_ids,
+            output.action,
+            completion=output.completion,
+            prompt_ids=output.prompt_ids,
             completion_ids=tokens,
             logprobs=logprobs,
-            policy=name if len(self.policies) > 1 else move.policy,
-            version=move.version,
+            policy=name if len(self.policies) > 1 else output.policy,
+            version=output.version,
         )
-        view.observation, view.info = recorder.observation, recorder.info
+        policy_input.observation, policy_input.info = recorder.observation, recorder.info
 
 
 def _check_start(logged: LoggedEpisode, recorder: EpisodeRecorder, slot: Slot) -> None:

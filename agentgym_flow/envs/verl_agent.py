@@ -85,43 +85,44 @@ class VerlAgentTemplate(ABC):
         self._history = history
         self.name = file.named(NAME)
 
-    def prompt(self, view: PromptContext) -> str:
+    def prompt(self, policy_input: PromptContext) -> str:
         """Return the prompt of this turn as a text."""
-        now = self._now(view)
-        return self._later.fill(now | self._past(view)) if view.episode.turns else self._first.fill(now)
+        now = self._now(policy_input)
+        return self._later.fill(now | self._past(policy_input)) if policy_input.episode.turns else self._first.fill(now)
 
-    def messages(self, view: PromptContext) -> list[Message]:
+    def messages(self, policy_input: PromptContext) -> list[Message]:
         """Return the prompt as a chat with one user message, which repeats the whole context every turn."""
-        return [{"role": "user", "content": self.prompt(view)}]
+        return [{"role": "user", "content": self.prompt(policy_input)}]
 
     @abstractmethod
-    def parse_action(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, policy_input: PromptContext) -> str:
         """Return the action that the published parser passes to the environment, even if it is not well-formed."""
 
     @abstractmethod
     def well_formed(self, completion: str) -> bool:
         """Return whether the published parser accepts a completion; the published code penalises others as invalid."""
 
-    def format_action(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, policy_input: PromptContext) -> str | None:
         """Return `action` in tags after an empty thought; None if it would be parsed differently."""
         completion = f"<think></think>{OPEN}{action}{CLOSE}"
-        return completion if self.parse_action(completion, view) == action else None
+        return completion if self.parse_action(completion, policy_input) == action else None
 
     @abstractmethod
-    def _now(self, view: PromptContext) -> dict[str, Any]:
+    def _now(self, policy_input: PromptContext) -> dict[str, Any]:
         """Return the values of placeholders for the present step."""
 
-    def _past(self, view: PromptContext) -> dict[str, Any]:
+    def _past(self, policy_input: PromptContext) -> dict[str, Any]:
         """Return the values of placeholders for past steps: one line each, numbered from the start of the episode."""
-        turns = view.episode.turns
+        turns = policy_input.episode.turns
         before = max(0, len(turns) - self._history)
         lines = [
-            f"[Observation {number}: '{self._observed(turn.observation, view)}', Action {number}: '{self._did(turn)}']"
+            f"[Observation {number}: '{self._observed(turn.observation, policy_input)}', "
+            f"Action {number}: '{self._did(turn)}']"
             for number, turn in enumerate(turns[before:], before + 1)
         ]
         return dict(zip(PAST, (len(turns), len(lines), "\n".join(lines), len(turns) + 1), strict=True))
 
-    def _observed(self, observation: str, view: PromptContext) -> str:
+    def _observed(self, observation: str, policy_input: PromptContext) -> str:
         """Return a past observation as the prompt shows it."""
         return observation
 
@@ -136,7 +137,7 @@ class TaggedPrompt(VerlAgentTemplate):
     rest: ClassVar[int]
     """The number of characters at the end of a completion without tags that are its action."""
 
-    def parse_action(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, policy_input: PromptContext) -> str:
         """Return the text between the tags, or the last `rest` characters, in lower case."""
         return tagged(completion, self.rest)
 

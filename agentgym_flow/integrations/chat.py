@@ -41,7 +41,7 @@ class ChatEnv:
             raise BadSetting(f"template {template!r} of {env_id} has no follow_up message: use template text or choice")
         self.template = chosen
         self._recorder = EpisodeRecorder(self.env)
-        self._view: PolicyInput | None = None
+        self._policy_input: PolicyInput | None = None
 
     def reset(self, *, seed: int = 0, task: int | None = None, attempt: int = 0) -> list[Message]:
         """Start an episode and return its first messages, the last of which is the user's.
@@ -55,23 +55,23 @@ class ChatEnv:
         """
         episode = self._recorder.reset(seed=seed, task=task, attempt=attempt)
         rng = Stream("policy", seed, attempt, episode.task)
-        self._view = PolicyInput(self.env, self._recorder.observation, self._recorder.info, episode, rng)
-        return self.template.messages(self._view)
+        self._policy_input = PolicyInput(self.env, self._recorder.observation, self._recorder.info, episode, rng)
+        return self.template.messages(self._policy_input)
 
     def step(self, answer: str) -> Turn:
         """Play the action in `answer` and return the turn. Raises `ResetNeeded` if no episode is running."""
-        view = self._playing()
-        action = self.template.parse_action(answer, view)
+        policy_input = self._playing()
+        action = self.template.parse_action(answer, policy_input)
         turn = self._recorder.step(action, completion=None if answer == action else answer)
-        view.observation, view.info = self._recorder.observation, self._recorder.info
+        policy_input.observation, policy_input.info = self._recorder.observation, self._recorder.info
         return turn
 
     def message(self) -> str:
         """Return the user's message after the last turn. Raises `ResetNeeded` before the first turn."""
-        view = self._playing()
-        if not view.episode.turns:
+        policy_input = self._playing()
+        if not policy_input.episode.turns:
             raise ResetNeeded("the first messages of an episode are returned by reset()")
-        return self.template.follow_up(view)
+        return self.template.follow_up(policy_input)
 
     def format_action(self, action: str) -> str | None:
         """Return the answer that asks for `action`, for scripted policies and demonstrations; None if there is none."""
@@ -92,9 +92,9 @@ class ChatEnv:
         self.env.close()
 
     def _playing(self) -> PolicyInput:
-        if self._view is None:
+        if self._policy_input is None:
             raise ResetNeeded("call reset() before the first step()")
-        return self._view
+        return self._policy_input
 
 
 def results(episode: Episode) -> dict[str, float]:

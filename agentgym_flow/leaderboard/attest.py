@@ -52,8 +52,8 @@ def check_completions(
             episode = recorder.reset(seed=logged.seed, task=logged.task, attempt=logged.attempt)
             rng = Stream("policy", logged.seed, logged.attempt, logged.task)
             for step, (action, completion) in enumerate(zip(logged.actions, logged.completions, strict=True), 1):
-                view = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
-                parsed = template.parse_action(completion, view)
+                policy_input = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
+                parsed = template.parse_action(completion, policy_input)
                 if parsed != action:
                     raise BadSubmission(
                         f"{where}: step {step}: prompt template {prompt} reads {parsed!r:.80} from the completion, and "

@@ -35,8 +35,8 @@ class BudgetedPolicy:
         self._end = time.process_time() + core_seconds
         self._core_seconds = core_seconds
 
-    def act(self, views: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
+    def act(self, inputs: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
         """Return the outputs of the policy."""
         if time.process_time() > self._end:
             raise BadSubmission(f"the policy cannot play the track in {self._core_seconds:g} core-seconds")
-        return self._policy.act(views)
+        return self._policy.act(inputs)

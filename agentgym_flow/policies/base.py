@@ -73,7 +73,7 @@ class Policy(Protocol):
 
     name: str
 
-    def act(self, views: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
+    def act(self, inputs: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
         """Return one output per input, in order."""
 
 
@@ -90,7 +90,7 @@ class AsyncPolicy(Protocol):
 
     name: str
 
-    async def respond(self, view: PolicyInput) -> PolicyOutput:
+    async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
         """Return the output for one input."""
 
 
@@ -121,26 +121,26 @@ def session(used: object) -> AbstractAsyncContextManager[object]:
     return used if isinstance(used, AbstractAsyncContextManager) else nullcontext()
 
 
-def ask(policy: Policy, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+def ask(policy: Policy, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
     """Return the checked outputs of `policy`: one per input, each a `PolicyOutput` or an action as a `str`.
 
     Raises `BadPolicy` if the answer has another form. Exceptions of the policy itself propagate.
     """
-    moves = policy.act(views)
-    if isinstance(moves, str) or not isinstance(moves, Sequence):
-        raise BadPolicy(f"policy {policy.name!r} must return a list of moves, got {moves!r:.60}")
-    if len(moves) != len(views):
-        raise BadPolicy(f"policy {policy.name!r} was asked for {len(views)} moves and returned {len(moves)}")
-    return [checked(policy, move) for move in moves]
+    outputs = policy.act(inputs)
+    if isinstance(outputs, str) or not isinstance(outputs, Sequence):
+        raise BadPolicy(f"policy {policy.name!r} must return one PolicyOutput per input, got {outputs!r:.60}")
+    if len(outputs) != len(inputs):
+        raise BadPolicy(f"policy {policy.name!r} got {len(inputs)} inputs and returned {len(outputs)} outputs")
+    return [checked(policy, output) for output in outputs]
 
 
-def checked(policy: Policy | AsyncPolicy, move: object) -> PolicyOutput:
+def checked(policy: Policy | AsyncPolicy, output: object) -> PolicyOutput:
     """Return an answer of `policy` as a `PolicyOutput`. Raises `BadPolicy` if it is neither one nor a `str`."""
-    if isinstance(move, str):
-        return PolicyOutput(move)
-    if isinstance(move, PolicyOutput) and isinstance(move.action, str):
-        return move
-    raise BadPolicy(f"policy {policy.name!r} must answer with PolicyOutput(action) or a string, got {move!r:.60}")
+    if isinstance(output, str):
+        return PolicyOutput(output)
+    if isinstance(output, PolicyOutput) and isinstance(output.action, str):
+        return output
+    raise BadPolicy(f"policy {policy.name!r} must answer with PolicyOutput(action) or a string, got {output!r:.60}")
 
 
 class RandomPolicy:
@@ -148,9 +148,9 @@ class RandomPolicy:
 
     name = "random"
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return `env.sample_action` for each input, drawn from the episode's own stream."""
-        return [PolicyOutput(view.env.sample_action(view.rng)) for view in views]
+        return [PolicyOutput(policy_input.env.sample_action(policy_input.rng)) for policy_input in inputs]
 
 
 def check_expert(env: TextEnv) -> None:
@@ -170,18 +170,18 @@ class ExpertPolicy:
 
     name = "expert"
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return the expert's action for each input. Raises `BadSetting` if an environment has no expert."""
-        return [PolicyOutput(self._action(view)) for view in views]
+        return [PolicyOutput(self._action(policy_input)) for policy_input in inputs]
 
     @staticmethod
-    def _action(view: PolicyInput) -> str:
-        check_expert(view.env)
-        action = view.env.expert_action()
+    def _action(policy_input: PolicyInput) -> str:
+        check_expert(policy_input.env)
+        action = policy_input.env.expert_action()
         if action is not None:
             return action
-        admissible = view.info["admissible_actions"]
-        return admissible[0] if admissible else view.env.sample_action(view.rng)
+        admissible = policy_input.info["admissible_actions"]
+        return admissible[0] if admissible else policy_input.env.sample_action(policy_input.rng)
 
 
 @dataclass(slots=True)
@@ -191,6 +191,6 @@ class FunctionPolicy:
     name: str
     function: Callable[[Sequence[PolicyInput]], Sequence[PolicyOutput]]
 
-    def act(self, views: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
+    def act(self, inputs: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
         """Return what the function returns."""
-        return self.function(views)
+        return self.function(inputs)

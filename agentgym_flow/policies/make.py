@@ -121,5 +121,5 @@ def _made(policy: object, path: str) -> Policy | AsyncPolicy:
     if isinstance(policy, Policy | AsyncPolicy):
         return policy
     raise BadPolicy(
-        f"{path}() returned a {type(policy).__name__}, which has no `name` and `act(views)` or `respond(view)`"
+        f"{path}() returned a {type(policy).__name__}, which has no `name` and `act(inputs)` or `respond(policy_input)`"
     )

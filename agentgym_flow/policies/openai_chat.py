@@ -135,34 +135,34 @@ class OpenAIPolicy:
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
-    async def respond(self, view: PolicyInput) -> PolicyOutput:
+    async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
         """Return the output for one input. Up to `concurrency` requests run at a time. Raises `ServerDown`."""
         async with self._room:
-            return await self._move(view)
+            return await self._output(policy_input)
 
-    async def _move(self, view: PolicyInput) -> PolicyOutput:
+    async def _output(self, policy_input: PolicyInput) -> PolicyOutput:
         pause, failed = 0.5, None
         while True:
             began = time.monotonic()
             try:
-                completion, logprobs = await self._complete(view)
+                completion, logprobs = await self._complete(policy_input)
             except (self._package.OpenAIError, ValueError, MalformedAnswer) as error:  # ValueError: not JSON
                 if not self._is_outage(error, failed, began):
-                    failures = view.episode.meta.setdefault(FAILED_REQUESTS, [])
-                    failures.append({"turn": len(view.episode.turns), "failure": _kind(error)})
-                    self._keep_logprobs(view, [])
+                    failures = policy_input.episode.meta.setdefault(FAILED_REQUESTS, [])
+                    failures.append({"turn": len(policy_input.episode.turns), "failure": _kind(error)})
+                    self._keep_logprobs(policy_input, [])
                     return PolicyOutput(NO_ANSWER, completion=NO_ANSWER)
                 failed = failed or time.monotonic()
                 await asyncio.sleep(pause)
                 await self._probe(failed)
                 pause = min(2 * pause, 8.0)
                 continue
-            self._keep_logprobs(view, logprobs)
-            return PolicyOutput(self.template.parse_action(completion, view), completion=completion)
+            self._keep_logprobs(policy_input, logprobs)
+            return PolicyOutput(self.template.parse_action(completion, policy_input), completion=completion)
 
-    def _keep_logprobs(self, view: PolicyInput, logprobs: list[float]) -> None:
+    def _keep_logprobs(self, policy_input: PolicyInput, logprobs: list[float]) -> None:
         if self._logprobs:
-            view.episode.meta.setdefault(LOGPROBS, []).append(logprobs)
+            policy_input.episode.meta.setdefault(LOGPROBS, []).append(logprobs)
 
     def _is_outage(self, error: Exception, failed: float | None, began: float) -> bool:
         """Return whether the server is responsible for a failure. Raises `ServerDown` after `patience` seconds.
@@ -195,9 +195,9 @@ class OpenAIPolicy:
                     return
             self._answered = RequestTiming(sent, time.monotonic())
 
-    async def _complete(self, view: PolicyInput) -> tuple[str, list[float]]:
+    async def _complete(self, policy_input: PolicyInput) -> tuple[str, list[float]]:
         sent = time.monotonic()
-        answer = await self._send(self.template.messages(view), self.max_tokens)
+        answer = await self._send(self.template.messages(policy_input), self.max_tokens)
         try:
             choice = json.loads(answer)["choices"][0]
             content: object = choice["message"].get("content")

@@ -57,16 +57,16 @@ class Conversation:
         chats = tokenizer.chat_template is not None and not self._is_transcript
         self._style = self._find_style() if chats else None
 
-    def prompt(self, view: PolicyInput) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def prompt(self, policy_input: PolicyInput) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the tokens of the conversation so far and the new tokens, for a turn after the first.
 
         Raises `BadSetting` if the last turn has no tokens.
         """
-        last = view.episode.turns[-1]
+        last = policy_input.episode.turns[-1]
         if last.prompt_ids is None or not last.completion_ids:
             raise BadSetting("a conversation continues turns that have tokens: let one policy play the whole episode")
         answered = last.completion_ids[-1]
-        new = self._encode(self._template.follow_up(view))
+        new = self._encode(self._template.follow_up(policy_input))
         # The template adds an end token to answers; a sampled one must not be repeated.
         if answered in self._ends and new and new[0] == answered:
             new = new[1:]

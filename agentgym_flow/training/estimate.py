@@ -229,8 +229,8 @@ def probe(run: RunConfig, template: PromptTemplate, layout: str, answer: int) ->
             episode, rng = recorder.reset(seed=0, task=task), Stream("estimate", task)
             new = []
             while not recorder.done:
-                view = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
-                new.append(_tokens(_new_text(template, view, layout), run.model))
+                policy_input = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
+                new.append(_tokens(_new_text(template, policy_input, layout), run.model))
                 action = env.sample_action(rng)
                 begun = time.process_time()
                 recorder.step(action)
@@ -248,11 +248,11 @@ def probe(run: RunConfig, template: PromptTemplate, layout: str, answer: int) ->
     )
 
 
-def _new_text(template: PromptTemplate, view: PolicyInput, layout: str) -> str:
+def _new_text(template: PromptTemplate, policy_input: PolicyInput, layout: str) -> str:
     """Return the new text of a turn's prompt; in a conversation it is the `follow_up` message."""
-    if layout != TURN and view.episode.turns and isinstance(template, ConversationTemplate):
-        return template.follow_up(view)
-    return template.prompt(view)
+    if layout != TURN and policy_input.episode.turns and isinstance(template, ConversationTemplate):
+        return template.follow_up(policy_input)
+    return template.prompt(policy_input)
 
 
 def _tokens(text: str, model: str) -> int:

@@ -189,4 +189,4 @@ def starts_of_batch(tasks: TaskSelector, args: AgentConfig, batch: int, number: 
 
 def stop_on(key: str | None) -> Callable[[PolicyInput], bool] | None:
     """Return a function that stops an episode when `info[key]` is true; None if `key` is None."""
-    return None if key is None else lambda view: bool(view.info[key])
+    return None if key is None else lambda policy_input: bool(policy_input.info[key])

@@ -29,14 +29,14 @@ MAX_PROMPTS = 1 << 17
 """The largest number of tokenised prompts in the cache."""
 
 
-def prompt_text(tokenizer: PreTrainedTokenizerBase, template: PromptTemplate, view: PolicyInput) -> str:
+def prompt_text(tokenizer: PreTrainedTokenizerBase, template: PromptTemplate, policy_input: PolicyInput) -> str:
     """Return the text of a turn's prompt: its messages if the tokenizer has a chat template, else plain text.
 
     If the last message has the role of the assistant, the policy continues it.
     """
     if tokenizer.chat_template is None:
-        return template.prompt(view)
-    messages, begun = template.messages(view), ""
+        return template.prompt(policy_input)
+    messages, begun = template.messages(policy_input), ""
     if messages[-1]["role"] == "assistant":
         *messages, last = messages
         begun = last["content"]
@@ -122,16 +122,16 @@ class PromptedPolicy:
             self._ids[text] = ids
         return ids
 
-    def prompt_ids(self, view: PolicyInput) -> tuple[int, ...]:
+    def prompt_ids(self, policy_input: PolicyInput) -> tuple[int, ...]:
         """Return the tokens of this turn's prompt. Raises `BadSetting` if they are too many or some are unknown."""
-        return self._prompt(view)[0]
+        return self._prompt(policy_input)[0]
 
-    def _prompt(self, view: PolicyInput) -> tuple[tuple[int, ...], int | None]:
+    def _prompt(self, policy_input: PolicyInput) -> tuple[tuple[int, ...], int | None]:
         """Return the tokens of a prompt, and how many of them repeat the conversation so far; None in layout `turn`."""
-        if self.conversation is None or not view.episode.turns:
-            ids = self.encode(prompt_text(self.tokenizer, self.template, view))
+        if self.conversation is None or not policy_input.episode.turns:
+            ids = self.encode(prompt_text(self.tokenizer, self.template, policy_input))
             return ids, None if self.conversation is None else 0
-        said, new = self.conversation.prompt(view)
+        said, new = self.conversation.prompt(policy_input)
         self._check_words(new)
         self._check_length(len(said) + len(new))
         return (*said, *new), len(said)
@@ -157,17 +157,17 @@ class PromptedPolicy:
             )
 
     # ---------------------------------------------------------------- requests and answers
-    def request(self, view: PolicyInput) -> GenerationRequest:
-        """Return this turn's request to the generator; takes one draw from `view.rng`. Raises `BadSetting`."""
-        ids, said = self._prompt(view)
-        return GenerationRequest(ids, self.sampling, int(view.rng.uniform() * SEEDS), said)  # the seed is exact
+    def request(self, policy_input: PolicyInput) -> GenerationRequest:
+        """Return this turn's request to the generator; takes one draw from `policy_input.rng`. Raises `BadSetting`."""
+        ids, said = self._prompt(policy_input)
+        return GenerationRequest(ids, self.sampling, int(policy_input.rng.uniform() * SEEDS), said)  # the seed is exact
 
-    def move(self, view: PolicyInput, request: GenerationRequest, answer: Completion) -> PolicyOutput:
+    def output(self, policy_input: PolicyInput, request: GenerationRequest, answer: Completion) -> PolicyOutput:
         """Return the policy output for an answer."""
         length = length_of_answer(self.tokenizer, answer.token_ids, request.sampling.stops)
         tokens, logprobs = answer.token_ids[:length], answer.logprobs[:length]
         text = self._text(tokens)
-        action = self.template.parse_action(text, view)  # not cached: it depends on more than the prompt
+        action = self.template.parse_action(text, policy_input)  # not cached: it depends on more than the prompt
         completion = None if text == action else text
         return PolicyOutput(action, completion, request.prompt_ids, tokens, logprobs, version=answer.version)
 
@@ -183,19 +183,19 @@ class PromptedPolicy:
 class ModelPolicy(PromptedPolicy):
     """Answers all running episodes in one batch, for generators in this process; see `PromptedPolicy`."""
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Return one output per view, with its tokens and log-probabilities; adds the time taken to `seconds`.
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        """Return one output per input, with its tokens and log-probabilities; adds the time taken to `seconds`.
 
         Raises:
             BadSetting: a prompt does not fit into the model's context, or has words that the tokenizer does not know.
             TrainingFailed: the model's output is not finite.
         """
         assert isinstance(self.generator, BatchGenerator)
-        requests = [self.request(view) for view in views]
+        requests = [self.request(policy_input) for policy_input in inputs]
         started = time.perf_counter()
         answers = self.generator.generate_batch(requests)
         self.seconds += time.perf_counter() - started
-        return [self.move(*one) for one in zip(views, requests, answers, strict=True)]
+        return [self.output(*one) for one in zip(inputs, requests, answers, strict=True)]
 
 
 class AsyncModelPolicy(PromptedPolicy):
@@ -214,12 +214,12 @@ class AsyncModelPolicy(PromptedPolicy):
     async def __aexit__(self, *raised: Any) -> None:
         await session(self.generator).__aexit__(*raised)
 
-    async def respond(self, view: PolicyInput) -> PolicyOutput:
-        """Return the output for one view; adds the time in which any answer was pending to `seconds`.
+    async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
+        """Return the output for one input; adds the time in which any answer was pending to `seconds`.
 
         Raises what `ModelPolicy.act` raises, and `GenerationFailed` if the generator has no answer.
         """
-        request = self.request(view)
+        request = self.request(policy_input)
         if not self._pending:
             self._since = time.perf_counter()
         self._pending += 1
@@ -229,7 +229,7 @@ class AsyncModelPolicy(PromptedPolicy):
             self._pending -= 1
             if not self._pending:
                 self.seconds += time.perf_counter() - self._since
-        return self.move(view, request, answer)
+        return self.output(policy_input, request, answer)
 
 
 def model_policy(
@@ -287,14 +287,14 @@ def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
 
 
 def check_answers(
-    tokenizer: PreTrainedTokenizerBase, template: PromptTemplate, view: PolicyInput, max_new_tokens: int
+    tokenizer: PreTrainedTokenizerBase, template: PromptTemplate, policy_input: PolicyInput, max_new_tokens: int
 ) -> None:
     """Check that the answer for every admissible action of a turn can be sampled and parsed.
 
     Raises `BadSetting` naming the first answer that has unknown tokens, needs more than `max_new_tokens` tokens, or
     changes when it is tokenised and decoded, or if no action has an answer.
     """
-    asked = [template.format_action(action, view) for action in view.info["admissible_actions"]]
+    asked = [template.format_action(action, policy_input) for action in policy_input.info["admissible_actions"]]
     answers = list(dict.fromkeys(answer for answer in asked if answer is not None))
     if asked and not answers:
         raise BadSetting(f"template {template.name!r} cannot express any action here: use another prompt template")

@@ -116,8 +116,8 @@ def _turns(
             for step, (action, completion) in enumerate(zip(logged.actions, logged.completions or (), strict=True)):
                 if draws.uniform() < share or not chosen:
                     chosen = True
-                    view = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
-                    prompt = prompt_tokens(tokenizer, prompt_text(tokenizer, template, view))
+                    policy_input = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
+                    prompt = prompt_tokens(tokenizer, prompt_text(tokenizer, template, policy_input))
                     yield prompt, completion, logprobs[step]
                 recorder.step(action)
 

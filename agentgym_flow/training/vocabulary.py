@@ -46,17 +46,17 @@ class _VocabularyReader:
         self.words: Counter[str] = Counter()
         self.proposed = False
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        return [PolicyOutput(self._read(view)) for view in views]
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        return [PolicyOutput(self._read(policy_input)) for policy_input in inputs]
 
-    def _read(self, view: PolicyInput) -> str:
-        proposed = view.candidates()
+    def _read(self, policy_input: PolicyInput) -> str:
+        proposed = policy_input.candidates()
         self.proposed |= bool(proposed)
-        for text in (view.info["goal"], view.observation, *proposed):
+        for text in (policy_input.info["goal"], policy_input.observation, *proposed):
             self.words.update(words_of(text))
-        chance = view.rng.below(_RANDOM) == 0
-        expert = None if chance or not view.env.has_expert else view.env.expert_action()
-        action = view.env.sample_action(view.rng) if expert is None else expert
+        chance = policy_input.rng.below(_RANDOM) == 0
+        expert = None if chance or not policy_input.env.has_expert else policy_input.env.expert_action()
+        action = policy_input.env.sample_action(policy_input.rng) if expert is None else expert
         self.words.update(words_of(action))
         return action
 
@@ -69,7 +69,7 @@ def collect_vocabulary(make_env: Callable[[], TextEnv]) -> tuple[str, ...]:
     reader = _VocabularyReader()
     env = make_env()
     starts = [EpisodeSpec(0, task) for task in env.drawn_tasks[:TASKS]]
-    episodes = rollout(reader, make_env, starts, stop=lambda view: len(view.episode.turns) >= STEPS)
+    episodes = rollout(reader, make_env, starts, stop=lambda policy_input: len(policy_input.episode.turns) >= STEPS)
     if not reader.proposed:
         raise BadSetting(
             f"{env.env_id} proposes no actions, but the tiny policy chooses among proposed ones: implement "

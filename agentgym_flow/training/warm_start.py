@@ -87,24 +87,24 @@ class NoisyExpert:
         ends = frozenset() if tokenizer.eos_token_id is None else frozenset([tokenizer.eos_token_id])
         self.conversation = Conversation(tokenizer, template, ends) if layout == CONVERSATION else None
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Return one output per view, each with the tokens of its prompt and answer.
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        """Return one output per input, each with the tokens of its prompt and answer.
 
         Raises `BadSetting` if an expert is needed and the environment has none, or if the prompt template cannot
         express the action.
         """
-        for view in views if self.noise < 1 else ():
-            check_expert(view.env)
-        return [self._output(view) for view in views]
+        for policy_input in inputs if self.noise < 1 else ():
+            check_expert(policy_input.env)
+        return [self._output(policy_input) for policy_input in inputs]
 
-    def _choose_answer(self, view: PolicyInput) -> str:
+    def _choose_answer(self, policy_input: PolicyInput) -> str:
         """Return the answer that asks for the action to play."""
-        expert = None if view.rng.uniform() < self.noise else view.env.expert_action()
+        expert = None if policy_input.rng.uniform() < self.noise else policy_input.env.expert_action()
         if expert is None:
-            self.random.add((view.episode.task, len(view.episode.turns)))
+            self.random.add((policy_input.episode.task, len(policy_input.episode.turns)))
         for _ in range(_DRAWS if expert is None else 1):
-            action = view.env.sample_action(view.rng) if expert is None else expert
-            asked = self.template.format_action(action, view)
+            action = policy_input.env.sample_action(policy_input.rng) if expert is None else expert
+            asked = self.template.format_action(action, policy_input)
             if asked is not None:
                 return asked
         raise BadSetting(
@@ -112,13 +112,13 @@ class NoisyExpert:
             "warm_start_levels to 0, or use another prompt template"
         )
 
-    def _output(self, view: PolicyInput) -> PolicyOutput:
-        asked = self._choose_answer(view)
-        action = self.template.parse_action(asked, view)
-        if self.conversation is None or not view.episode.turns:
-            prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.template, view))
+    def _output(self, policy_input: PolicyInput) -> PolicyOutput:
+        asked = self._choose_answer(policy_input)
+        action = self.template.parse_action(asked, policy_input)
+        if self.conversation is None or not policy_input.episode.turns:
+            prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.template, policy_input))
         else:
-            said, new = self.conversation.prompt(view)
+            said, new = self.conversation.prompt(policy_input)
             prompt = (*said, *new)
         answer = self.tokenizer(asked, add_special_tokens=False).input_ids
         if len(answer) < self.max_new_tokens and self.tokenizer.eos_token_id is not None:

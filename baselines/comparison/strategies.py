@@ -72,13 +72,13 @@ class FixedPolicy:
     def __init__(self, strategies: Strategies, chosen: Mapping[str, str]) -> None:
         self._actions = {of_type: strategies.actions_of(text) for of_type, text in chosen.items()}
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return the next action of each episode."""
-        return [PolicyOutput(self._action(view)) for view in views]
+        return [PolicyOutput(self._action(policy_input)) for policy_input in inputs]
 
-    def _action(self, view: PolicyInput) -> str:
-        actions = self._actions.get(view.episode.task_type) or self._actions[ALL_TYPES]
-        return actions[min(len(view.episode.turns), len(actions) - 1)]
+    def _action(self, policy_input: PolicyInput) -> str:
+        actions = self._actions.get(policy_input.episode.task_type) or self._actions[ALL_TYPES]
+        return actions[min(len(policy_input.episode.turns), len(actions) - 1)]
 
 
 def choose(strategies: Strategies, env_id: str, *, by_type: bool, **play: Any) -> dict[str, str]:

@@ -321,7 +321,7 @@ def test_evaluate_says_what_is_wrong(run, arguments, message):
 @pytest.mark.parametrize(
     ("code", "line"),
     [
-        ("def act(views):\n    raise RuntimeError('no [bold]luck')", 2),
+        ("def act(inputs):\n    raise RuntimeError('no [bold]luck')", 2),
         ("def act():\n    raise OSError('no [bold]luck')", 2),
         ("raise SystemExit('no [bold]luck')", 1),
         ("import no_such_module_here", 1),
@@ -344,11 +344,11 @@ def test_a_policy_that_fails_is_one_line_that_names_its_own(run, tmp_path, code,
 def test_what_had_finished_before_a_policy_failed_is_kept_and_named(run, tmp_path):
     (tmp_path / "late.py").write_text(
         "calls = 0\n"
-        "def act(views):\n"
+        "def act(inputs):\n"
         "    global calls\n"
         "    calls += 1\n"
         "    if calls > 30: raise ValueError('late')\n"
-        "    return [view.env.expert_action() for view in views]\n"
+        "    return [policy_input.env.expert_action() for policy_input in inputs]\n"
     )
     arguments = ["--policy", "late:act", "--episodes", 50, "--num-envs", 4, "--log", "run.jsonl"]
     result = run("evaluate", "Sokoban-v0", *arguments)
@@ -404,11 +404,11 @@ def test_ctrl_c_keeps_finished_episodes_and_exits_with_130(run, tmp_path):
     policy = tmp_path / "tired.py"
     policy.write_text(
         "calls = 0\n"
-        "def act(views):\n"
+        "def act(inputs):\n"
         "    global calls\n"
         "    calls += 1\n"
         "    if calls > 30: raise KeyboardInterrupt\n"
-        "    return [view.env.expert_action() for view in views]\n"
+        "    return [policy_input.env.expert_action() for policy_input in inputs]\n"
     )
     arguments = ["Sokoban-v0", "--policy", "tired:act", "--episodes", 50, "--num-envs", 4, "--log", "run.jsonl"]
     result = run("evaluate", *arguments)
@@ -635,10 +635,10 @@ def test_collect_stopped_by_ctrl_c_says_what_the_file_holds(run, tmp_path, monke
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "slow.py").write_text(
         "seen = []\n"
-        "def act(views):\n"
-        "    seen.append(len(views))\n"
+        "def act(inputs):\n"
+        "    seen.append(len(inputs))\n"
         "    if len(seen) == 40: raise KeyboardInterrupt\n"
-        "    return [view.env.expert_action() for view in views]\n"
+        "    return [policy_input.env.expert_action() for policy_input in inputs]\n"
     )
     result = run("collect", "sokoban", "-p", "slow:act", "--episodes", 500, "--num-envs", 2, "--out", "log.jsonl")
     assert result.exit_code == 130

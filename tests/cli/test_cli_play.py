@@ -263,22 +263,22 @@ def test_ctrl_c_in_a_real_terminal_restores_it_keeps_the_log_and_exits_with_130(
 INTERRUPTED = """
 from agentgym_flow.policies import PolicyOutput
 
-def move(view):
-    if len(view.episode.turns) == {steps}:
+def output(policy_input):
+    if len(policy_input.episode.turns) == {steps}:
         raise {error}
     return PolicyOutput("right")
 
 class Sync:
     name = "mine"
 
-    def act(self, views):
-        return [move(view) for view in views]
+    def act(self, inputs):
+        return [output(policy_input) for policy_input in inputs]
 
 class Async:
     name = "mine"
 
-    async def respond(self, view):
-        return move(view)
+    async def respond(self, policy_input):
+        return output(policy_input)
 """
 
 

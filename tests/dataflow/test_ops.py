@@ -80,12 +80,14 @@ def drop_long(group: Group, *, most: int) -> Group | None:
 def of_sokoban() -> list[Group]:
     """Groups of a policy that is right half of the time."""
 
-    def act(views: Any) -> list[PolicyOutput]:
-        moves = []
-        for view in views:
-            expert, drawn = view.env.expert_action(), view.env.sample_action(view.rng)
-            moves.append(PolicyOutput(expert if expert and view.rng.below(2) else drawn, None, (1, 2), (3,), (-0.1,)))
-        return moves
+    def act(inputs: Any) -> list[PolicyOutput]:
+        outputs = []
+        for policy_input in inputs:
+            expert, drawn = policy_input.env.expert_action(), policy_input.env.sample_action(policy_input.rng)
+            outputs.append(
+                PolicyOutput(expert if expert and policy_input.rng.below(2) else drawn, None, (1, 2), (3,), (-0.1,))
+            )
+        return outputs
 
     def make() -> Any:
         return make_text_env("agentgym_flow/Sokoban-v0", size=6, boxes=1, split="train", max_steps=12)

@@ -44,7 +44,7 @@ class World:
 
     make_env: Callable[[], TextEnv]
     policies: dict[str, ModelPolicy]
-    acting: Callable[[PolicyInput], str] = lambda view: "one"
+    acting: Callable[[PolicyInput], str] = lambda _: "one"
     stop: Callable[[PolicyInput], bool] | None = None
     keep: tuple[str, ...] = ()
     steps: dict[str, int] = field(default_factory=lambda: STEPS)
@@ -55,16 +55,16 @@ class World:
         starts = [EpisodeSpec(slot.seed, slot.task, slot.sample) for slot in slots]
         return rollout(self, EnvPool(self.make_env, self.keep), starts, stop=self.stop)
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Let whoever is to act answer, with the weights that were asked for."""
-        moves = []
-        for view in views:
-            name = self.acting(view)
+        outputs = []
+        for policy_input in inputs:
+            name = self.acting(policy_input)
             policy = self.policies[name]
             policy.generator.version = self.steps[name]
-            [move] = policy.act([view])
-            moves.append(replace(move, policy=name) if len(self.policies) > 1 else move)
-        return moves
+            [output] = policy.act([policy_input])
+            outputs.append(replace(output, policy=name) if len(self.policies) > 1 else output)
+        return outputs
 
     def receiver(self) -> Receiver:
         """A receiver whose policies have other weights: it must not need the worker's."""
@@ -88,7 +88,7 @@ def sokoban() -> World:
     return World(
         make_sokoban,
         {"one": acting_sokoban(0, max_new_tokens=3)},
-        stop=lambda view: len(view.episode.turns) == 5 + view.episode.attempt,
+        stop=lambda policy_input: len(policy_input.episode.turns) == 5 + policy_input.episode.attempt,
         keep=("admissible_actions",),
     )
 
@@ -99,7 +99,7 @@ def team() -> World:
     return World(
         make_sokoban,
         {"first": acting_sokoban(0), "second": acting_sokoban(1, temperature=0.5)},
-        acting=lambda view: "second" if len(view.episode.turns) % 3 == 1 else "first",
+        acting=lambda policy_input: "second" if len(policy_input.episode.turns) % 3 == 1 else "first",
         steps={"first": 3, "second": 8},
     )
 
@@ -199,16 +199,16 @@ def test_the_text_that_ends_an_answer_is_its_last() -> None:
     tokenizer = search().policies["one"].tokenizer
     policy = ModelPolicy(search().policies["one"].model, tokenizer, OF_SEARCH["text"], max_new_tokens=3)
     policy.sampling = replace(policy.sampling, stops=("</search>",))
-    receiver = Receiver(EnvPool(make_search), lambda view: "one", {"one": policy}, lambda view: True)
+    receiver = Receiver(EnvPool(make_search), lambda _: "one", {"one": policy}, lambda _: True)
     slot = Slot(0, 0, 0, 0, 5)
     nothing, asks = tokenizer.convert_tokens_to_ids(["nothing", "<search>harbour</search>"])
 
     class Scripted(World):
-        def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
             said = Completion((nothing, asks), (-0.5, -0.25), 7)
-            return [policy.move(view, policy.request(view), said) for view in views]
+            return [policy.output(policy_input, policy.request(policy_input), said) for policy_input in inputs]
 
-    [episode] = Scripted(make_search, {"one": policy}, stop=lambda view: True).play([slot])
+    [episode] = Scripted(make_search, {"one": policy}, stop=lambda _: True).play([slot])
     assert episode.turns[0].completion_ids == (nothing, asks)
     payload = encode(episode)
     assert receiver.replay(slot, payload, STEPS) == episode

@@ -189,8 +189,8 @@ def test_an_environment_that_breaks_at_once_ends_the_training(monkeypatch: pytes
     class Player:
         name = "player"
 
-        def act(self, views: list[Any]) -> list[str]:
-            return ["up"] * len(views)
+        def act(self, inputs: list[Any]) -> list[str]:
+            return ["up"] * len(inputs)
 
     def broken(env: Any, action: str) -> Any:
         raise RuntimeError("the board fell down")

@@ -45,7 +45,7 @@ def queries() -> list[str]:
 
 
 ASKING = FunctionPolicy(
-    "asking", lambda views: [PolicyOutput(act(one.episode.seed, len(one.episode.turns))) for one in views]
+    "asking", lambda inputs: [PolicyOutput(act(one.episode.seed, len(one.episode.turns))) for one in inputs]
 )
 
 
@@ -67,7 +67,7 @@ class Threads:
     def _play(self, number: int) -> None:
         [self.episodes[number]] = rollout(ASKING, self._make_env, [EpisodeSpec(number, number)], stop=self._count)
 
-    def _count(self, view: PolicyInput) -> bool:
+    def _count(self, policy_input: PolicyInput) -> bool:
         self.turns += 1
         return False
 
@@ -210,11 +210,11 @@ def test_a_rollout_in_lock_step_survives_kills(program: Program, tmp_path: Path)
     program.start()
     rounds = iter(range(100))
 
-    def asking(views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    def asking(inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         if next(rounds) in (1, 3):
             program.stop(signal.SIGKILL)
             threading.Timer(1.0, program.start).start()
-        return list(ASKING.act(views))
+        return list(ASKING.act(inputs))
 
     starts = [EpisodeSpec(number, number) for number in range(EPISODES)]
     episodes = rollout(FunctionPolicy("asking", asking), lambda: make(program.address), starts, num_envs=EPISODES)

@@ -195,8 +195,8 @@ class Script:
     def __init__(self, *scripts: list[str]) -> None:
         self.scripts = scripts
 
-    def act(self, views: Any) -> list[str]:
-        return [self.scripts[view.episode.attempt][len(view.episode.turns)] for view in views]
+    def act(self, inputs: Any) -> list[str]:
+        return [self.scripts[policy_input.episode.attempt][len(policy_input.episode.turns)] for policy_input in inputs]
 
 
 SCRIPTS = (DESIGN, ["Custom", "Custom", "Format", "finish"], ["Plan", "loop"] + ["Verify"] * 6)
@@ -251,7 +251,7 @@ def test_credit_compares_what_designs_are_worth() -> None:
 
 
 def test_an_episode_that_was_cut_short_is_worth_its_unfinished_design() -> None:
-    cut = recorded(stop=lambda view: len(view.episode.turns) == 4)
+    cut = recorded(stop=lambda policy_input: len(policy_input.episode.turns) == 4)
     made = structured(Group(cut), PAPER)
     assert [episode.turns[-1].reward for episode in made] == [-0.4, -0.8, -0.4]
     assert not made.episodes[0].terminated

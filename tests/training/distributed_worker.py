@@ -51,7 +51,7 @@ def main() -> None:
     accelerator = trainer.accelerator
     if accelerator.process_index == told.get("one_turn_rank"):
         assert isinstance(trainer.source, OwnRollout)
-        trainer.source._stop = lambda view: bool(view.episode.turns)
+        trainer.source._stop = lambda policy_input: bool(policy_input.episode.turns)
     trainer.train()
     weights = accelerator.get_state_dict(trainer.model_wrapped)
     masters = masters_of(trainer.model) if trainer.is_deepspeed_enabled else {}

@@ -92,21 +92,21 @@ class Told:
         self.conversation = Conversation(tokenizer, template, frozenset([tokenizer.eos_token_id]))
         self.asked: dict[int, list[str]] = {}
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        return [self.move(view) for view in views]
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        return [self.output(policy_input) for policy_input in inputs]
 
-    def move(self, view: PolicyInput) -> PolicyOutput:
-        turn = len(view.episode.turns)
-        message = self.template.follow_up(view) if turn else self.template.prompt(view)
-        self.asked.setdefault(view.episode.task, []).append(message)
+    def output(self, policy_input: PolicyInput) -> PolicyOutput:
+        turn = len(policy_input.episode.turns)
+        message = self.template.follow_up(policy_input) if turn else self.template.prompt(policy_input)
+        self.asked.setdefault(policy_input.episode.task, []).append(message)
         if turn:
-            said, new = self.conversation.prompt(view)
+            said, new = self.conversation.prompt(policy_input)
             prompt = (*said, *new)
         else:
-            prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.template, view))
+            prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.template, policy_input))
         text, ended = self.said[turn % len(self.said)]
         tokens = self.tokenizer(text, add_special_tokens=False).input_ids + [self.tokenizer.eos_token_id] * ended
-        return PolicyOutput(self.template.parse_action(text, view), text, prompt, tokens, [-1.0] * len(tokens))
+        return PolicyOutput(self.template.parse_action(text, policy_input), text, prompt, tokens, [-1.0] * len(tokens))
 
 
 def spoken(tokenizer: Any, said: Sequence[tuple[str, bool]]) -> list[tuple[Any, Any, list[str]]]:
@@ -219,15 +219,15 @@ class Transcript(TextTemplate):
     __slots__ = ()
     stops = ("\n", "!?")
 
-    def messages(self, view: PromptContext) -> list[Message]:
-        so_far = "".join(f"{turn.completion}{turn.next_observation}\n>" for turn in view.episode.turns)
+    def messages(self, policy_input: PromptContext) -> list[Message]:
+        so_far = "".join(f"{turn.completion}{turn.next_observation}\n>" for turn in policy_input.episode.turns)
         return [{"role": "user", "content": "Play."}, *([{"role": "assistant", "content": so_far}] if so_far else [])]  # type: ignore[list-item]
 
-    def prompt(self, view: PromptContext) -> str:
-        return "".join(message["content"] for message in self.messages(view))
+    def prompt(self, policy_input: PromptContext) -> str:
+        return "".join(message["content"] for message in self.messages(policy_input))
 
-    def follow_up(self, view: PromptContext) -> str:
-        return f"{view.episode.turns[-1].next_observation}\n>"
+    def follow_up(self, policy_input: PromptContext) -> str:
+        return f"{policy_input.episode.turns[-1].next_observation}\n>"
 
 
 def talker(tokenizer: PreTrainedTokenizerFast, often: str) -> GPT2LMHeadModel:

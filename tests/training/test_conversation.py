@@ -72,8 +72,8 @@ def words_of(make_env: MakeEnv) -> list[str]:
     refusal = ["Your", "last", "action", "was", "not", "accepted."]
     found: dict[str, None] = dict.fromkeys([*SPEAKERS, *ACTIONS, *LLM_SYMBOLS.values(), *refusal])
 
-    def listen(view: PolicyInput) -> bool:
-        found.update(dict.fromkeys(f"{TEMPLATE.prompt(view)} {TEMPLATE.follow_up(view)}".split()))
+    def listen(policy_input: PolicyInput) -> bool:
+        found.update(dict.fromkeys(f"{TEMPLATE.prompt(policy_input)} {TEMPLATE.follow_up(policy_input)}".split()))
         return False
 
     rollout(make_policy("random", SOKOBAN), make_env, STARTS, stop=listen)
@@ -267,9 +267,11 @@ def test_words_the_tokenizer_does_not_know_are_refused_in_later_turns_too(
 
 def test_only_a_policy_that_played_the_whole_episode_can_go_on(talker: tuple[Any, Any], short_env: MakeEnv) -> None:
     [episode] = rollout(make_policy("random", SOKOBAN), short_env, STARTS[:1])
-    view = SimpleNamespace(episode=episode, observation="", info={"admissible_actions": [], "action_templates": []})
+    policy_input = SimpleNamespace(
+        episode=episode, observation="", info={"admissible_actions": [], "action_templates": []}
+    )
     with pytest.raises(BadSetting, match="whole episode"):
-        speaker(talker).prompt_ids(view)  # type: ignore[arg-type]
+        speaker(talker).prompt_ids(policy_input)  # type: ignore[arg-type]
 
 
 def test_an_unknown_layout_is_refused(talker: tuple[Any, Any]) -> None:

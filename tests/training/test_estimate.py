@@ -78,10 +78,10 @@ def test_prompts_are_counted_on_episodes() -> None:
 
 def test_a_conversation_is_read_again_every_turn_and_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:
     class Ten(TextTemplate):
-        def prompt(self, view: Any) -> str:
+        def prompt(self, policy_input: Any) -> str:
             return "word " * 10
 
-        def follow_up(self, view: Any) -> str:
+        def follow_up(self, policy_input: Any) -> str:
             return "word word"
 
     run = RunConfig(env_kwargs={"size": 6, "max_steps": 3, "min_pushes": 4})

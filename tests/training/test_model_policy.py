@@ -55,8 +55,8 @@ def test_recorded_tokens_and_logprobs_are_those_of_the_model(policy: ModelPolicy
     episodes = rollout(policy, make_env, STARTS[:3])
     turns = [(turn, episode.turns[:number]) for episode in episodes for number, turn in enumerate(episode.turns)]
     for turn, before in turns[:20]:
-        view: Any = SimpleNamespace(observation=turn.observation, episode=SimpleNamespace(turns=before))
-        assert turn.prompt_ids == policy.encode(policy.template.prompt(view))
+        policy_input: Any = SimpleNamespace(observation=turn.observation, episode=SimpleNamespace(turns=before))
+        assert turn.prompt_ids == policy.encode(policy.template.prompt(policy_input))
         assert 1 <= len(turn.completion_ids or ()) <= policy.sampling.max_new_tokens
         expected = reference_logprobs(policy, list(turn.prompt_ids or ()), list(turn.completion_ids or ()))
         assert turn.logprobs == pytest.approx(expected, abs=1e-4)
@@ -66,8 +66,8 @@ def test_recorded_tokens_and_logprobs_are_those_of_the_model(policy: ModelPolicy
 
 
 def test_episodes_do_not_depend_on_the_batch(policy: ModelPolicy, make_env: MakeEnv) -> None:
-    def stop(view: PolicyInput) -> bool:  # some leave the batch before others
-        return len(view.episode.turns) > 2 * view.episode.attempt + 2
+    def stop(policy_input: PolicyInput) -> bool:  # some leave the batch before others
+        return len(policy_input.episode.turns) > 2 * policy_input.episode.attempt + 2
 
     together = rollout(policy, make_env, STARTS, stop=stop)
     few = rollout(policy, make_env, STARTS, num_envs=2, stop=stop)
@@ -91,7 +91,7 @@ def test_the_cache_changes_nothing_and_is_dropped_with_the_weights(
     model, tokenizer = tiny
     remembering, forgetful = (ModelPolicy(model, tokenizer, template) for _ in range(2))
     act, versions = forgetful.act, itertools.count(1)
-    forgetful.act = lambda views: (renew(forgetful, next(versions)), act(views))[1]  # type: ignore[method-assign]
+    forgetful.act = lambda inputs: (renew(forgetful, next(versions)), act(inputs))[1]  # type: ignore[method-assign]
     first, second = (rollout(policy, make_env, STARTS) for policy in (remembering, forgetful))
     assert signature(first) == signature(second)
     known = {turn.prompt_ids: turn.logprobs for episode in first for turn in episode.turns}
@@ -126,7 +126,7 @@ def test_samples_follow_the_tempered_distribution_over_the_whole_vocabulary(
     for length in (1, 2):
         policy = ModelPolicy(model, tokenizer, template, temperature=0.5, max_new_tokens=length)
         starts = [EpisodeSpec(seed, 0) for seed in range(500)]
-        episodes = rollout(policy, make_env, starts, num_envs=500, stop=lambda view: True)
+        episodes = rollout(policy, make_env, starts, num_envs=500, stop=lambda _: True)
         turns = [episode.turns[0] for episode in episodes]
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([turns[0].prompt_ids])).logits[0, -1]
@@ -169,7 +169,7 @@ def test_a_chat_template_gets_the_messages(tiny: tuple[Any, Any], template: Prom
         "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %} go{% endif %}"
     )
     policy = ModelPolicy(model, tokenizer, template)
-    [turn] = rollout(policy, make_env, STARTS[:1], stop=lambda view: True)[0].turns
+    [turn] = rollout(policy, make_env, STARTS[:1], stop=lambda _: True)[0].turns
     assert tokenizer.decode(turn.prompt_ids).endswith("go go")
 
 
@@ -234,20 +234,20 @@ def test_equal_prompts_are_read_in_their_own_situations(tiny: tuple[Any, Any], m
     asked: list[Any] = []
 
     class Same(TextTemplate):
-        def prompt(self, view: Any) -> str:
+        def prompt(self, policy_input: Any) -> str:
             return "go"
 
-        def parse_action(self, completion: str, view: Any) -> str:
-            asked.append(view)
-            return f"{view.episode.task}"
+        def parse_action(self, completion: str, policy_input: Any) -> str:
+            asked.append(policy_input)
+            return f"{policy_input.episode.task}"
 
     class Once(ModelPolicy):
-        def act(self, views: Any) -> Any:
-            moves = super().act(views)
-            assert [move.action for move in moves] == [f"{view.episode.task}" for view in views]
-            return moves
+        def act(self, inputs: Any) -> Any:
+            outputs = super().act(inputs)
+            assert [output.action for output in outputs] == [f"{policy_input.episode.task}" for policy_input in inputs]
+            return outputs
 
-    rollout(Once(*tiny, Same()), make_env, STARTS, stop=lambda view: True)
+    rollout(Once(*tiny, Same()), make_env, STARTS, stop=lambda _: True)
     assert len(asked) == len(STARTS)
 
 

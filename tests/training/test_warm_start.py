@@ -118,15 +118,15 @@ def test_cloning_shows_the_prompts_that_the_policy_will_see(
 ) -> None:
     model, tokenizer = tiny
     tokenizer.chat_template = "{{ messages[0].content }} go"
-    [shown] = rollout(NoisyExpert(tokenizer, template, 0.0), make_env, [EpisodeSpec(0, 1)], stop=lambda view: True)
-    [seen] = rollout(ModelPolicy(model, tokenizer, template), make_env, [EpisodeSpec(0, 1)], stop=lambda view: True)
+    [shown] = rollout(NoisyExpert(tokenizer, template, 0.0), make_env, [EpisodeSpec(0, 1)], stop=lambda _: True)
+    [seen] = rollout(ModelPolicy(model, tokenizer, template), make_env, [EpisodeSpec(0, 1)], stop=lambda _: True)
     assert shown.turns[0].prompt_ids == seen.turns[0].prompt_ids
     assert tokenizer.decode(shown.turns[0].prompt_ids).endswith("go go")
 
 
 def test_a_template_that_cannot_ask_for_what_the_expert_does_is_refused(tiny: tuple[Any, Any], make_env: Any) -> None:
     class Deaf(TextTemplate):
-        def format_action(self, action: str, view: Any) -> str | None:
+        def format_action(self, action: str, policy_input: Any) -> str | None:
             return None
 
     with pytest.raises(BadSetting, match="warm_start_levels to 0"):
@@ -137,10 +137,10 @@ def test_what_is_played_is_what_the_answer_is_read_as(tiny: tuple[Any, Any], mak
     """A prompt may not tell actions apart, and what it has no answer for is drawn again."""
 
     class Blurred(TextTemplate):
-        def format_action(self, action: str, view: Any) -> str | None:
+        def format_action(self, action: str, policy_input: Any) -> str | None:
             return {"up": "O", "down": "O", "left": "X"}.get(action)
 
-        def parse_action(self, completion: str, view: Any) -> str:
+        def parse_action(self, completion: str, policy_input: Any) -> str:
             return {"O": "down", "X": "left"}[completion]
 
     episodes = rollout(NoisyExpert(tiny[1], Blurred(), 1.0), make_env, [EpisodeSpec(0, task) for task in range(5)])

@@ -66,12 +66,12 @@ class _EpisodePolicies:
     policies: Mapping[str, AsyncPolicy]
     name: str = "leased policies"
 
-    async def respond(self, view: PolicyInput) -> PolicyOutput:
-        name = self.stage.route(view)
-        move = await self.policies[name].respond(view)
+    async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
+        name = self.stage.route(policy_input)
+        output = await self.policies[name].respond(policy_input)
         if len(self.policies) > 1:
-            move.policy = name
-        return move
+            output.policy = name
+        return output
 
 
 class RolloutService:
@@ -216,7 +216,7 @@ class RolloutService:
             if not player.playing and self._players.get(playing.lease.stream) is not player:
                 player.pool.close()
         if reason is None:
-            await self._done.put((playing, encode(slot.view.episode, report=player.stage.keep is not None)))
+            await self._done.put((playing, encode(slot.policy_input.episode, report=player.stage.keep is not None)))
         return reason
 
     async def _play_episode(self, playing: _Playing, player: _EpisodePlayer, slot: PoolSlot) -> str | None:
@@ -240,7 +240,7 @@ class RolloutService:
         finally:
             for name in policies:
                 player.residents[name].give_back(lease.digests[name])
-        lost = slot.view.episode.meta.get(ERROR)
+        lost = slot.policy_input.episode.meta.get(ERROR)
         return None if lost is None else f"{lost['class']}: {lost['message']}"
 
     async def _player(self, lease: Lease) -> _EpisodePlayer | None:

@@ -99,12 +99,12 @@ def _beginning(introduction: str) -> ALFWorldNotes:
     return ALFWorldNotes({})
 
 
-def notes_of(view: PromptContext) -> ALFWorldNotes:
+def notes_of(policy_input: PromptContext) -> ALFWorldNotes:
     """Return the notes of an episode until now."""
     if _kept[0] > _MOST_NOTES:
         _beginning.cache_clear()
         _kept[0] = 0
-    notes = _beginning(view.episode.observation)
-    for turn in view.episode.turns:
+    notes = _beginning(policy_input.episode.observation)
+    for turn in policy_input.episode.turns:
         notes = notes.after(turn.action, turn.next_observation)
     return notes

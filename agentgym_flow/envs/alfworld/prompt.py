@@ -87,9 +87,11 @@ class ALFWorldCompactPrompt(IndexTemplate):
 
     vocabulary = VOCABULARY
 
-    def written(self, view: PromptContext) -> IndexedPrompt:
+    def written(self, policy_input: PromptContext) -> IndexedPrompt:
         """Return the words for the present situation."""
-        return _written(view.info["goal"], notes_of(view), tuple(view.info["admissible_actions"]))
+        return _written(
+            policy_input.info["goal"], notes_of(policy_input), tuple(policy_input.info["admissible_actions"])
+        )
 
 
 class _Command(NamedTuple):

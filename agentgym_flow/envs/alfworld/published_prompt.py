@@ -50,11 +50,11 @@ class ALFWorldPrompt(TaggedPrompt):
         places, more = ("current_observation", "admissible_actions"), ("task_description", *PAST)
         super().__init__(file, "ALFWORLD_TEMPLATE_NO_HIS", "ALFWORLD_TEMPLATE", places=places, more=more)
 
-    def _now(self, view: PromptContext) -> dict[str, Any]:
-        commands = (f"'{command}'" for command in view.info["admissible_actions"] if command != "help")
+    def _now(self, policy_input: PromptContext) -> dict[str, Any]:
+        commands = (f"'{command}'" for command in policy_input.info["admissible_actions"] if command != "help")
         return {
-            "task_description": view.episode.observation.partition(TASK)[2].strip(),
-            "current_observation": view.observation,
+            "task_description": policy_input.episode.observation.partition(TASK)[2].strip(),
+            "current_observation": policy_input.observation,
             "admissible_actions": "\n ".join(commands),
         }
 
@@ -83,38 +83,40 @@ class ReActPrompt:
         self._before, self._after = before, after
         self.name = file.named("react")
 
-    def prompt(self, view: PromptContext) -> str:
+    def prompt(self, policy_input: PromptContext) -> str:
         """Return the episode so far as one text. Raises `BadSetting` if there are no examples for the task type."""
-        examples = self._examples.get(view.info["task_type"])
+        examples = self._examples.get(policy_input.info["task_type"])
         if examples is None:
-            raise BadSetting(f"this prompt has no examples of tasks of type {view.info['task_type']!r}: leave them out")
-        room = "\n".join(view.episode.observation.split("\n\n")[1:])
+            raise BadSetting(
+                f"this prompt has no examples of tasks of type {policy_input.info['task_type']!r}: leave them out"
+            )
+        room = "\n".join(policy_input.episode.observation.split("\n\n")[1:])
         text = f"{self._before}{examples}{self._after}{room}\n>"
-        return text + "".join(f" {turn.action}\n{told}\n>" for turn, told in _results(view))
+        return text + "".join(f" {turn.action}\n{told}\n>" for turn, told in _results(policy_input))
 
-    def messages(self, view: PromptContext) -> list[Message]:
+    def messages(self, policy_input: PromptContext) -> list[Message]:
         """Return the prompt as one user message."""
-        return [{"role": "user", "content": self.prompt(view)}]
+        return [{"role": "user", "content": self.prompt(policy_input)}]
 
-    def follow_up(self, view: PromptContext) -> str:
+    def follow_up(self, policy_input: PromptContext) -> str:
         """Return the result of the last line, and the mark at which the next line begins."""
-        [*_, (turn, told)] = _results(view)
+        [*_, (turn, told)] = _results(policy_input)
         said = turn.action if turn.completion is None else turn.completion
         return f"{told}\n>" if said.endswith("\n") else f"\n{told}\n>"
 
-    def parse_action(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, policy_input: PromptContext) -> str:
         """Return the first line, stripped."""
         return completion.partition("\n")[0].strip()
 
-    def format_action(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, policy_input: PromptContext) -> str | None:
         """Return `action` as the rest of a line; None if it would be parsed differently."""
         completion = f" {action}\n"
-        return completion if self.parse_action(completion, view) == action else None
+        return completion if self.parse_action(completion, policy_input) == action else None
 
 
-def _results(view: PromptContext) -> list[tuple[Turn, str]]:
+def _results(policy_input: PromptContext) -> list[tuple[Turn, str]]:
     """Return the turns, each with its result in the prompt."""
-    turns = view.episode.turns
+    turns = policy_input.episode.turns
     return [
         (turn, ACKNOWLEDGED if turn.action.startswith(THOUGHT) else _shown(turn.next_observation)) for turn in turns
     ]

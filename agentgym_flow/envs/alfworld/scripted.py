@@ -23,9 +23,9 @@ class _Memory(NamedTuple):
     notes: ALFWorldNotes
 
     @classmethod
-    def of(cls, view: PolicyInput) -> _Memory:
-        introduction = view.episode.observation.partition("you see ")[2].partition("Your task")[0]
-        return cls(THING.findall(introduction), notes_of(view))
+    def of(cls, policy_input: PolicyInput) -> _Memory:
+        introduction = policy_input.episode.observation.partition("you see ")[2].partition("Your task")[0]
+        return cls(THING.findall(introduction), notes_of(policy_input))
 
     def where(self, kind: str, task: TaskRequirements) -> list[tuple[str, str]]:
         """Return the known things of a kind that are not yet at their destination, each with its receptacle."""
@@ -47,14 +47,14 @@ class Housekeeper:
 
     name = "scripted"
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one action per input, which depends only on what its episode has shown."""
-        return [PolicyOutput(_action(view)) for view in views]
+        return [PolicyOutput(_action(policy_input)) for policy_input in inputs]
 
 
-def _action(view: PolicyInput) -> str:
-    task, memory = read_task(view.info["goal"]), _Memory.of(view)
-    commands: list[str] = view.info["admissible_actions"]
+def _action(policy_input: PolicyInput) -> str:
+    task, memory = read_task(policy_input.info["goal"]), _Memory.of(policy_input)
+    commands: list[str] = policy_input.info["admissible_actions"]
     if task is None:
         return _explore(memory, commands)
     if memory.notes.held:

@@ -110,30 +110,37 @@ class CanvasCompactPrompt(IndexTemplate):
         verdicts = [f"{name}-{verdict}" for name in of_role(Role.CHECKER, others) for verdict in ("passed", "failed")]
         return (*VOCABULARY, *_nodes_of(others), *_warned(others), *verdicts)
 
-    def written(self, view: PromptContext) -> IndexedPrompt:
+    def written(self, policy_input: PromptContext) -> IndexedPrompt:
         """Return the words for the current state, with the available moves."""
-        state = view.info["workflow"]
-        words = (*_noticed(view.info["goal"]), _left(view), "workflow", *_nodes(state), "checks", *_checks(state))
-        return IndexedPrompt(" ".join((*words, "choose")), *_moves_of(view))
+        state = policy_input.info["workflow"]
+        words = (
+            *_noticed(policy_input.info["goal"]),
+            _left(policy_input),
+            "workflow",
+            *_nodes(state),
+            "checks",
+            *_checks(state),
+        )
+        return IndexedPrompt(" ".join((*words, "choose")), *_moves_of(policy_input))
 
-    def parse_action(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, policy_input: PromptContext) -> str:
         """Return the action of a move; the empty string if there is none."""
-        return _moves_of(view)[0].get(completion.strip(), "")
+        return _moves_of(policy_input)[0].get(completion.strip(), "")
 
-    def follow_up(self, view: PromptContext) -> str:
+    def follow_up(self, policy_input: PromptContext) -> str:
         """Return the words for the outcome of the last action, without the workflow."""
-        refused = [] if view.episode.turns[-1].action_valid else ["refused"]
-        return " ".join((*refused, _left(view), *_checks(view.info["workflow"]), "choose"))
+        refused = [] if policy_input.episode.turns[-1].action_valid else ["refused"]
+        return " ".join((*refused, _left(policy_input), *_checks(policy_input.info["workflow"]), "choose"))
 
-    def format_action(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, policy_input: PromptContext) -> str | None:
         """Return the move for `action`, or the nearest one; None if there is none.
 
         An operator with any other instruction becomes the plain operator.
         """
-        indices = self.written(view).indices
+        indices = self.written(policy_input).indices
         if action in indices:
             return indices[action]
-        spoken = Language(operators=(*STANDARD, *_others(view.info["workflow"])))
+        spoken = Language(operators=(*STANDARD, *_others(policy_input.info["workflow"])))
         read = read_action(action, spoken).action
         if not isinstance(read, Add) or not isinstance(read.node, OperatorNode):
             return None
@@ -151,8 +158,8 @@ def _noticed(goal: str) -> list[str]:
     return [cues.family, *flags, *(["warned"] if cues.warning else [])]
 
 
-def _left(view: PromptContext) -> str:
-    left = view.episode.max_steps - len(view.episode.turns)
+def _left(policy_input: PromptContext) -> str:
+    left = policy_input.episode.max_steps - len(policy_input.episode.turns)
     return LEFT[max(bisect_right(_LEFT, left) - 1, 0)]
 
 
@@ -209,10 +216,10 @@ def _addition(node: Node, first_case: Literal["passed", "failed"]) -> str:
     return write_action(Add(node), Language(first_case=first_case))
 
 
-def _moves_of(view: PromptContext) -> tuple[Mapping[str, str], Mapping[str, str]]:
+def _moves_of(policy_input: PromptContext) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return a mapping from the available moves to their actions, and its inverse."""
-    state = view.info["workflow"]
-    return _moves(view.info["goal"], len(state["graph"]), state["first_case"], _others(state))
+    state = policy_input.info["workflow"]
+    return _moves(policy_input.info["goal"], len(state["graph"]), state["first_case"], _others(state))
 
 
 @lru_cache(maxsize=1 << 10)
@@ -270,31 +277,33 @@ class CanvasText(TextTemplate):
     history: int = HISTORY
     tags_required: bool = False  # the environment looks for its own tags
 
-    def prompt(self, view: PromptContext) -> str:
+    def prompt(self, policy_input: PromptContext) -> str:
         """Return the prompt of this turn as one text."""
-        turns = view.episode.turns
+        turns = policy_input.episode.turns
         past = history_window(turns, self.history)
         parts = [
-            self._manual(view.info["workflow"]),
-            f"Task:\n{view.info['goal']}" if turns else "",
+            self._manual(policy_input.info["workflow"]),
+            f"Task:\n{policy_input.info['goal']}" if turns else "",
             f"What happened lately:\n\n{past}" if past else "",
-            f"After your last turn:\n{view.observation}" if turns else view.observation,
-            self._offered(view),
-            self._asking(view),
+            f"After your last turn:\n{policy_input.observation}" if turns else policy_input.observation,
+            self._offered(policy_input),
+            self._asking(policy_input),
         ]
         return "\n\n".join(part for part in parts if part)
 
-    def follow_up(self, view: PromptContext) -> str:
+    def follow_up(self, policy_input: PromptContext) -> str:
         """Return the outcome of the last action; the first message contains rules, task and instructions."""
-        refused = "" if view.episode.turns[-1].action_valid else REFUSED
-        asked = self._asking(view) if view.info["workflow"]["asked"] else ""
-        return "\n\n".join(part for part in (refused, view.observation, self._offered(view), asked) if part)
+        refused = "" if policy_input.episode.turns[-1].action_valid else REFUSED
+        asked = self._asking(policy_input) if policy_input.info["workflow"]["asked"] else ""
+        return "\n\n".join(
+            part for part in (refused, policy_input.observation, self._offered(policy_input), asked) if part
+        )
 
-    def parse_action(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, policy_input: PromptContext) -> str:
         """Return the stripped completion, in which the environment finds the action."""
         return completion.strip()
 
-    def format_action(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, policy_input: PromptContext) -> str | None:
         """Return `action`, which is its own completion."""
         return action if action == action.strip() else None
 
@@ -307,11 +316,11 @@ class CanvasText(TextTemplate):
         edits = [*_EDITS, *conditional, _PROMPTS[state["prompting"]], *([_NESTING] if state["nesting"] else [])]
         return "\n\n".join([self.rules, "\n".join(["Operators:", *operators]), "\n".join(edits)])
 
-    def _offered(self, view: PromptContext) -> str:
+    def _offered(self, policy_input: PromptContext) -> str:
         return ""
 
-    def _asking(self, view: PromptContext) -> str:
-        asked = view.info["workflow"]["asked"]
+    def _asking(self, policy_input: PromptContext) -> str:
+        asked = policy_input.info["workflow"]["asked"]
         wanted = ONE_PROMPT.format(name=asked) if asked else ONE_ACTION
         if self.think:
             return f"First reason about the situation inside <think> and </think>. Then write {wanted}"
@@ -324,18 +333,18 @@ class CanvasChoice(CanvasText, ChoiceTemplate):
 
     tags_required: bool = True
 
-    def parse_action(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, policy_input: PromptContext) -> str:
         """Return the candidate with the number in the completion; the empty string if there is none."""
-        return ChoiceTemplate.parse_action(self, completion, view)
+        return ChoiceTemplate.parse_action(self, completion, policy_input)
 
-    def format_action(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, policy_input: PromptContext) -> str | None:
         """Return the number of `action` in tags; None if it is not a candidate."""
-        return ChoiceTemplate.format_action(self, action, view)
+        return ChoiceTemplate.format_action(self, action, policy_input)
 
-    def _offered(self, view: PromptContext) -> str:
-        return ChoiceTemplate._offered(self, view)
+    def _offered(self, policy_input: PromptContext) -> str:
+        return ChoiceTemplate._offered(self, policy_input)
 
-    def _asking(self, view: PromptContext) -> str:
+    def _asking(self, policy_input: PromptContext) -> str:
         return ChoiceTemplate._how_to_answer(self)
 
 

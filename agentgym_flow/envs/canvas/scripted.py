@@ -148,16 +148,16 @@ class Designer:
 
     name = "scripted"
 
-    def act(self, views: Sequence[Any]) -> list[Any]:
-        """Return one move per view, which depends only on what the episode has shown."""
+    def act(self, inputs: Sequence[Any]) -> list[Any]:
+        """Return one output per input, which depends only on what the episode has shown."""
         from agentgym_flow.policies.base import PolicyOutput
 
-        return [PolicyOutput(_action(view)) for view in views]
+        return [PolicyOutput(_action(policy_input)) for policy_input in inputs]
 
 
-def _action(view: Any) -> str:
-    left = view.episode.max_steps - len(view.episode.turns)
-    state = view.info["workflow"]
+def _action(policy_input: Any) -> str:
+    left = policy_input.episode.max_steps - len(policy_input.episode.turns)
+    state = policy_input.info["workflow"]
     if state["asked"] and left > 1:
         return OPERATORS[state["asked"]].instruction
-    return write_action(next_edit(view.info["goal"], state, left), Language(first_case=state["first_case"]))
+    return write_action(next_edit(policy_input.info["goal"], state, left), Language(first_case=state["first_case"]))

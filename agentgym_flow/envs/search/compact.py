@@ -59,26 +59,28 @@ class SearchCompactPrompt(IndexTemplate):
 
     vocabulary = VOCABULARY
 
-    def written(self, view: PromptContext) -> IndexedPrompt:
+    def written(self, policy_input: PromptContext) -> IndexedPrompt:
         """Return the prompt for the current step."""
-        left = view.episode.max_steps - len(view.episode.turns)
-        return _written(notes_of(view), STEPS_LEFT[max(bisect_right(_STEPS, left) - 1, 0)], tuple(view.candidates()))
+        left = policy_input.episode.max_steps - len(policy_input.episode.turns)
+        return _written(
+            notes_of(policy_input), STEPS_LEFT[max(bisect_right(_STEPS, left) - 1, 0)], tuple(policy_input.candidates())
+        )
 
-    def format_action(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, policy_input: PromptContext) -> str | None:
         """Return the index of the candidate that has the same words as `action`; None if there is none.
 
         An action that is not a candidate is mapped to one with the same verb: a search to the longest candidate that
         its query contains, an answer to a candidate that is equal after normalisation or has the same words, and
         otherwise to the most relevant candidate. A candidate that was dropped for lack of room has no index.
         """
-        indices = self.written(view).indices
-        if action in indices or action in view.candidates():
+        indices = self.written(policy_input).indices
+        if action in indices or action in policy_input.candidates():
             return indices.get(action)
         verb, text = read_action(action)
         # The most relevant candidates come first.
         listed = {
             read_action(known)[1]: known
-            for _, actions in _most_relevant(notes_of(view), tuple(view.candidates()))
+            for _, actions in _most_relevant(notes_of(policy_input), tuple(policy_input.candidates()))
             for known in actions
             if read_action(known)[0] == verb
         }

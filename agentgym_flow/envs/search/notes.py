@@ -268,11 +268,11 @@ def shape_of(text: str) -> str:
 _cached_notes = lru_cache(maxsize=1 << 12)(SearchNotes)  # attempts with the same turns share their notes
 
 
-def notes_of(view: PromptContext) -> SearchNotes:
+def notes_of(policy_input: PromptContext) -> SearchNotes:
     """Return the notes on the episode so far."""
     searches = []
-    for turn in view.episode.turns:
+    for turn in policy_input.episode.turns:
         verb, query = read_action(turn.action)
         if turn.action_valid and verb == "search":
             searches.append((query, turn.next_observation))
-    return _cached_notes(view.info["goal"], tuple(searches))
+    return _cached_notes(policy_input.info["goal"], tuple(searches))

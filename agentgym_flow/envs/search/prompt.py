@@ -115,27 +115,27 @@ class SearchPrompt(TextTemplate):
 
     history: int = HISTORY
 
-    def prompt(self, view: PromptContext) -> str:
+    def prompt(self, policy_input: PromptContext) -> str:
         """Return the prompt of the current turn."""
-        taken = len(view.episode.turns)
+        taken = len(policy_input.episode.turns)
         parts = [
             self.rules,
-            f"Question: {asked(view.info['goal'])}",
-            self._past(view),
-            f"This is step {taken + 1} of at most {view.episode.max_steps}.",
-            *self._now(view),
+            f"Question: {asked(policy_input.info['goal'])}",
+            self._past(policy_input),
+            f"This is step {taken + 1} of at most {policy_input.episode.max_steps}.",
+            *self._now(policy_input),
             self._how_to_answer(),
         ]
         return "\n\n".join(part for part in parts if part)
 
-    def follow_up(self, view: PromptContext) -> str:
+    def follow_up(self, policy_input: PromptContext) -> str:
         """Return the result of the last action; the first message has the rules, the question and the answer format."""
-        turn = view.episode.turns[-1]
-        parts = [self._came_of(turn), *self._now(view)]
+        turn = policy_input.episode.turns[-1]
+        parts = [self._came_of(turn), *self._now(policy_input)]
         return "\n\n".join(part for part in parts if part)
 
-    def _past(self, view: PromptContext) -> str:
-        turns = view.episode.turns
+    def _past(self, policy_input: PromptContext) -> str:
+        turns = policy_input.episode.turns
         first = max(0, len(turns) - self.history)
         if first == len(turns):
             return ""
@@ -145,9 +145,9 @@ class SearchPrompt(TextTemplate):
         ]
         return "\n\n".join([f"Steps taken so far: {len(turns)}. The last {len(steps)} of them:", *steps])
 
-    def _now(self, view: PromptContext) -> tuple[str, str]:
-        last = len(view.episode.turns) + 1 >= view.episode.max_steps
-        return LAST_STEP if last else "", self._offered(view)
+    def _now(self, policy_input: PromptContext) -> tuple[str, str]:
+        last = len(policy_input.episode.turns) + 1 >= policy_input.episode.max_steps
+        return LAST_STEP if last else "", self._offered(policy_input)
 
     def _did(self, turn: Turn) -> str:
         return tame(one_line(turn.action, LONGEST_SAID)) or "nothing that can be read"
@@ -171,7 +171,7 @@ class SearchText(SearchPrompt):
     rules: str = RULES
     strict: bool = False
 
-    def parse_action(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, policy_input: PromptContext) -> str:
         """Return the action in the tags; see `tagged`.
 
         Without a complete block, return the empty string, an invalid action, or the whole text if tags are optional.
@@ -181,11 +181,11 @@ class SearchText(SearchPrompt):
             return "" if self.tags_required else completion.strip()
         return action
 
-    def format_action(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, policy_input: PromptContext) -> str | None:
         """Return `action` in tags; None if parsing would give another action."""
         verb, text = read_action(action)
         completion = f"<{verb}>{text}</{verb}>"
-        return completion if verb and self.parse_action(completion, view) == action else None
+        return completion if verb and self.parse_action(completion, policy_input) == action else None
 
     def _did(self, turn: Turn) -> str:
         verb, text = read_action(turn.action)
@@ -195,7 +195,7 @@ class SearchText(SearchPrompt):
     def _refusal(self) -> str:
         return AGAIN
 
-    def _offered(self, view: PromptContext) -> str:
+    def _offered(self, policy_input: PromptContext) -> str:
         return ""
 
     def _how_to_answer(self) -> str:
@@ -211,8 +211,8 @@ class SearchChoice(ChoiceTemplate, SearchPrompt):
     rules: str = CHOICE_RULES
     history: int = HISTORY  # overrides the default of ChoiceTemplate
 
-    def _offered(self, view: PromptContext) -> str:
-        return tame(ChoiceTemplate._offered(self, view))
+    def _offered(self, policy_input: PromptContext) -> str:
+        return tame(ChoiceTemplate._offered(self, policy_input))
 
 
 PROMPT_TEMPLATES: dict[str, PromptTemplate] = {

@@ -49,9 +49,9 @@ def _closing(text: str) -> int:
     return max(text.find(")"), 0)
 
 
-def question(view: PromptContext) -> str:
+def question(policy_input: PromptContext) -> str:
     """Return the question with a question mark at its end, as in the published data."""
-    asked: str = view.info["goal"].strip()
+    asked: str = policy_input.info["goal"].strip()
     return asked if asked.endswith("?") else f"{asked}?"
 
 
@@ -89,7 +89,7 @@ class VerlAgentSearchPrompt(VerlAgentTemplate):
         names = ("SEARCH_TEMPLATE_NO_HIS", "SEARCH_TEMPLATE")
         super().__init__(file, *names, places=places, more=more, history=HISTORY)
 
-    def parse_action(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, policy_input: PromptContext) -> str:
         """Return the first search of a completion or, without one, its first answer; empty if there is neither.
 
         Text after the first `</search>`, or else the first `</answer>`, is ignored. A search that contains an answer
@@ -102,21 +102,21 @@ class VerlAgentSearchPrompt(VerlAgentTemplate):
         found = _BLOCKS["search"].fullmatch(block)
         return f"search[{found[1]}]" if found else ""
 
-    def format_action(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, policy_input: PromptContext) -> str | None:
         """Return `action` in tags after an empty thought; None if parsing would give another action."""
         completion = f"<think></think>{_block_of(action)}"
-        return completion if action and self.parse_action(completion, view) == action else None
+        return completion if action and self.parse_action(completion, policy_input) == action else None
 
     def well_formed(self, completion: str) -> bool:
         """Return whether there is exactly one block, and no Chinese character."""
         tags = [completion.lower().count(f"<{verb}>") for verb in _BLOCKS]
         return bool(_block(completion)) and sorted(tags) == [0, 1] and not has_chinese(completion)
 
-    def _now(self, view: PromptContext) -> dict[str, Any]:
-        return {"task_description": question(view)}
+    def _now(self, policy_input: PromptContext) -> dict[str, Any]:
+        return {"task_description": question(policy_input)}
 
-    def _past(self, view: PromptContext) -> dict[str, Any]:
-        turns = view.episode.turns
+    def _past(self, policy_input: PromptContext) -> dict[str, Any]:
+        turns = policy_input.episode.turns
         before = max(0, len(turns) - HISTORY)
         steps = [
             f"Step {number}:{self._did(turn)} {_as_json(turn)}\n"
@@ -166,27 +166,27 @@ class SearchR1Script:
         self._step = file.template("curr_search_template", "output_text", "search_results")
         self.name = file.named(SEARCH_R1)
 
-    def prompt(self, view: PromptContext) -> str:
+    def prompt(self, policy_input: PromptContext) -> str:
         """Return the episode so far as one text."""
-        return "".join(message["content"] for message in self.messages(view))
+        return "".join(message["content"] for message in self.messages(policy_input))
 
-    def messages(self, view: PromptContext) -> list[Message]:
+    def messages(self, policy_input: PromptContext) -> list[Message]:
         """Return the question as the user's message, and the turns so far as the start of the assistant's message."""
-        asked = self._asked.fill({"question": question(view)})
+        asked = self._asked.fill({"question": question(policy_input)})
         messages: list[Message] = [{"role": "user", "content": asked}]
-        if view.episode.turns:
-            messages.append({"role": "assistant", "content": "".join(map(self._step_of, view.episode.turns))})
+        if policy_input.episode.turns:
+            messages.append({"role": "assistant", "content": "".join(map(self._step_of, policy_input.episode.turns))})
         return messages
 
-    def parse_action(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, policy_input: PromptContext) -> str:
         """Return the action of the first complete block; empty if there is none."""
         found = _FIRST_BLOCK.search(_cut(completion))
         return f"{found[1]}[{found[2].strip()}]" if found else ""
 
-    def format_action(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, policy_input: PromptContext) -> str | None:
         """Return `action` in tags; None if parsing would give another action."""
         completion = _block_of(action)
-        return completion if action and self.parse_action(completion, view) == action else None
+        return completion if action and self.parse_action(completion, policy_input) == action else None
 
     def _step_of(self, turn: Turn) -> str:
         """Return the completion and the results of a turn; the results are empty for an invalid action."""
@@ -215,9 +215,9 @@ class SearchR1Prompt(SearchR1Script):
         self._refusal = file.template(_NOTE).fill({}) if _NOTE in file else f"\n{AGAIN}\n"
         self.name = file.named(SEARCH_R1)
 
-    def follow_up(self, view: PromptContext) -> str:
+    def follow_up(self, policy_input: PromptContext) -> str:
         """Return the result of the last action, to be appended to the assistant's message."""
-        return self._came_of(view.episode.turns[-1])
+        return self._came_of(policy_input.episode.turns[-1])
 
     def _step_of(self, turn: Turn) -> str:
         return f"{_said(turn)}{self._came_of(turn)}"

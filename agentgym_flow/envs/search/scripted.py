@@ -20,18 +20,18 @@ class ChainReader:
 
     name = "scripted"
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one action per input; each is a function of the episode's observations."""
-        return [PolicyOutput(_action(view)) for view in views]
+        return [PolicyOutput(_action(policy_input)) for policy_input in inputs]
 
 
-def _action(view: PolicyInput) -> str:
-    notes = notes_of(view)
+def _action(policy_input: PolicyInput) -> str:
+    notes = notes_of(policy_input)
     answer = _answer(notes)
     if answer is not None:
         return f"answer[{answer}]"
-    candidates = view.candidates()
-    if len(view.episode.turns) + 1 < view.episode.max_steps:
+    candidates = policy_input.candidates()
+    if len(policy_input.episode.turns) + 1 < policy_input.episode.max_steps:
         tried = {query.casefold() for query in notes.tried}
         for query in (*_next_queries(notes), notes.question.text):
             if query.casefold() not in tried and f"search[{query}]" in candidates:

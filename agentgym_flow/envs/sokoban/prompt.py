@@ -75,20 +75,22 @@ class SokobanCompactPrompt:
     name = "compact"
     vocabulary = VOCABULARY
 
-    def prompt(self, view: PromptContext) -> str:
+    def prompt(self, policy_input: PromptContext) -> str:
         """Return the words for the present observation. Raises `BadLevel` if it is not a Sokoban board."""
-        now = view.observation
-        return compact_prompt(now, frozenset(turn.action for turn in view.episode.turns if turn.observation == now))
+        now = policy_input.observation
+        return compact_prompt(
+            now, frozenset(turn.action for turn in policy_input.episode.turns if turn.observation == now)
+        )
 
-    def messages(self, view: PromptContext) -> list[Message]:
+    def messages(self, policy_input: PromptContext) -> list[Message]:
         """Return the prompt as one user message."""
-        return [{"role": "user", "content": self.prompt(view)}]
+        return [{"role": "user", "content": self.prompt(policy_input)}]
 
-    def parse_action(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, policy_input: PromptContext) -> str:
         """Return the completion without surrounding white space."""
         return completion.strip()
 
-    def format_action(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, policy_input: PromptContext) -> str | None:
         """Return the action unchanged; None if it has surrounding white space."""
         return action if action == action.strip() else None
 

@@ -27,7 +27,7 @@ class SokobanPrompt(VerlAgentTemplate):
     def __init__(self, file: PromptFile) -> None:
         super().__init__(file, "SOKOBAN_TEMPLATE_NO_HIS", "SOKOBAN_TEMPLATE", places=("current_observation",))
 
-    def parse_action(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, policy_input: PromptContext) -> str:
         """Return the first of `up`, `down`, `left` and `right` that occurs between the tags, or `STILL`."""
         return _action(completion) or STILL
 
@@ -35,10 +35,10 @@ class SokobanPrompt(VerlAgentTemplate):
         """Return whether a completion has a thought and an action, which can be `STILL`."""
         return has_thought(completion) and _action(completion) != ""
 
-    def _now(self, view: PromptContext) -> dict[str, Any]:
-        return {"current_observation": self._observed(view.observation, view)}
+    def _now(self, policy_input: PromptContext) -> dict[str, Any]:
+        return {"current_observation": self._observed(policy_input.observation, policy_input)}
 
-    def _observed(self, observation: str, view: PromptContext) -> str:
+    def _observed(self, observation: str, policy_input: PromptContext) -> str:
         return "\n".join("".join(f" {cell} \t" for cell in row.split(" ")) for row in observation.split("\n"))
 
     def _did(self, turn: Turn) -> str:

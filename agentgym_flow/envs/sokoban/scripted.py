@@ -27,20 +27,20 @@ class GreedyPusher:
 
     name = "scripted"
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one action per input, which depends only on the observations of its episode."""
-        return [PolicyOutput(_action(view)) for view in views]
+        return [PolicyOutput(_action(policy_input)) for policy_input in inputs]
 
 
-def _action(view: PolicyInput) -> str:
-    level = _read(view.observation)
+def _action(policy_input: PolicyInput) -> str:
+    level = _read(policy_input.observation)
     steps = (-level.width, level.width, -1, 1)  # in the order of ACTIONS
     boxes = set(level.boxes)
     floor = {cell for cell, code in enumerate(level.cells) if not code & WALL}
     free = floor - boxes
     to_target = _distances(level.targets, floor, steps)
     from_player = _distances([level.player], free, steps)
-    undo = _undo_of_last_push(view, steps)
+    undo = _undo_of_last_push(policy_input, steps)
 
     def cost(push: _Push) -> tuple[bool, int, int, _Push]:
         box, action = push
@@ -86,8 +86,8 @@ def _is_corner(level: Level, cell: int, steps: Sequence[int]) -> bool:
     return not level.cells[cell] & TARGET and (up or down) and (left or right)
 
 
-def _undo_of_last_push(view: PolicyInput, steps: Sequence[int]) -> _Push | None:
-    for turn in reversed(view.episode.turns):
+def _undo_of_last_push(policy_input: PolicyInput, steps: Sequence[int]) -> _Push | None:
+    for turn in reversed(policy_input.episode.turns):
         if turn.observation == turn.next_observation:
             continue
         before, after = set(_read(turn.observation).boxes), set(_read(turn.next_observation).boxes)

@@ -192,13 +192,13 @@ def _beginning(instruction: str) -> WebShopNotes:
     return WebShopNotes(requirements_of(instruction))
 
 
-def notes_of(view: PromptContext) -> WebShopNotes:
+def notes_of(policy_input: PromptContext) -> WebShopNotes:
     """Return the notes on the episode so far."""
     if _kept[0] > _MOST_NOTES:
         _beginning.cache_clear()
         _kept[0] = 0
-    notes = _beginning(view.info["goal"])
-    for turn in view.episode.turns:
+    notes = _beginning(policy_input.info["goal"])
+    for turn in policy_input.episode.turns:
         notes = notes.after(turn)
     return notes
 

@@ -98,13 +98,13 @@ class _ShortenedContext:
     whole: PromptContext
 
     @classmethod
-    def of(cls, view: PromptContext, history: int) -> _ShortenedContext:
-        goal: str = view.info["goal"]
-        turns = list(view.episode.turns)
+    def of(cls, policy_input: PromptContext, history: int) -> _ShortenedContext:
+        goal: str = policy_input.info["goal"]
+        turns = list(policy_input.episode.turns)
         for place in range(max(0, len(turns) - history), len(turns)):
             turns[place] = replace(turns[place], observation=_without_instruction(turns[place].observation, goal))
-        episode = replace(view.episode, turns=turns)
-        return cls(_without_instruction(view.observation, goal), view.info, episode, view)
+        episode = replace(policy_input.episode, turns=turns)
+        return cls(_without_instruction(policy_input.observation, goal), policy_input.info, episode, policy_input)
 
     def candidates(self) -> list[str]:
         """Return the candidates of the original context."""
@@ -124,21 +124,21 @@ class WebShopText(TextTemplate):
 
     __slots__ = ()
 
-    def prompt(self, view: PromptContext) -> str:
+    def prompt(self, policy_input: PromptContext) -> str:
         """Return the prompt of the current turn; without past turns if it has more than `LONGEST` characters."""
-        shortened = _ShortenedContext.of(view, self.history)
+        shortened = _ShortenedContext.of(policy_input, self.history)
         prompt = TextTemplate.prompt(self, shortened)
         if len(prompt) <= LONGEST or not self.history:
             return prompt
         return TextTemplate.prompt(replace(self, history=0), shortened)
 
-    def follow_up(self, view: PromptContext) -> str:
+    def follow_up(self, policy_input: PromptContext) -> str:
         """Return the result of the last action; the first message has the rules, the goal and the answer format."""
-        return TextTemplate.follow_up(self, _ShortenedContext.of(view, 0))
+        return TextTemplate.follow_up(self, _ShortenedContext.of(policy_input, 0))
 
-    def _offered(self, view: PromptContext) -> str:
-        searches = [template.format(query=QUERY) for template in view.info["action_templates"]]
-        return "Actions you can take now: " + ", ".join([*searches, *view.info["admissible_actions"]])
+    def _offered(self, policy_input: PromptContext) -> str:
+        searches = [template.format(query=QUERY) for template in policy_input.info["action_templates"]]
+        return "Actions you can take now: " + ", ".join([*searches, *policy_input.info["admissible_actions"]])
 
 
 class WebShopChoice(ChoiceTemplate, WebShopText):
@@ -156,19 +156,21 @@ class WebShopCompactPrompt(IndexTemplate):
 
     vocabulary = VOCABULARY
 
-    def written(self, view: PromptContext) -> IndexedPrompt:
+    def written(self, policy_input: PromptContext) -> IndexedPrompt:
         """Return the prompt for the current step."""
-        notes, clicks = notes_of(view), tuple(view.info["admissible_actions"])
+        notes, clicks = notes_of(policy_input), tuple(policy_input.info["admissible_actions"])
         # The observation is needed only for the options of a product page.
-        page = view.observation if notes.page is Page.ITEM else ""
-        return _written(notes, _steps_word(view.episode.max_steps - len(view.episode.turns)), clicks, page)
+        page = policy_input.observation if notes.page is Page.ITEM else ""
+        return _written(
+            notes, _steps_word(policy_input.episode.max_steps - len(policy_input.episode.turns)), clicks, page
+        )
 
-    def format_action(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, policy_input: PromptContext) -> str | None:
         """Return the index of the candidate that has the same words as `action`; None if there is none.
 
         Searches that are not proposed are mapped to the first proposal that was not tried.
         """
-        indices = self.written(view).indices
+        indices = self.written(policy_input).indices
         return indices.get(ANY_SEARCH if action.startswith("search[") and action not in indices else action)
 
 

@@ -31,37 +31,37 @@ class WebShopPrompt(TaggedPrompt):
         places = ("task_description", "current_observation", "available_actions")
         super().__init__(file, "WEBSHOP_TEMPLATE_NO_HIS", "WEBSHOP_TEMPLATE", places=places)
 
-    def prompt(self, view: PromptContext) -> str:
+    def prompt(self, policy_input: PromptContext) -> str:
         """Return the prompt of the current turn. Raises `BadSetting` if the observation mode is not `text`."""
-        prompt = super().prompt(view)
-        return self._first.fill(self._now(view)) if len(prompt) > LONGEST else prompt
+        prompt = super().prompt(policy_input)
+        return self._first.fill(self._now(policy_input)) if len(prompt) > LONGEST else prompt
 
-    def _now(self, view: PromptContext) -> dict[str, Any]:
+    def _now(self, policy_input: PromptContext) -> dict[str, Any]:
         return {
-            "task_description": _task(view),
-            "current_observation": self._observed(view.observation, view),
-            "available_actions": "\n".join(f"'{action}'," for action in _actions(view)),
+            "task_description": _task(policy_input),
+            "current_observation": self._observed(policy_input.observation, policy_input),
+            "available_actions": "\n".join(f"'{action}'," for action in _actions(policy_input)),
         }
 
-    def _observed(self, observation: str, view: PromptContext) -> str:
-        parts, task = observation.split(SEPARATOR), _task(view)
+    def _observed(self, observation: str, policy_input: PromptContext) -> str:
+        parts, task = observation.split(SEPARATOR), _task(policy_input)
         if task not in parts:
             return observation
         return SEPARATOR.join(f"'{part}'" for part in parts[parts.index(task) + 1 :])
 
 
-def _task(view: PromptContext) -> str:
+def _task(policy_input: PromptContext) -> str:
     """Return the instruction on the first page."""
-    parts = view.episode.observation.split(SEPARATOR)
+    parts = policy_input.episode.observation.split(SEPARATOR)
     if len(parts) < 3:
         raise BadSetting("this prompt reads the pages of observation_mode='text': make the environment with that")
     return parts[2]
 
 
-def _actions(view: PromptContext) -> list[str]:
+def _actions(policy_input: PromptContext) -> list[str]:
     """Return the possible actions; the search page also has its button."""
-    searches = [f"search[{QUERY}]", "click[search]"] if view.info["page"] == Page.INDEX.value else []
-    return [*searches, *view.info["admissible_actions"]]
+    searches = [f"search[{QUERY}]", "click[search]"] if policy_input.info["page"] == Page.INDEX.value else []
+    return [*searches, *policy_input.info["admissible_actions"]]
 
 
 PUBLISHED: Published = {NAME: WebShopPrompt}

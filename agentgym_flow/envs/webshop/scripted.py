@@ -24,27 +24,27 @@ class KeywordShopper:
 
     name = "scripted"
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one action per input; each is a function of the episode's observations."""
-        return [PolicyOutput(_action(view)) for view in views]
+        return [PolicyOutput(_action(policy_input)) for policy_input in inputs]
 
 
-def _action(view: PolicyInput) -> str:
-    notes = notes_of(view)
-    left = view.episode.max_steps - len(view.episode.turns)
+def _action(policy_input: PolicyInput) -> str:
+    notes = notes_of(policy_input)
+    left = policy_input.episode.max_steps - len(policy_input.episode.turns)
     if notes.page is Page.ITEM:
         if notes.seen[notes.product].misfit and left > 5:  # back, open, pick, pick, buy
             return PREVIOUS
-        wanted = choice_on(notes, view.observation, view.info["admissible_actions"]).left
+        wanted = choice_on(notes, policy_input.observation, policy_input.info["admissible_actions"]).left
         return f"click[{wanted[0]}]" if wanted and left > 1 else BUY
     if notes.page is Page.SUB_PAGE:
         return PREVIOUS
-    return _look(notes, view)
+    return _look(notes, policy_input)
 
 
-def _look(notes: WebShopNotes, view: PolicyInput) -> str:
+def _look(notes: WebShopNotes, policy_input: PolicyInput) -> str:
     """Return the next action to find a product whose price fits: open it, turn the page, or try another query."""
-    clicks: list[str] = view.info["admissible_actions"]
+    clicks: list[str] = policy_input.info["admissible_actions"]
     products = [product for product in notes.listed if f"click[{product}]" in clicks]
     for product in products:
         if notes.seen[product].high <= notes.requirements.limit and not notes.seen[product].misfit:

@@ -299,10 +299,10 @@ def _reward_cannot_be_farmed(request: ValidationRequest, episodes: Sequence[Epis
 
 
 def _repeated(request: ValidationRequest, action: str, task: int) -> tuple[float, bool]:
-    policy = FunctionPolicy("repeated", lambda views: [PolicyOutput(action) for _ in views])
+    policy = FunctionPolicy("repeated", lambda inputs: [PolicyOutput(action) for _ in inputs])
 
-    def over(view: PolicyInput) -> bool:
-        return len(view.episode.turns) >= _FARMED_STEPS
+    def over(policy_input: PolicyInput) -> bool:
+        return len(policy_input.episode.turns) >= _FARMED_STEPS
 
     [episode] = rollout(policy, lambda: _env(request), [EpisodeSpec(0, task)], stop=over)
     return episode.total_reward, episode.success

@@ -32,7 +32,7 @@ COMPACT = ALFWorldCompactPrompt()
 Told = tuple[str, str]  # an action and what it led to
 
 
-def view(goal: str, told: Sequence[Told], commands: Sequence[str], start: str = "You are in a room.") -> Any:
+def policy_input(goal: str, told: Sequence[Told], commands: Sequence[str], start: str = "You are in a room.") -> Any:
     """Return a situation that has nothing but texts: no state, no environment."""
     turns = []
     for action, text in told:
@@ -45,7 +45,7 @@ def view(goal: str, told: Sequence[Told], commands: Sequence[str], start: str = 
 
 
 def words(goal: str, told: Sequence[Told], commands: Sequence[str]) -> str:
-    return COMPACT.prompt(view(goal, told, commands))
+    return COMPACT.prompt(policy_input(goal, told, commands))
 
 
 PUT = "put a clean mug in shelf."
@@ -151,7 +151,7 @@ def test_every_task_type_has_a_word() -> None:
 
 
 def test_answers_stand_for_the_first_of_equal_commands() -> None:
-    here = view(PUT, [], ["go to drawer 1", "go to drawer 2", "go to shelf 1", "look"])
+    here = policy_input(PUT, [], ["go to drawer 1", "go to drawer 2", "go to shelf 1", "look"])
     assert [
         COMPACT.format_action(action, here) for action in ("go to drawer 1", "go to drawer 2", "go to shelf 1")
     ] == [
@@ -168,7 +168,7 @@ def test_answers_stand_for_the_first_of_equal_commands() -> None:
 
 
 def test_equal_prompts_may_mean_different_commands() -> None:
-    one, two = (view(PUT, [], [f"go to drawer {number}"]) for number in (1, 2))
+    one, two = (policy_input(PUT, [], [f"go to drawer {number}"]) for number in (1, 2))
     assert COMPACT.prompt(one) == COMPACT.prompt(two)
     assert COMPACT.parse_action("0", one) != COMPACT.parse_action("0", two)
 
@@ -182,29 +182,29 @@ class Through:
         self.noise = noise
         self.longest = 0
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        return [self._move(view) for view in views]
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        return [self._output(policy_input) for policy_input in inputs]
 
-    def _move(self, view: PolicyInput) -> PolicyOutput:
-        prompt = COMPACT.prompt(view)
+    def _output(self, policy_input: PolicyInput) -> PolicyOutput:
+        prompt = COMPACT.prompt(policy_input)
         self.longest = max(self.longest, len(prompt.split()))
         assert set(prompt.split()) <= set(VOCABULARY)
         # The texts alone give the same prompt: neither the environment nor other keys of `info` are looked at.
-        shown = {key: view.info[key] for key in ("goal", "admissible_actions")}
-        blind: Any = SimpleNamespace(info=shown, episode=view.episode, observation=view.observation)
+        shown = {key: policy_input.info[key] for key in ("goal", "admissible_actions")}
+        blind: Any = SimpleNamespace(info=shown, episode=policy_input.episode, observation=policy_input.observation)
         assert COMPACT.prompt(blind) == prompt
-        held = notes_of(view).held
-        assert isinstance(view.env, ALFWorldEnv)
-        assert view.env.game.inventory() == (
+        held = notes_of(policy_input).held
+        assert isinstance(policy_input.env, ALFWorldEnv)
+        assert policy_input.env.game.inventory() == (
             f"You are carrying: a {held}." if held else "You are not carrying anything."
         )
-        expert = view.env.expert_action()
+        expert = policy_input.env.expert_action()
         assert expert is not None
-        answer = COMPACT.format_action(expert, view)
+        answer = COMPACT.format_action(expert, policy_input)
         assert answer in INDICES
-        if view.rng.uniform() < self.noise:
-            return PolicyOutput(view.env.sample_action(view.rng))
-        return PolicyOutput(COMPACT.parse_action(answer, view))
+        if policy_input.rng.uniform() < self.noise:
+            return PolicyOutput(policy_input.env.sample_action(policy_input.rng))
+        return PolicyOutput(COMPACT.parse_action(answer, policy_input))
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.5])
@@ -238,7 +238,7 @@ def test_what_is_remembered_of_episodes_is_bounded(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(notes, "_MOST_NOTES", 50)
     for number in range(300):
         told = [("open drawer 1", f"You open the drawer 1. The drawer 1 is open. In it, you see a mug {number}.")]
-        remembered = notes_of(view("put a mug in shelf.", told, []))
+        remembered = notes_of(policy_input("put a mug in shelf.", told, []))
         assert remembered.inside == {"drawer 1": (f"mug {number}",)}
         assert notes._kept[0] <= 51
 
@@ -246,7 +246,7 @@ def test_what_is_remembered_of_episodes_is_bounded(monkeypatch: pytest.MonkeyPat
 def test_the_templates_are_text_choice_and_compact() -> None:
     assert templates_of(ENV) == PROMPT_TEMPLATES
     assert set(PROMPT_TEMPLATES) == {"text", "choice", "compact"}
-    here = view(PUT, [SEEN], ["take mug 2 from desk 1", "look"])
+    here = policy_input(PUT, [SEEN], ["take mug 2 from desk 1", "look"])
     text = PROMPT_TEMPLATES["text"].prompt(here)
     for part in (
         "household task",
@@ -268,11 +268,11 @@ def test_no_step_is_spent_on_asking_what_is_held() -> None:
     class Once:
         name = "once"
 
-        def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-            for view in views:
+        def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+            for policy_input in inputs:
                 for template in PROMPT_TEMPLATES.values():
-                    template.prompt(view)
-            return [PolicyOutput("look") for _ in views]
+                    template.prompt(policy_input)
+            return [PolicyOutput("look") for _ in inputs]
 
     [episode] = rollout(Once(), lambda: make_text_env(ENV, max_steps=4), [EpisodeSpec(0, 0)])
     assert [turn.action for turn in episode.turns] == ["look"] * 4

@@ -45,14 +45,14 @@ ADD = "<action>add</action><operator>{}</operator>"
 FINISH = "<action>finish</action>"
 
 DESIGNER = '''
-def act(views):
+def act(inputs):
     """Add one operator that solves the kind of problem, and hand in."""
-    def move(view):
-        if view.episode.turns and view.info["workflow"]["operators"]:
+    def output(policy_input):
+        if policy_input.episode.turns and policy_input.info["workflow"]["operators"]:
             return "<action>finish</action>"
-        name = "CustomCodeGenerate" if "def " in view.observation else "Custom"
+        name = "CustomCodeGenerate" if "def " in policy_input.observation else "Custom"
         return f"<action>add</action><operator>{name}</operator>"
-    return [move(view) for view in views]
+    return [output(policy_input) for policy_input in inputs]
 '''
 
 QUICK = '{"timeout": 5, "deadline": 20, "backoff": 0.01, "retries": 2}'

@@ -105,8 +105,10 @@ def test_expert_and_script_use_it() -> None:
     for task in (3, 18, 21):
         env = begun(task, operators=["Debate", "Doubt", "Revise"])
         while env.playing:
-            view = SimpleNamespace(info=told(env), episode=SimpleNamespace(turns=[None] * env.steps, max_steps=20))
-            *_, info = env.step(Designer().act([view])[0].action)
+            policy_input = SimpleNamespace(
+                info=told(env), episode=SimpleNamespace(turns=[None] * env.steps, max_steps=20)
+            )
+            *_, info = env.step(Designer().act([policy_input])[0].action)
         assert info["workflow"]["finished"]
         assert {"Debate", "Doubt"} <= set(info["workflow"]["operators"])
 
@@ -133,8 +135,8 @@ def test_where_it_is_not_offered_nothing_tells_that_it_is_registered() -> None:
 # ---------------------------------------------------------------- prompts and descriptions
 def prompt(env: CanvasEnv, name: str) -> str:
     episode = SimpleNamespace(turns=[], max_steps=20)
-    view: Any = SimpleNamespace(observation="", info=told(env), episode=episode, candidates=env.candidates)
-    return template_for(ENV_ID, name).prompt(view)
+    policy_input: Any = SimpleNamespace(observation="", info=told(env), episode=episode, candidates=env.candidates)
+    return template_for(ENV_ID, name).prompt(policy_input)
 
 
 def test_the_prompt_describes_it_and_descriptions_can_be_replaced() -> None:
@@ -287,12 +289,12 @@ def test_the_compact_prompt_holds_it() -> None:
     assert {"Debate", "vote-Debate", "warned-Debate", "Doubt", "mend-Doubt", "Doubt-failed"} <= set(template.vocabulary)
     episode = SimpleNamespace(turns=[], max_steps=20)
     for move in ("Debate", "mend-Doubt", "try-Doubt"):
-        view: Any = SimpleNamespace(observation="", info=told(env), episode=episode, candidates=env.candidates)
-        action = template.parse_action(move, view)
-        assert template.format_action(action, view) == move
+        policy_input: Any = SimpleNamespace(observation="", info=told(env), episode=episode, candidates=env.candidates)
+        action = template.parse_action(move, policy_input)
+        assert template.format_action(action, policy_input) == move
         assert env.step(action)[4]["action_valid"]
-        view.info = told(env)
-        words = template.prompt(view).split()
+        policy_input.info = told(env)
+        words = template.prompt(policy_input).split()
         assert move in words
         assert set(words) <= set(template.vocabulary)
     assert template.parse_action("Debate", SimpleNamespace(info=told(begun()), episode=episode)) == ""

@@ -96,10 +96,10 @@ def test_the_script_comes_to_an_end_whatever_it_may_use(settings: dict[str, Any]
 def prompt_of(**settings: Any) -> str:
     env = CanvasEnv(**settings)
     observation, info = env.reset(seed=0)
-    view = SimpleNamespace(
+    policy_input = SimpleNamespace(
         observation=observation, info=info, episode=SimpleNamespace(turns=[], max_steps=20), candidates=env.candidates
     )
-    return template_for(ENV, "text").prompt(view)
+    return template_for(ENV, "text").prompt(policy_input)
 
 
 def test_prompts_teach_what_can_be_used_and_nothing_else() -> None:

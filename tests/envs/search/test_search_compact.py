@@ -35,7 +35,7 @@ EARLIER = "Which was founded earlier, Zell or the home city of Voss Press?"
 TEACHER = 'Who was the teacher of the author of the novel "Tarn"?'
 
 
-def view(question: str, *searches: tuple[str, list[Passage]], max_steps: int = 6) -> Any:
+def policy_input(question: str, *searches: tuple[str, list[Passage]], max_steps: int = 6) -> Any:
     """Return a situation after some searches and what they found."""
     turns: list[Any] = []
     passages: list[Passage] = []
@@ -129,13 +129,13 @@ def test_a_question_without_end_is_read_in_no_time() -> None:
 
 # ---------------------------------------------------------------- what is said of candidates
 def test_before_a_search_there_are_the_question_and_its_names() -> None:
-    assert COMPACT.prompt(view(TEACHER)) == (
+    assert COMPACT.prompt(policy_input(TEACHER)) == (
         "left6 chain hops2 wants-name open search whole 0 search asked self new 1 answer asked self name 2 choose"
     )
 
 
 def test_candidates_are_told_by_what_their_sentence_says_with_regard_to_the_question() -> None:
-    found = said(view(TEACHER, ("Tarn", [TARN, VOSS, ZELL])))
+    found = said(policy_input(TEACHER, ("Tarn", [TARN, VOSS, ZELL])))
     assert found["search[Ada Voss]"] == "search near hop1 shown"
     assert found["search[Ivo Lorne]"] == "search near end new"
     assert found["answer[Ivo Lorne]"] == "answer near end name"
@@ -146,9 +146,9 @@ def test_candidates_are_told_by_what_their_sentence_says_with_regard_to_the_ques
 
 
 def test_the_way_ends_where_a_passage_was_not_shown() -> None:
-    found = said(view(TEACHER, ("Tarn", [TARN])))
+    found = said(policy_input(TEACHER, ("Tarn", [TARN])))
     assert found["search[Ada Voss]"] == "search near hop1 new"
-    elsewhere = said(view(TEACHER, ("Tarn", [VOSS])))
+    elsewhere = said(policy_input(TEACHER, ("Tarn", [VOSS])))
     assert elsewhere["answer[Ivo Lorne]"] == "answer far cue name"
 
 
@@ -162,22 +162,22 @@ def test_the_way_ends_where_a_passage_was_not_shown() -> None:
     ],
 )
 def test_two_are_compared_once_both_were_read(question: str, verdict: str) -> None:
-    before = view(question, ("Zell", [ZELL, VOSS]))
+    before = policy_input(question, ("Zell", [ZELL, VOSS]))
     assert notes_of(before).verdict() == "open"
-    after = view(question, ("Zell", [ZELL, VOSS]), ("Hum", [HUM, ZELL]))
+    after = policy_input(question, ("Zell", [ZELL, VOSS]), ("Hum", [HUM, ZELL]))
     assert notes_of(after).verdict() == verdict
     assert COMPACT.prompt(after).split()[4] == verdict
 
 
 def test_equal_dates_are_the_same() -> None:
     twin = Passage("5", "Ida Lorne", "Ida Lorne was a singer. She was born on May 3, 1799.")
-    after = view("Was Ivo Lorne born before Ida Lorne?", ("Ivo Lorne", [LORNE]), ("Ida Lorne", [twin]))
+    after = policy_input("Was Ivo Lorne born before Ida Lorne?", ("Ivo Lorne", [LORNE]), ("Ida Lorne", [twin]))
     assert notes_of(after).verdict() == "same"
 
 
 # ---------------------------------------------------------------- answers
 def test_words_of_the_expert_are_asked_for_as_the_candidate_that_they_mean() -> None:
-    situation = view(TEACHER, ("Tarn", [TARN, VOSS, ZELL]))
+    situation = policy_input(TEACHER, ("Tarn", [TARN, VOSS, ZELL]))
     index = {action: COMPACT.format_action(action, situation) for action in situation.candidates()}
     meant = {"search[novelist Ivo Lorne of 1799]": "search[Ivo Lorne]", "answer[the Ivo Lorne!]": "answer[Ivo Lorne]"}
     for action, candidate in meant.items():
@@ -190,7 +190,7 @@ def test_words_of_the_expert_are_asked_for_as_the_candidate_that_they_mean() -> 
 
 
 def test_alike_candidates_are_shown_once_and_asked_for_alike() -> None:
-    situation = view(TEACHER, ("Tarn", [ZELL, HUM]))
+    situation = policy_input(TEACHER, ("Tarn", [ZELL, HUM]))
     assert COMPACT.format_action("search[Baye]", situation) == COMPACT.format_action("search[Orr]", situation)
     index = COMPACT.format_action("search[Orr]", situation)
     assert COMPACT.parse_action(str(index), situation) == "search[Baye]"
@@ -198,7 +198,7 @@ def test_alike_candidates_are_shown_once_and_asked_for_alike() -> None:
 
 def test_what_finds_no_room_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentgym_flow.envs.search.compact.INDICES", INDICES[:3])
-    situation = view("Who taught Hum, or was it Tarn?", ("Tarn", [TARN, VOSS, ZELL]))
+    situation = policy_input("Who taught Hum, or was it Tarn?", ("Tarn", [TARN, VOSS, ZELL]))
     assert len(COMPACT.written(situation).actions) == 3
     assert {COMPACT.format_action(action, situation) for action in situation.candidates()} == {"0", "1", "2", None}
 
@@ -211,19 +211,19 @@ def test_demonstrated_episodes_fit_the_context_and_lead_to_the_answer() -> None:
     class Expert:
         name = "through the prompt"
 
-        def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-            return [PolicyOutput(self._of(view)) for view in views]
+        def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+            return [PolicyOutput(self._of(policy_input)) for policy_input in inputs]
 
-        def _of(self, view: PolicyInput) -> str:
-            prompt = COMPACT.prompt(view).split()
+        def _of(self, policy_input: PolicyInput) -> str:
+            prompt = COMPACT.prompt(policy_input).split()
             assert len(prompt) + 1 <= CONTEXT
             assert set(prompt) <= set(VOCABULARY)
-            action = view.env.expert_action()
+            action = policy_input.env.expert_action()
             if action is None:
-                return view.candidates()[-1]
-            index = COMPACT.format_action(action, view)
+                return policy_input.candidates()[-1]
+            index = COMPACT.format_action(action, policy_input)
             assert index is not None
-            played = COMPACT.parse_action(index, view)
+            played = COMPACT.parse_action(index, policy_input)
             exact.append(played[:7] == action[:7])
             return played
 
@@ -236,22 +236,22 @@ def test_demonstrated_episodes_fit_the_context_and_lead_to_the_answer() -> None:
 
 def test_the_template_reads_nothing_hidden() -> None:
     class Blind:
-        def __init__(self, view: PolicyInput) -> None:
-            self.observation = view.observation
-            self.info = {"goal": view.info["goal"]}
-            self.episode = view.episode
-            self.candidates = view.candidates
+        def __init__(self, policy_input: PolicyInput) -> None:
+            self.observation = policy_input.observation
+            self.info = {"goal": policy_input.info["goal"]}
+            self.episode = policy_input.episode
+            self.candidates = policy_input.candidates
 
     class Half:
         name = "half"
 
-        def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-            moves = []
-            for view in views:
-                blind: Any = Blind(view)
-                assert COMPACT.prompt(blind) == COMPACT.prompt(view)
-                moves.append(PolicyOutput(view.env.sample_action(view.rng)))
-            return moves
+        def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+            outputs = []
+            for policy_input in inputs:
+                blind: Any = Blind(policy_input)
+                assert COMPACT.prompt(blind) == COMPACT.prompt(policy_input)
+                outputs.append(PolicyOutput(policy_input.env.sample_action(policy_input.rng)))
+            return outputs
 
     rollout(Half(), lambda: make_text_env(ENV, split="valid"), [EpisodeSpec(0, task) for task in range(20)])
     assert template_for(ENV, "compact").name == "compact"
@@ -262,7 +262,9 @@ TEXTS = st.text(st.sampled_from('aZ 19,.()[]"“”\n:?\u202eé') | st.character
 
 @given(TEXTS, st.lists(st.tuples(TEXTS, TEXTS, TEXTS), max_size=4))
 def test_no_text_breaks_it(question: str, found: list[tuple[str, str, str]]) -> None:
-    situation = view(question, *((query, [Passage("p", title, text)]) for query, title, text in found), max_steps=9)
+    situation = policy_input(
+        question, *((query, [Passage("p", title, text)]) for query, title, text in found), max_steps=9
+    )
     written = COMPACT.written(situation)
     words = written.text.split()
     assert len(words) < CONTEXT

@@ -343,7 +343,7 @@ def test_a_retriever_that_returns_something_else_is_told_what_is_wanted(
     with pytest.raises(BadSetting, match="a list of Hit"):
         env.step("search[Tarn]")
     [episode] = rollout(
-        FunctionPolicy("one", lambda views: [PolicyOutput("search[Tarn]")] * len(views)),
+        FunctionPolicy("one", lambda inputs: [PolicyOutput("search[Tarn]")] * len(inputs)),
         lambda: make(data=bridges, retriever=Returns(returned), **BRIDGE),
         [EpisodeSpec(0)],
     )

@@ -300,7 +300,7 @@ def episodes_with(server: FaultServer, bridges: Path, cache: Path) -> tuple[Any,
     with pytest.raises(RetrieverFailed):
         recorder.step("search[Voss]")
     recorder.step("answer[Ada Voss]")
-    asking = FunctionPolicy("asking", lambda views: ["search[Lorne]"] * len(views))  # type: ignore[arg-type]
+    asking = FunctionPolicy("asking", lambda inputs: ["search[Lorne]"] * len(inputs))  # type: ignore[arg-type]
     failed = rollout(asking, lambda: make(**kwargs), [EpisodeSpec(1, 1)])
     assert failed[0].meta["error"]["class"] == "RetrieverFailed"
     assert recorder.episode is not None

@@ -76,7 +76,7 @@ def searched(bridges: Path, *passages: Passage, actions: Sequence[str] = ("searc
     return recorder
 
 
-def view_of(recorder: EpisodeRecorder) -> PolicyInput:
+def input_of(recorder: EpisodeRecorder) -> PolicyInput:
     assert recorder.episode is not None
     return PolicyInput(recorder.env, recorder.observation, recorder.info, recorder.episode, Stream("test"))
 
@@ -113,9 +113,9 @@ def test_a_passage_neither_answers_nor_ends(bridges: Path, number: int, place: s
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_passage_has_no_force_in_a_prompt(bridges: Path, text: str, place: str, template: str) -> None:
     told = PROMPT_TEMPLATES[template]
-    plain = view_of(searched(bridges, hostile("harmless", place), Passage("2", "Tarn", "A river.")))
-    enemy = view_of(searched(bridges, hostile(text, place), Passage("2", "Tarn", "A river.")))
-    prompts: list[Any] = [(told.prompt(view), told.messages(view)) for view in (plain, enemy)]
+    plain = input_of(searched(bridges, hostile("harmless", place), Passage("2", "Tarn", "A river.")))
+    enemy = input_of(searched(bridges, hostile(text, place), Passage("2", "Tarn", "A river.")))
+    prompts: list[Any] = [(told.prompt(policy_input), told.messages(policy_input)) for policy_input in (plain, enemy)]
     mine, theirs = (FORCE.findall(prompt) for prompt, _ in prompts)
     assert mine == theirs
     assert [[part["role"] for part in chat] for _, chat in prompts] == [["user"], ["user"]]
@@ -126,15 +126,17 @@ def test_a_passage_has_no_force_in_a_prompt(bridges: Path, text: str, place: str
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_passage_adds_no_choice(bridges: Path, text: str) -> None:
     """Each candidate has one line and its number; a line of a passage cannot look like one."""
-    view = view_of(searched(bridges, Passage("h", text, text), Passage("2", "Tarn", "A river.")))
+    policy_input = input_of(searched(bridges, Passage("h", text, text), Passage("2", "Tarn", "A river.")))
     choice = PROMPT_TEMPLATES["choice"]
-    proposed = view.candidates()
-    numbered = [line for line in choice.prompt(view).split("\n") if re.match(r"\d+[:.)] ", line)]
+    proposed = policy_input.candidates()
+    numbered = [line for line in choice.prompt(policy_input).split("\n") if re.match(r"\d+[:.)] ", line)]
     assert len(numbered) == len(proposed)
     for number, action in enumerate(proposed, 1):
-        assert choice.parse_action(f"<action>{number}</action>", view) == action
+        assert choice.parse_action(f"<action>{number}</action>", policy_input) == action
     for said in ("0", str(len(proposed) + 1), text[:200], f"answer[{GOLD}]"):
-        assert choice.parse_action(f"<action>{said}</action>", view) == "", "only a number of the list is an answer"
+        assert choice.parse_action(f"<action>{said}</action>", policy_input) == "", (
+            "only a number of the list is an answer"
+        )
 
 
 @pytest.mark.parametrize("completion", ["", "I do not know.", f"{GOLD}", "<answer>", "</answer>", "<search>"])
@@ -142,10 +144,10 @@ def test_a_passage_adds_no_choice(bridges: Path, text: str) -> None:
 def test_what_a_policy_leaves_open_a_passage_does_not_fill(bridges: Path, text: str, completion: str) -> None:
     """The published reward is of the last answer in the whole history, information included."""
     played = searched(bridges, Passage("h", text, text))
-    played.step(PROMPT_TEMPLATES["text"].parse_action(completion, view_of(played)))
+    played.step(PROMPT_TEMPLATES["text"].parse_action(completion, input_of(played)))
     assert not played.info["action_valid"]
     assert not played.episode.terminated  # type: ignore[union-attr]
-    played.step(PROMPT_TEMPLATES["text"].parse_action("<answer>nobody</answer>", view_of(played)))
+    played.step(PROMPT_TEMPLATES["text"].parse_action("<answer>nobody</answer>", input_of(played)))
     assert played.episode.terminated  # type: ignore[union-attr]
     assert played.info["score"] == 0.0
 

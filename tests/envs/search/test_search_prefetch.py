@@ -51,8 +51,8 @@ def started(bridges: Path, retriever: Any, count: int = 1, **kwargs: Any) -> lis
 def by_script(*rounds: Callable[[PolicyInput], str]) -> FunctionPolicy:
     """Return a policy whose action depends on the number of the step."""
 
-    def act(views: Sequence[PolicyInput]) -> list[str]:
-        return [rounds[len(view.episode.turns)](view) for view in views]
+    def act(inputs: Sequence[PolicyInput]) -> list[str]:
+        return [rounds[len(policy_input.episode.turns)](policy_input) for policy_input in inputs]
 
     return FunctionPolicy("script", act)  # type: ignore[arg-type]
 
@@ -61,10 +61,10 @@ def by_script(*rounds: Callable[[PolicyInput], str]) -> FunctionPolicy:
 def test_a_round_is_one_request(bridges: Path) -> None:
     shelf = Shelf()
     policy = by_script(
-        lambda view: "search[Tarn]",
-        lambda view: f"search[number {view.episode.seed % 3}]",
-        lambda view: "hm" if view.episode.seed else "search[Lorne]",
-        lambda view: "answer[x]",
+        lambda _: "search[Tarn]",
+        lambda policy_input: f"search[number {policy_input.episode.seed % 3}]",
+        lambda policy_input: "hm" if policy_input.episode.seed else "search[Lorne]",
+        lambda _: "answer[x]",
     )
     episodes = rollout(policy, lambda: make(data=bridges, retriever=shelf), [EpisodeSpec(seed) for seed in range(8)])
     assert shelf.asked == [["Tarn"], ["number 0", "number 1", "number 2"], ["Lorne"]], "and for a query once"
@@ -78,7 +78,7 @@ def test_wrappers_are_looked_through(bridges: Path) -> None:
     def wrapped() -> Any:
         return gym.wrappers.TimeLimit(gym.make("agentgym_flow/Search-v0", data=bridges, retriever=shelf), 20)
 
-    policy = by_script(lambda view: "search[Tarn]", lambda view: "search[Lorne]", lambda view: "answer[x]")
+    policy = by_script(lambda _: "search[Tarn]", lambda _: "search[Lorne]", lambda _: "answer[x]")
     rollout(policy, wrapped, [EpisodeSpec(seed) for seed in range(5)], num_envs=5)
     assert shelf.asked == [["Tarn"], ["Lorne"]]
 
@@ -159,7 +159,9 @@ def test_a_failure_is_told_by_the_steps_and_costs_one_request(bridges: Path, err
 def test_a_rollout_whose_retriever_fails_goes_on(bridges: Path) -> None:
     failing = Failing(RuntimeError("a pipe burst"))
     policy = by_script(
-        lambda view: "search[Tarn]" if view.episode.seed % 2 else "hm", lambda view: "answer[x]", lambda view: ""
+        lambda policy_input: "search[Tarn]" if policy_input.episode.seed % 2 else "hm",
+        lambda _: "answer[x]",
+        lambda _: "",
     )
     episodes = rollout(policy, lambda: make(data=bridges, retriever=failing), [EpisodeSpec(seed) for seed in range(6)])
     assert failing.asked == [["Tarn"]]
@@ -174,7 +176,7 @@ def test_a_server_that_fails_is_waited_for_once(bridges: Path) -> None:
     with faults(*[status(500)] * 50) as server:
         remote = {"deadline": 5, "retries": 1, "backoff": 0.01, "breaker_failures": 100}
         make_env = lambda: make(data=bridges, retriever=server.url, remote=remote)  # noqa: E731
-        episodes = rollout(by_script(lambda view: "search[Tarn]"), make_env, [EpisodeSpec(seed) for seed in range(16)])
+        episodes = rollout(by_script(lambda _: "search[Tarn]"), make_env, [EpisodeSpec(seed) for seed in range(16)])
         assert len(server.asked) == 2, "one request, and its second try"
     assert [episode.meta["error"]["class"] for episode in episodes] == ["RetrieverFailed"] * 16
     assert all("status 500" in episode.meta["error"]["message"] for episode in episodes)

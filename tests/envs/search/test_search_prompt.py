@@ -51,7 +51,7 @@ HOSTILE = [
 
 
 class Talk:
-    """An episode as it is played, and the view of it that a prompt template reads."""
+    """An episode as it is played, and the policy input that a prompt template reads."""
 
     def __init__(self, *passages: Passage, question: str = "Who built the Tarn Bridge", max_steps: int = 6) -> None:
         self.game = SearchGame(Question("q", question, ("Ada Voss",), "bridge"))
@@ -134,12 +134,12 @@ class Talk:
     ],
 )
 def test_one_block_decides(completion: str, action: str | None, strict: bool) -> None:
-    view = Talk()
+    policy_input = Talk()
     assert tagged(completion) == action
     assert tagged(completion, strict=True) == (action if strict else None)
-    assert TEXT.parse_action(completion, view) == (action or "")
-    assert SearchText(strict=True).parse_action(completion, view) == ((strict and action) or "")
-    assert not SearchGame(view.game.question).act("", lambda _: []).action_valid
+    assert TEXT.parse_action(completion, policy_input) == (action or "")
+    assert SearchText(strict=True).parse_action(completion, policy_input) == ((strict and action) or "")
+    assert not SearchGame(policy_input.game.question).act("", lambda _: []).action_valid
 
 
 def test_tags_may_be_left_out_where_they_are_not_required() -> None:

@@ -32,21 +32,21 @@ def play(question: str, *, max_steps: int = 6) -> list[str]:
     while len(turns) < max_steps:
         last = len(turns) + 1 == max_steps
         proposed = candidates(question, passages, tried, last=last)
-        view: Any = SimpleNamespace(
+        policy_input: Any = SimpleNamespace(
             info={"goal": question},
             episode=SimpleNamespace(turns=list(turns), max_steps=max_steps),
             observation="",
             candidates=lambda proposed=proposed: proposed,
         )
-        [move] = policy.act([view])
-        assert move.action in proposed or not move.action.startswith("search[")
-        done.append(move.action)
-        if move.action.startswith("answer["):
+        [output] = policy.act([policy_input])
+        assert output.action in proposed or not output.action.startswith("search[")
+        done.append(output.action)
+        if output.action.startswith("answer["):
             break
-        tried.append(move.action[len("search[") : -1])
+        tried.append(output.action[len("search[") : -1])
         found = [SHELF[tried[-1]]] if tried[-1] in SHELF else []
         passages = [*found, *(one for one in passages if one not in found)]
-        turns.append(SimpleNamespace(action=move.action, action_valid=True, next_observation=documents(found)))
+        turns.append(SimpleNamespace(action=output.action, action_valid=True, next_observation=documents(found)))
     return done
 
 
@@ -85,14 +85,14 @@ def test_any_question_gets_an_answer(question: str) -> None:
 
 def test_it_looks_at_nothing_hidden() -> None:
     class Blind(ChainReader):
-        def act(self, views: Any) -> Any:
+        def act(self, inputs: Any) -> Any:
             seen: Any = [
                 SimpleNamespace(info={"goal": v.info["goal"]}, episode=v.episode, candidates=v.candidates)
-                for v in views
+                for v in inputs
             ]
-            moves = super().act(seen)
-            assert moves == super().act(views)
-            return moves
+            outputs = super().act(seen)
+            assert outputs == super().act(inputs)
+            return outputs
 
     rollout(Blind(), lambda: make_text_env(ENV, split="valid"), [EpisodeSpec(0, task) for task in range(20)])
 

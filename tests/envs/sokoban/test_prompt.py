@@ -156,21 +156,21 @@ def test_the_prompt_sees_every_interior_cell(data: st.DataObject) -> None:
 
 def test_the_template_reads_a_word_and_nothing_else() -> None:
     template = SokobanCompactPrompt()
-    view: Any = None  # a word means the same in every situation
-    assert template.parse_action(" up\n", view) == "up"
-    assert template.parse_action("up down", view) == "up down"
-    assert template.format_action("up", view) == "up"
-    assert template.format_action(" up", view) is None
-    view = SimpleNamespace(observation=SMALL, info={}, episode=SimpleNamespace(turns=[]))
-    assert template.messages(view) == [{"role": "user", "content": compact_prompt(SMALL)}]
+    policy_input: Any = None  # a word means the same in every situation
+    assert template.parse_action(" up\n", policy_input) == "up"
+    assert template.parse_action("up down", policy_input) == "up down"
+    assert template.format_action("up", policy_input) == "up"
+    assert template.format_action(" up", policy_input) is None
+    policy_input = SimpleNamespace(observation=SMALL, info={}, episode=SimpleNamespace(turns=[]))
+    assert template.messages(policy_input) == [{"role": "user", "content": compact_prompt(SMALL)}]
 
 
 def test_what_was_done_on_this_very_board_is_remembered() -> None:
     other = board("#####", "#_P√#", "#####")
     done = [(SMALL, "left"), (other, "down"), (SMALL, "jump"), (SMALL, "up")]
     turns = [SimpleNamespace(observation=observation, action=action) for observation, action in done]
-    view: Any = SimpleNamespace(observation=SMALL, info={}, episode=SimpleNamespace(turns=turns))
-    words = SokobanCompactPrompt().prompt(view).split()
+    policy_input: Any = SimpleNamespace(observation=SMALL, info={}, episode=SimpleNamespace(turns=turns))
+    words = SokobanCompactPrompt().prompt(policy_input).split()
     assert words[19] == "tried:up+left"
     assert words[:19] + words[20:] == [word for word in compact_prompt(SMALL).split() if word != "tried:"]
 

@@ -27,7 +27,7 @@ def product(asin: str, name: str, price: float | tuple[float, ...] = 20.0, **fie
 class Trip:
     """A visit, for an instruction, to a shop of these products or to the whole `catalogue`.
 
-    `do` acts, and `view` is what a policy may look at.
+    `do` acts, and `policy_input` is what a policy may look at.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Trip:
         return self
 
     @property
-    def view(self) -> Any:
+    def policy_input(self) -> Any:
         """What a policy may look at: no environment, and no other keys of `info`."""
         clicks = [f"click[{name}]" for name in self.visit.clickables() if name != "search"]
         info = {"goal": self.episode.goal, "admissible_actions": clicks, "action_templates": ["search[{query}]"]}

@@ -33,7 +33,7 @@ def trip(*actions: str, mode: Any = text) -> Trip:
 
 
 def known(trip: Trip) -> WebShopNotes:
-    return notes_of(trip.view)
+    return notes_of(trip.policy_input)
 
 
 @pytest.mark.parametrize("mode", [text, text_rich])
@@ -71,7 +71,7 @@ def test_a_product_without_the_named_option_is_a_misfit() -> None:
 
 
 def options(trip: Trip) -> Choice:
-    return choice_on(known(trip), trip.view.observation, trip.view.info["admissible_actions"])
+    return choice_on(known(trip), trip.policy_input.observation, trip.policy_input.info["admissible_actions"])
 
 
 @pytest.mark.parametrize("mode", [text, text_rich])

@@ -37,7 +37,7 @@ QUERIES = "search query0 {} search query1 {} search query2 {} search query3 {}"
 
 
 def words(trip: Trip) -> str:
-    return COMPACT.prompt(trip.view)
+    return COMPACT.prompt(trip.policy_input)
 
 
 def test_the_search_page_offers_the_proposed_queries() -> None:
@@ -71,8 +71,8 @@ def test_equal_products_are_shown_once() -> None:
     twins = [product(f"B00000000{n}", "Tall Mug, Dishwasher Safe", 15.0 + n) for n in range(3)]
     trip = Trip(WISH, *twins).do(QUERY)
     assert results(*twins) == "open lacks1 cheap new 1"
-    assert [COMPACT.format_action(f"click[b00000000{n}]", trip.view) for n in range(3)] == ["1", "1", "1"]
-    assert COMPACT.parse_action("1", trip.view) == f"click[{trip.visit.listed()[0].name}]"
+    assert [COMPACT.format_action(f"click[b00000000{n}]", trip.policy_input) for n in range(3)] == ["1", "1", "1"]
+    assert COMPACT.parse_action("1", trip.policy_input) == f"click[{trip.visit.listed()[0].name}]"
     again = trip.do("click[b000000000]", "click[< prev]")  # an opened one is no longer equal
     assert "open lacks1 cheap misfit 1 open lacks1 cheap new 2" in words(again)
 
@@ -119,7 +119,8 @@ def test_a_button_is_what_it_is_called_on_its_page_only() -> None:
     odd = product("B000000MUG", "Mug", options={"way": ("next >", "Buy Now", "description", "red")})
     opened = Trip("i want a red mug", odd).do("search[mug]", "click[b000000mug]")
     assert [
-        COMPACT.format_action(action, opened.view) for action in ("click[buy now]", "click[next >]", "click[red]")
+        COMPACT.format_action(action, opened.policy_input)
+        for action in ("click[buy now]", "click[next >]", "click[red]")
     ] == [
         "4",
         "5",
@@ -146,26 +147,26 @@ def test_texts_cannot_put_words_into_the_prompt(names: list[str], wish: str, obs
 def test_long_lists_are_cut() -> None:
     mug = product("B000000MUG", "Mug")
     trip = Trip(WISH, mug, product("B000000CUP", "Cup")).do("search[mug]")
-    view = trip.view
-    view.info["admissible_actions"] = [f"click[{n}]" for n in range(100)]
+    policy_input = trip.policy_input
+    policy_input.info["admissible_actions"] = [f"click[{n}]" for n in range(100)]
     assert len(words(trip).split()) <= 10 + 5 * MOST < 128
-    with_view = COMPACT.prompt(view).split()
-    assert len(with_view) <= 10 + 5 * MOST
+    with_input = COMPACT.prompt(policy_input).split()
+    assert len(with_input) <= 10 + 5 * MOST
 
 
 def test_answers_stand_for_the_first_of_equal_candidates() -> None:
     trip = Trip(WISH, MUG, CUP).do(QUERY)
-    view = trip.view
-    assert COMPACT.format_action(QUERY, view) == "3"
-    assert COMPACT.format_action("search[words that nobody proposed]", view) == COMPACT.format_action(
-        "search[dishwasher safe tall mug camping trips color red size small]", view
+    policy_input = trip.policy_input
+    assert COMPACT.format_action(QUERY, policy_input) == "3"
+    assert COMPACT.format_action("search[words that nobody proposed]", policy_input) == COMPACT.format_action(
+        "search[dishwasher safe tall mug camping trips color red size small]", policy_input
     )
-    assert COMPACT.format_action("click[back to search]", view) is None
-    assert COMPACT.format_action("click[nothing]", view) is None
+    assert COMPACT.format_action("click[back to search]", policy_input) is None
+    assert COMPACT.format_action("click[nothing]", policy_input) is None
     for said in ("99", "", "open", "-1", "01", "click[next >]", "<action>0</action>"):
-        assert COMPACT.parse_action(said, view) == ""
-    assert COMPACT.parse_action(" 0\n", view) == "click[next >]"
-    opened = trip.do("click[b000000mug]", "click[red]").view
+        assert COMPACT.parse_action(said, policy_input) == ""
+    assert COMPACT.parse_action(" 0\n", policy_input) == "click[next >]"
+    opened = trip.do("click[b000000mug]", "click[red]").policy_input
     assert COMPACT.format_action("click[red]", opened) is None  # it is chosen: nothing would change
     assert COMPACT.parse_action(COMPACT.format_action("click[large]", opened) or "", opened) == "click[blue]"
 
@@ -180,25 +181,25 @@ class Through:
         self.template = PROMPT_TEMPLATES[template]
         self.noise = noise
 
-    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        return [self._move(view) for view in views]
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        return [self._output(policy_input) for policy_input in inputs]
 
-    def _move(self, view: PolicyInput) -> PolicyOutput:
-        prompt = self.template.prompt(view)
+    def _output(self, policy_input: PolicyInput) -> PolicyOutput:
+        prompt = self.template.prompt(policy_input)
         if self.template.name == "compact":
             assert set(prompt.split()) <= set(VOCABULARY)
             assert len(prompt.split()) < 128
             # The texts alone give the same prompt: neither the environment nor other keys of `info` are looked at.
-            shown = {key: view.info[key] for key in ("goal", "admissible_actions")}
-            blind: Any = SimpleNamespace(info=shown, episode=view.episode, observation=view.observation)
+            shown = {key: policy_input.info[key] for key in ("goal", "admissible_actions")}
+            blind: Any = SimpleNamespace(info=shown, episode=policy_input.episode, observation=policy_input.observation)
             assert self.template.prompt(blind) == prompt
-        if view.rng.uniform() < self.noise:
-            return PolicyOutput(view.env.sample_action(view.rng))
-        expert = view.env.expert_action()
+        if policy_input.rng.uniform() < self.noise:
+            return PolicyOutput(policy_input.env.sample_action(policy_input.rng))
+        expert = policy_input.env.expert_action()
         assert expert is not None
-        answer = self.template.format_action(expert, view)
+        answer = self.template.format_action(expert, policy_input)
         assert answer is not None
-        action = self.template.parse_action(answer, view)
+        action = self.template.parse_action(answer, policy_input)
         if self.template.name != "compact":
             assert action == expert
         else:
@@ -239,14 +240,14 @@ def test_the_templates_are_text_choice_and_compact() -> None:
     assert [template.name for template in PROMPT_TEMPLATES.values()] == ["text", "choice", "compact"]
     assert isinstance(PROMPT_TEMPLATES["text"], ConversationTemplate)
     assert isinstance(PROMPT_TEMPLATES["choice"], ConversationTemplate)
-    view = Trip(WISH, MUG).view
-    assert COMPACT.messages(view) == [{"role": "user", "content": COMPACT.prompt(view)}]
+    policy_input = Trip(WISH, MUG).policy_input
+    assert COMPACT.messages(policy_input) == [{"role": "user", "content": COMPACT.prompt(policy_input)}]
 
 
 @pytest.mark.parametrize("observe", [text, text_rich])
 def test_the_text_prompt_has_the_published_fields(observe: Any) -> None:
     trip = Trip(WISH, MUG, CUP, observe=observe).do(QUERY, "click[b000000mug]", "click[nothing]", "click[features]")
-    prompt = PROMPT_TEMPLATES["text"].prompt(trip.view)
+    prompt = PROMPT_TEMPLATES["text"].prompt(trip.policy_input)
     assert prompt.count(WISH) == 1  # the pages are shown without it
     for part in (
         f"Your task: {WISH}",
@@ -265,25 +266,26 @@ def test_the_text_prompt_has_the_published_fields(observe: Any) -> None:
 
 def test_the_choice_prompt_numbers_candidates() -> None:
     trip = Trip(WISH, MUG).do(QUERY)
-    prompt = PROMPT_TEMPLATES["choice"].prompt(trip.view)
+    prompt = PROMPT_TEMPLATES["choice"].prompt(trip.policy_input)
     assert prompt.count(WISH) == 1
     assert "1. click[back to search]\n2. click[next >]\n3. click[b000000mug]" in prompt
     assert (
-        PROMPT_TEMPLATES["choice"].parse_action("<think>x</think><action>3</action>", trip.view) == "click[b000000mug]"
+        PROMPT_TEMPLATES["choice"].parse_action("<think>x</think><action>3</action>", trip.policy_input)
+        == "click[b000000mug]"
     )
-    assert PROMPT_TEMPLATES["choice"].parse_action("<action>click[b000000mug]</action>", trip.view) == ""
+    assert PROMPT_TEMPLATES["choice"].parse_action("<action>click[b000000mug]</action>", trip.policy_input) == ""
 
 
 def test_a_long_page_drops_the_past_turns() -> None:
     long = product("B000000MUG", "Mug", description="word " * 1_200)
     trip = Trip(WISH, long).do("search[mug]", "click[b000000mug]", "click[description]")
-    short = PROMPT_TEMPLATES["text"].prompt(trip.view)
+    short = PROMPT_TEMPLATES["text"].prompt(trip.policy_input)
     assert "Action 3: click[description]" in short
     assert len(short) <= LONGEST
     trip.do("click[< prev]", "click[description]")  # now the page is also in the past
-    assert PROMPT_TEMPLATES["text"].prompt(trip.view).count("word word") == short.count("word word")
-    assert "Action 5" not in PROMPT_TEMPLATES["text"].prompt(trip.view)
-    assert PROMPT_TEMPLATES["text"].prompt(trip.view).count(WISH) == 1
+    assert PROMPT_TEMPLATES["text"].prompt(trip.policy_input).count("word word") == short.count("word word")
+    assert "Action 5" not in PROMPT_TEMPLATES["text"].prompt(trip.policy_input)
+    assert PROMPT_TEMPLATES["text"].prompt(trip.policy_input).count(WISH) == 1
 
 
 def test_a_conversation_goes_on_without_the_instruction() -> None:
@@ -291,7 +293,7 @@ def test_a_conversation_goes_on_without_the_instruction() -> None:
     for name in ("text", "choice"):
         template = PROMPT_TEMPLATES[name]
         assert isinstance(template, ConversationTemplate)
-        told = template.follow_up(trip.view)
+        told = template.follow_up(trip.policy_input)
         assert WISH not in told
         assert "Page 1 (Total results: 1)" in told
 
@@ -300,13 +302,13 @@ def test_random_prompts_of_every_template_can_be_read_back(shop: MemoryCatalogue
     rng, trip = Stream("test"), Trip("i want trail shoes with size: 7, and sole: thick", catalogue=shop)
     trip.do("search[trail shoe lamp]")
     for _ in range(100):
-        view = trip.view
+        policy_input = trip.policy_input
         for template in PROMPT_TEMPLATES.values():
-            for action in view.info["admissible_actions"]:
-                answer = template.format_action(action, view)
+            for action in policy_input.info["admissible_actions"]:
+                answer = template.format_action(action, policy_input)
                 if answer is not None and template.name != "compact":
-                    assert template.parse_action(answer, view) == action
+                    assert template.parse_action(answer, policy_input) == action
                 elif answer is not None:
-                    assert template.parse_action(answer, view) in view.info["admissible_actions"]
-        clicks = [click for click in view.info["admissible_actions"] if click != "click[buy now]"]
+                    assert template.parse_action(answer, policy_input) in policy_input.info["admissible_actions"]
+        clicks = [click for click in policy_input.info["admissible_actions"] if click != "click[buy now]"]
         trip.do(rng.choice(clicks or [QUERY]))

@@ -21,9 +21,9 @@ BOTH = {"color": ("blue", "red"), "size": ("small", "large")}
 def shop(trip: Trip) -> list[str]:
     policy, done = KeywordShopper(), []
     while trip.visit.page is not Page.DONE and len(trip.episode.turns) < trip.episode.max_steps:
-        [move] = policy.act([trip.view])
-        done.append(move.action)
-        trip.do(move.action)
+        [output] = policy.act([trip.policy_input])
+        done.append(output.action)
+        trip.do(output.action)
     return done
 
 
@@ -58,13 +58,15 @@ def test_any_instruction_leads_to_a_purchase(instruction: str) -> None:
 
 def test_it_looks_at_nothing_hidden() -> None:
     class Blind(KeywordShopper):
-        def act(self, views: Any) -> Any:
+        def act(self, inputs: Any) -> Any:
             shown = ("goal", "admissible_actions")
             blind: Any = [
                 SimpleNamespace(
-                    observation=view.observation, info={key: view.info[key] for key in shown}, episode=view.episode
+                    observation=policy_input.observation,
+                    info={key: policy_input.info[key] for key in shown},
+                    episode=policy_input.episode,
                 )
-                for view in views
+                for policy_input in inputs
             ]
             return super().act(blind)
 
