@@ -38,7 +38,7 @@ async def play_independently(
     finish: Callable[[PoolSlot], None],
     stop: Callable[[PolicyInput], bool] | None,
 ) -> None:
-    """Play the `waiting` starts, each in the next free slot, and call `finish` at the end of each episode.
+    """Play one episode per `waiting` spec, each in the next free slot, and call `finish` at the end of each episode.
 
     A policy that raises is called again with the same input and the same random draws. If it keeps raising, only this
     episode ends (`meta["error"]`). Errors of this package other than `GenerationFailed` concern more than one answer,

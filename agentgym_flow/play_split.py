@@ -138,11 +138,11 @@ def _play(
         take(episode)
 
     player = policy if journal is None else journal.recording(policy)
-    starts = [EpisodeSpec(plan.seed + task, task, n) for task, n in plan.places if (task, n) not in known]
+    specs = [EpisodeSpec(plan.seed + task, task, n) for task, n in plan.places if (task, n) not in known]
     try:
         for episode in known.values():
             take(episode)
-        played = rollout(player, make_env, starts, num_envs=num_envs, on_episode=finish)
+        played = rollout(player, make_env, specs, num_envs=num_envs, on_episode=finish)
     finally:
         in_order.flush()
     every = {**known, **{(episode.task, episode.attempt): episode for episode in played}}

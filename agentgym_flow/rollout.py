@@ -1,7 +1,7 @@
 """Collect episodes, either in rounds with one policy call for all running episodes, or each episode independently.
 
-An episode depends only on its start and on the policy. It does not depend on episodes that run in parallel, on
-`num_envs`, or on the order in which slots become free. So the same starts give the same episodes at any batch size,
+An episode depends only on its spec and on the policy. It does not depend on episodes that run in parallel, on
+`num_envs`, or on the order in which slots become free. So the same specs give the same episodes at any batch size,
 with or without rounds.
 """
 
@@ -21,15 +21,15 @@ __all__ = ["ERROR", "EnvPool", "EpisodeSpec", "rollout", "rollout_groups"]
 def rollout(
     policy: Policy | AsyncPolicy,
     make_env: Callable[[], TextEnv] | EnvPool,
-    starts: Sequence[EpisodeSpec],
+    specs: Sequence[EpisodeSpec],
     *,
     num_envs: int = 64,
     on_episode: Callable[[Episode], None] | None = None,
     stop: Callable[[PolicyInput], bool] | None = None,
 ) -> list[Episode]:
-    """Play one episode per start and return them in the order of `starts`.
+    """Play one episode per spec and return them in the order of `specs`.
 
-    The rollout reuses at most `num_envs` environments. When an episode ends, the next start takes its place in the
+    The rollout reuses at most `num_envs` environments. When an episode ends, the next one takes its place in the
     batch.
 
     If an environment raises in a step, its episode ends there, and `episode.meta["error"]` records the class and the
@@ -44,7 +44,7 @@ def rollout(
         policy: the policy that acts.
         make_env: a function that makes one environment, or a pool of environments. Environments from a function are
             closed at the end; a pool stays open. Native rewards are recorded even if wrappers change them.
-        starts: the starts of the episodes, in order.
+        specs: the specs of the episodes, in order.
         num_envs: the largest number of episodes that run in parallel.
         on_episode: called with every episode as soon as it finishes, including those that finish before Ctrl-C.
         stop: called after every step that did not end the episode; True cuts the episode short (neither terminated nor
@@ -56,7 +56,7 @@ def rollout(
     """
     check_positive("num_envs", num_envs)
     pool = make_env if isinstance(make_env, EnvPool) else EnvPool(make_env)
-    slots = [PoolSlot(pool) for _ in range(min(num_envs, len(starts)))]
+    slots = [PoolSlot(pool) for _ in range(min(num_envs, len(specs)))]
     episodes: dict[int, Episode] = {}
 
     def finish(slot: PoolSlot) -> None:
@@ -65,7 +65,7 @@ def rollout(
             on_episode(slot.policy_input.episode)
 
     try:
-        waiting = iter(enumerate(starts))
+        waiting = iter(enumerate(specs))
         if isinstance(policy, AsyncPolicy):
             run(play_independently(policy, slots, waiting, finish, stop))
         else:
@@ -75,7 +75,7 @@ def rollout(
             slot.leave()
         if pool is not make_env:
             pool.close()
-    return [episodes[index] for index in range(len(starts))]
+    return [episodes[index] for index in range(len(specs))]
 
 
 def _play_in_rounds(
@@ -128,6 +128,6 @@ def rollout_groups(
             and seed.
     """
     check_positive("group_size", group_size)
-    starts = [EpisodeSpec(t.seed, t.task, t.attempt + number) for t in tasks for number in range(group_size)]
-    episodes = rollout(policy, make_env, starts, num_envs=num_envs, on_episode=on_episode, stop=stop)
+    specs = [EpisodeSpec(t.seed, t.task, t.attempt + number) for t in tasks for number in range(group_size)]
+    episodes = rollout(policy, make_env, specs, num_envs=num_envs, on_episode=on_episode, stop=stop)
     return [Group(episodes[first : first + group_size]) for first in range(0, len(episodes), group_size)]

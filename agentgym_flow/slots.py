@@ -49,7 +49,7 @@ class EnvPool:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSpec:
-    """The start of an episode.
+    """Where an episode starts: its seed, its task and the number of the attempt.
 
     Attributes:
         seed: the seed of the reset.
@@ -77,15 +77,15 @@ class PoolSlot:
         following = next(waiting, None)
         if following is None:
             return False
-        self.index, start = following
+        self.index, spec = following
         recorder = self._recorder or self._pool.take()
         self._recorder = recorder
         try:
-            episode = recorder.reset(seed=start.seed, task=start.task, attempt=start.attempt)
+            episode = recorder.reset(seed=spec.seed, task=spec.task, attempt=spec.attempt)
         except BaseException:
             self._discard()
             raise
-        rng = Stream("policy", start.seed, start.attempt, episode.task)
+        rng = Stream("policy", spec.seed, spec.attempt, episode.task)
         self.policy_input = PolicyInput(recorder.env, recorder.observation, recorder.info, episode, rng)
         return True
 

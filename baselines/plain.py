@@ -173,8 +173,8 @@ def step(policy: TinyPolicy, optimizer: torch.optim.Optimizer, loss: torch.Tenso
 # ---------------------------------------------------------------- the parts of a run
 def clone(policy: TinyPolicy, env: TextEnv, make: Any, episodes: int, updates: int, rng: random.Random) -> None:
     """Imitate the expert on a few training tasks."""
-    starts = [EpisodeSpec(task, task, 0) for task in rng.sample(range(env.num_tasks), episodes)]
-    shown = rollout(Demonstrator(policy), make, starts, num_envs=256)
+    specs = [EpisodeSpec(task, task, 0) for task in rng.sample(range(env.num_tasks), episodes)]
+    shown = rollout(Demonstrator(policy), make, specs, num_envs=256)
     pairs = [(turn.prompt_ids, turn.completion_ids[0]) for one in shown for turn in one.turns if turn.completion_ids]
     optimizer = torch.optim.AdamW(policy.model.parameters(), 2e-3)
     for _ in range(updates):

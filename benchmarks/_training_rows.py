@@ -82,8 +82,8 @@ def recorded_turns(configs: Configs, levels: int) -> Recording:
     stop = stop_on(agent.stop_when)
     warm_start(model, tokenizer, template, run.make_env, warm, seed=agent.seed, stop=stop)
     policy = ModelPolicy(model, tokenizer, template, temperature=agent.temperature)
-    starts = [EpisodeSpec(seed=1, task=task) for task in range(levels)]
-    groups = rollout_groups(policy, run.make_env, starts, agent.num_generations, num_envs=1024, stop=stop)
+    specs = [EpisodeSpec(seed=1, task=task) for task in range(levels)]
+    groups = rollout_groups(policy, run.make_env, specs, agent.num_generations, num_envs=1024, stop=stop)
     return Recording(model, tokenizer, template, run.make_env, TURN, groups)
 
 

@@ -111,10 +111,10 @@ def rollout_seconds(policy: Policy | AsyncPolicy, episodes: int, url: str) -> fl
         make_text_env, "agentgym_flow/Canvas-v0", family="arithmetic", executor="openai", model="benchmark",
         base_url=url, executor_settings=room,
     )  # fmt: skip
-    starts = [EpisodeSpec(seed=0, task=task) for task in range(episodes)]
+    specs = [EpisodeSpec(seed=0, task=task) for task in range(episodes)]
 
     def play() -> None:
-        for episode in rollout(policy, make_env, starts, num_envs=episodes):
+        for episode in rollout(policy, make_env, specs, num_envs=episodes):
             assert episode.terminated, episode.meta
 
     return seconds(play, time.perf_counter)

@@ -69,7 +69,7 @@ def main() -> None:
     def make_env() -> Any:
         return make_text_env(env_id, split="train", **kwargs)
 
-    starts = [EpisodeSpec(0, task, attempt) for task in range(chosen.tasks) for attempt in range(8)]
+    specs = [EpisodeSpec(0, task, attempt) for task in range(chosen.tasks) for attempt in range(8)]
     longest = SETTINGS["max_completion_length"]
     print_header("Play", "Episodes", "Turns each", "Tokens each", "CPU s per episode", "Per 1,000 tokens", "Ratio")
     whole = None
@@ -79,7 +79,7 @@ def main() -> None:
             model, tokenizer, template, generator=generator, max_new_tokens=longest, layout="conversation"
         )
         started = time.process_time()
-        episodes = rollout(policy, make_env, starts)
+        episodes = rollout(policy, make_env, specs)
         seconds = (time.process_time() - started) / len(episodes)
         whole = whole or seconds
         turns, tokens = sum(len(e.turns) for e in episodes), sum(map(_length, episodes))

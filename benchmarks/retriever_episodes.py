@@ -143,8 +143,8 @@ def in_lock_step(make: Callable[[], TextEnv], rollouts: int, clock: Clock) -> No
     pool, number = EnvPool(make), 0
     while clock.running():
         begun = 0.0
-        starts = [EpisodeSpec(episode, episode % 500) for episode in range(number, number + rollouts)]
-        episodes = rollout(FunctionPolicy("asking", act), pool, starts, num_envs=rollouts)
+        specs = [EpisodeSpec(episode, episode % 500) for episode in range(number, number + rollouts)]
+        episodes = rollout(FunctionPolicy("asking", act), pool, specs, num_envs=rollouts)
         clock.note(begun, time.perf_counter(), len(episodes), False)
         assert all(episode.terminated for episode in episodes)
         number += rollouts

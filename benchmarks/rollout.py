@@ -37,8 +37,8 @@ def make() -> TextEnv:
 def main() -> None:
     """Measure and print one Markdown table."""
     repetitions = arguments(__doc__, repetitions=7).parse_args().repetitions
-    starts = [EpisodeSpec(seed, seed) for seed in range(EPISODES)]
-    episodes = rollout(RandomPolicy(), make, starts)  # also fills the cache of levels
+    specs = [EpisodeSpec(seed, seed) for seed in range(EPISODES)]
+    episodes = rollout(RandomPolicy(), make, specs)  # also fills the cache of levels
     scripts = {episode.seed: [turn.action for turn in episode.turns] for episode in episodes}
     steps = sum(map(len, scripts.values()))
 
@@ -49,20 +49,20 @@ def main() -> None:
 
     def env_alone() -> None:
         env = make()
-        for start in starts:
-            env.reset(seed=start.seed, options={"task": start.task})
-            for action in scripts[start.seed]:
+        for spec in specs:
+            env.reset(seed=spec.seed, options={"task": spec.task})
+            for action in scripts[spec.seed]:
                 env.step(action)
 
     def recorded() -> None:
         recorder = EpisodeRecorder(make())
-        for start in starts:
-            recorder.reset(seed=start.seed, task=start.task)
-            for action in scripts[start.seed]:
+        for spec in specs:
+            recorder.reset(seed=spec.seed, task=spec.task)
+            for action in scripts[spec.seed]:
                 recorder.step(action)
 
     def rolled_out() -> None:
-        rollout(FunctionPolicy("follow", follow), make, starts)
+        rollout(FunctionPolicy("follow", follow), make, specs)
 
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.jsonl.gz"

@@ -46,8 +46,8 @@ def lost(one_in: int) -> FunctionPolicy:
 
 def half_right(env: TextEnv, policy: FunctionPolicy, states: Iterable[int] | None = None) -> Group:
     """Return the attempts at the first task at which half of them succeed, with so many states if that matters."""
-    starts = [EpisodeSpec(seed=0, task=task) for task in range(100)]
-    groups = rollout_groups(policy, lambda: env, starts, ATTEMPTS, num_envs=1)
+    specs = [EpisodeSpec(seed=0, task=task) for task in range(100)]
+    groups = rollout_groups(policy, lambda: env, specs, ATTEMPTS, num_envs=1)
     return next(
         group
         for group in groups

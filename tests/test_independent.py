@@ -23,7 +23,7 @@ from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput, Rand
 from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout, rollout_groups
 from agentgym_flow.testing.example import CaveEnv
 
-STARTS = [EpisodeSpec(seed, seed % 7, seed % 2) for seed in range(25)]
+SPECS = [EpisodeSpec(seed, seed % 7, seed % 2) for seed in range(25)]
 
 
 class Slow:
@@ -67,8 +67,8 @@ class Failing(Slow):
 @given(st.integers(1, 40))
 def test_the_same_starts_give_the_same_episodes_as_in_rounds(num_envs: int) -> None:
     finished: list[Episode] = []
-    alone = rollout(Slow(seconds=0.0001), CaveEnv, STARTS, num_envs=num_envs, on_episode=finished.append)
-    assert alone == rollout(RandomPolicy(), CaveEnv, STARTS)
+    alone = rollout(Slow(seconds=0.0001), CaveEnv, SPECS, num_envs=num_envs, on_episode=finished.append)
+    assert alone == rollout(RandomPolicy(), CaveEnv, SPECS)
     assert sorted(map(id, finished)) == sorted(map(id, alone))
 
 
@@ -82,7 +82,7 @@ def test_no_episode_waits_for_the_answer_to_another() -> None:
             return await super().respond(policy_input)
 
     episodes = rollout(
-        Snail(seconds=0), CaveEnv, STARTS[:8], num_envs=2, on_episode=lambda episode: finished.append(episode.seed)
+        Snail(seconds=0), CaveEnv, SPECS[:8], num_envs=2, on_episode=lambda episode: finished.append(episode.seed)
     )
     assert finished == [1, 2, 3, 4, 5, 6, 7, 0]
     assert [episode.seed for episode in episodes] == list(range(8))
@@ -96,9 +96,9 @@ def test_at_most_num_envs_are_under_way_and_the_pool_is_used_again() -> None:
         return made[-1]
 
     pool = EnvPool(make)
-    rollout(policy, pool, STARTS, num_envs=6)
+    rollout(policy, pool, SPECS, num_envs=6)
     assert policy.most == len(made) == 6
-    rollout(policy, pool, STARTS, num_envs=6)
+    rollout(policy, pool, SPECS, num_envs=6)
     assert len(made) == 6
     groups = rollout_groups(policy, pool, [EpisodeSpec(1, 1), EpisodeSpec(2, 2)], 3)
     assert [len(group) for group in groups] == [3, 3]
@@ -113,16 +113,16 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("error", [GenerationFailed("no server answers"), ConnectionError("reset by peer")])
 def test_an_answer_that_fails_is_asked_for_again_with_the_same_draws(error: Exception) -> None:
-    calm = rollout(Failing(error, 0, []), CaveEnv, STARTS)
+    calm = rollout(Failing(error, 0, []), CaveEnv, SPECS)
     policy = Failing(error, independent.TRIES - 1, [3, 4])
-    assert rollout(policy, CaveEnv, STARTS) == calm
+    assert rollout(policy, CaveEnv, SPECS) == calm
 
 
 @pytest.mark.usefixtures("impatient")
 def test_an_answer_that_goes_on_failing_costs_its_own_episode() -> None:
-    calm = rollout(Failing(OSError(), 0, []), CaveEnv, STARTS)
+    calm = rollout(Failing(OSError(), 0, []), CaveEnv, SPECS)
     policy = Failing(GenerationFailed("no server answers"), independent.TRIES, [3, 4])
-    episodes = rollout(policy, CaveEnv, STARTS, num_envs=4)
+    episodes = rollout(policy, CaveEnv, SPECS, num_envs=4)
     lost = [episode for episode in episodes if "error" in episode.meta]
     assert [episode.seed for episode in lost] == [3, 4]
     for episode in lost:
@@ -134,17 +134,17 @@ def test_an_answer_that_goes_on_failing_costs_its_own_episode() -> None:
 def test_what_concerns_all_ends_the_rollout() -> None:
     finished: list[Episode] = []
     with pytest.raises(ServerDown):
-        rollout(Failing(ServerDown("gone"), 1, [20]), CaveEnv, STARTS, num_envs=2, on_episode=finished.append)
+        rollout(Failing(ServerDown("gone"), 1, [20]), CaveEnv, SPECS, num_envs=2, on_episode=finished.append)
     assert len(finished) > 10
     with pytest.raises(UnknownTask):
-        rollout(Slow(), CaveEnv, [*STARTS, EpisodeSpec(0, 48)])
+        rollout(Slow(), CaveEnv, [*SPECS, EpisodeSpec(0, 48)])
 
     class Wrong(Slow):
         async def respond(self, policy_input: PolicyInput) -> Any:
             return 7
 
     with pytest.raises(BadPolicy, match="7"):
-        rollout(Wrong(), CaveEnv, STARTS)
+        rollout(Wrong(), CaveEnv, SPECS)
 
 
 def test_ctrl_c_ends_it_and_the_environments_come_back() -> None:
@@ -163,19 +163,19 @@ def test_ctrl_c_ends_it_and_the_environments_come_back() -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            rollout(Endless(seconds=0), pool, STARTS, num_envs=3, on_episode=finished.append)
+            rollout(Endless(seconds=0), pool, SPECS, num_envs=3, on_episode=finished.append)
     finally:
         signal.signal(signal.SIGINT, before)
     assert time.monotonic() - began < 30
-    assert len(finished) == len(STARTS) - 1
-    assert rollout(RandomPolicy(), pool, STARTS, num_envs=3) == rollout(RandomPolicy(), CaveEnv, STARTS)
+    assert len(finished) == len(SPECS) - 1
+    assert rollout(RandomPolicy(), pool, SPECS, num_envs=3) == rollout(RandomPolicy(), CaveEnv, SPECS)
 
 
 def test_it_runs_where_a_loop_is_running_already() -> None:
     async def notebook() -> list[Episode]:
-        return rollout(Slow(seconds=0), CaveEnv, STARTS[:5])
+        return rollout(Slow(seconds=0), CaveEnv, SPECS[:5])
 
-    assert asyncio.run(notebook()) == rollout(RandomPolicy(), CaveEnv, STARTS[:5])
+    assert asyncio.run(notebook()) == rollout(RandomPolicy(), CaveEnv, SPECS[:5])
 
 
 # ---------------------------------------------------------------- environments that ask the outside world
@@ -201,9 +201,9 @@ def test_queries_that_come_together_are_asked_together_and_hold_up_nobody() -> N
     def make(shelf: Shelf) -> TextEnv:
         return make_text_env("agentgym_flow/Search-v0", retriever=shelf, max_steps=3)
 
-    starts = [EpisodeSpec(seed) for seed in range(6)]
+    specs = [EpisodeSpec(seed) for seed in range(6)]
     shelf, other = Shelf(), Shelf()
-    episodes = rollout(Searcher(), lambda: make(shelf), starts, num_envs=6)
+    episodes = rollout(Searcher(), lambda: make(shelf), specs, num_envs=6)
     assert max(shelf.sizes) > 1
     assert sum(shelf.sizes) == 12  # the last step of an episode asks for nothing
     assert "MainThread" not in shelf.threads
@@ -217,8 +217,8 @@ def test_queries_that_come_together_are_asked_together_and_hold_up_nobody() -> N
                 for policy_input in inputs
             ]
 
-    assert [e.digests() for e in rollout(InRounds(), lambda: make(other), starts)] == [e.digests() for e in episodes]
+    assert [e.digests() for e in rollout(InRounds(), lambda: make(other), specs)] == [e.digests() for e in episodes]
 
 
 def test_experts_may_play_it_too() -> None:
-    assert all(episode.success for episode in rollout(Slow(ExpertPolicy(), 0), CaveEnv, STARTS[:5]))
+    assert all(episode.success for episode in rollout(Slow(ExpertPolicy(), 0), CaveEnv, SPECS[:5]))

@@ -120,9 +120,9 @@ class TestScripted:
         def make() -> Any:
             return make_text_env(SOKOBAN, split="test")
 
-        starts = [EpisodeSpec(0, task) for task in range(40)]
+        specs = [EpisodeSpec(0, task) for task in range(40)]
         solved = [
-            sum(episode.success for episode in rollout(make_policy(name, SOKOBAN), make, starts))
+            sum(episode.success for episode in rollout(make_policy(name, SOKOBAN), make, specs))
             for name in ("random", "scripted", "expert")
         ]
         assert solved[0] < 20 < 35 < solved[1] <= solved[2] == 40

@@ -389,8 +389,8 @@ class TestTampering:
 
     @pytest.fixture
     def lines(self) -> list[LoggedEpisode]:
-        starts = [EpisodeSpec(seed, task, attempt) for task in range(4) for attempt, seed in ((0, 7), (1, 7), (2, 9))]
-        return [logged(episode) for episode in rollout(RandomPolicy(), CaveEnv, starts)]
+        specs = [EpisodeSpec(seed, task, attempt) for task in range(4) for attempt, seed in ((0, 7), (1, 7), (2, 9))]
+        return [logged(episode) for episode in rollout(RandomPolicy(), CaveEnv, specs)]
 
     @staticmethod
     def verdict(lines: Sequence[LoggedEpisode], tmp_path: Path, **expected: Any) -> LogVerdict:
@@ -439,8 +439,8 @@ class TestTampering:
         assert self.verdict(lines[:1] + lines[2:], tmp_path).gaps == ((2, 1),), "a dropped attempt is a gap"
 
     def test_the_missing_tasks_of_a_split_are_named(self, tmp_path: Path) -> None:
-        starts = [EpisodeSpec(0, task) for task in range(8)]
-        split = [logged(e) for e in rollout(RandomPolicy(), lambda: CaveEnv(split="test"), starts)]
+        specs = [EpisodeSpec(0, task) for task in range(8)]
+        split = [logged(e) for e in rollout(RandomPolicy(), lambda: CaveEnv(split="test"), specs)]
         assert self.verdict(split, tmp_path, expect="split").ok
         verdict = self.verdict([*split[:3], *split[5:]], tmp_path, expect="split")
         assert verdict.problems() == ["of the 8 tasks of the split, 2 are not in the log: 3, 4"]

@@ -14,7 +14,7 @@ from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout, rollout_groups
 from agentgym_flow.seeding import Stream
 from agentgym_flow.testing.example import CaveEnv
 
-STARTS = [EpisodeSpec(seed, seed % 7, seed % 2) for seed in range(25)]
+SPECS = [EpisodeSpec(seed, seed % 7, seed % 2) for seed in range(25)]
 
 
 class Counted:
@@ -48,15 +48,15 @@ class BrittleEnv(CaveEnv):
 @settings(max_examples=15, deadline=None)
 @given(st.integers(1, 40))
 def test_episodes_do_not_depend_on_the_batch(num_envs: int) -> None:
-    assert rollout(RandomPolicy(), CaveEnv, STARTS, num_envs=num_envs) == rollout(
-        RandomPolicy(), CaveEnv, STARTS, num_envs=1
+    assert rollout(RandomPolicy(), CaveEnv, SPECS, num_envs=num_envs) == rollout(
+        RandomPolicy(), CaveEnv, SPECS, num_envs=1
     )
 
 
-def test_results_come_in_the_order_of_starts() -> None:
+def test_results_come_in_the_order_of_specs() -> None:
     finished: list[Episode] = []
-    episodes = rollout(RandomPolicy(), CaveEnv, STARTS, num_envs=6, on_episode=finished.append)
-    assert [(e.seed, e.task, e.attempt) for e in episodes] == [(s.seed, s.task, s.attempt) for s in STARTS]
+    episodes = rollout(RandomPolicy(), CaveEnv, SPECS, num_envs=6, on_episode=finished.append)
+    assert [(e.seed, e.task, e.attempt) for e in episodes] == [(s.seed, s.task, s.attempt) for s in SPECS]
     assert sorted(map(id, finished)) == sorted(map(id, episodes))
     assert finished != episodes, "short episodes finish first"
     assert all(episode.terminated or episode.truncated for episode in episodes)
@@ -70,12 +70,12 @@ def test_the_pool_is_bounded_used_again_and_closed(num_envs: int, made: int) -> 
         sizes.append(len(inputs))
         return RandomPolicy().act(inputs)
 
-    rollout(FunctionPolicy("watching", act), make, STARTS, num_envs=num_envs)
+    rollout(FunctionPolicy("watching", act), make, SPECS, num_envs=num_envs)
     assert (make.made, make.closed) == (made, made)
     assert max(sizes) == made
     busy = sizes[: next((i for i, size in enumerate(sizes) if size < made), len(sizes))]
-    assert sum(sizes) == sum(len(e.turns) for e in rollout(RandomPolicy(), CaveEnv, STARTS))
-    assert num_envs != 6 or len(busy) > 20, "a finished slot takes the next start at once"
+    assert sum(sizes) == sum(len(e.turns) for e in rollout(RandomPolicy(), CaveEnv, SPECS))
+    assert num_envs != 6 or len(busy) > 20, "a finished slot takes the next spec at once"
 
 
 def test_the_seed_draws_the_task_when_none_is_given() -> None:
@@ -103,7 +103,7 @@ def test_inputs_follow_their_episode() -> None:
             assert policy_input.env.state_key() == policy_input.info["state_key"]
         return RandomPolicy().act(inputs)
 
-    rollout(FunctionPolicy("checking", act), CaveEnv, STARTS, num_envs=4)
+    rollout(FunctionPolicy("checking", act), CaveEnv, SPECS, num_envs=4)
 
 
 def test_what_the_policy_says_is_recorded() -> None:
@@ -122,15 +122,15 @@ def test_an_environment_that_raises_marks_its_episode_only() -> None:
         return ["break" if v.episode.seed % 3 == 1 and len(v.episode.turns) == 2 else "left" for v in inputs]
 
     make = Counted(lambda: BrittleEnv(max_steps=5))
-    starts = [EpisodeSpec(seed, 0) for seed in range(9)]
-    episodes = rollout(FunctionPolicy("clumsy", act), make, starts, num_envs=2)  # type: ignore[arg-type]
+    specs = [EpisodeSpec(seed, 0) for seed in range(9)]
+    episodes = rollout(FunctionPolicy("clumsy", act), make, specs, num_envs=2)  # type: ignore[arg-type]
     for episode in episodes:
         if episode.seed % 3 == 1:
             assert episode.meta == {"error": {"class": "RuntimeError", "message": "a pipe burst"}}
             assert (len(episode.turns), episode.terminated, episode.truncated, episode.score) == (2, False, False, 0.0)
         else:
             assert (episode.meta, episode.truncated) == ({}, True)
-    # Three of the first two environments and their successors broke, the last of them when no start was waiting.
+    # Three of the first two environments and their successors broke, the last of them when no spec was waiting.
     assert make.made == make.closed == 4
 
 
@@ -147,10 +147,10 @@ def test_what_closing_a_broken_environment_raises_is_ignored() -> None:
 def test_policies_and_resets_that_raise_end_the_rollout() -> None:
     make = Counted()
     with pytest.raises(ZeroDivisionError):
-        rollout(FunctionPolicy("broken", lambda inputs: [1 / 0]), make, STARTS, num_envs=3)  # type: ignore[list-item]
+        rollout(FunctionPolicy("broken", lambda inputs: [1 / 0]), make, SPECS, num_envs=3)  # type: ignore[list-item]
     assert (make.made, make.closed) == (3, 3)
     with pytest.raises(BadPolicy):
-        rollout(FunctionPolicy("short", lambda inputs: []), CaveEnv, STARTS)
+        rollout(FunctionPolicy("short", lambda inputs: []), CaveEnv, SPECS)
     with pytest.raises(UnknownTask):
         rollout(RandomPolicy(), CaveEnv, [EpisodeSpec(0, 48)])
 
@@ -159,11 +159,11 @@ def test_stop_cuts_an_episode_short() -> None:
     episodes = rollout(
         RandomPolicy(),
         CaveEnv,
-        STARTS,
+        SPECS,
         num_envs=5,
         stop=lambda policy_input: policy_input.info["wrong_words"] > 0 or len(policy_input.episode.turns) == 4,
     )
-    whole = rollout(RandomPolicy(), CaveEnv, STARTS)
+    whole = rollout(RandomPolicy(), CaveEnv, SPECS)
     assert {len(episode.turns) for episode in episodes} >= {4}
     for short, full in zip(episodes, whole, strict=True):
         assert len(short.turns) <= 4
@@ -179,7 +179,7 @@ def test_stop_is_not_asked_after_the_end() -> None:
         asked.append(policy_input.episode.terminated or policy_input.episode.truncated)
         return False
 
-    rollout(ExpertPolicy(), CaveEnv, STARTS, stop=stop)
+    rollout(ExpertPolicy(), CaveEnv, SPECS, stop=stop)
     assert asked
     assert not any(asked)
 
@@ -197,7 +197,7 @@ def test_ctrl_c_comes_after_the_callbacks_of_what_had_finished() -> None:
 
     make = Counted()
     with pytest.raises(KeyboardInterrupt):
-        rollout(FunctionPolicy("interrupted", act), make, STARTS, num_envs=4, on_episode=finished.append)
+        rollout(FunctionPolicy("interrupted", act), make, SPECS, num_envs=4, on_episode=finished.append)
     assert len(finished) >= 4
     assert all(episode.terminated for episode in finished)
     assert make.made == make.closed
@@ -212,9 +212,9 @@ def test_without_starts_no_environment_is_made() -> None:
 @pytest.mark.parametrize("number", [0, -1, 2.5, True])
 def test_numbers_are_checked(number: int) -> None:
     with pytest.raises(BadSetting, match="num_envs"):
-        rollout(RandomPolicy(), CaveEnv, STARTS, num_envs=number)
+        rollout(RandomPolicy(), CaveEnv, SPECS, num_envs=number)
     with pytest.raises(BadSetting, match="group_size"):
-        rollout_groups(RandomPolicy(), CaveEnv, STARTS, number)
+        rollout_groups(RandomPolicy(), CaveEnv, SPECS, number)
 
 
 def test_groups_share_the_start_and_differ_in_the_attempt() -> None:
@@ -280,12 +280,12 @@ def test_a_pool_keeps_its_environments_between_rollouts() -> None:
     make = Counted()
     pool = EnvPool(make)
     first = rollout(
-        RandomPolicy(), pool, STARTS, num_envs=4, stop=lambda policy_input: len(policy_input.episode.turns) == 2
+        RandomPolicy(), pool, SPECS, num_envs=4, stop=lambda policy_input: len(policy_input.episode.turns) == 2
     )
     assert (make.made, make.closed) == (4, 0)
-    again = rollout(RandomPolicy(), pool, STARTS, num_envs=6)
+    again = rollout(RandomPolicy(), pool, SPECS, num_envs=6)
     assert (make.made, make.closed) == (6, 0)
-    assert again == rollout(RandomPolicy(), CaveEnv, STARTS), "episodes that were cut short leave nothing behind"
+    assert again == rollout(RandomPolicy(), CaveEnv, SPECS), "episodes that were cut short leave nothing behind"
     assert first != again
     pool.close()
     assert make.closed == 6
@@ -295,7 +295,7 @@ def test_a_broken_environment_does_not_come_back_to_the_pool() -> None:
     make = Counted(BrittleEnv)
     pool = EnvPool(make)
     rollout(
-        FunctionPolicy("breaker", lambda inputs: [PolicyOutput("break")] * len(inputs)), pool, STARTS[:3], num_envs=1
+        FunctionPolicy("breaker", lambda inputs: [PolicyOutput("break")] * len(inputs)), pool, SPECS[:3], num_envs=1
     )
     assert (make.made, make.closed) == (3, 3)
     with pytest.raises(UnknownTask):

@@ -62,8 +62,8 @@ class TextRollout:
         Raises `BadSetting` for a prompt without task and seed, or a conversation longer than the model's context, and
         `TrainingFailed` if an environment fails in its first turn.
         """
-        starts = [self._start(prompt, trainer.accelerator) for prompt in prompts]
-        episodes = rollout(self._current_policy(trainer), self._pool, starts)
+        specs = [self._spec(prompt, trainer.accelerator) for prompt in prompts]
+        episodes = rollout(self._current_policy(trainer), self._pool, specs)
         for episode in episodes:
             if not episode.turns:
                 raise TrainingFailed(f"task {episode.task} failed in its first step: {episode.meta.get(ERROR)}")
@@ -78,8 +78,8 @@ class TextRollout:
             "native_return": [episode.total_reward for episode in episodes],
         }
 
-    def _start(self, prompt: Any, accelerator: Any) -> EpisodeSpec:
-        """Return the start of a prompt's episode; attempts differ only in the random draws of the policy."""
+    def _spec(self, prompt: Any, accelerator: Any) -> EpisodeSpec:
+        """Return the spec of a prompt's episode; attempts differ only in the random draws of the policy."""
         message = prompt[-1] if isinstance(prompt, list) and prompt else {}
         named: Mapping[str, Any] = message if isinstance(message, Mapping) else {}
         seed, task = named.get("seed"), named.get("task")

@@ -56,10 +56,10 @@ def played(policy: Policy, track: Track) -> Claims:
     Raises `BadSubmission` if the policy fails, or needs more than `MOST_CORE_SECONDS`.
     """
     policy = BudgetedPolicy(policy, MOST_CORE_SECONDS)
-    starts = [EpisodeSpec(start.seed, start.task, start.attempt) for start in track.starts()]
+    specs = [EpisodeSpec(start.seed, start.task, start.attempt) for start in track.starts()]
     settings = track.env_settings()
     try:
-        episodes = rollout(policy, lambda: make_text_env(track.env_id, **settings), starts, num_envs=NUM_ENVS)
+        episodes = rollout(policy, lambda: make_text_env(track.env_id, **settings), specs, num_envs=NUM_ENVS)
     except BadSubmission:
         raise
     except AgentGymFlowError as error:  # such as a prompt that is longer than the context, or NaN outputs

@@ -119,9 +119,9 @@ class OwnRollout:
 
         def play(number: int, groups: int) -> list[Group]:
             nonlocal replayed
-            starts = starts_of_batch(self.tasks, args, batch, number, groups)
+            specs = specs_of_batch(self.tasks, args, batch, number, groups)
             replayed += self.tasks.replayed
-            return self._play(starts, version)
+            return self._play(specs, version)
 
         collected = collect(
             play,
@@ -153,9 +153,9 @@ class OwnRollout:
         """Close the environments."""
         self.envs.close()
 
-    def _play(self, starts: list[EpisodeSpec], version: int) -> list[Group]:
+    def _play(self, specs: list[EpisodeSpec], version: int) -> list[Group]:
         """Play the episodes, each process its share; return the groups of all processes."""
-        mine = starts[self.together.part(len(starts))]
+        mine = specs[self.together.part(len(specs))]
         with self.frozen_model() as model:
             self.policy.generator.update(model, version)
             play = partial(rollout, self.policy, self.envs, mine, num_envs=self.args.num_envs, stop=self._stop)
@@ -167,8 +167,8 @@ class OwnRollout:
         return [with_structure_rewards(group, self._structure) for group in played]
 
 
-def starts_of_batch(tasks: TaskSelector, args: AgentConfig, batch: int, number: int, groups: int) -> list[EpisodeSpec]:
-    """Return the starts of one round of a batch, group by group. Rounds count from 0.
+def specs_of_batch(tasks: TaskSelector, args: AgentConfig, batch: int, number: int, groups: int) -> list[EpisodeSpec]:
+    """Return the specs of one round of a batch, group by group. Rounds count from 0.
 
     Tasks in fixed order depend only on the number of the batch. With `replay_share`, `dynamic_sampling` or another
     selector, tasks are drawn from the remaining ones, so rounds must be requested in order.
@@ -178,13 +178,13 @@ def starts_of_batch(tasks: TaskSelector, args: AgentConfig, batch: int, number: 
     later = (number,) if number else ()
     seed = Stream("training batch", args.seed, batch, *later).word()
     before: Counter[int] = Counter()
-    starts: list[EpisodeSpec] = []
+    specs: list[EpisodeSpec] = []
     in_turn = isinstance(tasks, TaskReplay) and not (args.replay_share or args.dynamic_sampling)
     for task in tasks.at(batch * groups, groups) if in_turn else tasks.draw(groups):  # type: ignore[attr-defined]
         first = before[task]
         before[task] += args.num_generations
-        starts += [EpisodeSpec(seed, task, attempt) for attempt in range(first, before[task])]
-    return starts
+        specs += [EpisodeSpec(seed, task, attempt) for attempt in range(first, before[task])]
+    return specs
 
 
 def stop_on(key: str | None) -> Callable[[PolicyInput], bool] | None:

@@ -68,8 +68,8 @@ def collect_vocabulary(make_env: Callable[[], TextEnv]) -> tuple[str, ...]:
     """
     reader = _VocabularyReader()
     env = make_env()
-    starts = [EpisodeSpec(0, task) for task in env.drawn_tasks[:TASKS]]
-    episodes = rollout(reader, make_env, starts, stop=lambda policy_input: len(policy_input.episode.turns) >= STEPS)
+    specs = [EpisodeSpec(0, task) for task in env.drawn_tasks[:TASKS]]
+    episodes = rollout(reader, make_env, specs, stop=lambda policy_input: len(policy_input.episode.turns) >= STEPS)
     if not reader.proposed:
         raise BadSetting(
             f"{env.env_id} proposes no actions, but the tiny policy chooses among proposed ones: implement "

@@ -92,8 +92,8 @@ def of_sokoban() -> list[Group]:
     def make() -> Any:
         return make_text_env("agentgym_flow/Sokoban-v0", size=6, boxes=1, split="train", max_steps=12)
 
-    starts = [EpisodeSpec(task, task) for task in range(12)]
-    return rollout_groups(FunctionPolicy("half", act), EnvPool(make), starts, 4)
+    specs = [EpisodeSpec(task, task) for task in range(12)]
+    return rollout_groups(FunctionPolicy("half", act), EnvPool(make), specs, 4)
 
 
 # ---------------------------------------------------------------- operators

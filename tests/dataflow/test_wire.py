@@ -52,8 +52,8 @@ class World:
 
     def play(self, slots: Sequence[Slot]) -> list[Episode]:
         """What an honest worker records."""
-        starts = [EpisodeSpec(slot.seed, slot.task, slot.sample) for slot in slots]
-        return rollout(self, EnvPool(self.make_env, self.keep), starts, stop=self.stop)
+        specs = [EpisodeSpec(slot.seed, slot.task, slot.sample) for slot in slots]
+        return rollout(self, EnvPool(self.make_env, self.keep), specs, stop=self.stop)
 
     def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Let whoever is to act answer, with the weights that were asked for."""

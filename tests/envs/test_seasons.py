@@ -120,8 +120,8 @@ def test_seasons_are_equal_in_every_process(env_id: str, settings: dict[str, Any
 @every
 def test_a_log_names_its_season_and_verifies(env_id: str, settings: dict[str, Any], tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
-    starts = [EpisodeSpec(task=task, seed=0) for task in range(3)]
-    episodes = rollout(ExpertPolicy(), lambda: make(env_id, settings, ONE), starts)
+    specs = [EpisodeSpec(task=task, seed=0) for task in range(3)]
+    episodes = rollout(ExpertPolicy(), lambda: make(env_id, settings, ONE), specs)
     write_log(log, episodes)
     assert {one.kwargs["season"] for one in read_log(log)} == {ONE}
     verdict = verify_log(log, jobs=0)

@@ -210,7 +210,7 @@ def test_settings_and_prompts_that_cannot_work_say_why() -> None:
         environment_factory("agentgym_flow/Sokobahn-v0")()
     for prompt in ("a text", [], [{"role": "user", "content": "no task"}]):
         with pytest.raises(BadSetting, match="has a task or a seed"):
-            TextRollout("agentgym_flow/Sokoban-v0")._start(prompt, None)
+            TextRollout("agentgym_flow/Sokoban-v0")._spec(prompt, None)
 
 
 def test_what_is_shown_without_markup_is_an_action() -> None:

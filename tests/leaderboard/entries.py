@@ -41,8 +41,8 @@ def track() -> Track:
 
 def played(policy: Policy, board: Track) -> tuple[str, ...]:
     """The episodes of a policy on a track, without remarks."""
-    starts = [EpisodeSpec(start.seed, start.task, start.attempt) for start in board.starts()]
-    episodes = rollout(policy, lambda: make_text_env(board.env_id, **board.env_settings()), starts)
+    specs = [EpisodeSpec(start.seed, start.task, start.attempt) for start in board.starts()]
+    episodes = rollout(policy, lambda: make_text_env(board.env_id, **board.env_settings()), specs)
     return tuple(replace(LoggedEpisode.of(episode), meta=None).line() for episode in episodes)
 
 

@@ -119,22 +119,22 @@ def test_64_threads_get_through_every_kind_of_trouble(tmp_path: Path) -> None:
 
 
 def test_64_episodes_in_lock_step_ask_once_a_round_whatever_happens(tmp_path: Path) -> None:
-    starts = [EpisodeSpec(number, number) for number in range(EPISODES)]
+    specs = [EpisodeSpec(number, number) for number in range(EPISODES)]
     with faults(*TROUBLE) as server:
-        episodes = rollout(ASKING, lambda: make(server.url), starts, num_envs=EPISODES)
+        episodes = rollout(ASKING, lambda: make(server.url), specs, num_envs=EPISODES)
     assert check(episodes, tmp_path) == []
     assert sorted(server.answered) == sorted(queries())
     assert len(server.asked) == SEARCHES + len(TROUBLE)
     with faults() as calm:
-        assert digests(rollout(ASKING, lambda: make(calm.url), starts, num_envs=7)) == digests(episodes)
+        assert digests(rollout(ASKING, lambda: make(calm.url), specs, num_envs=7)) == digests(episodes)
 
 
 def test_what_fails_for_good_is_marked_and_the_others_go_on(tmp_path: Path) -> None:
     """Eight environments at a time: the first round is lost after its tries, and the other episodes are whole."""
     impatient = {"retries": 1, "breaker_failures": 100}
     with faults(status(500), status(500)) as server:
-        starts = [EpisodeSpec(number, number) for number in range(EPISODES)]
-        episodes = rollout(ASKING, lambda: make(server.url, **impatient), starts, num_envs=8)
+        specs = [EpisodeSpec(number, number) for number in range(EPISODES)]
+        episodes = rollout(ASKING, lambda: make(server.url, **impatient), specs, num_envs=8)
     lost = check(episodes, tmp_path)
     assert lost == episodes[:8]
     assert all("status 500" in episode.meta[ERROR]["message"] for episode in lost)
@@ -144,9 +144,9 @@ def test_what_fails_for_good_is_marked_and_the_others_go_on(tmp_path: Path) -> N
 
 def test_one_query_that_fails_loses_one_episode() -> None:
     """A server that takes one query a request fails for the third: the others of the round have their answers."""
-    starts = [EpisodeSpec(number, number) for number in range(8)]
+    specs = [EpisodeSpec(number, number) for number in range(8)]
     with faults(good, good, status(500)) as server:
-        episodes = rollout(ASKING, lambda: make(server.url, single=True, retries=0), starts)
+        episodes = rollout(ASKING, lambda: make(server.url, single=True, retries=0), specs)
     assert [ERROR in episode.meta for episode in episodes] == [number == 2 for number in range(8)]
     assert sorted(server.answered) == sorted(query for query in queries()[: 8 * SEARCHES] if query[0] != "2")
 
@@ -165,15 +165,15 @@ def test_a_step_that_failed_may_be_taken_again() -> None:
 def test_what_was_answered_is_kept_for_later_runs(tmp_path: Path) -> None:
     """A run that is lost half-way goes on from the cache of queries, and asks nothing again."""
     cache = str(tmp_path / "queries.db")
-    starts = [EpisodeSpec(number, number) for number in range(EPISODES)]
+    specs = [EpisodeSpec(number, number) for number in range(EPISODES)]
     with faults() as server:
-        half = rollout(ASKING, lambda: make(server.url, cache=cache), starts[: EPISODES // 2])
+        half = rollout(ASKING, lambda: make(server.url, cache=cache), specs[: EPISODES // 2])
         once = list(server.answered)
-        whole = rollout(ASKING, lambda: make(server.url, cache=cache), starts)
+        whole = rollout(ASKING, lambda: make(server.url, cache=cache), specs)
     assert sorted(server.answered) == sorted(queries())
     assert once == server.answered[: len(once)]
     assert digests(whole)[: len(half)] == digests(half)
-    again = rollout(ASKING, lambda: make(server.url, cache=cache, retries=0), starts)  # nobody is there any more
+    again = rollout(ASKING, lambda: make(server.url, cache=cache, retries=0), specs)  # nobody is there any more
     assert digests(again) == digests(whole)
 
 
@@ -216,8 +216,8 @@ def test_a_rollout_in_lock_step_survives_kills(program: Program, tmp_path: Path)
             threading.Timer(1.0, program.start).start()
         return list(ASKING.act(inputs))
 
-    starts = [EpisodeSpec(number, number) for number in range(EPISODES)]
-    episodes = rollout(FunctionPolicy("asking", asking), lambda: make(program.address), starts, num_envs=EPISODES)
+    specs = [EpisodeSpec(number, number) for number in range(EPISODES)]
+    episodes = rollout(FunctionPolicy("asking", asking), lambda: make(program.address), specs, num_envs=EPISODES)
     assert check(episodes, tmp_path) == []
     assert Counter(program.notes.read_text().split("\n")[:-1]) == Counter(queries())
 

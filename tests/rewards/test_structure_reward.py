@@ -204,8 +204,8 @@ SCRIPTS = (DESIGN, ["Custom", "Custom", "Format", "finish"], ["Plan", "loop"] + 
 
 def recorded(stop: Any = None, keep: tuple[str, ...] = ("workflow", "ablation")) -> list[Episode]:
     pool = EnvPool(ScriptedCanvas, keep=keep)
-    starts = [EpisodeSpec(0, 3, attempt) for attempt in range(len(SCRIPTS))]
-    episodes = rollout(Script(*SCRIPTS), pool, starts, stop=stop)
+    specs = [EpisodeSpec(0, 3, attempt) for attempt in range(len(SCRIPTS))]
+    episodes = rollout(Script(*SCRIPTS), pool, specs, stop=stop)
     pool.close()
     return episodes
 

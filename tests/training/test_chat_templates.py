@@ -57,7 +57,7 @@ ENDS = (
     "<｜end▁of▁sentence｜>",  # noqa: RUF001 (it is written so)
 )
 TEMPLATE = TextTemplate(history=0, tags_required=False)
-STARTS = [EpisodeSpec(3, task, 0) for task in range(2)]
+SPECS = [EpisodeSpec(3, task, 0) for task in range(2)]
 
 
 def byte_tokenizer(template: str | None, end: str = "<|im_end|>") -> PreTrainedTokenizerFast:
@@ -112,7 +112,7 @@ class Told:
 def spoken(tokenizer: Any, said: Sequence[tuple[str, bool]]) -> list[tuple[Any, Any, list[str]]]:
     """The episodes in which that is said, each with its row and what was asked; rows hold exactly what was sampled."""
     policy = Told(tokenizer, TEMPLATE, said)
-    episodes = rollout(policy, short_env, STARTS)
+    episodes = rollout(policy, short_env, SPECS)
     made = rows([Group([e]) for e in episodes], [[[1.0] * len(e.turns)] for e in episodes], layout="conversation")
     for episode, row in zip(episodes, made, strict=True):
         sampled = [token for token, is_sampled in zip(row.completion, row.sampled, strict=True) if is_sampled]
@@ -250,7 +250,7 @@ def test_an_answer_of_a_transcript_ends_at_its_stop(shipped: str | None, layout:
     tokenizer = byte_tokenizer(None if shipped is None else SHIPPED[shipped])
     model, template = talker(tokenizer, "udlr\n"), Transcript()
     policy = ModelPolicy(model, tokenizer, template, max_new_tokens=6, layout=layout)
-    episodes = rollout(policy, short_env, STARTS)
+    episodes = rollout(policy, short_env, SPECS)
     turns = [turn for episode in episodes for turn in episode.turns]
     lines = [turn.completion if turn.completion is not None else turn.action for turn in turns]
     assert any(line.endswith("\n") for line in lines)

@@ -54,7 +54,7 @@ FORGETFUL = CHAT.replace(
 TEMPLATE = TextTemplate(rules=RULES, history=0, think=False, tags_required=False)
 ACTIONS = ("up", "down", "left", "right")
 STEPS = 6
-STARTS = [EpisodeSpec(3, task, attempt) for task in range(3) for attempt in range(4)]
+SPECS = [EpisodeSpec(3, task, attempt) for task in range(3) for attempt in range(4)]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def words_of(make_env: MakeEnv) -> list[str]:
         found.update(dict.fromkeys(f"{TEMPLATE.prompt(policy_input)} {TEMPLATE.follow_up(policy_input)}".split()))
         return False
 
-    rollout(make_policy("random", SOKOBAN), make_env, STARTS, stop=listen)
+    rollout(make_policy("random", SOKOBAN), make_env, SPECS, stop=listen)
     found["1"] = None  # the first turn's number; the listener comes after it
     return list(found)
 
@@ -120,7 +120,7 @@ def test_a_prompt_is_all_that_was_said_and_the_new_message(
     if not template:
         tokenizer.chat_template = None
     policy = speaker(talker)
-    episodes = rollout(policy, short_env, STARTS)
+    episodes = rollout(policy, short_env, SPECS)
     ends = {turn.completion_ids[-1] == tokenizer.eos_token_id for turn in turns_of(episodes)}
     assert ends == {True, False}  # some answers end, some are cut off
     for episode in episodes:
@@ -140,7 +140,7 @@ def test_a_prompt_is_all_that_was_said_and_the_new_message(
 
 def test_logprobs_are_those_of_one_pass_over_the_whole_episode(talker: tuple[Any, Any], short_env: MakeEnv) -> None:
     policy = speaker(talker)
-    episodes = rollout(policy, short_env, STARTS[:6])
+    episodes = rollout(policy, short_env, SPECS[:6])
     groups = [Group([episode]) for episode in episodes]
     made = rows(groups, [[[float(t) for t in range(len(e.turns))]] for e in episodes], layout="conversation")
     for episode, row in zip(episodes, made, strict=True):
@@ -161,8 +161,8 @@ def test_logprobs_are_those_of_one_pass_over_the_whole_episode(talker: tuple[Any
 @pytest.mark.parametrize("length", [1, 2])
 def test_conversations_do_not_depend_on_the_batch(talker: tuple[Any, Any], short_env: MakeEnv, length: int) -> None:
     policy = speaker(talker, max_new_tokens=length)
-    said = [[turn.completion_ids for turn in e.turns] for e in rollout(policy, short_env, STARTS)]
-    assert [[turn.completion_ids for turn in e.turns] for e in rollout(policy, short_env, STARTS, num_envs=2)] == said
+    said = [[turn.completion_ids for turn in e.turns] for e in rollout(policy, short_env, SPECS)]
+    assert [[turn.completion_ids for turn in e.turns] for e in rollout(policy, short_env, SPECS, num_envs=2)] == said
     assert len({tuple(map(tuple, episode)) for episode in said}) > 6
 
 
@@ -186,7 +186,7 @@ def test_a_conversation_goes_on_from_keys_and_values_of_its_last_turn(
         read = 0
         monkeypatch.setattr("agentgym_flow.generation.key_value_cache.KEPT_BYTES", room)
         generator = TransformersGenerator(model, pad, rows=rows_of_pass)
-        episodes = rollout(speaker(talker, generator=generator, greedy=greedy), short_env, STARTS, num_envs=7)
+        episodes = rollout(speaker(talker, generator=generator, greedy=greedy), short_env, SPECS, num_envs=7)
         tokens_read.append(read)
         found.append(turns_of(episodes))
     assert [t.completion_ids for t in found[1]] == [t.completion_ids for t in found[0]]
@@ -207,13 +207,13 @@ def test_keys_and_values_of_other_weights_are_forgotten(talker: tuple[Any, Any],
     model, tokenizer = talker
     generator = TransformersGenerator(model, tokenizer.pad_token_id, rows=0)
     policy = speaker(talker, generator=generator)
-    first = rollout(policy, short_env, STARTS[:4])
+    first = rollout(policy, short_env, SPECS[:4])
     with torch.no_grad():
         model.transformer.wte.weight += 0.02 * torch.randn_like(model.transformer.wte.weight)
     generator.update(model, 1)
-    said = turns_of(rollout(policy, short_env, STARTS[:4]))
+    said = turns_of(rollout(policy, short_env, SPECS[:4]))
     fresh = speaker(talker, generator=TransformersGenerator(model, tokenizer.pad_token_id, rows=0))
-    again = turns_of(rollout(fresh, short_env, STARTS[:4]))
+    again = turns_of(rollout(fresh, short_env, SPECS[:4]))
     assert [turn.logprobs for turn in said] == [turn.logprobs for turn in again]
     assert said[0].logprobs != first[0].turns[0].logprobs
 
@@ -245,13 +245,13 @@ def test_a_conversation_longer_than_the_context_names_what_to_change(
     talker: tuple[Any, Any], short_env: MakeEnv
 ) -> None:
     model, _ = talker
-    first = len(rollout(speaker(talker), short_env, STARTS[:1], stop=lambda _: True)[0].turns[0].prompt_ids or ())
+    first = len(rollout(speaker(talker), short_env, SPECS[:1], stop=lambda _: True)[0].turns[0].prompt_ids or ())
     model.config.n_positions = first + 100
     with pytest.raises(BadSetting, match=f"context of {first + 100}: use layout turn, a lower max_steps"):
-        rollout(speaker(talker), short_env, STARTS)
+        rollout(speaker(talker), short_env, SPECS)
     model.config.n_positions = first
     with pytest.raises(BadSetting, match="layout turn"):
-        rollout(speaker(talker), short_env, STARTS)
+        rollout(speaker(talker), short_env, SPECS)
 
 
 def test_words_the_tokenizer_does_not_know_are_refused_in_later_turns_too(
@@ -262,11 +262,11 @@ def test_words_the_tokenizer_does_not_know_are_refused_in_later_turns_too(
     poorer = word_tokenizer(sorted(vocabulary, key=tokenizer.convert_tokens_to_ids))  # no word for turn 2
     poorer.chat_template = CHAT
     with pytest.raises(BadSetting, match="'text'"):
-        rollout(speaker((model, poorer)), short_env, STARTS)
+        rollout(speaker((model, poorer)), short_env, SPECS)
 
 
 def test_only_a_policy_that_played_the_whole_episode_can_go_on(talker: tuple[Any, Any], short_env: MakeEnv) -> None:
-    [episode] = rollout(make_policy("random", SOKOBAN), short_env, STARTS[:1])
+    [episode] = rollout(make_policy("random", SOKOBAN), short_env, SPECS[:1])
     policy_input = SimpleNamespace(
         episode=episode, observation="", info={"admissible_actions": [], "action_templates": []}
     )
@@ -454,7 +454,7 @@ def test_a_model_that_says_nothing_is_named(talker: tuple[Any, Any], short_env: 
     with torch.no_grad():
         talker[0].transformer.ln_f.bias[:] = math.nan
     with pytest.raises(TrainingFailed, match="the model's output is not a number: lower learning_rate"):
-        rollout(speaker(talker), short_env, STARTS[:1])
+        rollout(speaker(talker), short_env, SPECS[:1])
 
 
 def test_conversations_that_were_lost_are_left_out(
@@ -487,7 +487,7 @@ def test_conversations_are_sampled_dynamically_too(talker: tuple[Any, Any], shor
 
 def test_demonstrations_longer_than_the_context_are_refused(talker: tuple[Any, Any], short_env: MakeEnv) -> None:
     model, tokenizer = talker
-    [episode] = rollout(speaker(talker), short_env, STARTS[:1], stop=lambda _: True)
+    [episode] = rollout(speaker(talker), short_env, SPECS[:1], stop=lambda _: True)
     model.config.n_positions = len(episode.turns[0].prompt_ids or ()) + 60  # the first turn fits, not the second
     config = WarmStartConfig(warm_start_levels=2, warm_start_noise=1.0)
     with pytest.raises(BadSetting, match="use layout turn, a lower max_steps"):

@@ -28,7 +28,7 @@ from agentgym_flow.training.policy import AsyncModelPolicy, ModelPolicy, check_a
 from agentgym_flow.training.tiny import word_tokenizer
 
 MakeEnv = Callable[[], TextEnv]
-STARTS = [EpisodeSpec(7, task, attempt) for task in range(4) for attempt in range(3)]
+SPECS = [EpisodeSpec(7, task, attempt) for task in range(4) for attempt in range(3)]
 
 
 @pytest.fixture(params=[1, 3], ids=["one token", "several tokens"])
@@ -52,7 +52,7 @@ def signature(episodes: list[Episode]) -> list[list[Any]]:
 
 
 def test_recorded_tokens_and_logprobs_are_those_of_the_model(policy: ModelPolicy, make_env: MakeEnv) -> None:
-    episodes = rollout(policy, make_env, STARTS[:3])
+    episodes = rollout(policy, make_env, SPECS[:3])
     turns = [(turn, episode.turns[:number]) for episode in episodes for number, turn in enumerate(episode.turns)]
     for turn, before in turns[:20]:
         policy_input: Any = SimpleNamespace(observation=turn.observation, episode=SimpleNamespace(turns=before))
@@ -69,10 +69,10 @@ def test_episodes_do_not_depend_on_the_batch(policy: ModelPolicy, make_env: Make
     def stop(policy_input: PolicyInput) -> bool:  # some leave the batch before others
         return len(policy_input.episode.turns) > 2 * policy_input.episode.attempt + 2
 
-    together = rollout(policy, make_env, STARTS, stop=stop)
-    few = rollout(policy, make_env, STARTS, num_envs=2, stop=stop)
-    backwards = rollout(policy, make_env, STARTS[::-1], stop=stop)
-    alone = [rollout(policy, make_env, [start], stop=stop)[0] for start in STARTS[:4]]
+    together = rollout(policy, make_env, SPECS, stop=stop)
+    few = rollout(policy, make_env, SPECS, num_envs=2, stop=stop)
+    backwards = rollout(policy, make_env, SPECS[::-1], stop=stop)
+    alone = [rollout(policy, make_env, [spec], stop=stop)[0] for spec in SPECS[:4]]
     assert signature(together) == signature(few) == signature(backwards[::-1])
     assert signature(together[:4]) == signature(alone)
     assert len({len(episode.turns) for episode in together}) > 1
@@ -92,17 +92,17 @@ def test_the_cache_changes_nothing_and_is_dropped_with_the_weights(
     remembering, forgetful = (ModelPolicy(model, tokenizer, template) for _ in range(2))
     act, versions = forgetful.act, itertools.count(1)
     forgetful.act = lambda inputs: (renew(forgetful, next(versions)), act(inputs))[1]  # type: ignore[method-assign]
-    first, second = (rollout(policy, make_env, STARTS) for policy in (remembering, forgetful))
+    first, second = (rollout(policy, make_env, SPECS) for policy in (remembering, forgetful))
     assert signature(first) == signature(second)
     known = {turn.prompt_ids: turn.logprobs for episode in first for turn in episode.turns}
     assert len(known) < sum(len(episode.turns) for episode in first)  # prompts did repeat
 
     with torch.no_grad():
         model.transformer.wte.weight[3:7] *= 50
-    stale = rollout(remembering, make_env, STARTS)
+    stale = rollout(remembering, make_env, SPECS)
     assert signature(stale) == signature(first)
     renew(remembering, 5)
-    newer = rollout(remembering, make_env, STARTS)
+    newer = rollout(remembering, make_env, SPECS)
     assert signature(newer) != signature(first)
     assert {turn.version for episode in newer for turn in episode.turns} == {5}
 
@@ -111,7 +111,7 @@ def test_greedy_takes_the_most_likely_token(tiny: tuple[Any, Any], template: Pro
     model, tokenizer = tiny
     for length in (1, 2):
         policy = ModelPolicy(model, tokenizer, template, greedy=True, max_new_tokens=length)
-        for turn in rollout(policy, make_env, STARTS[:2])[1].turns[:4]:
+        for turn in rollout(policy, make_env, SPECS[:2])[1].turns[:4]:
             with torch.no_grad():
                 best = model(input_ids=torch.tensor([turn.prompt_ids])).logits[0, -1].argmax()
             assert (turn.completion_ids or ())[0] == int(best)
@@ -125,8 +125,8 @@ def test_samples_follow_the_tempered_distribution_over_the_whole_vocabulary(
         model.transformer.wte.weight[3:7] *= 20
     for length in (1, 2):
         policy = ModelPolicy(model, tokenizer, template, temperature=0.5, max_new_tokens=length)
-        starts = [EpisodeSpec(seed, 0) for seed in range(500)]
-        episodes = rollout(policy, make_env, starts, num_envs=500, stop=lambda _: True)
+        specs = [EpisodeSpec(seed, 0) for seed in range(500)]
+        episodes = rollout(policy, make_env, specs, num_envs=500, stop=lambda _: True)
         turns = [episode.turns[0] for episode in episodes]
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([turns[0].prompt_ids])).logits[0, -1]
@@ -146,7 +146,7 @@ def test_generation_stops_at_the_end_token_and_counts_it(
     with torch.no_grad():
         model.transformer.wte.weight[tokenizer.eos_token_id] *= 20
     policy = ModelPolicy(model, tokenizer, template, max_new_tokens=4)
-    turns = [turn for episode in rollout(policy, make_env, STARTS) for turn in episode.turns]
+    turns = [turn for episode in rollout(policy, make_env, SPECS) for turn in episode.turns]
     ended = [turn for turn in turns if (turn.completion_ids or ())[-1] == tokenizer.eos_token_id]
     assert {len(turn.completion_ids or ()) for turn in ended} >= {1, 2}
     for turn in turns:
@@ -157,7 +157,7 @@ def test_generation_stops_at_the_end_token_and_counts_it(
 def test_global_randomness_and_training_mode_are_left_as_they_were(policy: ModelPolicy, make_env: MakeEnv) -> None:
     policy.model.train()
     state = torch.random.get_rng_state()
-    rollout(policy, make_env, STARTS[:2])
+    rollout(policy, make_env, SPECS[:2])
     assert torch.equal(torch.random.get_rng_state(), state)
     assert policy.model.training
     assert policy.seconds > 0
@@ -169,7 +169,7 @@ def test_a_chat_template_gets_the_messages(tiny: tuple[Any, Any], template: Prom
         "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %} go{% endif %}"
     )
     policy = ModelPolicy(model, tokenizer, template)
-    [turn] = rollout(policy, make_env, STARTS[:1], stop=lambda _: True)[0].turns
+    [turn] = rollout(policy, make_env, SPECS[:1], stop=lambda _: True)[0].turns
     assert tokenizer.decode(turn.prompt_ids).endswith("go go")
 
 
@@ -178,12 +178,12 @@ def test_prompts_that_cannot_be_given_are_refused(
 ) -> None:
     model, tokenizer = tiny
     with pytest.raises(BadSetting, match="'text'"):
-        rollout(ModelPolicy(model, tokenizer, TextTemplate(rules="strange words")), make_env, STARTS[:1])
+        rollout(ModelPolicy(model, tokenizer, TextTemplate(rules="strange words")), make_env, SPECS[:1])
     with pytest.raises(BadSetting, match="no tokens"):
         ModelPolicy(model, tokenizer, template).encode("")
     big = lambda: make_text_env("agentgym_flow/Sokoban-v0", level=_hall(13))  # noqa: E731
     with pytest.raises(BadSetting, match="context of 128"):
-        rollout(ModelPolicy(model, tokenizer, template), big, STARTS[:1])
+        rollout(ModelPolicy(model, tokenizer, template), big, SPECS[:1])
 
 
 def _hall(size: int) -> str:
@@ -203,7 +203,7 @@ def test_a_model_that_is_not_a_number_is_refused(
     with torch.no_grad():
         model.transformer.wpe.weight[0] = math.nan
     with pytest.raises(TrainingFailed, match="not a number"):
-        rollout(ModelPolicy(model, tokenizer, template), make_env, STARTS[:1])
+        rollout(ModelPolicy(model, tokenizer, template), make_env, SPECS[:1])
 
 
 @pytest.mark.parametrize("wrong", [{"temperature": 0.0}, {"max_new_tokens": 0}])
@@ -247,8 +247,8 @@ def test_equal_prompts_are_read_in_their_own_situations(tiny: tuple[Any, Any], m
             assert [output.action for output in outputs] == [f"{policy_input.episode.task}" for policy_input in inputs]
             return outputs
 
-    rollout(Once(*tiny, Same()), make_env, STARTS, stop=lambda _: True)
-    assert len(asked) == len(STARTS)
+    rollout(Once(*tiny, Same()), make_env, SPECS, stop=lambda _: True)
+    assert len(asked) == len(SPECS)
 
 
 # ---------------------------------------------------------------- without rounds
@@ -261,9 +261,9 @@ def test_episodes_without_rounds_are_those_of_rounds_to_the_bit(policy: ModelPol
         temperature=sampling.temperature,
         max_new_tokens=sampling.max_new_tokens,
     )
-    rounds = rollout(policy, make_env, STARTS)
-    assert signature(rollout(alone, make_env, STARTS)) == signature(rounds)
-    assert signature(rollout(alone, make_env, STARTS, num_envs=3)) == signature(rounds)
+    rounds = rollout(policy, make_env, SPECS)
+    assert signature(rollout(alone, make_env, SPECS)) == signature(rounds)
+    assert signature(rollout(alone, make_env, SPECS, num_envs=3)) == signature(rounds)
     assert alone.seconds > 0
 
 

@@ -44,8 +44,8 @@ def played(models: list[Any], tmp_path_factory: pytest.TempPathFactory) -> tuple
     model, tokenizer = models[0]
     track = make_track(SOKOBAN, "try", "Try", tasks=4, kwargs={"size": 5, "boxes": 1, "max_steps": 4})
     policy = ModelPolicy(model, tokenizer, TEMPLATE, max_new_tokens=6)
-    starts = [EpisodeSpec(start.seed, start.task, start.attempt) for start in track.starts()]
-    episodes = rollout(policy, lambda: make_text_env(SOKOBAN, **track.env_settings()), starts)
+    specs = [EpisodeSpec(start.seed, start.task, start.attempt) for start in track.starts()]
+    episodes = rollout(policy, lambda: make_text_env(SOKOBAN, **track.env_settings()), specs)
     log = tmp_path_factory.mktemp("log") / "episodes.jsonl.gz"
     lines = []
     for episode in episodes:

@@ -69,8 +69,8 @@ def talker() -> tuple[Any, Any]:
 @pytest.fixture(scope="module")
 def episodes(talker: tuple[Any, Any]) -> list[Episode]:
     policy = ModelPolicy(*talker, TEXT, layout="conversation", max_new_tokens=1, temperature=1.0)
-    starts = [EpisodeSpec(0, task, attempt) for task in range(2) for attempt in range(12)]
-    return rollout(policy, make_env, starts)
+    specs = [EpisodeSpec(0, task, attempt) for task in range(2) for attempt in range(12)]
+    return rollout(policy, make_env, specs)
 
 
 def test_only_what_the_policy_said_is_trained_on(talker: tuple[Any, Any], episodes: list[Episode]) -> None:

@@ -25,7 +25,7 @@ from agentgym_flow.episode import Group
 from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.generation.weights import check_finite
 from agentgym_flow.training.dynamic_sampling import SampledBatch, collect
-from agentgym_flow.training.group_source import GroupBatch, OwnRollout, starts_of_batch, stop_on
+from agentgym_flow.training.group_source import GroupBatch, OwnRollout, specs_of_batch, stop_on
 from agentgym_flow.training.outcomes import ended_alike
 
 if TYPE_CHECKING:
@@ -263,13 +263,13 @@ class LeasedGroups:
 
     def _plan(self, batch: int, number: int, groups: int) -> list[Key]:
         """Plan the groups of one round of a batch, and return their keys."""
-        starts = starts_of_batch(self._data.tasks, self._own.args, batch, number, groups)
+        specs = specs_of_batch(self._data.tasks, self._own.args, batch, number, groups)
         size = self._own.args.num_generations
         first = sum(key[0] == batch for key in self._open)  # none of the batch was used yet
         slots = []
-        for index, start in enumerate(starts):
-            assert start.task is not None  # `starts_of_batch` chose one
-            slots.append(Slot(batch, first + index // size, start.attempt, start.task, start.seed))
+        for index, spec in enumerate(specs):
+            assert spec.task is not None  # `specs_of_batch` chose one
+            slots.append(Slot(batch, first + index // size, spec.attempt, spec.task, spec.seed))
         keys = [(batch, first + index) for index in range(groups)]
         for slot in slots:
             self._open.setdefault(slot[:2], []).append(slot)

@@ -201,8 +201,8 @@ def _start_up(request: ValidationRequest) -> Finding:
 def _played(request: ValidationRequest, policy: Policy, seconds: float, an_episode: float) -> list[Episode]:
     with closing(_env(request)) as env:
         count = max(FEWEST, min(EPISODES, int(seconds / max(2 * an_episode, 1e-4))))
-        starts = [EpisodeSpec(task, task) for task in _spread(env.num_tasks, count)]
-    return rollout(policy, lambda: _env(request), starts)
+        specs = [EpisodeSpec(task, task) for task in _spread(env.num_tasks, count)]
+    return rollout(policy, lambda: _env(request), specs)
 
 
 def _percent(evaluation: Evaluation) -> str:

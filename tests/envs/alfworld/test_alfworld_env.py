@@ -310,8 +310,8 @@ def test_the_description_shows_the_whole_room() -> None:
 # ---------------------------------------------------------------- the script
 def test_the_script_plays_from_the_text_alone() -> None:
     policy = make_policy("scripted", "agentgym_flow/ALFWorld-v0")
-    starts = [EpisodeSpec(0, task) for task in range(0, 500, 5)]
-    episodes = rollout(policy, lambda: make(split="test"), starts)
+    specs = [EpisodeSpec(0, task) for task in range(0, 500, 5)]
+    episodes = rollout(policy, lambda: make(split="test"), specs)
     won = sum(episode.success for episode in episodes)
     assert 85 <= won < 100
     assert max(len(episode.turns) for episode in episodes if episode.success) > 15  # it has to look for things

@@ -210,8 +210,8 @@ class Through:
 @pytest.mark.parametrize("noise", [0.0, 0.5])
 def test_the_expert_can_be_asked_for_everywhere(noise: float) -> None:
     policy = Through(noise)
-    starts = [EpisodeSpec(0, task) for task in range(40)]
-    episodes = rollout(policy, lambda: make_text_env(ENV, split="valid", max_steps=30), starts)
+    specs = [EpisodeSpec(0, task) for task in range(40)]
+    episodes = rollout(policy, lambda: make_text_env(ENV, split="valid", max_steps=30), specs)
     assert policy.longest + 1 <= 128
     if not noise:  # it does not say which drawer, yet almost always finds the thing in time
         assert sum(episode.success for episode in episodes) >= 39

@@ -216,9 +216,9 @@ def test_episodes_are_the_same_with_and_without(bridges: Path, moves: list[tuple
 
 
 def test_rollouts_are_the_same_one_by_one(bridges: Path) -> None:
-    starts = [EpisodeSpec(seed, attempt=seed % 2) for seed in range(20)]
+    specs = [EpisodeSpec(seed, attempt=seed % 2) for seed in range(20)]
     alone, together = (
-        rollout(RandomPolicy(), lambda: make(data=bridges, retriever=Shelf()), starts, num_envs=count)
+        rollout(RandomPolicy(), lambda: make(data=bridges, retriever=Shelf()), specs, num_envs=count)
         for count in (1, 7)
     )
     assert alone == together
@@ -233,9 +233,9 @@ def test_groups_with_and_without_a_recording_are_alike() -> None:
             return make()._finder.retriever.search(queries, topk)  # type: ignore[union-attr]
 
     same = Same()
-    starts = [EpisodeSpec(0, task) for task in range(6)]
-    computed = rollout_groups(ExpertPolicy(), lambda: make(split="test"), starts, 2)
-    recorded = rollout_groups(ExpertPolicy(), lambda: make(split="test", retriever=same), starts, 2)
+    specs = [EpisodeSpec(0, task) for task in range(6)]
+    computed = rollout_groups(ExpertPolicy(), lambda: make(split="test"), specs, 2)
+    recorded = rollout_groups(ExpertPolicy(), lambda: make(split="test", retriever=same), specs, 2)
     for one, other in zip(computed, recorded, strict=True):
         assert [[t.action for t in e.turns] for e in one] == [[t.action for t in e.turns] for e in other]
         assert [[t.next_observation for t in e.turns] for e in one] == [

@@ -21,7 +21,7 @@ from agentgym_flow.replay import replay, verify_log
 from agentgym_flow.retrieval.remote import RemoteRetriever
 from agentgym_flow.rollout import EpisodeSpec, rollout
 
-STARTS = [EpisodeSpec(seed, seed % 2, seed // 2) for seed in range(12)]
+SPECS = [EpisodeSpec(seed, seed % 2, seed // 2) for seed in range(12)]
 RECORDING = [None, [list(PASSAGES[0]), list(PASSAGES[2])], None, [list(PASSAGES[3])], None]
 """What the episode of `played` takes from outside: at the reset, then with each step."""
 
@@ -77,7 +77,7 @@ def test_what_a_server_found_is_checked_without_it(
 ) -> None:
     with faults() as server:
         url = server.url
-        episodes = rollout(RandomPolicy(), lambda: make(data=bridges, retriever=url, split="test"), STARTS, num_envs=5)
+        episodes = rollout(RandomPolicy(), lambda: make(data=bridges, retriever=url, split="test"), SPECS, num_envs=5)
         assert server.asked
     request.getfixturevalue("nobody_is_asked")
     assert sum(turn.recording is not None for episode in episodes for turn in episode.turns) > 12
@@ -93,7 +93,7 @@ def test_what_others_found_is_checked_without_them(
 ) -> None:
     corpus = write_corpus(tmp_path / "gone" / "four.jsonl")
     named: dict[str, Any] = {"retriever": Shelf()} if form == "object" else {"corpus": corpus}
-    episodes = rollout(RandomPolicy(), lambda: make(data=bridges, split="test", **named), STARTS)
+    episodes = rollout(RandomPolicy(), lambda: make(data=bridges, split="test", **named), SPECS)
     write_log(tmp_path / "log.jsonl", episodes)
     corpus.unlink()
     request.getfixturevalue("nobody_is_asked")

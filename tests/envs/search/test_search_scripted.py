@@ -98,12 +98,12 @@ def test_it_looks_at_nothing_hidden() -> None:
 
 
 def test_it_stands_between_random_play_and_the_expert() -> None:
-    starts = [EpisodeSpec(0, task) for task in range(100)]
+    specs = [EpisodeSpec(0, task) for task in range(100)]
     policy = make_policy("scripted", ENV)
     assert isinstance(policy, ChainReader)
 
     def success(player: Any) -> int:
-        return sum(episode.success for episode in rollout(player, lambda: make_text_env(ENV, split="valid"), starts))
+        return sum(episode.success for episode in rollout(player, lambda: make_text_env(ENV, split="valid"), specs))
 
     assert success(RandomPolicy()) < 10
     assert success(policy) >= 95

@@ -211,18 +211,18 @@ class Through:
 @pytest.mark.parametrize("template", PROMPT_TEMPLATES)
 @pytest.mark.parametrize("goals", ["synthetic", "human"])
 def test_the_expert_can_be_asked_for_everywhere(template: str, goals: str) -> None:
-    starts = [EpisodeSpec(0, task) for task in range(60)]
-    played = rollout(Through(template), lambda: make_text_env(ENV, split="valid", goals=goals), starts)
+    specs = [EpisodeSpec(0, task) for task in range(60)]
+    played = rollout(Through(template), lambda: make_text_env(ENV, split="valid", goals=goals), specs)
     # The compact prompt does not tell alike products apart, so now and then the steps run out.
     assert sum(episode.success for episode in played) >= (55 if template == "compact" else 60)
 
 
 @pytest.mark.parametrize("mode", ["text", "text_rich", "html", "url"])
 def test_prompts_are_written_wherever_the_episode_goes(mode: str) -> None:
-    starts = [EpisodeSpec(0, task) for task in range(30)]
+    specs = [EpisodeSpec(0, task) for task in range(30)]
     for template in ("compact", "text"):
         make = lambda: make_text_env(ENV, split="valid", observation_mode=mode)  # noqa: E731 (used twice)
-        assert rollout(Through(template, noise=0.5), make, starts)
+        assert rollout(Through(template, noise=0.5), make, specs)
 
 
 def test_a_text_that_was_not_read_is_not_shown() -> None:

@@ -75,9 +75,9 @@ def test_it_looks_at_nothing_hidden() -> None:
 
 @pytest.mark.parametrize("goals", ["synthetic", "human"])
 def test_it_stays_well_below_the_expert_and_above_random_play(goals: str) -> None:
-    starts = [EpisodeSpec(0, task) for task in range(100)]
+    specs = [EpisodeSpec(0, task) for task in range(100)]
     success = {}
     for policy in (make_policy("scripted", ENV), RandomPolicy()):
-        played = rollout(policy, lambda: make_text_env(ENV, split="valid", goals=goals), starts)
+        played = rollout(policy, lambda: make_text_env(ENV, split="valid", goals=goals), specs)
         success[policy.name] = sum(episode.success for episode in played) / len(played)
     assert success["random"] < 0.1 < 0.25 < success["scripted"] < 0.85
