@@ -220,6 +220,10 @@ class MissingExtra(AgentGymFlowError, ImportError):
         return cls(f"{package} is not installed. Install it with: pip install 'agentgym_flow[{extra}]'")
 
 
+class BadModule(AgentGymFlowError, ImportError):
+    """The code of a module that the user named raised or exited on import; the message names the line."""
+
+
 class UnsupportedPython(AgentGymFlowError, ImportError):
     """An installed package does not work with this version of Python; the message says which version does."""
 

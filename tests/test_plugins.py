@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -123,6 +124,26 @@ def test_entry_points_are_read_and_a_broken_one_is_left_out(here: Path, monkeypa
         warnings.simplefilter("always")
         assert make_text_env("Maze-v0").num_tasks > 0
     assert any("plugin broken" in str(one.message) for one in said)
+    plugins.load_plugins.cache_clear()
+
+
+@pytest.mark.parametrize("code", ["raise SystemExit(0)", "{}['maze']", "def maze(:"])
+def test_a_module_that_fails_on_import_is_an_error_that_names_its_line(code: str, here: Path) -> None:
+    (here / "failing.py").write_text(code)
+    for words in (("verify", "log.jsonl", "--import", "failing"), ("evaluate", "failing:Foo-v0")):
+        said = run(*words, code=2)
+        assert re.match("error: module 'failing' raised (SystemExit: 0|KeyError: 'maze'|SyntaxError: )", said)
+        assert "(failing.py, line 1)" in said
+        assert said.count("\n") == 1
+
+
+def test_a_plugin_that_exits_is_left_out(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "exits.py").write_text("raise SystemExit(0)")
+    sys.path.append(str(here))
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [EntryPoint("exits", "exits", plugins.GROUP)])
+    plugins.load_plugins.cache_clear()
+    with pytest.warns(UserWarning, match="plugin exits .* is left out: SystemExit: 0"):
+        plugins.load_plugins()
     plugins.load_plugins.cache_clear()
 
 

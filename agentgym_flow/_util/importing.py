@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -41,3 +42,12 @@ def imported_module(name: str, unknown: type[UnknownName]) -> Any:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
             raise  # the module exists; something that it imports does not
         raise unknown(f"there is no module {error.name!r} on the path or in the current directory") from None
+
+
+def what_raised(error: BaseException) -> str:
+    """Return the name, the message and the line of an exception that a user's code raised, for an error message."""
+    what = f"{type(error).__name__}: {error}".removesuffix(": ")
+    if not isinstance(error, SyntaxError):  # its message already names the line
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
+        what += f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+    return f"{what}; agentgym-flow --traceback COMMAND ... shows the traceback"

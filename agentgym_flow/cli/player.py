@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from agentgym_flow._util.importing import what_raised
 from agentgym_flow._util.intervals import wilson
 from agentgym_flow.cli.console import note, share, stderr
 from agentgym_flow.envs import text_arguments
@@ -88,7 +88,7 @@ def leave(file: Path) -> NoReturn:
 def say_how_to_resume(file: Path | None) -> None:
     """Print how to resume a stopped run, if it left a journal."""
     if file is not None and path_of(file).exists():
-        note(f"the results so far are in {path_of(file)}; the same command with --resume goes on from there")
+        note(f"the results so far are in {path_of(file)}; run the same command with --resume to continue")
 
 
 @contextmanager
@@ -113,12 +113,7 @@ def _code_of(policy: str) -> Iterator[None]:
     except AgentGymFlowError:
         raise
     except (Exception, SystemExit) as error:  # a user's script may exit when it is imported
-        what = f"{type(error).__name__}: {error}".removesuffix(": ")
-        if not isinstance(error, SyntaxError):  # its message already names the line
-            frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
-            what += f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
-        rest = "agentgym-flow --traceback COMMAND ... shows the calls"
-        raise BadPolicy(f"policy {policy!r} raised {what}; {rest}") from error
+        raise BadPolicy(f"policy {policy!r} raised {what_raised(error)}") from error
 
 
 def seconds(text: str) -> float:
@@ -200,7 +195,7 @@ class _AsyncGuardedPolicy(Around):
         if not self._answered and len(self._kinds) == self._begun:
             kinds = ", ".join(sorted(set(self._kinds)))
             advice = "check that the server runs, the URL, the name of the model and OPENAI_API_KEY"
-            raise BadPolicy(f"policy {self._description!r} got no answer at all ({kinds}); {advice}")
+            raise BadPolicy(f"policy {self._description!r} got no answers ({kinds}); {advice}")
         return output
 
 
@@ -255,8 +250,8 @@ class Live:
         """What the file holds after a run that ended early: the finished episodes, and how many of them were lost."""
         finished, lost = len(self.finished), len(self._lost)
         if lost == finished:
-            return f"the {finished} episodes in which the environment raised, and no others"
-        return f"the {finished} episodes that had finished" + (f", {lost} of them lost" if lost else "")
+            return f"only the {finished} episodes in which the environment raised"
+        return f"the {finished} finished episodes" + (f", {lost} of them lost" if lost else "")
 
     @property
     def loss(self) -> str:
@@ -265,7 +260,7 @@ class Live:
         if not lost:
             return ""
         count, total = len(lost), len(self.finished)
-        how = "each ends there and counts with the score that it had"
+        how = "these episodes end there and count with the score they had"
         return f"lost: in {count} of {total} episodes the environment raised; {how} ({_reasons(lost)})"
 
 

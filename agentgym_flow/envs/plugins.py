@@ -15,8 +15,8 @@ from importlib.metadata import entry_points
 
 import gymnasium as gym
 
-from agentgym_flow._util.importing import find_modules_here, imported_module
-from agentgym_flow.errors import UnknownEnvironment
+from agentgym_flow._util.importing import find_modules_here, imported_module, what_raised
+from agentgym_flow.errors import AgentGymFlowError, BadModule, UnknownEnvironment
 
 GROUP = "agentgym_flow.plugins"
 """The group of entry points."""
@@ -37,10 +37,19 @@ def module_of(env_id: str) -> str | None:
 def import_environments(module: str) -> None:
     """Import a module that registers environments. This runs its code, so the name must come from the user.
 
-    Modules in the current directory are found as well. Raises `UnknownEnvironment` if there is no such module.
+    Modules in the current directory are found as well.
+
+    Raises:
+        UnknownEnvironment: there is no such module.
+        BadModule: its code raised or exited.
     """
     find_modules_here()
-    _record_ids(module, lambda: imported_module(module, UnknownEnvironment))
+    try:
+        _record_ids(module, lambda: imported_module(module, UnknownEnvironment))
+    except AgentGymFlowError:
+        raise
+    except (Exception, SystemExit) as error:  # an exit with status 0 would look like a success
+        raise BadModule(f"module {module!r} raised {what_raised(error)}") from error
 
 
 @cache
@@ -49,7 +58,7 @@ def load_plugins() -> None:
     for point in entry_points(group=GROUP):
         try:
             _record_ids(point.module, point.load)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             name = type(error).__name__
             warnings.warn(f"plugin {point.name} ({point.value}) is left out: {name}: {error}", stacklevel=2)
 

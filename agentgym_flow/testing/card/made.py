@@ -10,7 +10,7 @@ from typing import Any
 
 from agentgym_flow.envs import make_text_env, text_arguments, text_env_class
 from agentgym_flow.envs.plugins import import_environments, module_of
-from agentgym_flow.errors import AgentGymFlowError
+from agentgym_flow.errors import AgentGymFlowError, BadModule
 from agentgym_flow.testing.card.findings import Finding, Status
 from agentgym_flow.testing.card.parts import ValidationRequest, serve
 
@@ -37,6 +37,8 @@ def work(request: ValidationRequest) -> Iterator[Finding]:
         env_id = text_arguments.full_id(request.env_id)
         kwargs = text_arguments.env_settings(env_id, list(request.pairs))
         make_text_env(env_id, **kwargs).close()
+    except BadModule as error:
+        yield _finding("fail", str(error), _FIX)
     except AgentGymFlowError as error:
         yield _finding("fail", str(error), **{REFUSED: str(error)})
     except (Exception, SystemExit) as error:  # an exit with status 0 would look like a success
