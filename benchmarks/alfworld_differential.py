@@ -82,12 +82,12 @@ def play_case(case: Case, steps: int, seed: int) -> Outcome:
     return outcome
 
 
-def planned(play: ALFWorldGame) -> tuple[str, ...]:
+def planned(game: ALFWorldGame) -> tuple[str, ...]:
     """Return the commands of our expert's plan from the start of a game; empty if it finds none."""
     commands = []
-    for move in shortest_plan(play) or ():
-        commands.append(play.text(move))
-        play.make(move)
+    for move in shortest_plan(game) or ():
+        commands.append(game.text(move))
+        game.make(move)
     return tuple(commands)
 
 

@@ -49,14 +49,14 @@ def measure(games: int, wander: int) -> None:
     milliseconds: list[float] = []
     for task in range(games):
         problem, words = tasks.task_problem("test", task)
-        play, rng = ALFWorldGame(compile_game(cut_down(problem), words)), Stream("benchmark", task)
+        game, rng = ALFWorldGame(compile_game(cut_down(problem), words)), Stream("benchmark", task)
         for _ in range(wander):
-            play.act(rng.choice(play.commands()))
-        plan, least = shortest_plan(play), least_moves(play)
+            game.act(rng.choice(game.commands()))
+        plan, least = shortest_plan(game), least_moves(game)
         if plan is None or least is None:
             assert plan is least, f"task {task}: the expert and the search disagree on whether there is a way"
             continue
-        excess[play.game.goal.task_type].append((len(plan), least))
+        excess[game.compiled.goal.task_type].append((len(plan), least))
         whole = ALFWorldGame(compile_game(problem, words))
         start = time.process_time()
         shortest_plan(whole)

@@ -68,11 +68,11 @@ def episodes(folder: Path, number: int) -> list[Episode]:
     for task in range(number):
         rng = Stream("alfworld_speed", task)
         path = write_game(folder / f"{task:04}", *tasks.task_problem("test", task), ())
-        play = ALFWorldGame(compiled(path))
+        game = ALFWorldGame(compiled(path))
         commands: list[str] = []
-        while len(commands) < STEPS and not play.won:
-            commands.append(rng.choice(play.commands()))
-            play.act(commands[-1])
+        while len(commands) < STEPS and not game.won:
+            commands.append(rng.choice(game.commands()))
+            game.act(commands[-1])
         written.append(Episode(path, task, tuple(commands)))
     return written
 
@@ -119,8 +119,8 @@ class Ours:
     def _begin_play(self, episode: Episode) -> Callable[[str], object]:
         if episode.path not in self._games:
             self._games[episode.path] = compiled(episode.path)
-        play = ALFWorldGame(self._games[episode.path])
-        return lambda command: (play.act(command), play.commands(), play.won)
+        game = ALFWorldGame(self._games[episode.path])
+        return lambda command: (game.act(command), game.commands(), game.won)
 
     def _begin_episode(self, episode: Episode) -> Callable[[str], object]:
         self._env.reset(options={"task": episode.number})

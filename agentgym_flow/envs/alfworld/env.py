@@ -293,7 +293,7 @@ class ALFWorldEnv(TextEnv):
 
     def _in_its_words(self, action: str) -> str:
         """Return a command for putting an object down in the wording of this game; other commands unchanged."""
-        put = self._game.game.words.put
+        put = self._game.compiled.words.put
         other = (_MOVE if put.startswith("put") else _PUT).fullmatch(action.strip())
         return action if other is None else put.format(o=other[1], r=other[2])
 
@@ -333,12 +333,12 @@ class ALFWorldEnv(TextEnv):
         return None if move is None else self._game.text(move)
 
     def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:
-        play, info = self._game, kept.copy()
-        info["state_key"] = WON if self._won else play.state_key()
+        game, info = self._game, kept.copy()
+        info["state_key"] = WON if self._won else game.state_key()
         info["success"], info["score"] = self._won, float(self._won)
-        info["admissible_actions"] = play.commands()
+        info["admissible_actions"] = game.commands()
         info["action_templates"] = []
-        info["deadlock"] = play.deadlock
+        info["deadlock"] = game.deadlock
         return info
 
     def _extra_info(self) -> dict[str, Any]:

@@ -25,10 +25,10 @@ def export_game(folder: str | os.PathLike[str], split: str, task: int) -> Path:
     """
     problem, words = tasks.task_problem(split, task)
     errand, layout = tasks.task_layout(split, task)
-    play, walkthrough = ALFWorldGame(compile_game(problem, words)), []
-    for move in shortest_plan(play) or ():
-        walkthrough.append(play.text(move))
-        play.make(move)
+    game, walkthrough = ALFWorldGame(compile_game(problem, words)), []
+    for move in shortest_plan(game) or ():
+        walkthrough.append(game.text(move))
+        game.make(move)
     trial = f"trial_{split}_{task:04d}"
     target = Path(folder) / OFFICIAL_FOLDERS[split] / trial_folder(errand, trial)
     return write_game(target, problem, words, walkthrough, True, trajectory_json(errand, layout, trial))

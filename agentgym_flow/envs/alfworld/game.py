@@ -33,7 +33,7 @@ class ALFWorldGame:
     """A game in play.
 
     Attributes:
-        game: the immutable part of the game.
+        compiled: the immutable part of the game.
         spot: the spot of the agent.
         held: the held thing, or `NOWHERE`.
         inside: for each receptacle, the set of things in it.
@@ -44,17 +44,17 @@ class ALFWorldGame:
     """
 
     __slots__ = (
-        "_offered", "_parts", "_world", "conditions", "game", "held", "inside", "left", "located", "opened", "spot",
+        "_offered", "_parts", "_world", "compiled", "conditions", "held", "inside", "left", "located", "opened", "spot",
     )  # fmt: skip
 
-    def __init__(self, game: CompiledGame) -> None:
-        start = game.start
-        self.game = game
+    def __init__(self, compiled: CompiledGame) -> None:
+        start = compiled.start
+        self.compiled = compiled
         self.spot = start.spot
         self.held = start.held
         self.inside = list(start.inside)
         self.located = list(start.located)
-        self.left = [0] * len(game.receptacles)
+        self.left = [0] * len(compiled.receptacles)
         self.opened = start.opened
         self.conditions = dict(start.conditions)
         self._world = ""  # this and `_offered` are computed on demand and reset by every change
@@ -65,9 +65,9 @@ class ALFWorldGame:
         return self.copy()
 
     def copy(self) -> ALFWorldGame:
-        """Return an independent copy that shares `game`."""
+        """Return an independent copy that shares `compiled`."""
         other = object.__new__(ALFWorldGame)
-        other.game, other.spot, other.held, other.opened = self.game, self.spot, self.held, self.opened
+        other.compiled, other.spot, other.held, other.opened = self.compiled, self.spot, self.held, self.opened
         other.inside, other.located, other.left = self.inside.copy(), self.located.copy(), self.left.copy()
         other.conditions = self.conditions.copy()
         other._world, other._offered, other._parts = self._world, self._offered, self._parts.copy()
@@ -76,12 +76,12 @@ class ALFWorldGame:
     # ---------------------------------------------------------------- playing
     def start(self) -> str:
         """Return the introduction: the place of the agent, the receptacles of the room, and the task."""
-        if self.game.receptacles_at[self.spot]:
+        if self.compiled.receptacles_at[self.spot]:
             around = self._look()
         else:
-            standing = [f"a {place.name}" for place in self.game.receptacles if place.spot != NOWHERE]
+            standing = [f"a {place.name}" for place in self.compiled.receptacles if place.spot != NOWHERE]
             around = f"You are in the middle of a room. Looking quickly around you, you see {_listing(standing)}."
-        return f"{WELCOME}\n\n{around}\n\nYour task is to: {self.game.words.task}"
+        return f"{WELCOME}\n\n{around}\n\nYour task is to: {self.compiled.words.task}"
 
     def act(self, command: str) -> tuple[str, bool]:
         """Apply `command`; return the observation, and whether it was one of `commands()`.
@@ -100,8 +100,8 @@ class ALFWorldGame:
 
     def move(self, command: str) -> Move | None:
         """Return the move that a command makes now; None if it is not possible."""
-        found = self._menu().moves.get(command) or ways(self.game).get(command)
-        if found is not None and found[0] == moves.GO and self.game.receptacles[found[1]].spot == self.spot:
+        found = self._menu().moves.get(command) or ways(self.compiled).get(command)
+        if found is not None and found[0] == moves.GO and self.compiled.receptacles[found[1]].spot == self.spot:
             return None
         return found
 
@@ -112,16 +112,16 @@ class ALFWorldGame:
 
     def text(self, move: Move) -> str:
         """Return the command that makes a move."""
-        return command_of(self.game, move)
+        return command_of(self.compiled, move)
 
     def make(self, move: Move) -> str:
         """Apply a move that is possible now; return the observation."""
         kind, first, second = move
         if kind == moves.GO:
-            place = self.game.receptacles[first]
+            place = self.compiled.receptacles[first]
             self.spot = place.spot
             self._offered = None
-            arrived = self.game.words.arrive.format(r=place.name, l=self.game.spot_names[place.spot])
+            arrived = self.compiled.words.arrive.format(r=place.name, l=self.compiled.spot_names[place.spot])
             return f"{arrived} {self._content(first)}"
         if kind in moves.READING:
             return self._told(kind, first)
@@ -136,15 +136,15 @@ class ALFWorldGame:
     @property
     def won(self) -> bool:
         """Whether the goal holds now."""
-        game, goal = self.game, self.game.goal
-        wanted = game.wanted
+        compiled, goal = self.compiled, self.compiled.goal
+        wanted = compiled.wanted
         for condition in goal.conditions:
             wanted &= self.conditions[condition]
         if goal.lamp is not None:
-            lit = game.goal_lamps & self.conditions["istoggled"]
-            here = any(self.inside[place] & lit for place in game.receptacles_at[self.spot]) if lit else False
+            lit = compiled.goal_lamps & self.conditions["istoggled"]
+            here = any(self.inside[place] & lit for place in compiled.receptacles_at[self.spot]) if lit else False
             return here and self.held != NOWHERE and bool(wanted >> self.held & 1)
-        return any((self.inside[place] & wanted).bit_count() >= goal.count for place in game.goal_places)
+        return any((self.inside[place] & wanted).bit_count() >= goal.count for place in compiled.goal_places)
 
     @property
     def deadlock(self) -> bool:
@@ -152,14 +152,14 @@ class ALFWorldGame:
 
         In official games as well, the agent can take some things that it can never put down.
         """
-        game, held = self.game, self.held
-        if held == NOWHERE or game.things[held].fits or game.wanted >> held & 1:
+        compiled, held = self.compiled, self.held
+        if held == NOWHERE or compiled.things[held].fits or compiled.wanted >> held & 1:
             return False
-        return not (game.having["knife"] >> held & 1 and "issliced" in game.goal.conditions)
+        return not (compiled.having["knife"] >> held & 1 and "issliced" in compiled.goal.conditions)
 
     # ---------------------------------------------------------------- effects of moves
     def _door(self, kind: int, place: int) -> str:
-        name = self.game.receptacles[place].name
+        name = self.compiled.receptacles[place].name
         self.opened = self.opened & ~(1 << place) if kind == moves.CLOSE else self.opened | 1 << place
         if self._parts:
             self._parts[_OPENED] = str(self.opened)
@@ -167,7 +167,7 @@ class ALFWorldGame:
 
     def _hand(self, kind: int, thing: int, place: int) -> str:
         bit = 1 << thing
-        template = self.game.words.put_feedback
+        template = self.compiled.words.put_feedback
         if kind == moves.TAKE:
             template = "You pick up the {o} from the {r}."
             self.held = thing
@@ -180,18 +180,18 @@ class ALFWorldGame:
             self.located[self.spot] |= bit
             self.left[place] &= ~bit
         self._rewrite(place)
-        return template.format(o=self.game.things[thing].name, r=self.game.receptacles[place].name)
+        return template.format(o=self.compiled.things[thing].name, r=self.compiled.receptacles[place].name)
 
     def _treat(self, kind: int, thing: int, tool: int) -> str:
         self._parts.clear()
         bit, now = 1 << thing, self.conditions
-        name = self.game.things[thing].name
+        name = self.compiled.things[thing].name
         if kind == moves.USE:
             now["istoggled"] |= bit
             return f"You turn on the {name}."
         if kind == moves.SLICE:
             now["issliced"] |= bit
-            return f"You sliced the {name} with the {self.game.things[tool].name}."
+            return f"You sliced the {name} with the {self.compiled.things[tool].name}."
         if kind == moves.CLEAN:
             now["isclean"] |= bit
             verb = "clean"
@@ -199,7 +199,7 @@ class ALFWorldGame:
             verb, gained, lost = ("heat", "ishot", "iscool") if kind == moves.HEAT else ("cool", "iscool", "ishot")
             now[gained] |= bit
             now[lost] &= ~bit
-        return f"You {verb} the {name} using the {self.game.receptacles[tool].name}."
+        return f"You {verb} the {name} using the {self.compiled.receptacles[tool].name}."
 
     # ---------------------------------------------------------------- observations
     def _told(self, kind: int, about: int) -> str:
@@ -211,41 +211,41 @@ class ALFWorldGame:
             return self._content(about)
         if kind == moves.EXAMINE_THING:
             return self._thing(about)
-        return self.game.words.help or ""
+        return self.compiled.words.help or ""
 
     def inventory(self) -> str:
         """Return the observation of `inventory`."""
         if self.held == NOWHERE:
             return "You are not carrying anything."
-        return f"You are carrying: a {self.game.things[self.held].name}."
+        return f"You are carrying: a {self.compiled.things[self.held].name}."
 
     def _content(self, place: int) -> str:
-        receptacle = self.game.receptacles[place]
+        receptacle = self.compiled.receptacles[place]
         if not receptacle.openable:
             start = f"On the {receptacle.name}, you see "
         elif self.opened >> place & 1:
             start = f"The {receptacle.name} is open. In it, you see "
         else:
             return f"The {receptacle.name} is closed."
-        things = self.game.things
+        things = self.compiled.things
         return f"{start}{_listing([f'a {things[i].name}' for i in members(self.inside[place])])}."
 
     def _look(self) -> str:
-        game = self.game
-        facing = game.receptacles_at[self.spot]
+        compiled = self.compiled
+        facing = compiled.receptacles_at[self.spot]
         if not facing:
             return "You are in the middle of a room. Looking quickly around you, you see nothing."
         beside = [
-            f"a {game.things[thing].name}"
+            f"a {compiled.things[thing].name}"
             for thing in members(self.located[self.spot])
             for place in facing
             if self.left[place] >> thing & 1
         ]
-        names = _listing([game.receptacles[place].name for place in facing])
+        names = _listing([compiled.receptacles[place].name for place in facing])
         return f"You are facing the {names}. Next to it, you see {_listing(beside)}."
 
     def _thing(self, index: int) -> str:
-        thing, traits = self.game.things[index], self.game.having
+        thing, traits = self.compiled.things[index], self.compiled.having
         if thing.contents is not None:
             return f"This is a normal {thing.name}. In it, you see {_listing([f'a {n}' for n in thing.contents])}."
         clean, hot, cool, on, sliced = (bool(self.conditions[c] >> index & 1) for c in MARKS)
@@ -275,14 +275,14 @@ class ALFWorldGame:
 
     def _written(self) -> list[str]:
         """Return the numbers that `state_key` digests: hand, doors, contents, locations and conditions."""
-        game = self.game
+        compiled = self.compiled
         numbers = [
             self.held,
             self.opened,
             *self.inside,
             *[here & self._cuttable for here in self.located],
-            *[self.conditions[condition] & game.wanted for condition in sorted(game.goal.conditions)],
-            self.conditions["istoggled"] & game.goal_lamps,
+            *[self.conditions[condition] & compiled.wanted for condition in sorted(compiled.goal.conditions)],
+            self.conditions["istoggled"] & compiled.goal_lamps,
         ]
         return [str(number) for number in numbers]
 
@@ -297,38 +297,40 @@ class ALFWorldGame:
     @property
     def _cuttable(self) -> int:
         """The set of things that can be sliced; empty if the game has no knife."""
-        return self.game.having["sliceable"] if self.game.having["knife"] else 0
+        return self.compiled.having["sliceable"] if self.compiled.having["knife"] else 0
 
     def describe(self) -> str:
         """Return the full state as readable text: a line for each receptacle, then the agent."""
-        game = self.game
+        compiled = self.compiled
         lines = []
-        for index, place in enumerate(game.receptacles):
+        for index, place in enumerate(compiled.receptacles):
             door = (" (open)" if self.opened >> index & 1 else " (closed)") if place.openable else ""
             lines.append(f"{place.name}{door}: {', '.join(map(self._state_of, members(self.inside[index]))) or '-'}")
-        here = ", ".join(game.receptacles[place].name for place in game.receptacles_at[self.spot])
+        here = ", ".join(compiled.receptacles[place].name for place in compiled.receptacles_at[self.spot])
         held = "nothing" if self.held == NOWHERE else self._state_of(self.held)
         return "\n".join([*lines, f"You are at: {here or 'the middle of the room'}", f"You hold: {held}"])
 
     def _state_of(self, thing: int) -> str:
         marks = [name.removeprefix("is") for name, mask in self.conditions.items() if mask >> thing & 1]
-        return self.game.things[thing].name + (f" ({', '.join(marks)})" if marks else "")
+        return self.compiled.things[thing].name + (f" ({', '.join(marks)})" if marks else "")
 
     def facts(self) -> frozenset[tuple[str, ...]]:
         """Return the facts that are true now and can change, with the names that players read.
 
         The agent's spot is a raw id. `("not_inreceptacle", thing, receptacle)` results from a `take`.
         """
-        game = self.game
-        thing = [item.name for item in game.things]
-        place = [item.name for item in game.receptacles]
-        found: set[tuple[str, ...]] = {("atlocation", game.spots[self.spot])}
+        compiled = self.compiled
+        thing = [item.name for item in compiled.things]
+        place = [item.name for item in compiled.receptacles]
+        found: set[tuple[str, ...]] = {("atlocation", compiled.spots[self.spot])}
         if self.held != NOWHERE:
             found.add(("holds", thing[self.held]))
         for predicate, sets in (("inreceptacle", self.inside), ("not_inreceptacle", self.left)):
             found.update((predicate, thing[i], place[r]) for r, mask in enumerate(sets) for i in members(mask))
         found.update(
-            ("objectatlocation", thing[i], game.spots[s]) for s, mask in enumerate(self.located) for i in members(mask)
+            ("objectatlocation", thing[i], compiled.spots[s])
+            for s, mask in enumerate(self.located)
+            for i in members(mask)
         )
         found.update(("opened", place[r]) for r in members(self.opened))
         for condition, mask in self.conditions.items():

@@ -51,54 +51,54 @@ def walks(game: CompiledGame, spot: int) -> tuple[str, ...]:
     return found
 
 
-def menu(play: ALFWorldGame) -> Menu:
+def menu(game: ALFWorldGame) -> Menu:
     """Return the commands that are possible now."""
-    game, spot, inside = play.game, play.spot, play.inside
-    cuttable = play.located[spot] & game.having["sliceable"] if play.held != NOWHERE else 0
-    doors = play.opened & game.standing_at[spot]
-    key = (spot, play.held, doors, cuttable, *[inside[place] for place in game.receptacles_at[spot]])
-    found: Menu | None = game.menus.get(key)
+    compiled, spot, inside = game.compiled, game.spot, game.inside
+    cuttable = game.located[spot] & compiled.having["sliceable"] if game.held != NOWHERE else 0
+    doors = game.opened & compiled.standing_at[spot]
+    key = (spot, game.held, doors, cuttable, *[inside[place] for place in compiled.receptacles_at[spot]])
+    found: Menu | None = compiled.menus.get(key)
     if found is None:
-        if len(game.menus) > _MENUS_KEPT:
-            game.menus.clear()
-        offers = {command_of(game, move): move for move in _offers(play)}
+        if len(compiled.menus) > _MENUS_KEPT:
+            compiled.menus.clear()
+        offers = {command_of(compiled, move): move for move in _offers(game)}
         commands = sorted(offers)
         first_after = bisect_left(commands, moves.VERB[moves.GO])
-        found = Menu((*commands[:first_after], *walks(game, spot), *commands[first_after:]), offers)
-        game.menus[key] = found
+        found = Menu((*commands[:first_after], *walks(compiled, spot), *commands[first_after:]), offers)
+        compiled.menus[key] = found
     return found
 
 
-def _offers(play: ALFWorldGame) -> Iterable[Move]:
-    game, held = play.game, play.held
+def _offers(game: ALFWorldGame) -> Iterable[Move]:
+    compiled, held = game.compiled, game.held
     yield moves.LOOK, NOWHERE, NOWHERE
     yield moves.INVENTORY, NOWHERE, NOWHERE
-    if game.words.help is not None:
+    if compiled.words.help is not None:
         yield moves.HELP, NOWHERE, NOWHERE
-    for place in game.receptacles_at[play.spot]:
-        yield from _offers_at(play, place)
+    for place in compiled.receptacles_at[game.spot]:
+        yield from _offers_at(game, place)
     if held != NOWHERE:
         yield moves.EXAMINE_THING, held, NOWHERE
-        if game.having["knife"] >> held & 1:
-            for thing in members(play.located[play.spot] & game.having["sliceable"]):
+        if compiled.having["knife"] >> held & 1:
+            for thing in members(game.located[game.spot] & compiled.having["sliceable"]):
                 yield moves.SLICE, thing, held
 
 
-def _offers_at(play: ALFWorldGame, place: int) -> Iterable[Move]:
-    game, receptacle, held = play.game, play.game.receptacles[place], play.held
-    is_open = bool(play.opened >> place & 1)
+def _offers_at(game: ALFWorldGame, place: int) -> Iterable[Move]:
+    compiled, receptacle, held = game.compiled, game.compiled.receptacles[place], game.held
+    is_open = bool(game.opened >> place & 1)
     yield moves.EXAMINE, place, NOWHERE
     if receptacle.openable:
         yield moves.CLOSE if is_open else moves.OPEN, place, NOWHERE
-    for thing in members(play.inside[place] & game.having["toggleable"]):
+    for thing in members(game.inside[place] & compiled.having["toggleable"]):
         yield moves.USE, thing, NOWHERE
     reachable = is_open or not receptacle.openable
     if held == NOWHERE:
-        for thing in members(play.inside[place] & game.having["pickupable"] if reachable else 0):
+        for thing in members(game.inside[place] & compiled.having["pickupable"] if reachable else 0):
             yield moves.TAKE, thing, place
         return
-    if reachable and game.things[held].fits >> place & 1:
+    if reachable and compiled.things[held].fits >> place & 1:
         yield moves.PUT, held, place
     for kind, trait, kinds in _TREATMENTS:
-        if receptacle.kind in kinds and game.having[trait] >> held & 1:
+        if receptacle.kind in kinds and compiled.having[trait] >> held & 1:
             yield kind, held, place

@@ -126,11 +126,11 @@ class TextWorldGame:
         return frozenset(found)
 
 
-def _replayed(game: Mapping[str, Any], commands: tuple[str, ...]) -> TextWorldGame:
-    play = TextWorldGame(game)
+def _replayed(content: Mapping[str, Any], commands: tuple[str, ...]) -> TextWorldGame:
+    game = TextWorldGame(content)
     for command in commands:
-        play.act(command)
-    return play
+        game.act(command)
+    return game
 
 
 @lru_cache(maxsize=1)

@@ -203,7 +203,7 @@ def test_what_fits_nowhere_is_told() -> None:
     env = make(split="test")
     for task in range(env.num_tasks):
         env.reset(options={"task": task})
-        game = env.game.game
+        game = env.game.compiled
         lost = [thing for thing in members(game.having["pickupable"] & ~game.wanted) if not game.things[thing].fits]
         open_places = [r for r, mask in enumerate(game.start.inside) if not game.receptacles[r].openable and lost
                        and mask >> lost[0] & 1]  # fmt: skip
@@ -291,7 +291,7 @@ def test_candidates_are_few_and_leave_out_what_changes_nothing_first() -> None:
             assert candidates == commands
             seen += 1
     assert seen
-    env._game.game.menus.clear()
+    env._game.compiled.menus.clear()
     long = [f"go to cabinet {number}" for number in range(70)]
     env.admissible_actions = lambda: ["examine cabinet 1", *long, "look", "take mug 1 from cabinet 1"]  # type: ignore[method-assign]
     assert env.candidates() == long[:MAX_CANDIDATES]
@@ -301,7 +301,7 @@ def test_the_description_shows_the_whole_room() -> None:
     env = make(split="valid", render_mode="ansi")
     env.reset(seed=0)
     text = env.render()
-    for place in env.game.game.receptacles:
+    for place in env.game.compiled.receptacles:
         assert place.name in text
     assert "You are at: the middle of the room" in text
     assert env.goal in text

@@ -278,16 +278,16 @@ class _Site:
 
 
 def _shop_context(record: Record, env: WebShopEnv, step: int) -> dict[str, Any]:
-    visit, score = env.game, env.last_score
-    return page_context(visit, map(priced, elements(visit))) | {
-        "title": f"{_TITLES[visit.page]}, step {step} - WebShop",
+    game, score = env.game, env.last_score
+    return page_context(game, map(priced, elements(game))) | {
+        "title": f"{_TITLES[game.page]}, step {step} - WebShop",
         "record": record,
         "step": step,
         "max_steps": env.max_steps,
-        "found": bool(visit.found),
-        "query": visit.query,
-        "sub_page": visit.sub_page,
-        "card": None if score is None else score_card(visit, score),
+        "found": bool(game.found),
+        "query": game.query,
+        "sub_page": game.sub_page,
+        "card": None if score is None else score_card(game, score),
     }
 
 

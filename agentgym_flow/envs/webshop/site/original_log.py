@@ -79,13 +79,13 @@ class PageView:
     reward_info: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, visit: WebShopGame, session: str, score: Score | None = None) -> Self:
-        """Return the line for the current page of `visit`; `score` is the score of the purchase, if any."""
-        content = _content(visit)
+    def of(cls, game: WebShopGame, session: str, score: Score | None = None) -> Self:
+        """Return the line for the current page of `game`; `score` is the score of the purchase, if any."""
+        content = _content(game)
         return cls(
-            page=visit.page.value,
-            url=address(visit.page, session, content or {}, visit.sub_page),
-            goal=_goal(visit.goal),
+            page=game.page.value,
+            url=address(game.page, session, content or {}, game.sub_page),
+            goal=_goal(game.goal),
             content=content,
             reward=None if score is None else score.total,
             reward_info=None if score is None else _reward_info(score),
@@ -167,24 +167,24 @@ def _goal(goal: WebShopGoal) -> dict[str, Any]:
     }
 
 
-def _content(visit: WebShopGame) -> dict[str, Any] | None:
-    words = list(visit.keywords)
-    if visit.page is Page.INDEX:
+def _content(game: WebShopGame) -> dict[str, Any] | None:
+    words = list(game.keywords)
+    if game.page is Page.INDEX:
         return None
-    if visit.page is Page.RESULTS:
+    if game.page is Page.RESULTS:
         return {
             "keywords": words,
-            "search_result_asins": [card.product.asin for card in visit.listed()],
-            "page": visit.number,
+            "search_result_asins": [card.product.asin for card in game.listed()],
+            "page": game.number,
         }
-    assert visit.product is not None  # all other pages have a product
-    if visit.page is Page.DONE:
-        return {"asin": visit.product.asin, "options": dict(visit.options), "price": visit.product.price}
+    assert game.product is not None  # all other pages have a product
+    if game.page is Page.DONE:
+        return {"asin": game.product.asin, "options": dict(game.options), "price": game.product.price}
     return {
         "keywords": str(words),
-        "page": str(visit.number),
-        "asin": visit.product.asin,
-        "options": dict(visit.options),
+        "page": str(game.number),
+        "asin": game.product.asin,
+        "options": dict(game.options),
     }
 
 

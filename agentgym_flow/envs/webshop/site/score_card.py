@@ -62,9 +62,9 @@ class ScoreCard:
         return self.bought.asin == self.wanted.asin
 
 
-def score_card(visit: WebShopGame, score: Score) -> ScoreCard:
-    """Return the score card of a visit that ended with a purchase."""
-    bought, goal = visit.product, visit.goal
+def score_card(game: WebShopGame, score: Score) -> ScoreCard:
+    """Return the score card of a game that ended with a purchase."""
+    bought, goal = game.product, game.goal
     assert bought is not None  # after a purchase
     limit = None if goal.price_upper >= NO_BOUND else goal.price_upper
     options: list[tuple[str, Mapping[str, str] | tuple[str, ...]]]
@@ -76,12 +76,12 @@ def score_card(visit: WebShopGame, score: Score) -> ScoreCard:
         score=score,
         parts=(
             *(ScorePart("attribute", wanted, _has_attribute(bought, goal, wanted)) for wanted in goal.attributes),
-            *(ScorePart("option", name, _has_option(bought, goal, one, visit.options)) for name, one in options),
+            *(ScorePart("option", name, _has_option(bought, goal, one, game.options)) for name, one in options),
             ScorePart("price", "any price" if limit is None else f"at most ${limit:.2f}", score.r_price),
         ),
         bought=bought,
-        wanted=visit.catalogue.listing(goal.product).product,
-        chosen=dict(visit.options),
+        wanted=game.catalogue.listing(goal.product).product,
+        chosen=dict(game.options),
         asked=tuple(name for name, _ in options),
         price=bought.price,
         limit=limit,
