@@ -73,7 +73,7 @@ def main() -> None:
         def verified() -> None:
             assert verify_log(log).ok
 
-        ways = {"env.step": env_alone, "Recorder.step": recorded, "rollout": rolled_out}
+        ways = {"env.step": env_alone, "EpisodeRecorder.step": recorded, "rollout": rolled_out}
         ways |= {"write_log": written, "verify_log": verified}
         clocked = {name: partial(seconds, way, time.perf_counter) for name, way in ways.items()}
         best = in_turns(clocked, repetitions, min)
@@ -82,7 +82,7 @@ def main() -> None:
     print_header("", "microseconds per step", "above env.step", "episodes per second")
     for name, spent in best.items():
         each = spent / steps * 1e6
-        above = f"{each - best['env.step'] / steps * 1e6:+.1f}" if name in ("Recorder.step", "rollout") else ""
+        above = f"{each - best['env.step'] / steps * 1e6:+.1f}" if name in ("EpisodeRecorder.step", "rollout") else ""
         print_row(f"`{name}`", f"{each:.1f}", above, f"{EPISODES / spent:,.0f}")
     print(f"\nThe compressed log takes {size / EPISODES:.0f} bytes per episode.")
 

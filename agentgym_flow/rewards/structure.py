@@ -159,7 +159,7 @@ def workflow_of(info: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if not isinstance(workflow, Mapping):
         raise BadSetting(
             "the structure reward reads info['workflow'], which is not there: use an environment that has it, such as "
-            "agentgym_flow/Canvas-v0; a recorder has to keep it (Recorder(env, keep=score.reads))"
+            "agentgym_flow/Canvas-v0; a recorder must keep it: EpisodeRecorder(env, keep=score.reads)"
         )
     return {**workflow, ABLATION: info[ABLATION]} if info is not None and ABLATION in info else workflow
 
