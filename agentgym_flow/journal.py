@@ -86,7 +86,7 @@ class Journal:
                 break  # the process ended while it wrote this line
             try:
                 self._take_line(number, line.decode("ascii").rstrip("\n"))
-            except (ValueError, LookupError, TypeError) as error:
+            except (ValueError, LookupError, TypeError, RecursionError) as error:
                 if isinstance(error, (BadLog, BadResume)):
                     raise
                 raise BadLog(f"{self.path.name} line {number} is damaged; start again with --force") from None
@@ -105,7 +105,7 @@ class Journal:
         else:
             row = json.loads(line)
             if number == 1:
-                self._check_settings(row["settings"])
+                check_same(row["settings"], self._settings, "the stopped run")
                 return
             if "move" in row:
                 task, attempt, turn, seen = row["at"]
@@ -113,14 +113,6 @@ class Journal:
             else:
                 self._answers.setdefault(row["asked"], []).append(row["answer"])
         self._written = True
-
-    def _check_settings(self, old: Mapping[str, Any]) -> None:
-        for name in sorted({*old, *self._settings}):
-            if old.get(name) != self._settings.get(name):
-                raise BadResume(
-                    f"the stopped run had {name}={old.get(name)!r:.200}, this one has "
-                    f"{self._settings.get(name)!r:.200}: resume with the same settings, or start again (--force)"
-                )
 
     def _append(self, line: str) -> None:
         with self._lock, naming(self.path):
@@ -185,6 +177,16 @@ class Journal:
     def add(self, asked: str, answer: Any) -> None:
         """Record the JSON-serialisable answer to a request."""
         self._append(json.dumps({"asked": asked, "answer": answer}, separators=(",", ":")))
+
+
+def check_same(old: Mapping[str, Any], new: Mapping[str, Any], run: str) -> None:
+    """Raise `BadResume` if the settings of a `run`, named in the message, differ from those of the new run."""
+    for name in sorted({*old, *new}):
+        if old.get(name) != new.get(name):
+            raise BadResume(
+                f"{run} had {name}={old.get(name)!r:.200}, this one has {new.get(name)!r:.200}: resume with the same "
+                "settings, or start again (--force)"
+            )
 
 
 def _claim(file: IO[bytes], path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -14,8 +15,9 @@ from agentgym_flow._util.files import check_new
 from agentgym_flow.core import TextEnv, check_integer, check_positive
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode
+from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadResume, BadSetting, ExecutorFailed
-from agentgym_flow.journal import Journal, path_of
+from agentgym_flow.journal import Journal, check_same, path_of
 from agentgym_flow.policies.base import AsyncPolicy, Policy
 from agentgym_flow.rollout import ERROR, EpisodeSpec, rollout
 from agentgym_flow.seeding import stable_hash
@@ -202,10 +204,53 @@ def _settings(policy: Policy | AsyncPolicy, plan: EpisodePlan, env: TextEnv) -> 
         "max_steps": env.max_steps,
         "data": env.data,
         "split": env.split,
-        "tasks": stable_hash(list(plan.tasks)) if plan.tasks != range(len(plan.tasks)) else len(plan.tasks),
+        "tasks": _named(plan.tasks),
         "attempts": plan.attempts,
         "seed": plan.seed,
     }
+
+
+def _named(tasks: Sequence[int]) -> int | str:
+    """Return the number of tasks if they are the first ones of the split, otherwise their hash."""
+    return len(tasks) if list(tasks) == list(range(len(tasks))) else stable_hash(list(tasks))
+
+
+def check_complete(
+    log: Path,
+    policy: Policy | AsyncPolicy,
+    env_id: str,
+    *,
+    split: str,
+    num_episodes: int | None,
+    attempts: int,
+    task_types: Sequence[str] | None,
+    seed: int,
+    env_kwargs: Mapping[str, Any] | None,
+) -> None:
+    """Raise `BadResume` if `log` does not have exactly the episodes that `play_split` would play with these arguments.
+
+    Settings of the policy are not compared, because a log does not contain them. Raises `BadLog` if it is not a log.
+    """
+    with closing(maker(env_id, {**(env_kwargs or {}), "split": split})()) as env:
+        plan = EpisodePlan.of(env, num_episodes, attempts, seed, task_types)
+        new = json.loads(json.dumps(_settings(policy, plan, env)))
+    places: list[tuple[int, int]] = []
+    for logged in read_log(log):
+        places.append((logged.task, logged.attempt))
+        old = {
+            "policy": (logged.meta or {}).get("policy"),
+            "environment": logged.env_id,
+            "arguments": logged.kwargs,
+            "max_steps": logged.max_steps,
+            "data": logged.data,
+            "split": logged.split,
+            "seed": logged.seed - logged.task,
+        }
+        check_same({**new, **old}, new, f"{log}")
+    tasks = sorted({task for task, _ in places})
+    attempts = max((attempt + 1 for _, attempt in places), default=0)
+    old = {"tasks": _named(tasks), "attempts": attempts, "episodes": len(places)}
+    check_same({**new, **old}, new | {"episodes": len(plan.places)}, f"{log}")
 
 
 def data_files(env_kwargs: Mapping[str, Any] | None) -> list[str]:

@@ -121,7 +121,7 @@ def test_when_patience_is_over_the_run_ends_and_goes_on_later(whole: bytes, way:
         if way == "no connection":
             server.way = hanging_up
         server.down_after, server.down_until = 17, float("inf")
-        with pytest.raises(ServerDown, match="has answered nothing for"):
+        with pytest.raises(ServerDown, match="has not answered for"):
             play(player(server, patience=0.5), log)
         served = list(server.served)
         assert 17 <= len(served) <= 20
@@ -183,7 +183,7 @@ def test_a_run_that_was_stopped_goes_on(whole: bytes, number: signal.Signals, tm
         _, told = process.communicate(timeout=60)
         assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), told
         if number != signal.SIGKILL:
-            assert "--resume goes on" in told
+            assert "--resume to continue" in told
             assert verify_log(log).ok
             finished = len(list(read_log(log)))
             assert 1 <= finished < 8
@@ -192,7 +192,7 @@ def test_a_run_that_was_stopped_goes_on(whole: bytes, number: signal.Signals, tm
         served = len(server.served)
         refused = run(*arguments)
         assert (refused.exit_code, len(server.served)) == (2, served)
-        assert "is there already" in refused.stderr or "--resume" in refused.stderr
+        assert "already exists" in refused.stderr or "--resume" in refused.stderr
         result = run(*arguments, "--resume")
         assert result.exit_code == 0, result.stderr
         assert len(server.served) == len(json_actions(whole))
@@ -257,7 +257,7 @@ def test_other_settings_are_refused(settings: dict[str, Any], what: str, tmp_pat
 def test_a_stopped_run_is_neither_replaced_nor_mixed_with_another_unasked(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     stopped(log)
-    with pytest.raises(FileExistsError, match="is there already"):
+    with pytest.raises(FileExistsError, match="already exists"):
         evaluate(ExpertPolicy(), CAVE, log=log)
     log.unlink()
     with pytest.raises(FileExistsError, match="a run was stopped there"):
@@ -265,7 +265,7 @@ def test_a_stopped_run_is_neither_replaced_nor_mixed_with_another_unasked(tmp_pa
     evaluate(ExpertPolicy(), CAVE, log=log, seed=5, replace=True)
     assert [logged.seed for logged in read_log(log)] == list(range(5, 13))
     assert [file.name for file in tmp_path.iterdir()] == ["log.jsonl"]
-    with pytest.raises(FileExistsError, match="is there already"):  # it is complete
+    with pytest.raises(FileExistsError, match="already exists"):  # it is complete
         evaluate(ExpertPolicy(), CAVE, log=log, seed=5, resume=True)
     with pytest.raises(BadSetting, match="resume needs the log"):
         evaluate(ExpertPolicy(), CAVE, resume=True)
@@ -287,9 +287,19 @@ def test_resuming_what_is_complete_is_no_error(tmp_path: Path) -> None:
     before = log.read_bytes()
     again = run(*command)
     assert (again.exit_code, again.stdout, "is complete" in again.stderr) == (0, "", True)
-    for other in (["--seed", 4], ["--split", "valid"], ["--policy", "random"]):
+    for other, what in (
+        (["--seed", 4], "seed=3, this one has 4"),
+        (["--split", "valid"], "split='test', this one has 'valid'"),
+        (["--policy", "random"], "policy='expert', this one has 'random'"),
+        (["--episodes", 2], "episodes=8, this one has 2"),
+        (["--attempts", 2], "attempts=1, this one has 2"),
+        (["--env-arg", "rooms=4"], "arguments={"),
+        (["--env-arg", "max_steps=4"], "max_steps=20, this one has 4"),
+    ):
         refused = run(*command, *other)
-        assert (refused.exit_code, "is there already" in refused.stderr) == (2, True)
+        assert (refused.exit_code, refused.stderr.startswith(f"error: {log} had {what}")) == (2, True), refused.stderr
+    collected = run("collect", *command[1:4], "--split", "test", "--seed", 4, "--out", log, "--resume")
+    assert (collected.exit_code, "seed=3, this one has 4" in collected.stderr) == (2, True)
     assert log.read_bytes() == before
     log.write_text("notes\n")
     assert run(*command).exit_code == 2
@@ -327,9 +337,10 @@ def test_a_torn_line_is_played_again_and_a_damaged_one_is_named(tmp_path: Path) 
     stopped(log)
     journal = path_of(log)
     lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join([lines[0], b'{"at":[1\n', *lines[2:]]))
-    with pytest.raises(BadLog, match=r"log.jsonl.unfinished line 2 is damaged"):
-        evaluate(ExpertPolicy(), CAVE, log=log, resume=True)
+    for damage in (b'{"at":[1\n', b'{"asked":' + b"[" * 100_000 + b"\n"):
+        journal.write_bytes(b"".join([lines[0], damage, *lines[2:]]))
+        with pytest.raises(BadLog, match=r"log.jsonl.unfinished line 2 is damaged"):
+            evaluate(ExpertPolicy(), CAVE, log=log, resume=True)
     journal.write_bytes(b"".join(lines)[:-9])
     seen: list[int] = []
     evaluate(ExpertPolicy(), CAVE, log=log, resume=True, on_episode=lambda episode: seen.append(episode.task))

@@ -31,6 +31,7 @@ from agentgym_flow.cli.player import (
 )
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.journal import path_of
+from agentgym_flow.play_split import check_complete
 
 
 def collect(
@@ -62,11 +63,25 @@ def collect(
     --resume.
     """
     env_id = text_arguments.full_id(env)
-    if is_complete(out, resume, force):
-        leave(out)
-    check_new(out, replace=force or (resume and path_of(out).exists()))  # before any request to a model
+    ended = is_complete(out, resume, force)
+    if not ended:  # before any request to a model
+        check_new(out, replace=force or (resume and path_of(out).exists()))
     player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, patience=patience))
     env_kwargs = text_arguments.env_settings(env_id, env_arg)
+    if ended and form == "log":  # rows do not show of which episodes they are
+        check_complete(
+            out,
+            player,
+            env_id,
+            split=split,
+            num_episodes=episodes,
+            attempts=attempts,
+            task_types=task_type,
+            seed=seed,
+            env_kwargs=env_kwargs,
+        )
+    if ended:
+        leave(out)
     live = Live(num_envs)
     with sigterm_raises(), live.progress, explained_failure(out, live, name=str(out)):
         try:

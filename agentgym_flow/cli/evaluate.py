@@ -37,10 +37,10 @@ from agentgym_flow.cli.player import (
     seconds,
 )
 from agentgym_flow.envs import text_arguments
-from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.evaluation import Evaluation, by_task_type
 from agentgym_flow.journal import path_of
+from agentgym_flow.play_split import check_complete
 
 if TYPE_CHECKING:
     from agentgym_flow.envs.canvas.backends.openai_compatible import Usage
@@ -104,14 +104,24 @@ def evaluate(
     if log is not None and not ended:  # before any request to a model
         check_new(log, replace=force or (resume and path_of(log).exists()))
     player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, template=template, patience=patience))
-    if log is not None and ended:
-        _check_same(log, (env_id, split, seed, player.name))
-        leave(log)
     options = {"dataset": dataset, "executor": executor_name, "base_url": base_url, "model": executor_model}
     if board is None:
         env_kwargs = executor.env_settings(env_id, env_arg, {"data": data, **options})
     else:
         env_kwargs = executor.env_settings(env_id, env_arg, options) | board.env_kwargs
+    if log is not None and ended:
+        check_complete(
+            log,
+            player,
+            env_id,
+            split=split,
+            num_episodes=episodes,
+            attempts=attempts,
+            task_types=task_type,
+            seed=seed,
+            env_kwargs=env_kwargs,
+        )
+        leave(log)
     backend = executor.backend_of(env_kwargs)
     before = backend and backend.usage
     if backend is not None and patience is not None:
@@ -156,13 +166,6 @@ def evaluate(
         note(f"stopped after {len(live.finished)} of {live.total} episodes; {bias}")
         say_how_to_resume(log)
         raise typer.Exit(status)
-
-
-def _check_same(log: Path, asked: tuple[str, str, int, str]) -> None:
-    """Raise `FileExistsError` if the log has another environment, split, seed or policy; `BadLog` if it is no log."""
-    first = next(read_log(log), None)
-    if first is None or asked != (first.env_id, first.split, first.seed - first.task, (first.meta or {}).get("policy")):
-        check_new(log)
 
 
 def _show(result: Evaluation, types: Mapping[str, Evaluation], used: Usage | None, as_json: bool) -> None:
