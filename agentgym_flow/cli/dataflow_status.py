@@ -147,7 +147,7 @@ def _workers(figures: dict[str, Any]) -> Table:
 
     found, advised = figures["workers"], advice(figures)
     table = Table(title=f"workers ({len(found)})")
-    notes = [f"{name} is put aside: {one['put_aside']}" for name, one in found.items() if "put_aside" in one]
+    notes = [f"{name} was excluded: {one['put_aside']}" for name, one in found.items() if "put_aside" in one]
     if advised:
         notes.append(
             f"target workers: {advised['target_workers']}; {advised['workers']} at work. In the last "

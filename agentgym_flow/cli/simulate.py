@@ -253,7 +253,7 @@ def _region(text: str) -> Region:
         elif key in ("speed", "gbit", "delay"):
             given[key] = _number(float, value, wanted)
         else:
-            raise BadSetting(f"{shown(item)} is nothing that a region can have: {wanted}")
+            raise BadSetting(f"{shown(item)} is not a setting of a region: {wanted}")
     return Region(name, **given)
 
 
@@ -263,7 +263,7 @@ def _change(text: str) -> WorkerChange:
     wanted = f"--change {text!r}, such as 1:join:32:local"
     parts = text.split(":")
     if len(parts) != 4:
-        raise BadSetting(f"hours, kind, workers and region are wanted in {wanted}")
+        raise BadSetting(f"expected hours, kind, workers and region in {wanted}")
     hours, kind, workers, region = parts
     return WorkerChange(3600 * _number(float, hours, wanted), kind, _number(int, workers, wanted), region)
 

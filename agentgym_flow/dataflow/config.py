@@ -92,7 +92,9 @@ class FlowConfig:
             if not isinstance(value := getattr(self, name), bool):
                 raise BadSetting(f"{name} must be true or false, got {value!r:.60}")
         if self.lockstep and len(set(self.turns)) < 2:
-            raise BadSetting("lockstep is for several policies that share episodes: name them in turns, or leave it")
+            raise BadSetting(
+                "lockstep is for several policies that share episodes: name them in turns, or leave lockstep out"
+            )
         check_word(self.first, OrderName)
         if not is_number(self.check) or not 0 < self.check <= 1:
             raise BadSetting(f"check is a share, above 0 and at most 1, got {self.check!r:.60}")

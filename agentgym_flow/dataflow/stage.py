@@ -196,7 +196,7 @@ def _setup_folder(setup: Mapping[str, Any]) -> Iterator[Path]:
         folder = Path(name)
         for file, content in setup["files"].items():
             if Path(file).name != file or file.startswith("."):
-                raise BadData(f"a setup cannot bring the file {file!r:.80}")
+                raise BadData(f"a setup cannot contain the file {file!r:.80}")
             (folder / file).write_bytes(base64.b64decode(content))
         settings = {key: value for key, value in setup["config"].items() if key not in _HERE}
         (folder / _CONFIG).write_text(yaml.safe_dump(settings), "utf-8")

@@ -83,11 +83,11 @@ class Team:
                 ("environment", _environment(first), _environment(other)),
             ):
                 if own != found:
-                    raise BadSetting(f"{other.path} has another {what} than {first.path}: give runs of one team")
+                    raise BadSetting(f"{other.path} has a different {what} from {first.path}: give runs of one team")
         names = [member.policy for member in self.members]
         if sorted(names) != sorted(set(first.turns)):
             raise BadSetting(
-                f"the turns are those of {', '.join(dict.fromkeys(first.turns))}, and the runs trained "
+                f"the turns belong to {', '.join(dict.fromkeys(first.turns))}, but the runs trained "
                 f"{', '.join(names)}: give one run for each"
             )
 

@@ -196,7 +196,7 @@ class Receiver:
             raise Forged(f"the episode stops after {turns} turns without having ended")
         _check_line(sent.logged, LoggedEpisode.of(episode))
         if sent.report and differ(sent.rows(), reports.rows_of(episode)):
-            raise Forged("the report on the turns is not what replay has")
+            raise Forged("the report on the turns differs from the replay")
         return episode
 
     def _turn(
@@ -245,7 +245,7 @@ def _check_start(logged: LoggedEpisode, recorder: EpisodeRecorder, slot: Slot) -
     }
     for name, value in asked.items():
         if differ(getattr(logged, name), value):
-            raise Forged(f"{name}: the log has {shown(getattr(logged, name))}, asked for was {shown(value)}")
+            raise Forged(f"{name}: the log has {shown(getattr(logged, name))}, but {shown(value)} was requested")
     if len(logged.actions) > env.max_steps:
         raise Forged(f"{len(logged.actions)} turns are more than max_steps={env.max_steps}")
 

@@ -43,7 +43,7 @@ def test_status_is_a_table_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert table.exit_code == 0
     assert "bad [red]worker" in table.stdout
     assert "s: 1 failed" in table.stdout
-    assert "broken is put aside" in table.stdout
+    assert "broken was excluded" in table.stdout
     assert "no [data] set" in " ".join(table.stdout.split())
     assert re.search(r"│ s\s+│\s+1 │\s+1 │\s+2 │", table.stdout)  # queued, leased, committed
     assert "target workers: 1; 1 at work" in " ".join(table.stdout.split())

@@ -174,7 +174,7 @@ def test_wrong_bases_are_refused() -> None:
     ):
         with pytest.raises(BadData, match="in full"):
             apply(base, MESSAGES["delta"])
-    with pytest.raises(BadData, match="which are not here; fetch them in full"):
+    with pytest.raises(BadData, match="that are missing here; fetch them in full"):
         apply(None, MESSAGES["delta"])
 
 
@@ -186,10 +186,10 @@ def forged(parts: dict[str, Any], **about: Any) -> bytes:
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (lambda parts: parts | {"indices/a": torch.tensor([3, -1], dtype=torch.int32)}, "places that cannot be"),
+        (lambda parts: parts | {"indices/a": torch.tensor([3, -1], dtype=torch.int32)}, "invalid positions"),
         (lambda parts: parts | {"indices/a": torch.tensor([3, 128], dtype=torch.int32)}, "damaged"),
         (lambda parts: parts | {"indices/a": torch.tensor([3.0, 7.0])}, "damaged"),
-        (lambda parts: parts | {"indices/a": torch.tensor([3], dtype=torch.int32)}, "places that cannot be"),
+        (lambda parts: parts | {"indices/a": torch.tensor([3], dtype=torch.int32)}, "invalid positions"),
         (lambda parts: parts | {"indices/a": torch.tensor([3, 8], dtype=torch.int32)}, "SHA-256"),
         (lambda parts: parts | {"mask/b": torch.zeros(7, dtype=torch.uint8)}, "another size"),
         (lambda parts: parts | {"mask/b": torch.zeros(8, dtype=torch.uint8)}, "damaged"),
@@ -264,11 +264,11 @@ def test_a_store_takes_deltas_and_refuses_what_does_not_fit(make_store: Callable
     store.put("p", 5, full(state(1)))  # the same once more
     store.put("p", 5, delta(state(0), state(1)))
     equal(apply(None, store.get("p", 5)), state(1))
-    with pytest.raises(BadData, match="version 5 of p is there with other weights"):
+    with pytest.raises(BadData, match="version 5 of p exists with other weights"):
         store.put("p", 5, full(state(2)))
-    with pytest.raises(BadData, match="not here"):
+    with pytest.raises(BadData, match="missing here"):
         store.put("p", 6, delta(state(7), state(8)))
-    with pytest.raises(BadData, match="not here"):
+    with pytest.raises(BadData, match="missing here"):
         store.put("other", 6, delta(state(0), state(8)))  # each policy has its own
     damaged = bytearray(full(state(3)))
     damaged[-1] ^= 1

@@ -153,7 +153,7 @@ def test_the_token_of_workers_is_good_for_their_calls_alone() -> None:
             partial(worker.finish, claim),
             partial(worker.beat, claim),
         ):
-            with pytest.raises(BadSetting, match=r"HTTP 403: this is the token of workers, and \w+ is a call"):
+            with pytest.raises(BadSetting, match=r"HTTP 403: \w+ needs the trainers' token"):
                 call()
         assert there._book.ledgers["s"].snapshot() == before
     assert calls.CALLS.keys() > calls.WORKER_CALLS
@@ -356,7 +356,7 @@ def test_clients_wait_for_a_server_that_is_started_again_on_its_journal(tmp_path
 
 def test_a_manager_that_does_not_come_back_is_named(unused_port: int) -> None:
     flow = HttpFlow(f"http://127.0.0.1:{unused_port}", TOKEN, deadline=0.5)
-    with pytest.raises(FlowDown, match=rf"127\.0\.0\.1:{unused_port} gave no answer for 0\.5 seconds.*start it again"):
+    with pytest.raises(FlowDown, match=rf"127\.0\.0\.1:{unused_port} gave no answer for 0\.5 seconds.*restart it"):
         flow.status()
 
 

@@ -279,7 +279,7 @@ def test_a_trainer_that_was_only_stopped_cannot_go_on(tmp_path: Path, clock: Clo
     manager.close()
     manager = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
     manager.admit(new, slots(0))
-    with pytest.raises(Superseded, match="another trainer of a has begun since"):
+    with pytest.raises(Superseded, match="a newer trainer of a has started"):
         manager.beat(old)
     with pytest.raises(Superseded):
         manager.publish(old, 0, 0, b"older")
@@ -747,12 +747,12 @@ def test_a_worker_of_which_nothing_comes_is_put_aside(refused: bool, clock: Cloc
         else:
             manager.fail("bad", held(lease), "no data set")
     why = "no such step" if refused else "no data set"
-    with pytest.raises(PutAside, match=f"worker bad is put aside: its last 20 episodes .* because: {why}"):
+    with pytest.raises(PutAside, match=f"worker bad was excluded: its last 20 episodes .* because: {why}"):
         manager.lease("bad", 1)
     assert why in manager.status()["workers"]["bad"]["put_aside"]
     clock.now += 11
     manager.commit("bad", [])
-    with pytest.raises(NoWorkers, match=f"1 put aside; of the last one its last 20 episodes .*{why}"):
+    with pytest.raises(NoWorkers, match=f"1 excluded; the last one because its last 20 episodes .*{why}"):
         manager.arrivals(a, 1000)
     manager.commit("good", [played(lease) for lease in manager.lease("good", 100)])
     assert len(manager.arrivals(a, 0)) == MOST_FAILED + 5

@@ -52,7 +52,7 @@ def put(turn: int, place: int, value: Any) -> Callable[[Rows], None]:
 def test_a_lie_is_trusted_or_caught(change: Callable[[Rows], None]) -> None:
     """Observation, state, validity, score and prompt: whoever steps again finds out."""
     assert sokoban().receiver().trust(SLOTS[0], payload_with(change), STEPS).turns
-    with pytest.raises(Forged, match="the report on the turns is not what replay has"):
+    with pytest.raises(Forged, match="the report on the turns differs from the replay"):
         sokoban().receiver().replay(SLOTS[0], payload_with(change), STEPS)
 
 
@@ -85,5 +85,5 @@ def test_what_is_no_list_is_refused(facts: str) -> None:
 
 
 def test_a_trusted_episode_of_another_task_is_refused() -> None:
-    with pytest.raises(Forged, match="task: the log has 0, asked for was 1"):
+    with pytest.raises(Forged, match="task: the log has 0, but 1 was requested"):
         sokoban().receiver().trust(SLOTS[0]._replace(task=1), payload_with(lambda rows: None), STEPS)

@@ -78,10 +78,10 @@ def test_the_command_writes_logs_and_a_summary(runs: list[Path], tmp_path: Path)
 
 def test_runs_that_are_no_team_are_refused(runs: list[Path], tmp_path: Path) -> None:
     for chosen, message in (
-        (runs[:1], "the turns are those of a, b, and the runs trained a"),
+        (runs[:1], "the turns belong to a, b, but the runs trained a"),
         ([runs[0], runs[0]], "give one run for each"),
-        ([runs[0], trained(tmp_path / "other", "b", 1, ["a", "b"])], "another order of turns"),
-        ([runs[0], trained(tmp_path / "wide", "b", 1, kwargs='{"size": 7}')], "another environment"),
+        ([runs[0], trained(tmp_path / "other", "b", 1, ["a", "b"])], "a different order of turns"),
+        ([runs[0], trained(tmp_path / "wide", "b", 1, kwargs='{"size": 7}')], "a different environment"),
         ([tmp_path / "nothing"], "not a run with a dataflow"),
         ([trained(tmp_path / "alone", "a", 1, [])], "does not share its episodes"),
     ):

@@ -234,11 +234,11 @@ def edited(payload: str, name: str, value: Any) -> str:
 @pytest.mark.parametrize(
     ("name", "value", "match"),
     [
-        ("env_id", "agentgym_flow/Search-v0", "env_id: the log has .*Search.* asked for was .*Sokoban"),
+        ("env_id", "agentgym_flow/Search-v0", "env_id: the log has .*Search.* but .*Sokoban.* was requested"),
         ("kwargs", lambda old: {**old, "boxes": 2}, "kwargs"),
         ("data", {"boxoban": "0" * 64}, "data"),
         ("split", "test", "split"),
-        ("task", 5, "task: the log has 5, asked for was 0"),
+        ("task", 5, "task: the log has 5, but 0 was requested"),
         ("seed", 12, "seed"),
         ("attempt", 3, "attempt"),
         ("max_steps", 13, "max_steps"),
@@ -266,12 +266,12 @@ def test_a_line_that_says_something_else_is_refused(name: str, value: Any, match
 @pytest.mark.parametrize("wrong", [{"task": 1}, {"seed": 12}, {"sample": 2}])
 def test_an_episode_of_another_slot_is_refused(wrong: dict[str, int]) -> None:
     slot, _, payload = recorded("sokoban")[0]
-    forged(slot._replace(**wrong), payload, "asked for was")
+    forged(slot._replace(**wrong), payload, "was requested")
 
 
 def test_an_episode_of_another_environment_is_refused() -> None:
     slot, _, payload = recorded("team")[0]
-    forged(slot, payload, "asked for was", search())
+    forged(slot, payload, "was requested", search())
     other = replace(team(), make_env=lambda: make_text_env("agentgym_flow/Sokoban-v0", size=6, boxes=2, max_steps=12))
     forged(slot, payload, "kwargs: the log has", other)
 

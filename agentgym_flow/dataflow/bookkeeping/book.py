@@ -66,7 +66,7 @@ class Book:
                 finally:
                     self._write(durable)
             except sqlite3.Error as error:
-                self._down = f"the journal cannot be used ({error}); mend that and start the manager again"
+                self._down = f"the journal cannot be used ({error}); fix this and start the manager again"
                 self.changed.notify_all()
                 raise FlowDown(self._down) from error
 
@@ -147,7 +147,7 @@ class Book:
             for name in sorted({*setup, *known} - set(besides)) if other == stream else ():
                 if setup.get(name) != known.get(name):
                     raise BadSetting(
-                        f"stream {stream} has {name}={shown(known.get(name))}, and this trainer "
+                        f"stream {stream} has {name}={shown(known.get(name))}, but this trainer has "
                         f"{shown(setup.get(name))}: give all trainers of a stream the same settings"
                     )
             if other != stream and {*policies} & {*known["policies"]}:

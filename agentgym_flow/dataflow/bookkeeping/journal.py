@@ -73,7 +73,7 @@ class ManagerJournal:
         except sqlite3.OperationalError as error:
             if "locked" not in str(error):
                 raise self._damaged(error) from None
-            raise BadSetting(f"another manager has {self.path} open; end it, or name another journal") from None
+            raise BadSetting(f"another manager has {self.path} open; stop it, or name another journal") from None
         except sqlite3.Error as error:
             raise self._damaged(error) from None
         self._sum = 0
@@ -176,7 +176,7 @@ class ManagerJournal:
                 raise self._damaged(f"the episode of slot {slot}")
 
     def _damaged(self, what: object) -> BadData:
-        return BadData(f"{self.path} is damaged, or not the journal of a dataflow ({what}); it is left as it is")
+        return BadData(f"{self.path} is damaged, or not the journal of a dataflow ({what}); the file was not changed")
 
 
 def digest_of(content: bytes) -> str:

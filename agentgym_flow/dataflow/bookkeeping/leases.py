@@ -103,7 +103,7 @@ class Leases:
         """End all leases whose deadline has passed; return their entries, each with the name of its count."""
         ended = []
         for entry in self.slots.overdue(now):
-            why, what = "expired", "was not heard of in time"
+            why, what = "expired", "did not report in time"
             if entry.deadline >= entry.limit:
                 why, what = OVERLONG, "has played it for longer than a lease can be renewed"
             self._fail(entry, why, f"worker {entry.worker} {what}")

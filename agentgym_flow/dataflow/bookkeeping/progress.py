@@ -60,7 +60,7 @@ class StreamProgress:
 
     def _superseded(self, policy: str) -> Superseded:
         return Superseded(
-            f"another trainer of {policy} has begun since (the manager is at epoch {self.epoch(policy)}): end this one"
+            f"a newer trainer of {policy} has started (the manager is at epoch {self.epoch(policy)}): stop this one"
         )
 
     # ---------------------------------------------------------------- batches
@@ -93,7 +93,7 @@ class StreamProgress:
         """Raise `BadSetting` if a policy must not use an episode as `mark` says (see `LedgerEntry.used`)."""
         slot = entry.slot.id
         if entry.used.get(policy, mark) != mark:
-            raise BadSetting(f"{policy} has used slot {slot} before, and would use it twice")
+            raise BadSetting(f"{policy} has already used slot {slot}")
         if mark >= 0 and not entry.digest:
             raise BadSetting(f"{policy} trains on slot {slot}, which is lost: drop it")
         if mark >= 0 and not self._weights.are_fresh(policy, entry.weights[policy], mark):

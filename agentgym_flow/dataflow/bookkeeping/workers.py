@@ -16,7 +16,7 @@ from agentgym_flow.dataflow.records import SlotId
 from agentgym_flow.errors import PutAside
 
 MOST_FAILED = 20
-"""Different slots that a worker fails in a row until it is put aside: more than it usually plays at a time, so that one
+"""Different slots that a worker fails in a row until it is excluded: more than it usually plays at a time, so that one
 outage of something that all its episodes use is not enough."""
 
 Place = tuple[str, SlotId]
@@ -79,7 +79,7 @@ class WorkerRegistry:
     def check(self, worker: str) -> None:
         """Raise `PutAside` if a worker gets no more slots."""
         if worker in self._aside:
-            raise PutAside(f"worker {worker} is put aside: {self._aside[worker]:.500}; mend that and start it again")
+            raise PutAside(f"worker {worker} was excluded: {self._aside[worker]:.500}; fix this and start it again")
 
     def avoid(self, worker: str) -> set[Place]:
         """Return the slots that a worker does not get now, because it has failed them and other workers can try."""
@@ -93,14 +93,14 @@ class WorkerRegistry:
         return any(one != worker and one not in self._aside for one in there)
 
     def last_heard(self) -> float:
-        """Return the time of the last call of a worker that is not put aside; minus infinity if there was none."""
+        """Return the time of the last call of a worker that is not excluded; minus infinity if there was none."""
         return max((heard for name, heard in self._heard.items() if name not in self._aside), default=-inf)
 
     def last_words(self) -> str:
-        """Return how many workers were put aside, and the reason for the last one; empty if none was."""
+        """Return how many workers were excluded, and the reason for the last one; empty if none was."""
         if not self._aside:
             return ""
-        return f"{len(self._aside)} put aside; of the last one {[*self._aside.values()][-1]}"
+        return f"{len(self._aside)} excluded; the last one because {[*self._aside.values()][-1]}"
 
     def figures(self) -> dict[str, dict[str, Any]]:
         """Return for each worker the seconds since its last call (`silent`), and counts of its episodes by outcome."""

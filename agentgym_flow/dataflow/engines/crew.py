@@ -92,8 +92,8 @@ class Crew:
         """Raise `NoWorkers`, with the last one's error, if all were given up."""
         if self._seats and not len(self):
             raise NoWorkers(
-                f"all {len(self._seats)} workers were given up: each ended {self._most} times in a row within "
-                f"{self._quick:g} seconds. The last one said: {self._last_words}"
+                f"all {len(self._seats)} workers failed: each ended {self._most} times in a row within "
+                f"{self._quick:g} seconds. The last error: {self._last_words}"
             )
 
     def close(self, patience: float = 10.0) -> None:

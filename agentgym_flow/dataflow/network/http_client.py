@@ -92,7 +92,7 @@ class HttpFlow(RemoteFlow):
             response = connection.getresponse()
             answer = response.read()
             if response.headers.get(calls.DIGEST, "") != calls.digest_of(answer):
-                raise NoAnswer(f"HTTP {response.status}, and the answer is not what its digest says")
+                raise NoAnswer(f"HTTP {response.status}, and the answer does not match its digest")
             return response.status, answer
 
     @contextmanager
@@ -126,7 +126,7 @@ class HttpFlow(RemoteFlow):
 
 
 def _manager_at(url: str) -> ServerAddress:
-    address = server_address(url, "http://127.0.0.1:8300", "the token is a setting of its own")
+    address = server_address(url, "http://127.0.0.1:8300", "pass the token as a separate setting")
     if address.path:
         raise BadSetting(f"{url!r:.100} is not the address of a manager, such as http://127.0.0.1:8300")
     return address

@@ -124,9 +124,9 @@ class _Endpoint:
         if name not in calls.CALLS or request.url.path != f"/v1/{name}":
             raise _RequestRefused(404, "there is no such call; is this another version of agentgym_flow?")
         if name not in allowed[0]:
-            raise _RequestRefused(403, f"this is the token of workers, and {name} is a call of trainers")
+            raise _RequestRefused(403, f"{name} needs the trainers' token, and this is the workers' token")
         if request.method != "POST":
-            raise _RequestRefused(405, "calls are made with POST")
+            raise _RequestRefused(405, "use POST for calls")
         call = calls.CALLS[name]
         arguments = await self._arguments(call, request)
         answer = await self.switchboard.call(name, arguments, request.is_disconnected)
@@ -157,10 +157,10 @@ class _Endpoint:
                     break
                 parts.append(part)
         if left < 0:
-            raise _RequestRefused(413, f"a request of this call has at most {limit:,} bytes")
+            raise _RequestRefused(413, f"a request of this call can have at most {limit:,} bytes")
         body = b"".join(parts)
         if request.headers.get(calls.DIGEST, "") != calls.digest_of(body):
-            raise _RequestRefused(400, "the body is not what its digest says", "Corrupted")
+            raise _RequestRefused(400, "the body does not match its digest", "Corrupted")
         return body
 
 

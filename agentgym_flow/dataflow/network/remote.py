@@ -83,8 +83,8 @@ class RemoteFlow(ABC):
         if self._closed.is_set():
             return f"the connection to {self.place} was closed"
         return (
-            f"{self.place} gave no answer for {self.deadline:g} seconds ({what}): start it again on its journal, or "
-            "look whether this machine can reach it"
+            f"{self.place} gave no answer for {self.deadline:g} seconds ({what}): restart it with its journal, or "
+            "check the connection from this machine"
         )
 
     describe = _remote(Flow.describe)

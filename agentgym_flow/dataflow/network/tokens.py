@@ -61,5 +61,5 @@ def read_token(file: Path | None = None) -> str:
         return check_token(token)
     with file.open(encoding="utf-8", errors="replace") as opened:
         if os.name == "posix" and os.fstat(opened.fileno()).st_mode & 0o077:
-            raise BadSetting(f"others than its owner may use {file}: chmod 600 {file}")
+            raise BadSetting(f"other users can read or change {file}: run chmod 600 {file}")
         return check_token(opened.read(4096).strip())

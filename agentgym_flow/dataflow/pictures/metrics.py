@@ -50,7 +50,7 @@ def advice(figures: Mapping[str, Any]) -> dict[str, float]:
         figures: as `agentgym_flow.dataflow.bookkeeping.manager.Manager.status` returns them.
 
     Returns `target_workers`, the largest of those for each policy; `workers`, how many have called within the time of a
-    lease and are not put aside; and, for the policy that needs the most, `wait` (a share of the time), `consumed` and
+    lease and are not excluded; and, for the policy that needs the most, `wait` (a share of the time), `consumed` and
     `entered` (episodes) over `seconds`. Empty if there is no policy. Without workers the target is 1.
     """
     there = [one for one in figures["workers"].values() if "put_aside" not in one]

@@ -96,7 +96,7 @@ class WeightStore:
         with self._lock(policy):
             known = self._kept.get(_name(policy, version))
             if known is not None and header(known).digest != about.digest:
-                raise BadData(f"version {version} of {policy} is there with other weights; publish a new version")
+                raise BadData(f"version {version} of {policy} exists with other weights; publish a new version")
             state = apply(self._base(policy, about.base), message)
             if known is None:
                 self._kept[_name(policy, version)] = full(state) if about.base else message

@@ -94,7 +94,7 @@ def apply(base: State | None, message: bytes) -> dict[str, torch.Tensor]:
     except Exception as error:
         raise BadData(f"damaged weights: {error!s:.200}; fetch them again") from None
     if digest(state) != about.digest:
-        raise BadData("the weights have another SHA-256 than was announced: they are damaged; fetch them again in full")
+        raise BadData("the weights are damaged: their SHA-256 differs from the announced one; fetch them again in full")
     return state
 
 
@@ -155,7 +155,7 @@ def _bits(tensor: torch.Tensor) -> Bits:
 # ---------------------------------------------------------------- applying messages
 def _apply(base: State | None, about: Header, sent: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     if about.base and base is None:
-        raise BadData("these weights were made against others, which are not here; fetch them in full")
+        raise BadData("these weights are a difference from weights that are missing here; fetch them in full")
     known = base if about.base and base is not None else {}
     state = {name: tensor for name, tensor in known.items() if name not in about.gone}
     while sent:
@@ -180,7 +180,9 @@ def _overwrite(name: str, known: State, parts: dict[str, torch.Tensor]) -> torch
     """Return a tensor of the base with some values replaced."""
     old, values = known.get(name), parts[_VALUES]
     if old is None or old.dtype != values.dtype:
-        raise BadData(f"these weights were made against others: {shown(name)} is not the same; fetch them in full")
+        raise BadData(
+            f"these weights are a difference from other weights: {shown(name)} is not the same; fetch them in full"
+        )
     bits = _bits(old).copy()
     if _MASK in parts:
         packed = parts[_MASK].numpy()
@@ -190,6 +192,6 @@ def _overwrite(name: str, known: State, parts: dict[str, torch.Tensor]) -> torch
     else:
         indices = parts[_INDICES].numpy()
         if indices.size != values.numel() or indices.min(initial=0) < 0:
-            raise BadData(f"damaged weights: {shown(name)} has places that cannot be; fetch them in full")
+            raise BadData(f"damaged weights: {shown(name)} has invalid positions; fetch them in full")
         bits[indices] = _bits(values)
     return torch.from_numpy(bits).view(old.dtype).reshape(old.shape)
