@@ -57,7 +57,7 @@ def build(
 
             build_retriever(source, folder, kind=kind, index=index, progress=show)
     except KeyboardInterrupt:
-        note("stopped; what was done is kept, and the same command goes on from there")
+        note("stopped; progress is kept: run the same command again to continue")
         raise typer.Exit(130) from None
     options = ("" if kind == "bm25" else f" --kind {kind}") + ("" if index is None else f" --index {index}")
     advice = f"Serve it with: agentgym-flow retriever serve {folder}{options}"
@@ -97,7 +97,7 @@ def serve(
     from agentgym_flow.retrieval.server import serve as server  # reports a missing extra before data is read
 
     if not folder:  # an unset variable of a shell; it would name the current folder
-        raise BadData("FOLDER is empty; name what `retriever build` made")
+        raise BadData("FOLDER is empty; name a folder that `retriever build` created")
     with stderr().status("opening the index"):
         embedded = folder == EMBEDDED
         retriever = _embedded(kind, index) if embedded else open_retriever(folder, kind=kind, index=index)

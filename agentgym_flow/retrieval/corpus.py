@@ -148,7 +148,7 @@ def passage_of_record(record: Any, number: int, where: str) -> Passage:
         raise BadData(f"{where}: a passage must be an object, got {record!r:.60}.")
     name = record.get("id", record.get("_id", number))
     if not isinstance(name, str | int) or isinstance(name, bool):
-        raise BadData(f"{where}: the id must be a text or a whole number, got {name!r:.60}.")
+        raise BadData(f"{where}: the id must be a string or an integer, got {name!r:.60}.")
     passage = Passage.of_fields(str(name), record)
     if passage is not None:
         return Passage(*map(writable, passage))

@@ -105,7 +105,7 @@ class Embeddings(Shared):
         if verify:
             with (Path(folder) / _VECTORS).open("rb") as file:
                 if _sha256(file) != _read_page(Path(folder))["sha256"]:
-                    raise BadIndex(f"{Path(folder) / _VECTORS} is damaged (its digest is another); {_REMEDY}")
+                    raise BadIndex(f"{Path(folder) / _VECTORS} is damaged (its digest differs); {_REMEDY}")
         return opened
 
     @classmethod

@@ -83,12 +83,12 @@ class MiniLMEncoder(Shared):
             self._heads = int(config["num_attention_heads"])
             self._epsilon = np.float32(config["layer_norm_eps"])
             if (config["model_type"], config["hidden_act"]) != ("bert", "gelu"):
-                raise ValueError("it is no BERT with GELU")
+                raise ValueError("it is not a BERT model with GELU")
             self._tokenizer = tokenizers.Tokenizer.from_file(str(root / "tokenizer.json"))
             with safetensors.safe_open(root / "model.safetensors", "np") as file:
                 self._load(file.get_tensor, int(config["num_hidden_layers"]))
         except Exception as error:  # the two libraries have their own exception classes
-            raise BadData(f"{root} holds no model that can be read: {error}") from error
+            raise BadData(f"{root} does not contain a readable model: {error}") from error
         self.dimension = int(self._words.shape[1])
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(min(MAX_PIECES, len(self._positions)))

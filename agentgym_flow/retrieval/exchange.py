@@ -178,7 +178,7 @@ class _TimedReader(io.RawIOBase):
 def _left(deadline: float, at_most: float) -> float:
     left = min(deadline - time.monotonic(), at_most)
     if left <= 0:
-        raise TimeoutError("the time for the request is over")
+        raise TimeoutError("the deadline of the request has passed")
     return left
 
 

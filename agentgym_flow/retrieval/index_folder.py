@@ -132,7 +132,7 @@ def _page(root: Path) -> dict[str, Any]:
     if version != FORMAT:
         raise BadIndex(f"the index at {root} has format {version!r}, this version reads {FORMAT}; {_REMEDY}")
     if not sound:
-        raise BadIndex(f"{file} is damaged (its digest is another); {_REMEDY}")
+        raise BadIndex(f"{file} is damaged (its digest differs); {_REMEDY}")
     return page  # type: ignore[no-any-return]
 
 

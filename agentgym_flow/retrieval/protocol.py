@@ -34,7 +34,7 @@ _ID_DIGITS = 16
 def check_token(token: str) -> str:
     """Return a token that is valid in `Authorization: Bearer TOKEN`. Raises `BadSetting` without naming the token."""
     if not token:
-        raise BadSetting("the token is empty; leave it out, or take some letters that nobody guesses")
+        raise BadSetting("the token is empty; leave it out, or choose a token that is hard to guess")
     if not token.isascii() or not token.isprintable() or " " in token:
         raise BadSetting("a token has one or more ASCII characters and no blanks")
     return token

@@ -101,10 +101,10 @@ class RemoteRetriever(Shared):
         ):
             _check_whole(setting, number, least)
         if not isinstance(single, bool):
-            raise BadSetting(f"single is true or false, not {single!r:.60}")
+            raise BadSetting(f"single must be true or false, not {single!r:.60}")
         if not isinstance(identity, str | None):
             raise BadSetting(f"identity is a text, not {identity!r:.60}")
-        address = server_address(url, "http://127.0.0.1:8000", "the token is a setting of its own")
+        address = server_address(url, "http://127.0.0.1:8000", "pass the token as a separate setting")
         if not address.path.endswith(protocol.PATH):
             address = address._replace(path=address.path + protocol.PATH)
         self.url = f"{address.scheme}://{address.host}:{address.port}{address.path}"
@@ -241,7 +241,7 @@ def _check_seconds(setting: str, value: object) -> None:
 
 def _check_whole(setting: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise BadSetting(f"{setting} is a whole number of {least} or more, not {value!r:.60}")
+        raise BadSetting(f"{setting} is an integer of {least} or more, not {value!r:.60}")
 
 
 def _headers(token: str | None) -> dict[str, str]:
@@ -256,12 +256,12 @@ def _problem(answer: Answer) -> str | None:
     if answer.status == 200:
         return None
     hints = {
-        401: "it asks for another token",
-        403: "it does not admit this client",
+        401: "it requires another token",
+        403: "it rejects this client",
         404: "there is no retriever at this address",
         413: "the request is too large for it",
-        429: "it has too much to do",
-        503: "it has too much to do",
+        429: "it is overloaded",
+        503: "it is overloaded",
     }
     hint = hints.get(answer.status, "it moved" if 300 <= answer.status < 400 else "")
     return f"status {answer.status}{f', {hint}' if hint else ''}"

@@ -110,13 +110,13 @@ class FaissIndex(Shared):
         faiss = _faiss()
         page = _read_page(file, embeddings)
         if verify and _sha256(file) != page["sha256"]:
-            raise BadIndex(f"{file} is damaged (its digest is another); {_REMEDY}")
+            raise BadIndex(f"{file} is damaged (its digest differs); {_REMEDY}")
         try:
             self._index = faiss.read_index(str(file), faiss.IO_FLAG_MMAP_IFC)
         except RuntimeError as error:
             raise BadIndex(f"{file} cannot be read ({error}); {_REMEDY}") from error
         if (self._index.ntotal, self._index.d) != embeddings.vectors.shape:
-            raise BadIndex(f"{file} has not as many vectors as its folder; {_REMEDY}")
+            raise BadIndex(f"{file} has fewer or more vectors than its folder; {_REMEDY}")
         if kind == "hnsw":
             self._index.hnsw.efSearch = effort or 64
         else:

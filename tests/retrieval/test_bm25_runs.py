@@ -69,7 +69,7 @@ def test_what_cannot_be_built_is_refused_before_the_work(tmp_path: Path) -> None
     with pytest.raises(BadSetting, match="k1"):
         build_folder(untouched(), tmp_path / "index", k1=0)
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileExistsError, match="is there already"):
+    with pytest.raises(FileExistsError, match="already exists"):
         build_folder(untouched(), tmp_path / "file")
     with pytest.raises(BadData, match="no document"):
         build_folder([], tmp_path / "index")

@@ -99,7 +99,7 @@ def test_passages_without_an_id_are_named_by_their_number(tmp_path: Path) -> Non
         (lines({}), "line 1: .* it has nothing"),
         (lines({"title": 3, "text": "y"}), "line 1: a passage needs"),
         (lines({"contents": None}), "line 1: a passage needs"),
-        (lines({"id": None, "text": "y"}), "line 1: the id must be a text or a whole number, got None"),
+        (lines({"id": None, "text": "y"}), "line 1: the id must be a string or an integer, got None"),
         (lines({"id": True, "text": "y"}), "line 1: the id must be"),
         (lines({"id": 1.5, "text": "y"}), "line 1: the id must be"),
         (lines({"id": 1, "text": "x"}, {"id": "1", "text": "y"}), r"passages 0 and 1, counted from 0, .* id '1'"),

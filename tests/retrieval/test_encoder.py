@@ -112,12 +112,12 @@ def test_a_folder_is_read_and_a_damaged_one_refused(model: MiniLMEncoder, tmp_pa
     assert MiniLMEncoder(folder).digest == model.digest
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
-    with pytest.raises(BadData, match="no BERT with GELU"):
+    with pytest.raises(BadData, match="not a BERT model with GELU"):
         MiniLMEncoder(folder)
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").write_bytes(b"no tensors")
-    with pytest.raises(BadData, match="holds no model that can be read"):
+    with pytest.raises(BadData, match="does not contain a readable model"):
         MiniLMEncoder(folder)
 
 

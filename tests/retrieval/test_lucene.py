@@ -63,7 +63,7 @@ def test_what_is_no_index_says_so(tmp_path: Path) -> None:
     with pytest.raises(BadData, match="no document to index"):
         LuceneIndex.build([("a", ""), ("b", " ")], tmp_path / "empty")
     (tmp_path / "mine").write_text("")
-    with pytest.raises(FileExistsError, match="is there already"):
+    with pytest.raises(FileExistsError, match="already exists"):
         LuceneIndex.build(DOCUMENTS, tmp_path / "mine")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 

@@ -84,7 +84,7 @@ def test_a_corpus_is_built_and_served_until_ctrl_c(corpus, tmp_path) -> None:
 def test_what_is_wrong_is_told(corpus, tmp_path) -> None:
     build_retriever(corpus, tmp_path / "index")
     for words, reason in (
-        (("build", corpus, tmp_path / "index"), "is there already"),
+        (("build", corpus, tmp_path / "index"), "already exists"),
         (("build", tmp_path / "nowhere", tmp_path / "new"), "nowhere"),
         (("build", corpus, tmp_path / "new", "--kind", "magic"), "bm25, dense, hybrid"),
         (("build", corpus, tmp_path / "new", "--index", "flat"), "bm25 has no vectors"),
@@ -122,7 +122,7 @@ def test_a_build_that_was_stopped_goes_on(corpus, tmp_path, monkeypatch) -> None
         patched.setattr("agentgym_flow.retrieval.building.merge_runs", stopped)
         result = invoke("build", corpus, tmp_path / "index")
     assert result.exit_code == 130
-    assert "goes on from there" in result.stderr
+    assert "run the same command again" in result.stderr
     assert not (tmp_path / "index").exists()
     assert invoke("build", corpus, tmp_path / "index").exit_code == 0
 

@@ -132,7 +132,7 @@ def test_a_request_for_too_many_passages_is_refused(ask) -> None:
     body = {"queries": ["a"] * (MAX_PASSAGES // MAX_TOPK + 1), "topk": MAX_TOPK}
     answer = ask(retriever).post("/retrieve", json=body)
     assert (answer.status_code, retriever.batches) == (413, [])
-    assert "in parts" in answer.json()["error"]
+    assert "split it" in answer.json()["error"]
 
 
 def test_all_requests_together_have_a_limit(ask, monkeypatch) -> None:
@@ -174,7 +174,7 @@ def test_pages_of_a_browser_and_other_names_are_refused(ask) -> None:
 def test_other_addresses_and_methods_are_told(ask) -> None:
     client = ask()
     assert (client.get("/").status_code, client.get("/retrieve").status_code) == (404, 405)
-    assert client.put("/retrieve", json={}).json() == {"error": "ask POST /retrieve or GET /health"}
+    assert client.put("/retrieve", json={}).json() == {"error": "use POST /retrieve or GET /health"}
 
 
 def test_health_tells_how_the_server_is_doing(ask) -> None:

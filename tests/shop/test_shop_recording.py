@@ -103,7 +103,7 @@ def test_a_full_disk_is_told_and_tried_again(make_shop, enter, monkeypatch) -> N
     shopper.click(shopper.page.clickables()[2])
     shopper.click("buy now")
     assert shopper.status == 200
-    assert "could not be written down: No space left on device" in shopper.source
+    assert "could not be saved: No space left on device" in shopper.source
     assert "How the score came about" in shopper.source
     shopper.get("/admin")
     assert "not written: No space left on device" in shopper.text

@@ -86,7 +86,7 @@ def parse_game(mapping: Mapping[str, Any], where: str) -> GameFile:
     for key in ("pddl_domain", "grammar", "pddl_problem"):
         if not isinstance(mapping.get(key), str):
             raise BadGame(
-                f"{where}: the key {key!r} is {'no text' if key in mapping else 'missing'}; is it a game file?"
+                f"{where}: the key {key!r} is {'not a string' if key in mapping else 'missing'}; is it a game file?"
             )
         texts[key] = mapping[key]
     walkthrough = mapping.get("walkthrough")

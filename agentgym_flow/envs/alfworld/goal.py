@@ -78,7 +78,8 @@ def read_goal(goal: Expression, where: str) -> ALFWorldGoal:
     if read is None:
         listing = ", ".join(sorted(" ".join((atom.predicate, *atom.arguments)) for atom in atoms))
         raise BadGame(
-            f"{where}: the goal is none of ALFWorld's ({listing}); its forms are in agentgym_flow.envs.alfworld.goal"
+            f"{where}: the goal is not one of ALFWorld's goals ({listing}); their forms are in "
+            "agentgym_flow.envs.alfworld.goal"
         )
     return read
 
@@ -86,7 +87,7 @@ def read_goal(goal: Expression, where: str) -> ALFWorldGoal:
 def _atoms(node: Expression, names: dict[str, str], counter: list[int], where: str) -> Iterator[_Atom]:
     """Yield the atoms of a conjunction of existential formulas, with unique names for all variables."""
     if isinstance(node, str) or not node:
-        raise BadGame(f"{where}: the goal has {node!r} in the place of a formula")
+        raise BadGame(f"{where}: the goal has {node!r} instead of a formula")
     head, *rest = node
     if head == "and":
         for part in rest:

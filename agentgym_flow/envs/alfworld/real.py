@@ -180,7 +180,7 @@ def _check_python(textgen: Any) -> None:
     except NameError as error:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         raise UnsupportedPython(
-            f"the installed textworld can't play games on Python {version}; use Python 3.12 or older, or engine='fast'"
+            f"the installed textworld cannot play games on Python {version}; use Python 3.12 or older, or engine='fast'"
         ) from error
 
 

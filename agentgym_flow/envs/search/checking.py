@@ -65,7 +65,7 @@ def remarks(checked: SearchSetReport) -> Iterator[str]:
                 yield f"{name}: {len(notes):,} {what}. The first: {notes[0]}"
         if void := [one.id for one in read.questions if not all(map(normalise, one.answers))]:
             yield (
-                f"{name}: {len(void):,} with an answer of which normalisation leaves nothing, so that an empty answer "
+                f"{name}: {len(void):,} with an answer that is empty after normalisation, so that an empty answer "
                 f"scores 1, as in Search-R1: {', '.join(map(repr, void[:MOST_NAMED]))}"
                 f"{', ...' if len(void) > MOST_NAMED else ''}"
             )

@@ -218,8 +218,8 @@ class SearchEnv(TextEnv):
         self._recording, self._next_recording = self._next_recording, None
         if self._finder.retriever is None and self._recording is None:
             raise BadSetting(
-                f"retriever={self._finder.name!r} is a mere name: only recordings can be played; give an address or a "
-                "corpus"
+                f"retriever={self._finder.name!r} is only a name, so this environment can only replay "
+                "recordings; give an address or a corpus"
             )
         question = self._source.questions[task]
         self.task_key = self.make_task_key([self._source.content, question.id, question.text, question.answers])

@@ -134,8 +134,8 @@ def _opened(place: Path, kind: str) -> tuple[Retriever, str]:
     stamp = _stamp(place)
     if kind != "bm25" or (stamp is not None and stamp[0] > IN_MEMORY):
         raise BadData(
-            f"{place} must be built first, with: agentgym-flow retriever build {place} FOLDER --kind {kind}, "
-            "and that folder named"
+            f"{place} must be indexed first: run agentgym-flow retriever build {place} FOLDER --kind {kind}, "
+            "and name that folder"
         )
     return _file(place.resolve(), stamp)
 

@@ -167,7 +167,7 @@ def _text(record: Mapping[str, Any], where: str) -> str:
         match = _ASKED.fullmatch(_plain(message.get("content")) if isinstance(message, Mapping) else "")
         found = match and match[1]
     if not isinstance(found, str) or not one_line(found):
-        raise BadData(f"{where}: the question is missing or is no text, got {found!r:.60}.")
+        raise BadData(f"{where}: the question is missing or not a string, got {found!r:.60}.")
     return one_line(found)
 
 

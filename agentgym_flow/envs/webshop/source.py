@@ -79,7 +79,7 @@ class GoalSource(Shared):
         if num_products is not None:
             check_positive("num_products", num_products)
             if data is None:
-                raise BadSetting("num_products cuts official data short, and the embedded shop is always whole")
+                raise BadSetting("num_products limits official data; the embedded shop is always complete")
         self.split = check_split(split, SPLIT_ALIASES)
         self.season = check_season(season, self.split, "" if data is None else "data")
         self.kind = kind

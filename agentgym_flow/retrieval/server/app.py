@@ -155,9 +155,9 @@ class _Service:
         try:
             found = await _unless_gone(request, self.batcher.search(different, asked.topk))
         except (QueueFull, DeadlineExceeded):
-            raise _RetrieveRefused(503, "too many requests wait; come back later", RETRY_AFTER) from None
+            raise _RetrieveRefused(503, "too many requests are waiting; try again later", RETRY_AFTER) from None
         except RetrievalFailed as error:
-            raise _RetrieveRefused(500, f"the retriever failed ({error}); the server's log says more") from None
+            raise _RetrieveRefused(500, f"the retriever failed ({error}); see the server's log") from None
         return await _answer(asked, dict(zip(different, found, strict=True)))
 
     async def _receive(self, request: Request, body: list[bytes]) -> None:
@@ -170,7 +170,9 @@ class _Service:
             if size > MAX_BODY:
                 raise _RetrieveRefused(413, f"a request has at most {MAX_BODY} bytes", {"Connection": "close"})
             if self._held > MAX_BODIES:
-                raise _RetrieveRefused(503, "too many bytes of requests wait", {"Connection": "close", **RETRY_AFTER})
+                raise _RetrieveRefused(
+                    503, "the waiting requests are too large; try again later", {"Connection": "close", **RETRY_AFTER}
+                )
 
     async def health(self, request: Request) -> Response:
         """Report that the server is running; with a valid token, also its statistics."""
@@ -192,9 +194,9 @@ class _Service:
 
     def _check_place(self, request: Request) -> None:
         if self._local and not loopback.is_this_machine(request.headers.getlist("host")):
-            raise _RetrieveRefused(421, "this retriever answers under the names of its own machine only")
+            raise _RetrieveRefused(421, "this retriever accepts only requests addressed to this machine")
         if self._local and "origin" in request.headers:
-            raise _RetrieveRefused(403, "this retriever answers no page of a browser")
+            raise _RetrieveRefused(403, "this retriever does not answer requests from web pages")
 
     def _has_token(self, request: Request) -> bool:
         if self._token is None:
@@ -218,14 +220,14 @@ class _Service:
             _queries(message), self._number(message.get("topk")), _flag(message.get("return_scores"))
         )
         if len(asked.queries) * asked.topk > MAX_PASSAGES:
-            raise _RetrieveRefused(413, f"a request is answered with at most {MAX_PASSAGES} passages; send it in parts")
+            raise _RetrieveRefused(413, f"a request can ask for at most {MAX_PASSAGES} passages; split it")
         return asked
 
     def _number(self, topk: Any) -> int:
         if topk is None:
             return self._topk
         if isinstance(topk, bool) or not isinstance(topk, int) or not 0 <= topk <= MAX_TOPK:
-            raise _RetrieveRefused(400, f"topk is a whole number from 0 (which means {self._topk}) to {MAX_TOPK}")
+            raise _RetrieveRefused(400, f"topk is an integer from 0 (which means {self._topk}) to {MAX_TOPK}")
         return topk or self._topk
 
 
@@ -236,9 +238,9 @@ def _queries(message: Mapping[str, Any]) -> list[str]:
     if isinstance(queries, str):
         queries = [queries]
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
-        raise _RetrieveRefused(400, 'the request has "queries", a list of texts, or "query", a text')
+        raise _RetrieveRefused(400, 'the request needs "queries", a list of texts, or "query", a text')
     if not queries:
-        raise _RetrieveRefused(400, "a request has at least one query")
+        raise _RetrieveRefused(400, "a request needs at least one query")
     return [query[: protocol.MAX_QUERY] for query in queries]
 
 
@@ -246,7 +248,7 @@ def _flag(value: Any) -> bool:
     if value is None:
         return False
     if not isinstance(value, bool):
-        raise _RetrieveRefused(400, "return_scores is true or false")
+        raise _RetrieveRefused(400, "return_scores must be true or false")
     return value
 
 
@@ -303,4 +305,4 @@ async def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, _RetrieveRefused):
         return JSONResponse({"error": error.reason}, error.status, error.headers)
     assert isinstance(error, HTTPException)  # no other exception is registered
-    return JSONResponse({"error": "ask POST /retrieve or GET /health"}, error.status_code, error.headers)
+    return JSONResponse({"error": "use POST /retrieve or GET /health"}, error.status_code, error.headers)

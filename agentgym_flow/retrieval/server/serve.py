@@ -48,7 +48,9 @@ def serve(
     """
     local = host in loopback.HOSTS
     if not local and token is None:
-        raise BadSetting(f"whoever reaches {host} could ask this retriever; set a token, or listen on {loopback.HOST}")
+        raise BadSetting(
+            f"anyone who can reach {host} could use this retriever; set a token, or listen on {loopback.HOST}"
+        )
     app = create_app(retriever, token=token, topk=topk, max_batch=max_batch, max_waiting=max_waiting, local=local)
     with loopback.listen(port, host) as listening:
         if on_ready is not None:

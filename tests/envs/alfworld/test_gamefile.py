@@ -124,7 +124,7 @@ def test_help_needs_the_action_and_the_words() -> None:
     ("change", "message"),
     [
         (lambda game: game.pop("grammar"), "the key 'grammar' is missing; is it a game file?"),
-        (lambda game: game.update(pddl_problem=None), "the key 'pddl_problem' is no text"),
+        (lambda game: game.update(pddl_problem=None), "the key 'pddl_problem' is not a string"),
         (lambda game: game.update(walkthrough="look"), "'walkthrough' must be a list of commands, got 'look'"),
         (lambda game: game.update(walkthrough=[1]), "'walkthrough' must be a list of commands, got [1]"),
         (lambda game: game.update(solvable=1), "'solvable' must be true or false, got 1"),

@@ -169,7 +169,7 @@ def test_when_patience_is_over_the_server_is_at_fault() -> None:
         backend = backend_at(server, retries=0)
         backend.wait_for(0.4)
         assert backend.run(CUSTOM).status == "ok"
-        with pytest.raises(ExecutorFailed, match="answered nobody for the whole of --patience"):
+        with pytest.raises(ExecutorFailed, match="answered no request for the whole of --patience"):
             backend.run(CUSTOM)
         with pytest.raises(BadSetting, match="patience"):
             backend.wait_for(-1)

@@ -339,7 +339,7 @@ def test_a_server_that_goes_away_leaves_the_episodes_before(tmp_path: Path) -> N
     with chat_server(*[right_sums(9)] * 4, default=status(404)) as server:
         result = evaluate(f"{server.url}/v1", file, "--episodes", 9, "--num-envs", 2, "--log", "log.jsonl")
     assert result.exit_code == 2
-    assert "the log log.jsonl holds the 4 episodes that had finished" in result.stderr
+    assert "the log log.jsonl holds the 4 finished episodes" in result.stderr
     assert scores("log.jsonl") == [1.0] * 4, "and no episode that failed for want of a server"
     assert verify_log("log.jsonl", {"gsm8k": file}).ok
 
@@ -635,7 +635,7 @@ def test_answers_of_the_executor_are_not_paid_for_twice(tmp_path: Path) -> None:
         server.asked.clear()
         server.script = _Script([right_sums(6)] * (whole // 2), status(500))  # type: ignore[assignment]
         stopped = evaluate(f"{server.url}/v1", *arguments, "--patience", "0.5s")
-        assert (stopped.exit_code, "--resume goes on" in stopped.stderr) == (2, True), stopped.output
+        assert (stopped.exit_code, "--resume to continue" in stopped.stderr) == (2, True), stopped.output
         server.script = _Script([], right_sums(6))  # type: ignore[assignment]
         server.asked.clear()
         resumed = evaluate(f"{server.url}/v1", *arguments, "--patience", "10m", "--resume")

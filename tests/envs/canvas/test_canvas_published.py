@@ -360,7 +360,7 @@ def test_the_one_file_of_mbpp_is_split_as_its_authors_do(tmp_path: Path) -> None
     assert len(tasks(own, "test")) == 3  # not MBPP's own rows
     for odd in (2000, 975, "11b", "", None):
         mixed = write_rows(tmp_path / "mixed" / "mbpp.jsonl", [*rows, {**mbpp_row(2000), "task_id": odd}])
-        with pytest.raises(BadData, match=r"row 975 \(task_id '[\w#]+'\) is of no part .*, 974 others are"):
+        with pytest.raises(BadData, match=r"row 975 \(task_id '[\w#]+'\) belongs to no part .*, 974 others do"):
             tasks(mixed, "valid" if odd == 2000 else "test")
 
 

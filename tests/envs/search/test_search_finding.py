@@ -77,7 +77,7 @@ def test_words_over_the_generated_articles_are_computed() -> None:
     env.reset(seed=0)
     assert env.step("search[river]")[4]["retrieved"]
     assert env.recorded_responses is None, "what can be computed is not written down"
-    with pytest.raises(BadSetting, match="takes nothing from outside"):
+    with pytest.raises(BadSetting, match="uses no recorded responses"):
         env.use_recording([None, [["1", "t", "x"]]])
 
 
@@ -168,13 +168,13 @@ def test_any_object_that_searches_can_be_the_retriever(bridges: Path) -> None:
 )
 def test_what_logs_name_plays_recordings_alone(bridges: Path, named: dict[str, str]) -> None:
     env = make(data=bridges, split="test", **named)
-    with pytest.raises(BadSetting, match="only recordings can be played"):
+    with pytest.raises(BadSetting, match="only replay recordings"):
         env.reset()
     env.use_recording([None, [["7", "Tarn", "A river."]], None])
     env.reset(options={"task": 0})
     assert env.step("search[anything]")[0] == "Doc 1(Title: Tarn) A river."
     assert env.step("answer[Ada Voss]")[1] == 1.0
-    with pytest.raises(BadSetting, match="only recordings can be played"):
+    with pytest.raises(BadSetting, match="only replay recordings"):
         env.reset()  # a recording is for one episode
 
 
@@ -219,7 +219,7 @@ def test_wrong_arguments_say_what_to_do(wrong: dict[str, Any], error: type, said
 def test_published_questions_need_passages(bridges: Path, four: Path, tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="published questions need passages"):
         make(data=bridges)
-    with pytest.raises(BadData, match=r"must be built first, with: agentgym-flow retriever build .*four\.jsonl"):
+    with pytest.raises(BadData, match=r"must be indexed first: run agentgym-flow retriever build .*four\.jsonl"):
         make(data=bridges, corpus=four, retriever="dense")
     (tmp_path / "other.jsonl").write_text("no corpus\n")
     with pytest.raises(BadData, match="neither JSON lines"):

@@ -112,7 +112,7 @@ def test_what_can_be_computed_is_computed_again(tmp_path: Path) -> None:
         lambda line: line.update(recording=[None, *([[["1", "t", "x"]]] * len(line["actions"]))]),
     )
     [problem] = verify_log(tmp_path / "log.jsonl").problems()
-    assert "takes nothing from outside" in problem
+    assert "uses no recorded responses" in problem
 
 
 def test_an_environment_with_a_recording_asks_nobody(bridges: Path) -> None:

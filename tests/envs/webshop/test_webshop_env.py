@@ -183,7 +183,7 @@ def test_environments_of_a_process_share_one_catalogue() -> None:
         ({"draw": "weight"}, UnknownOption, "weighted"),
         ({"noun_tagger": "nltk"}, UnknownOption, "words"),
         ({"search": "bm52"}, UnknownOption, "Did you mean 'bm25'"),
-        ({"num_products": 10}, BadSetting, "always whole"),
+        ({"num_products": 10}, BadSetting, "always complete"),
         ({"show_attributes": "no"}, BadSetting, "True or False"),
         ({"observation_mode": ["text"]}, BadSetting, "text_rich"),
     ],

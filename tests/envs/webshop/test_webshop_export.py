@@ -32,5 +32,5 @@ def test_the_written_shop_is_the_generated_one(tmp_path: Path) -> None:
 def test_the_shop_has_no_parts(tmp_path: Path, option: list[str]) -> None:
     run = CliRunner().invoke(app, ["data", "export", "webshop", str(tmp_path), *option])
     assert run.exit_code == 2
-    assert "written whole" in run.stderr
+    assert "exported completely" in run.stderr
     assert not list(tmp_path.iterdir())

@@ -213,7 +213,7 @@ def test_the_index_of_an_import_that_was_killed_while_it_was_renamed_is_used(
 # ---------------------------------------------------------------- what goes wrong
 def test_nothing_is_overwritten_and_nothing_read_before_that_is_known(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("mine")
-    with pytest.raises(FileExistsError, match="is there already"):
+    with pytest.raises(FileExistsError, match="already exists"):
         import_catalogue(tmp_path / "missing.json", None, None, tmp_path / "store")
     assert (tmp_path / "store").read_text() == "mine"
     with pytest.raises(BadSetting, match="num_products must be at least 1, got 0"):

@@ -39,13 +39,13 @@ _LASTING = (401, 403, 404)
 
 _HINTS = {
     400: "it does not accept the request: a setting it does not know, or too long a prompt",
-    401: "it asks for another key",
-    403: "it does not admit this key",
+    401: "it requires another key",
+    403: "it rejects this key",
     404: "it has no such model, or nothing at this address",
     413: "the request is too large for it",
     422: "it does not accept the request",
-    429: "it has too much to do, or the account's quota is used up",
-    503: "it has too much to do",
+    429: "it is overloaded, or the account's quota is used up",
+    503: "it is overloaded",
 }
 
 
@@ -235,7 +235,7 @@ class Server:
             down = self._failed_in_a_row >= IN_A_ROW
         else:
             down = problem.passing and self._loop.time() - self._answered.came >= self.patience
-            text += "; it has answered nobody for the whole of --patience" if down else ""
+            text += "; it has answered no request for the whole of --patience" if down else ""
         return ServerFailed(text, problem.status, tries, problem.lasting or down)
 
     async def _try(self, request: Mapping[str, Any], key: str, timeout: float) -> ModelReply | _TryFailure:

@@ -107,7 +107,7 @@ def remarks(checked: CanvasSetReport) -> Iterator[str]:
         )
     damaged = sum(len(file.loaded.rejected) for file in checked.files.values())
     if damaged:
-        yield f"{damaged:,} damaged rows: not played until they are mended, taken out or skipped (skip_damaged=True)"
+        yield f"{damaged:,} damaged rows: not played until they are fixed, removed or skipped (skip_damaged=True)"
     yield "played as: " + ", ".join(f"{split} {played.tasks:,}" for split, played in checked.splits.items())
     for split, played in checked.splits.items():
         if played.refused:

@@ -282,8 +282,8 @@ def _read(dataset: str, stamps: tuple[Stamp, ...], alone: bool, skip_damaged: bo
             odd, others = by_part[""][0], len(whole.problems) - len(by_part[""])
             row = f"row {whole.problems.index(odd) + 1} (task_id {odd.id!r:.60})"
             raise BadData(
-                f"{file}: {row} is of no part of MBPP (ids 1-974), {others} others are; "
-                "mend or remove it, or name the file after its part, such as mbpp_test.jsonl."
+                f"{file}: {row} belongs to no part of MBPP (ids 1-974), {others} others do; "
+                "fix or remove it, or name the file after its part, such as mbpp_test.jsonl."
             )
         if "" not in by_part:
             parts = [part for part in PARTS if part in by_part]

@@ -69,7 +69,7 @@ def create_app(shop: Shop, token: str | None = None) -> Starlette:
         BadSetting: the token is empty.
     """
     if token == "":
-        raise BadSetting("the token is empty; leave it out, or take some words that nobody guesses")
+        raise BadSetting("the token is empty; leave it out, or choose a token that is hard to guess")
     site = _Site(shop, token)
 
     @asynccontextmanager
@@ -142,7 +142,7 @@ class _Site:
         past = "" if _step(request) == step else "past"
         note = _NOTES.get(past or request.query_params.get("note", ""), "")
         if session.record.trouble:
-            note = f"This visit could not be written down: {session.record.trouble}. {note}"
+            note = f"This visit could not be saved: {session.record.trouble}. {note}"
         visitor = self._forms.visitor(request)
         context = _shop_context(session.record, session.env, step) | {
             "site": Site(
@@ -216,7 +216,7 @@ class _Site:
         record, step = self._record(request), _step(request)
         actions = self._actions(record)
         if step > len(actions):
-            raise Refused(404, "The visit has not so many pages.")
+            raise Refused(404, "This visit has fewer pages.")
         env = self._shop.step_again(record, actions[:step])
         context = _shop_context(record, env, step) | {"site": Site(inert=True), "note": "", "state": "looking back"}
         return _render("shop.html.j2", **context)

@@ -79,7 +79,7 @@ class Guard:
 def _refusal(method: str, headers: Headers) -> Response | None:
     names = headers.getlist("host")
     if not is_this_machine(names):
-        return PlainTextResponse("This shop answers under the names of its own machine only.\n", 421)
+        return PlainTextResponse("This shop accepts only requests addressed to this machine.\n", 421)
     if method in ("GET", "HEAD"):
         return None
     if method != "POST":
@@ -87,7 +87,7 @@ def _refusal(method: str, headers: Headers) -> Response | None:
     site = headers.get("sec-fetch-site", "same-origin")
     origin = headers.get("origin")
     if site not in ("same-origin", "none") or (origin is not None and _netloc(origin) != names[0].lower()):
-        return PlainTextResponse("Forms are taken from the pages of this shop only.\n", 403)
+        return PlainTextResponse("Only forms from the pages of this shop are accepted.\n", 403)
     return None
 
 
