@@ -57,7 +57,7 @@ def on_track(context: typer.Context, name: str, out: Path | None, data: str | No
         source = context.get_parameter_source(other)
         if source is not None and source.name == "COMMANDLINE":
             given = "ENV" if other == "env" else "--" + other.replace("_", "-")
-            raise BadSetting(f"--track says what is played and where it is written: leave {given} out")
+            raise BadSetting(f"--track sets the episodes and the output files: leave {given} out")
     if out is None:
         raise BadSetting("--track needs --out, the folder for the log and the result")
     track = Track.read(track_file(name))

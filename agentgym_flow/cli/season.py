@@ -31,14 +31,14 @@ def new(
     file = season_file(root, name)
     for path in (file, keep):
         if path.exists():
-            raise FileExistsError(f"{path} is there already: a season is committed to once")
+            raise FileExistsError(f"{path} already exists: a season can be created only once")
     season, seed, secret = new_season(name, opens, closes)
     descriptor = os.open(keep, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w", encoding="utf-8") as private:
         private.write(json.dumps({"season": name, "seed": seed, "secret": secret}, indent=1) + "\n")
     season.write(file)
     say(f"{file}: commit it before the season opens")
-    note(f"{keep} has the seed, to open the season with, and the secret, which CI needs until it closes")
+    note(f"{keep} contains the seed, which opens the season, and the secret, which CI needs until the season closes")
 
 
 @app.command("open")
@@ -61,11 +61,14 @@ def open_season(
         season.write(file)
     for definition, track in made_tracks(root, season):
         if track is None:
-            say(f"{definition.name}: not made; run agentgym-flow data add {definition.data} PATH, then this again")
+            say(
+                f"{definition.name}: not created; run agentgym-flow data add {definition.data} PATH, then run "
+                "this command again"
+            )
             continue
         path = root / TRACKS / f"{track.name}.json"
         if path.exists():
-            say(f"{path}: there already")
+            say(f"{path}: already exists")
             continue
         track.write(path)
         say(f"{path}: {len(track.tasks)} tasks, {track.episodes} episodes")

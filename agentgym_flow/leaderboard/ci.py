@@ -109,7 +109,7 @@ def _one_new_entry(
         if entry[11:].startswith(REFERENCE):
             raise BadSubmission(f"names that begin with {REFERENCE!r} are for policies of the package: choose another")
         if change.status != "A":
-            raise BadSubmission(f"{change.path:.200} is there already: entries do not change, so add a new one")
+            raise BadSubmission(f"{change.path:.200} already exists: entries do not change, so add a new one")
         if change.mode != PLAIN:
             raise BadSubmission(f"{change.path:.200} must be a plain file, and has the mode {change.mode}")
         if file not in MOST_BYTES:
@@ -121,5 +121,5 @@ def _one_new_entry(
         raise BadSubmission(f"the branch adds {len(places)} entries: open a pull request for each")
     place = places.pop()
     if repository.names(base, f"{_SUBMISSIONS}/{place[0]}/{place[1]}"):
-        raise BadSubmission(f"{place[0]}/{place[1]} is there already: entries do not change, so add a new one")
+        raise BadSubmission(f"{place[0]}/{place[1]} already exists: entries do not change, so add a new one")
     return place, blobs

@@ -51,7 +51,7 @@ def claims(log: Path, track: Track, limits: LogLimits) -> Claims:
             )
         place = row, found.attempt
         if lines[place]:
-            raise BadSubmission(f"{where}: {_words(start)} is there already, in line {lines[place]}")
+            raise BadSubmission(f"{where}: {_words(start)} is already in line {lines[place]}")
         lines[place] = number
         scores[place] = float(found.success) if track.metric == "success" else found.score
         steps[place] = len(found.actions)

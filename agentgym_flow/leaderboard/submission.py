@@ -200,7 +200,7 @@ def plain_yaml(raw: bytes, where: str) -> Any:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         if isinstance(error, BadSubmission):
             raise
-        raise BadSubmission(f"{where}: no YAML ({' '.join(str(error).split()):.200})") from None
+        raise BadSubmission(f"{where}: not valid YAML ({' '.join(str(error).split()):.200})") from None
 
 
 def _value(node: Any, depth: int, where: str) -> Any:

@@ -65,7 +65,7 @@ def make_submission(
         raise BadSubmission(f"badge: {REPRODUCED} needs the folder of the policy, and only this badge takes one")
     place = root / SUBMISSIONS / track / f"{day}-{name}"
     if place.exists():
-        raise FileExistsError(f"{place} is there already: entries do not change, so choose another name")
+        raise FileExistsError(f"{place} already exists: entries do not change, so choose another name")
     place.parent.mkdir(parents=True, exist_ok=True)
     with whole_folder(place) as partial:
         partial.mkdir(exist_ok=True)

@@ -142,11 +142,11 @@ def test_an_entry_stays_as_it_is(git: Git) -> None:
     git.add(files())
     git.commit()
     git.branch(lambda: git.add({"README.md": b"better\n"}), "modified")
-    assert "is there already" in git.decide("modified").refused
+    assert "already exists" in git.decide("modified").refused
     git.branch(lambda: (git.path / ENTRY / "README.md").unlink(), "removed")
-    assert "is there already" in git.decide("removed").refused
+    assert "already exists" in git.decide("removed").refused
     git.branch(lambda: git.add({"policy/config.json": b"{}"}), "extended")
-    assert "is there already" in git.decide("extended").refused
+    assert "already exists" in git.decide("extended").refused
 
 
 def test_a_commit_that_is_not_there_is_refused(git: Git) -> None:

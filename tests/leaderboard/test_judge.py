@@ -55,7 +55,7 @@ HOSTILE: dict[str, tuple[dict[str, bytes], str, str]] = {
     "code as policy": (files(**{"policy/model.py": b"import os"}), "files", "is not a file of a submission"),
     "weights nobody asked for": (files(**{"policy/config.json": b"{}"}), "files", "leave them out"),
     "a large README": (files() | {README: b"x" * (1 << 17)}, "files", "more than"),
-    "no YAML": (files() | {ABOUT: b"{"}, "files", "no YAML"),
+    "no YAML": (files() | {ABOUT: b"{"}, "files", "not valid YAML"),
     "no UTF-8": (files() | {ABOUT: b"\xff"}, "files", "not UTF-8"),
     "aliases": (files() | {ABOUT: b"a: &a [1]\nb: [*a, *a]\n"}, "files", "anchors, aliases and tags"),
     "a tag": (files() | {ABOUT: b"a: !!python/object/apply:os.system [ls]\n"}, "files", "anchors, aliases and tags"),
@@ -72,7 +72,7 @@ HOSTILE: dict[str, tuple[dict[str, bytes], str, str]] = {
     "a bomb": (files(gzip.compress(b"a" * (300 << 20))), "coverage", "max_"),
     "a long line": (files(gzip.compress(b'{"a": "' + b"a" * (20 << 20))), "coverage", "max_line_bytes"),
     "a line missing": (files(packed(lines()[1:])), "coverage", "1 of 12 episodes are missing"),
-    "a line twice": (files(packed([*lines(), lines()[3]])), "coverage", "is there already, in line 4"),
+    "a line twice": (files(packed([*lines(), lines()[3]])), "coverage", "is already in line 4"),
     "a line too many": (files(packed([*lines(), *edited(0, task=99)[:1]])), "coverage", "not in track"),
     "another seed": (files(packed(edited(0, seed=7))), "coverage", "not in track"),
     "another attempt": (files(packed(edited(0, attempt=5))), "coverage", "not in track"),
@@ -86,7 +86,7 @@ HOSTILE: dict[str, tuple[dict[str, bytes], str, str]] = {
     "a huge number": (
         files(packed(edited(0, rewards=[1e308 * 10] * len(FIRST["rewards"])))),
         "coverage",
-        "Infinity is no JSON number",
+        "Infinity is not a JSON number",
     ),
     "an integer of a million digits": (
         files(packed([lines()[0].replace('"seed":0', '"seed":' + "9" * 10**6), *lines()[1:]])),

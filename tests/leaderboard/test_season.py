@@ -61,10 +61,10 @@ def test_a_season_can_be_checked_from_commitment_to_close(root: Path, tmp_path: 
     assert "not the seed" in run(root, "open", "s1", "--seed", kept["secret"])[1]
     code, said = run(root, "open", "s1", "--seed", kept["seed"])
     assert code == 0
-    assert "official: not made" in said
+    assert "official: not created" in said
     made = Track.read(root / "tracks" / "small-s1.json")
     assert (made.season, made.kwargs["season"], len(made.tasks)) == ("s1", kept["seed"], 4)
-    assert "there already" in run(root, "open", "s1")[1]
+    assert "already exists" in run(root, "open", "s1")[1]
     verdict = SubmissionVerdict(
         "small-s1/2027-01-02-a", "ab" * 32, accepted=True, badge="reproduced", score=Mean(1, 1, 1),
         season=season_of(kept["secret"].encode(), "ab" * 32),
