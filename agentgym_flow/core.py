@@ -366,7 +366,9 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
 
         Override this method if the environment declares such keys.
         """
-        raise UnknownOption(f"{type(self).__name__} declares {key!r} in optional_info and no _requested_info for it")
+        raise UnknownOption(
+            f"{type(self).__name__} declares {key!r} in optional_info but has no _requested_info for it"
+        )
 
     def _choose_task(self, seed: int | None, options: Mapping[str, Any]) -> tuple[int, int]:
         """Return the task that the checked `options` and the seed select, and 64 random bits for its noise.
@@ -389,7 +391,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         Raises `BadSetting` if this environment uses no external results and the recording is not empty.
         """
         if entries is not None and any(entry is not None for entry in entries):
-            raise BadSetting(f"{self.env_id} takes nothing from outside, so it cannot play from a recording")
+            raise BadSetting(f"{self.env_id} uses no recorded responses, so it cannot play from a recording")
 
     def keep_answers(self, store: AnswerStore | None) -> None:
         """Take answers of paid servers from `store` if it has them, and add every new answer; None: stop using a store.
@@ -452,6 +454,14 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     def playing(self) -> bool:
         """Whether an episode is running."""
         return self._playing
+
+    def stop(self) -> dict[str, Any]:
+        """End the episode from outside, as Gymnasium's `TimeLimit` does; return `info` of its end, for a wrapper.
+
+        `info` may contain what the environment hides from the policy during an episode.
+        """
+        self._playing = False
+        return self._info(True)
 
     def advance(self, action: str) -> tuple[Transition, bool]:
         """Do what `step` does, without `info`: return the transition and whether the step truncates the episode."""
@@ -587,7 +597,7 @@ def check_render_mode(render_mode: str | None, metadata: Mapping[str, Any]) -> s
     """Return `render_mode`. Raises `BadRenderMode` if it is neither None nor one of `metadata["render_modes"]`."""
     if render_mode is not None and not (isinstance(render_mode, str) and render_mode in metadata["render_modes"]):
         offered = ", ".join(metadata["render_modes"])
-        raise BadRenderMode(f"render_mode {shown(render_mode)} is not offered here; choose one of: {offered}")
+        raise BadRenderMode(f"render_mode {shown(render_mode)} is not supported; choose one of: {offered}")
     return render_mode
 
 

@@ -247,7 +247,7 @@ def test_a_recording_is_refused_where_nothing_comes_from_outside() -> None:
     env.use_recording(None)
     env.use_recording([None, None])
     assert env.recorded_responses is None
-    with pytest.raises(BadSetting, match="takes nothing from outside"):
+    with pytest.raises(BadSetting, match="uses no recorded responses"):
         env.use_recording([None, {"answer": 1}])
 
 

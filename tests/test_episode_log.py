@@ -186,7 +186,7 @@ def test_a_small_archive_cannot_unpack_to_all_memory(tmp_path: Path) -> None:
         (edited(completions=["left", 3]), "every element of completions must be str"),
         (edited(meta=3), "field 'meta' must be dict"),
         (edited(extra=1), "unknown field 'extra'"),
-        (edited().replace("-0.1", "NaN"), "NaN is no JSON number"),
+        (edited().replace("-0.1", "NaN"), "NaN is not a JSON number"),
         (edited().replace("-0.1", "1e999"), "every element of rewards must be float"),
         (edited()[:-1] + ', "seed": 3}', "occurs twice"),
         (edited(kwargs=json.loads('{"a":' * (MAX_DEPTH + 1) + "1" + "}" * (MAX_DEPTH + 1))), "nested more than"),

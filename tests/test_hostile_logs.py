@@ -304,7 +304,7 @@ def test_no_number_can_become_the_text_that_has_its_digest() -> None:
     line = with_settings(a_line(SOKOBAN), executor_settings={"temperature": (0.5).hex()})
     recorded = replace(a_line(SOKOBAN), recording=[None, [{"seconds": (-3.0).hex()}]])
     for edited in (line, recorded):
-        assert "cannot be told from the number" in str(verify(edited))
+        assert "has the same digest as the number" in str(verify(edited))
     said = replace(cave(), meta={"noted": (0.5).hex()})
     assert verify(said) is None
 

@@ -125,9 +125,9 @@ BROKEN = [
     ('[{"a": 1},', 10, "cut off"),
     ('[{"a": 1}, {"b', 12, "cut off"),
     ('[{"a": 1}, {"b": tr', 17, "cut off"),
-    ('[{"é": 1} {"b": 2}]', 11, "a ',' or ']' must stand here"),
+    ('[{"é": 1} {"b": 2}]', 11, "expected ',' or ']'"),
     ('[{"a": 1},]', 10, "not JSON"),
-    ('[{"a": 1}] x', 11, "something follows"),
+    ('[{"a": 1}] x', 11, "unexpected data"),
     ('[{"a": 1}, 7]', 11, "must be an object, got 7"),
     ('[[{"a": 1}]]', 1, "must be an object"),
     ('[{"é": é, "filler": "0123456789"}]', 8, "not JSON: Expecting value"),
@@ -194,8 +194,8 @@ def test_a_number_is_not_cut_where_a_block_ends(tmp_path: Path) -> None:
         ("[]", "object must begin"),
         ('{"a" 1}', "a ':' must follow"),
         ('{"a": 1', "cut off"),
-        ("{1: 2}", "name in quotes"),
-        ('{"a": 1} {', "something follows"),
+        ("{1: 2}", "expected a name in quotes"),
+        ('{"a": 1} {', "unexpected data"),
     ],
 )
 @pytest.mark.usefixtures("tiny_blocks")

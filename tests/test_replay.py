@@ -123,7 +123,7 @@ class TestReplay:
         line.recording = [{"x": 1}] * (len(line.actions) + 1)
         divergence = verify(line)
         assert divergence is not None
-        assert "takes nothing from outside" in str(divergence)
+        assert "uses no recorded responses" in str(divergence)
         line.recording = [None] * (len(line.actions) + 1)
         assert verify(line) == Divergence(len(line.actions), "recording", line.recording, None)
 

@@ -32,7 +32,7 @@ def check_new(path: Path, *, replace: bool = False, inputs: Iterable[str | os.Pa
         if _is_within(path, Path(read)):
             raise OSError(errno.EINVAL, f"is the input {read}, or in it; name another file", str(path))
     if path.exists() and not replace:
-        raise FileExistsError(errno.EEXIST, "is there already; name another file, or replace it (--force)", str(path))
+        raise FileExistsError(errno.EEXIST, "already exists; name another file, or replace it (--force)", str(path))
 
 
 def _is_within(path: Path, other: Path) -> bool:
@@ -139,7 +139,7 @@ def resumed_folder(path: Path) -> Iterator[Path]:
 def check_free(path: Path) -> None:
     """Raise `FileExistsError` if `path` exists and is not an empty folder."""
     if path.is_symlink() or (path.exists() and not (path.is_dir() and not any(path.iterdir()))):
-        raise FileExistsError(errno.EEXIST, "is there already; remove it or name another folder", str(path))
+        raise FileExistsError(errno.EEXIST, "already exists; remove it or name another folder", str(path))
 
 
 def _rename_folder(partial: Path, path: Path) -> None:

@@ -59,7 +59,7 @@ def stream_members(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
         for offset in window.elements("}"):
             name = window.value()
             if not isinstance(name, str):
-                raise window.bad(f"a name in quotes must stand here, got {name!r:.40}", offset)
+                raise window.bad(f"expected a name in quotes, got {name!r:.40}", offset)
             window.expect(":", "a ':' must follow the name")
             yield name, window.value()
 
@@ -88,7 +88,7 @@ class _Window:
         self._begun = b""  # the first bytes of an incomplete character
         self._read = start  # bytes of the file that were read, those in `_begun` included
         if not 0 <= start <= os.fstat(file.fileno()).st_size:
-            raise self.bad("the file does not reach to this offset")
+            raise self.bad("the file ends before this offset")
         file.seek(start)
 
     def bad(self, problem: str, offset: int | None = None) -> BadData:
@@ -103,17 +103,17 @@ class _Window:
 
     def elements(self, closing: str, *, first: bool = True) -> Iterator[int]:
         """Yield the offset of each element, which the caller reads; at the end, check that nothing else follows."""
-        cut_off = f"cut off; no {closing!r} ends it"
+        cut_off = f"cut off: the closing {closing!r} is missing"
         while (character := self._next()) != closing:
             if not first:
-                self.expect(",", f"a ',' or {closing!r} must stand here" if character else cut_off)
+                self.expect(",", f"expected ',' or {closing!r}" if character else cut_off)
             if not self._next():
                 raise self.bad(cut_off)
             yield self.offset
             first = False
         self._advance(self._position + 1)
         if self._next():
-            raise self.bad(f"something follows the last {closing!r}")
+            raise self.bad(f"unexpected data after the last {closing!r}")
 
     def value(self) -> Any:
         """Return the next value and step over it."""

@@ -28,7 +28,7 @@ def server_address(url: object, example: str, secret: str) -> ServerAddress:
         secret: where the password or token belongs, for messages.
 
     Raises:
-        BadSetting: `url` is no such address, or contains a name or a password, which the message does not repeat.
+        BadSetting: `url` is not such an address, or contains a name or a password, which the message does not repeat.
     """
     if isinstance(url, str) and "@" in url:
         raise BadSetting(f"the address of a server must not contain a name or a password; {secret}")

@@ -61,7 +61,7 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 decode = json.JSONDecoder(object_pairs_hook=_no_repeats, parse_constant=_no_constant).decode

@@ -124,7 +124,7 @@ def _options(
         typer.Option(
             "--import",
             metavar="MODULE",
-            help="Import a module that registers environments. Repeatable; may stand anywhere on the command line.",
+            help="Import a module that registers environments. Repeatable; can be given anywhere on the command line.",
         ),
     ] = None,
 ) -> None:

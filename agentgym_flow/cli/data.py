@@ -95,7 +95,7 @@ def export(
         return
     write, what = _writer(env_id, besides=(GAMES, LEVELS))
     if split is not None or tasks is not None:
-        raise BadSetting(f"{what} is written whole: leave out --split and --tasks")
+        raise BadSetting(f"{what} is always exported completely: leave out --split and --tasks")
     _check_folder(Path(folder), force)
     for path in write(folder):
         say(str(path))
@@ -120,7 +120,9 @@ def _writer(env_id: str, *, besides: tuple[str, ...]) -> tuple[Callable[[str], l
         from agentgym_flow.envs.search.export import export_world
 
         return export_world, "the world of Search"
-    raise UnknownEnvironment.among(env_id, [*besides, SHOP, QUESTIONS], "Their tasks have a published file format.")
+    raise UnknownEnvironment.among(
+        env_id, [*besides, SHOP, QUESTIONS], "Only tasks of these environments have a published file format."
+    )
 
 
 def _export_levels(folder: str, split: str, tasks: int | None, settings: Mapping[str, Any]) -> None:
@@ -130,7 +132,7 @@ def _export_levels(folder: str, split: str, tasks: int | None, settings: Mapping
     known = ("size", "boxes", "min_pushes")
     for name in settings:
         if name not in known:
-            raise UnknownOption.among(name, known, "They describe generated levels.")
+            raise UnknownOption.among(name, known, "Only these settings describe generated levels.")
 
     def shown(numbers: range) -> Iterable[int]:
         return track(numbers, description="levels", console=stdout(), disable=not stdout().is_terminal)
@@ -170,12 +172,12 @@ def import_data(
     from agentgym_flow.envs.webshop.official import official_files
 
     if env.lower().removeprefix("agentgym_flow/") not in ("webshop", "webshop-v0"):
-        raise UnknownEnvironment.among(env, ["webshop"], "Its data can be imported.")
+        raise UnknownEnvironment.among(env, ["webshop"], "Only data of this environment can be imported.")
     if not source or not folder:  # an unset variable of a shell; it would name the current folder
         raise BadData("SOURCE or FOLDER is empty; name folders")
     files = official_files(source)
     _check_import(Path(source), Path(folder), files)
-    kept = f"what was done is kept in {folder.rstrip('/')}.partial; the same command goes on from there"
+    kept = f"progress is kept in {folder.rstrip('/')}.partial; run the same command again to continue"
     try:
         with progress_bars() as bars:
             bar = bars.add_task("")
@@ -205,7 +207,7 @@ def _check_import(source: Path, folder: Path, files: OfficialFiles) -> None:
         raise BadData(f"{folder} is inside {source}, and would change the data there; name a folder outside it")
     place, attributes, human = files.items.parent, f"{NAMES['attributes']}*.json", f"{NAMES['human']}*.json"
     if files.attributes is None and files.human is None:
-        raise BadData(f"{place} has neither {attributes} nor {human}; without them there is nothing to shop for")
+        raise BadData(f"{place} has neither {attributes} nor {human}; without them there are no goals")
     if files.attributes is None:
         note(f"{place} has no {attributes}: there will be no synthetic goals, and products will have no attributes")
 
@@ -264,7 +266,7 @@ def _teller(env: str, dataset: str | None) -> Callable[[registry.DataSet], Itera
         from agentgym_flow.envs.sokoban.source import levels_per_split
 
         return lambda found: _played_as(levels_per_split(found.path))
-    raise UnknownEnvironment.among(env, _READERS, "What is in their data can be told.")
+    raise UnknownEnvironment.among(env, _READERS, "`data check --env` supports these environments.")
 
 
 def _played_as(sizes: Mapping[str, int]) -> Iterator[str]:

@@ -65,7 +65,7 @@ def shop(
         sentence = f"The shop is open: {address} (all visits: {address}admin). Ctrl-C closes it."
         say(sentence)
         if open_page and not webbrowser.open(address):
-            note("no browser can be opened from here")
+            note("cannot open a browser")
 
     try:
         serve(kept, port=port, token=token, on_ready=on_ready)

@@ -76,7 +76,7 @@ def verify(
         )
     nothing = verdict.unreadable == verdict.episodes and not verdict.given_up
     if nothing and not as_json:  # one line instead of thousands of equal ones
-        raise BadLog(f"{log} holds no episode that can be read. {verdict.problems()[0]}")
+        raise BadLog(f"{log} contains no readable episode. {verdict.problems()[0]}")
     if as_json:
         typer.echo(json.dumps({"ok": verdict.ok, **asdict(verdict)}, indent=1))
     else:

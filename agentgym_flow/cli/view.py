@@ -58,7 +58,7 @@ def view(
     )
     say(str(page))
     if open_page and not webbrowser.open(page.resolve().as_uri()):
-        stderr().print("no browser can be opened from here")
+        stderr().print("cannot open a browser")
 
 
 def groups_of(episodes: list[Episode]) -> list[Group]:
@@ -93,7 +93,7 @@ def _summary(verdict: LogVerdict, replayed: dict[int, Episode]) -> dict[str, str
         "episodes": f"{verdict.episodes:,}",
         "success": share(verdict.success),
         "mean score": f"{verdict.score:.3f}",
-        "verified": "every episode came out as logged" if verdict.ok else "; ".join(verdict.problems()[:5]),
+        "verified": "every episode matches the log" if verdict.ok else "; ".join(verdict.problems()[:5]),
     }
     if len(replayed) < verdict.episodes:
         rows["shown"] = f"{len(replayed):,} of {verdict.episodes:,} episodes"

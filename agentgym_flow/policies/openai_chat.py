@@ -178,7 +178,7 @@ class OpenAIPolicy:
         silent = time.monotonic() - answered.came
         if silent >= self.patience:
             raise ServerDown(
-                f"policy {self.name!r}: the server has answered nothing for {silent:.0f} s; last: {_kind(error)}"
+                f"policy {self.name!r}: the server has not answered for {silent:.0f} s; last: {_kind(error)}"
             ) from None
         return True
 

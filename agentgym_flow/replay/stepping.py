@@ -228,7 +228,7 @@ def _check_texts(values: list[Any]) -> None:
         value = values.pop()
         if isinstance(value, str):
             if _HEX_FLOAT.fullmatch(value):
-                raise BadLog(f"the text {value!r} cannot be told from the number {float.fromhex(value)!r} by digest")
+                raise BadLog(f"the text {value!r} has the same digest as the number {float.fromhex(value)!r}")
         elif isinstance(value, dict):
             values += value.values()
         elif isinstance(value, list):

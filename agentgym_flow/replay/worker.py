@@ -101,7 +101,7 @@ class Worker:
         if code == -signal.SIGPROF:
             return f"it takes more CPU time than max_cpu_seconds={self._limits.max_cpu_seconds:g}"
         if code < 0:
-            return f"the process that checked it was ended by {signal.Signals(-code).name}, perhaps for want of memory"
+            return f"the process that checked it was ended by {signal.Signals(-code).name}, perhaps for lack of memory"
         return f"the process that checked it ended with status {code}"
 
     def _wait_again(self) -> None:

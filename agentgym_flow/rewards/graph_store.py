@@ -102,7 +102,7 @@ class GraphStore:
                 store._graphs[str(task_key)] = StateGraph.from_dict(graph)
         except BadData:
             raise
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise BadData(f"the graph store is damaged ({type(error).__name__}: {error})") from None
         return store
 

@@ -73,7 +73,7 @@ class RewardFlow(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             "graphs": graphs,
             "update": update,
         }
-        RecordConstructorArgs.__init__(self, **arguments)
+        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)
         gym.Wrapper.__init__(self, env)
         self._shaping = Shaping(**arguments)
         self._shaper = EpisodeShaper(self._shaping)
@@ -104,6 +104,6 @@ class RewardFlow(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return observation, shaped, terminated, truncated, info
 
     def close(self) -> None:
-        """Add the steps of the last episode to the graph (`update="reset"`) and close the environment."""
+        """Add the steps of an unfinished episode to the graph (`update="reset"`) and close the environment."""
         self._shaper.flush()
         super().close()

@@ -132,7 +132,7 @@ class EpisodeShaper:
         key = self._shaping.state_key(observation, info)
         success = self._shaping.success(native, terminated, info)
         node = outcome_node(key, terminated=terminated, success=success)
-        if info.get("action_valid", True):  # an invalid action is no edge, and its text is arbitrary
+        if info.get("action_valid", True):  # an invalid action is not an edge, and its text is arbitrary
             self._observe(action, node, success)
         # The flag defines the potential of terminal states, even if the graph is full or not updated.
         potential = 1.0 if success else 0.0 if terminated else self._graph.potential(node)
@@ -142,6 +142,8 @@ class EpisodeShaper:
         # The potential of the previous state is the one at arrival, because the graph may have grown since.
         bonus = self._scale * (self._shaping.discount * counted - self._potential)
         self._state_key, self._potential, self._running = node, potential, not ended
+        if ended:
+            self.flush()
         return native + bonus, {**info, "native_reward": native, "shaping": bonus, "potential": potential}
 
     def flush(self) -> None:

@@ -132,12 +132,18 @@ class _Arrays:
 
 
 def slot_info(infos: Mapping[str, Any], slot: int) -> dict[str, Any]:
-    """Return the `info` of one slot of a vector environment: the values whose mask is True, in nested dicts as well."""
+    """Return the `info` of one slot of a vector environment: the values whose mask is True, in nested dicts as well.
+
+    A value that is not a sequence is for all slots.
+    """
     info: dict[str, Any] = {}
     for name, values in infos.items():
         if name.startswith("_") and name[1:] in infos:
             continue  # the mask of another key
         mask = infos.get(f"_{name}")
         if mask is None or mask[slot]:
-            info[name] = slot_info(values, slot) if isinstance(values, Mapping) else values[slot]
+            if isinstance(values, Mapping):
+                info[name] = slot_info(values, slot)
+            else:
+                info[name] = values if isinstance(values, str) or np.isscalar(values) else values[slot]
     return info

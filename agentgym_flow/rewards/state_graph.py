@@ -278,7 +278,7 @@ class StateGraph:
             graph.refused = int(data["refused"])
         except BadData:
             raise
-        except (KeyError, TypeError, IndexError, ValueError) as error:
+        except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
             raise BadData(f"the state graph is damaged ({type(error).__name__}: {error})") from None
         graph.recompute()
         return graph

@@ -14,6 +14,7 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
+from agentgym_flow.core import TextEnv
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption
 from agentgym_flow.rewards.slots import SlotRewards
@@ -27,7 +28,7 @@ class StructureReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Rewards the end of an episode for the design S of its workflow and the correctness c, in [-1, 1].
 
     The last step of an episode gets this reward instead of its native reward, and every other step gets 0. The last
-    step before a time limit counts as well. `agentgym_flow.rewards.structure_score` defines S and the profiles. c is
+    step before a time limit counts as well, if the wrapper is outside of it. `agentgym_flow.rewards.structure_score` defines S and the profiles. c is
     the `correctness` in the workflow, or the `score` of the environment if there is none.
 
     `info` gets `native_reward` (0 after a reset) and `structure`, the S of the present workflow.
@@ -75,11 +76,11 @@ class StructureReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             "cost_weight": cost_weight,
             "cost_of": cost_of,
         }
-        RecordConstructorArgs.__init__(self, **arguments, mode=mode)
+        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments, mode=mode)
         gym.Wrapper.__init__(self, env)
         score = StructureScore(**arguments)
         self._design = EpisodeDesign(score, mode)
-        if ABLATION in score.reads and hasattr(env.unwrapped, "request_info"):
+        if ABLATION in score.reads and isinstance(env.unwrapped, TextEnv) and ABLATION in env.unwrapped.optional_info:
             env.unwrapped.request_info([ABLATION])
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -90,12 +91,17 @@ class StructureReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Step the environment and reward the design at the end of the episode."""
         observation, reward, terminated, truncated, info = self.env.step(action)
+        base = self.unwrapped
+        if truncated and isinstance(base, TextEnv) and base.playing:  # TimeLimit: the environment hides c during play
+            info = {**info, WORKFLOW: base.stop().get(WORKFLOW)}
         given, info = self._design.advance(action, observation, float(reward), terminated, truncated, info)
         return observation, given, terminated, truncated, info
 
 
 class VectorStructureReward(SlotRewards["EpisodeDesign"]):
     """Rewards every slot of a vector environment like `StructureReward`, in all three autoreset modes.
+
+    Set the step budget with `max_steps`. If Gymnasium's `max_episode_steps` ends an episode of Canvas, c is 0.
 
     Args:
         env: a `SyncVectorEnv` or `AsyncVectorEnv`, possibly wrapped, of text environments with `workflow` and `score`
@@ -113,8 +119,9 @@ class VectorStructureReward(SlotRewards["EpisodeDesign"]):
     ) -> None:
         rule = score or StructureScore()
         designs = [EpisodeDesign(rule, mode) for _ in range(env.num_envs)]
-        if ABLATION in rule.reads:
-            cast("SyncVectorEnv", env.unwrapped).call("request_info", [ABLATION])
+        vector = cast("SyncVectorEnv", env.unwrapped)
+        if ABLATION in rule.reads and all(ABLATION in keys for keys in vector.get_attr("optional_info")):
+            vector.call("request_info", [ABLATION])
         super().__init__(env, designs, ("native_reward", "structure"), observed=False)
 
 

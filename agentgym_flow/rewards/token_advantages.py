@@ -116,7 +116,7 @@ def batch_advantages(
     for number, (row, steps) in enumerate(zip(mask, turns, strict=True)):
         spans = _runs_of_ones(row)
         if len(spans) > len(steps):
-            raise BadSetting(f"row {number} has {len(spans)} stretches of the policy's tokens and {len(steps)} turns")
+            raise BadSetting(f"row {number} has {len(spans)} spans of the policy's tokens and {len(steps)} turns")
         spans += [(length, length)] * (len(steps) - len(spans))
         made = [
             TokenTurn(state, following, reward, span)

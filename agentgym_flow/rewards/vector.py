@@ -74,7 +74,7 @@ class VectorRewardFlow(SlotRewards[EpisodeShaper]):
         self._shaping.scale = value
 
     def close(self, **kwargs: Any) -> None:
-        """Add the steps of the last episodes to the graphs (`update="reset"`) and close the environment."""
+        """Add the steps of unfinished episodes to the graphs (`update="reset"`) and close the environment."""
         for shaper in self._followers:
             shaper.flush()
         super().close(**kwargs)

@@ -105,7 +105,7 @@ class Sandbox:
             raise UnknownOption.among(wanted, LEVELS, "" if least else f"The variable {LEAST} names it.")
         missing = "; ".join(f"{wall}: {why}" for wall, why in machine.missing.items())
         if machine.level == "none":
-            raise SandboxUnavailable(f"This machine cannot run programs apart. {missing}.")
+            raise SandboxUnavailable(f"This machine cannot isolate programs. {missing}.")
         if LEVELS.index(machine.level) < LEVELS.index(wanted):
             raise SandboxUnavailable(
                 f"This machine's sandbox is {machine.level}; {wanted} was asked for. Missing: {missing}. Use a newer "
@@ -114,7 +114,9 @@ class Sandbox:
             )
         if limits.processes > 1 and not walls.namespaces:
             why = machine.missing["namespaces"]
-            raise SandboxUnavailable(f"Limits(processes={limits.processes}) needs namespaces, which lack: {why}.")
+            raise SandboxUnavailable(
+                f"Limits(processes={limits.processes}) needs namespaces, which are unavailable: {why}."
+            )
 
 
 _default = Sandbox()  # starts nothing until it is used

@@ -70,7 +70,7 @@ def _machine(link: Link, walls: Walls, missing: dict[str, str]) -> tuple[Machine
     standing = (*(wall for wall in WALLS if wall not in missing), "limits")
     reached = _escapes(link, walls)
     if "new processes" in reached and not (walls.namespaces or walls.stranger):
-        return Machine("none", (), {**missing, "limits": "nothing here bounds the number of processes"}), walls
+        return Machine("none", (), {**missing, "limits": "nothing here limits the number of processes"}), walls
     if reached:
         missing["trial"] = f"a trial program reached {reached}"
     strong = not reached and walls.seccomp and (walls.namespaces or walls.landlock)

@@ -129,7 +129,7 @@ class ActionChecks(TextSuite):
 
         def check(state: TextEnv, text: str) -> None:
             moment = self._say(copy.deepcopy(state), text)
-            assert isinstance(moment.info["action_valid"], bool), f"action_valid is no bool after {text!r}"
+            assert isinstance(moment.info["action_valid"], bool), f"action_valid is not a bool after {text!r}"
             if not moment.info["action_valid"]:
                 assert moment.info["state_key"] == state.state_key(), f"the refused text {text!r} changes state_key"
                 assert not moment.terminated, f"the refused text {text!r} terminates the episode"

@@ -113,7 +113,7 @@ class InformationChecks(TextSuite):
                     told = env.task_type_of(moment.info["task"])
                     assert moment.info["task_type"] == told, f"info['task_type'] is not {told!r}, {where}"
                     described = env.describe_state()
-                    assert isinstance(described, str), f"describe_state() is no text, {where}"
+                    assert isinstance(described, str), f"describe_state() is not a string, {where}"
                     assert described, f"describe_state() is empty, {where}"
 
     def test_info_is_plain_data(self, variant: Variant) -> None:

@@ -148,7 +148,7 @@ def test_verify_of_something_else_is_bad_input_in_one_line(run, content):
     Path("other.jsonl").write_text(content * 30)
     result = run("verify", "other.jsonl")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("error: other.jsonl holds no episode that can be read. ")
+    assert result.stderr.startswith("error: other.jsonl contains no readable episode. ")
     assert result.stderr.count("\n") == 1
     assert "\x1b" not in result.stderr
 
@@ -198,7 +198,7 @@ def test_view_groups_attempts_and_shows_what_only_the_log_knows(run):
     assert result.stdout == "demo.html\n"
     page = Path("demo.html").read_text("utf-8")
     assert "8 attempts, 4 successful" in page
-    assert "every episode came out as logged" in page
+    assert "every episode matches the log" in page
     summary = page.partition('id="summary"')[2].partition("</section>")[0]
     for told in ("expert in 30% of the steps, else random", "boxes=1", "max_steps=20", ">seeds<"):
         assert told in summary
@@ -355,8 +355,8 @@ def test_what_had_finished_before_a_policy_failed_is_kept_and_named(run, tmp_pat
     count = len(list(read_log("run.jsonl")))
     assert result.exit_code == 2
     told = result.stderr.splitlines()
-    assert told[0] == f"the log run.jsonl holds the {count} episodes that had finished"
-    assert "--resume goes on" in told[1]
+    assert told[0] == f"the log run.jsonl holds the {count} finished episodes"
+    assert "--resume to continue" in told[1]
     assert told[2].startswith("error: policy ")
 
 
@@ -368,7 +368,7 @@ def test_a_server_that_answers_nothing_stops_the_evaluation_at_once(run, tmp_pat
         arguments = ["--policy-arg", "max_retries=0", "--episodes", 3, "--log", "run.jsonl"]
         result = run("evaluate", "Sokoban-v0", "--policy", policy, *arguments)
     assert result.exit_code == 2
-    assert "got no answer at all (APIConnectionError)" in result.stderr
+    assert "got no answers (APIConnectionError)" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -644,7 +644,7 @@ def test_collect_stopped_by_ctrl_c_says_what_the_file_holds(run, tmp_path, monke
     assert result.exit_code == 130
     kept = len(list(read_log("log.jsonl")))
     assert kept > 0
-    assert f"log.jsonl holds the {kept} episodes that had finished" in result.stderr
+    assert f"log.jsonl holds the {kept} finished episodes" in result.stderr
 
 
 def test_collect_explains_wrong_words(run):

@@ -48,7 +48,7 @@ def test_a_store_is_made_registered_and_checked(run, tmp_path):
     assert data.registered()[0].sha256 == stored.digest
     again = run("data", "import", "WebShop-v0", "official", "store")
     assert again.exit_code == 2
-    assert "store: is there already; remove it or name another folder" in again.stderr
+    assert "store: already exists; remove it or name another folder" in again.stderr
     assert "kept" not in again.stderr
 
 
@@ -134,7 +134,7 @@ def test_ctrl_c_says_how_to_go_on(run, monkeypatch):
         patch.setattr(importing, "goal_table", stop)
         result = run("data", "import", "webshop", "official", "store/")
     assert result.exit_code == 130
-    assert result.stderr == "stopped; what was done is kept in store.partial; the same command goes on from there\n"
+    assert result.stderr == "stopped; progress is kept in store.partial; run the same command again to continue\n"
     assert run("data", "import", "webshop", "official", "store").exit_code == 0
     assert not Path("store.partial").exists()
 
@@ -188,7 +188,7 @@ def test_a_real_ctrl_c_leaves_a_state_that_goes_on(tmp_path):
     finally:
         process.kill()
     assert process.returncode == 130
-    assert "stopped; what was done is kept in" in said
+    assert "stopped; progress is kept in" in said
     assert "Traceback" not in said
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.startswith("20,000 products")
     assert StoredCatalogue(tmp_path / "s").digest == in_memory(files).digest

@@ -48,7 +48,7 @@ def test_what_exists_is_kept_unless_force_replaces_it(name: str) -> None:
     Path(out).write_text("mine")
     told = run(*command)
     assert told[0] == 2
-    assert "is there already" in told[1]
+    assert "already exists" in told[1]
     assert Path(out).read_text() == "mine"
     if name != "play":  # which waits for a person
         assert run(*command, "--force")[0] == 0
@@ -60,7 +60,7 @@ def test_nothing_is_played_before_the_check() -> None:
     Path("loud.py").write_text("raise SystemExit('imported')")
     for command in (["evaluate", "sokoban", "--log"], ["collect", "sokoban", "--out"]):
         status, told = run(*command, "out.jsonl", "--policy", "loud:act")
-        assert (status, "is there already" in told) == (2, True)
+        assert (status, "already exists" in told) == (2, True)
 
 
 @pytest.mark.parametrize("way", ["itself", "hard link", "link", "by another path"])

@@ -150,7 +150,7 @@ def test_turns_that_a_cut_response_has_lost_still_count_for_the_others() -> None
             [HALL_TURNS[0], HALL_TURNS[1][:1]],
             HALL_MASK,
             [7, 7],
-            "row 1 has 2 stretches of the policy's tokens and 1 turns",
+            "row 1 has 2 spans of the policy's tokens and 1 turns",
         ),
         ([HALL_TURNS[0], HALL_TURNS[1][::-1]], HALL_MASK, [7, 7], "2 starts"),
     ],

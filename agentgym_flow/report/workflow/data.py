@@ -152,5 +152,5 @@ def _node(plain: Mapping[str, Any]) -> Node:
 def _taken(plain: Any, name: str, kind: Any) -> Any:
     if not isinstance(plain, Mapping) or name not in plain or not isinstance(plain[name], kind):
         known = kind if not isinstance(kind, type) else kind.__name__
-        raise BadSetting(f"no workflow or run as plain data: {name!r} of type {known} is missing in {plain!r:.80}")
+        raise BadSetting(f"not a workflow or a run as plain data: {name!r} of type {known} is missing in {plain!r:.80}")
     return plain[name]
