@@ -111,7 +111,7 @@ class Results:
         cloned: what the warm start did; None without one.
         records: the metrics of training.
         group: a training group worth a look.
-        problems: what verifying the logs found; empty when every episode came out as logged.
+        problems: what verifying the logs found; empty when every episode matches the log.
         seconds: wall-clock time of the whole run.
     """
 
