@@ -28,8 +28,9 @@ class StructureReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Rewards the end of an episode for the design S of its workflow and the correctness c, in [-1, 1].
 
     The last step of an episode gets this reward instead of its native reward, and every other step gets 0. The last
-    step before a time limit counts as well, if the wrapper is outside of it. `agentgym_flow.rewards.structure_score` defines S and the profiles. c is
-    the `correctness` in the workflow, or the `score` of the environment if there is none.
+    step before a time limit counts as well, if the limit is inside of this wrapper. S and the profiles are defined by
+    `agentgym_flow.rewards.structure_score`. c is the `correctness` in the workflow, or the `score` of the environment
+    if there is none.
 
     `info` gets `native_reward` (0 after a reset) and `structure`, the S of the present workflow.
 

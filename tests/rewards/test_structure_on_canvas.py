@@ -65,6 +65,17 @@ def test_the_published_rewards_count_the_last_result_of_an_episode_that_ran_out_
         assert rewards[-1] == expected, profile
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_time_limit_of_gymnasium_counts_like_that_of_the_environment(profile: Any) -> None:
+    """The environment hides the correctness during play, and learns of such an end only from the wrapper."""
+    expected, inner = play(StructureReward(make()(), profile), UNFINISHED)
+    unlimited = gym.make(ENV, split="valid", max_steps=99, max_episode_steps=TURNS)
+    rewards, info = play(StructureReward(unlimited, profile), UNFINISHED)
+    assert (rewards, info["workflow"]) == (expected, inner["workflow"])
+    env = StructureReward(gym.wrappers.TimeLimit(gym.make(ENV, split="valid"), 2), "paper", release="always")
+    assert play(env, [add("Programmer"), CHECKED])[0] == [0.0, 0.6]
+
+
 def test_correctness_is_told_at_the_end_alone() -> None:
     for actions, expected in ((WHOLE, 1.0), (UNFINISHED, 1.0), (["nothing"] * TURNS, 0.0)):
         env = make()()

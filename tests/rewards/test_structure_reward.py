@@ -111,6 +111,14 @@ def test_gymnasium_makes_it_again_from_its_spec() -> None:
         del gym.registry["ScriptedCanvasForTests-v0"]
 
 
+def test_its_arguments_are_not_copied() -> None:
+    class Shared(dict[str, float]):
+        def __deepcopy__(self, memo: Any) -> Any:
+            raise AssertionError("copied")
+
+    StructureReward(ScriptedCanvas(), weights=Shared(checker=0.2, format=0.2, operator=0.2, structure=0.4))
+
+
 def test_it_stacks_with_other_rewards() -> None:
     """RewardFlow outside shapes what the structure reward gives."""
     env = RewardFlow(StructureReward(ScriptedCanvas()), shaping="rewardflow")
@@ -121,9 +129,13 @@ def test_it_stacks_with_other_rewards() -> None:
 
 
 def test_an_environment_without_workflows_is_refused() -> None:
-    env = StructureReward(gym.make("FrozenLake-v1"))
+    for name in ("FrozenLake-v1", "agentgym_flow/Sokoban-v0"):
+        env = StructureReward(gym.make(name))
+        with pytest.raises(BadSetting, match="Canvas-v0"):
+            env.reset()
+    slots = VectorStructureReward(SyncVectorEnv([lambda: gym.make("agentgym_flow/Sokoban-v0")]))
     with pytest.raises(BadSetting, match="Canvas-v0"):
-        env.reset()
+        slots.reset()
 
 
 # ---------------------------------------------------------------- many at once
