@@ -145,5 +145,5 @@ def slot_info(infos: Mapping[str, Any], slot: int) -> dict[str, Any]:
             if isinstance(values, Mapping):
                 info[name] = slot_info(values, slot)
             else:
-                info[name] = values if isinstance(values, str) or np.isscalar(values) else values[slot]
+                info[name] = values[slot] if hasattr(values, "__len__") and not isinstance(values, str) else values
     return info

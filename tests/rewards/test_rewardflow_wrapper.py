@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
+import threading
 import warnings
 
 import gymnasium as gym
@@ -138,16 +140,27 @@ def test_graphs_can_be_shared_saved_and_frozen(tmp_path):
     assert live[1][0] > live[0][0]
 
 
+def test_its_arguments_are_not_copied():
+    def key(observation, info, lock):
+        with lock:
+            return observation
+
+    store, key_fn = GraphStore(), functools.partial(key, lock=threading.Lock())
+    env = RewardFlow(gym.make("FrozenLake-v1"), key_fn=key_fn, success_fn=goal_reached, graphs=store)
+    assert env.spec.additional_wrappers[-1].kwargs["graphs"] is store
+
+
 def test_update_at_reset_waits_for_the_end_of_the_episode():
     env = lake(update="reset")
     _, infos = play(env, LAKE_ROUTE)
     assert [i["potential"] for i in infos] == [0, 0, 0, 0, 0, 0, 1]  # what the flag says needs no graph
-    assert env.graphs.graph("task").num_successes == 0
+    assert env.graphs.graph("task").num_successes == 1
     assert env.reset()[1]["potential"] == pytest.approx(0.9**6)
     closed = lake(update="reset")
-    play(closed, LAKE_ROUTE)
+    play(closed, LAKE_ROUTE[:-1])
+    assert len(closed.graphs.graph("task")) == 1
     closed.close()
-    assert closed.graphs.graph("task").num_successes == 1
+    assert len(closed.graphs.graph("task")) == 6
 
 
 def test_the_scale_holds_for_a_whole_episode():

@@ -152,6 +152,8 @@ def test_info_of_one_slot_is_what_its_environment_told():
     infos = envs._add_info(infos, {"a": 2, "_private": 3}, 1)
     assert slot_info(infos, 0) == {"a": 1, "deep": {"b": "x"}}
     assert slot_info(infos, 1) == {"a": 2, "_private": 3}
+    for_all = {"seconds": 0.5, "name": "lake", "none": None}
+    assert slot_info(for_all, 1) == for_all
 
 
 def test_a_reset_by_hand_after_an_end_needs_no_second_one():
