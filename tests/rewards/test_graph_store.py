@@ -61,6 +61,7 @@ def test_bad_settings_and_bad_files_are_named(tmp_path):
         {"schema": "else"},
         {**GraphStore().to_dict(), "graphs": [["t", {}]]},
         {**GraphStore().to_dict(), "gamma": 9},
+        {**GraphStore().to_dict(), "evicted": float("inf")},
     ):
         with pytest.raises(BadData):
             GraphStore.from_dict(data)

@@ -219,7 +219,12 @@ def test_damaged_files_are_named(tmp_path, text, message):
 
 def test_a_file_that_points_outside_its_states_is_damaged():
     data = build([("a", "go", "b", True)]).to_dict()
-    for broken in ({"successes": [-1]}, {"steps": [[0, "go", 2, 1]]}, {"steps": [[-1, "go", 1, 1]]}):
+    for broken in (
+        {"successes": [-1]},
+        {"steps": [[0, "go", 2, 1]]},
+        {"steps": [[-1, "go", 1, 1]]},
+        {"refused": float("inf")},
+    ):
         with pytest.raises(BadData):
             StateGraph.from_dict({**data, **broken})
 
