@@ -223,6 +223,15 @@ def column(values: Sequence[Any], among: Bools) -> npt.NDArray[Any]:
     return spread
 
 
+def step_budget(max_steps: int, max_episode_steps: int | None) -> int:
+    """Return the smaller limit. Gymnasium's `make_vec` passes `max_episode_steps`, and adds no `TimeLimit` itself.
+
+    Raises `BadSetting` if a limit is not a positive integer.
+    """
+    budget = check_positive("max_steps", max_steps)
+    return budget if max_episode_steps is None else min(budget, check_positive("max_episode_steps", max_episode_steps))
+
+
 def _autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
     known = [one.value for one in AutoresetMode]
     if isinstance(mode, AutoresetMode) or (isinstance(mode, str) and mode in known):

@@ -22,7 +22,7 @@ from agentgym_flow.core import check_info_keys
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.alfworld.env import DEFAULT_MAX_STEPS, INFO, RESET_OPTIONS, ALFWorldEnv, usual
 from agentgym_flow.envs.alfworld.index import INDEX_INFO, MASK_OF_COUNT, NUM_ACTIONS, command_at, numbered
-from agentgym_flow.envs.batching import BatchEnv, Bools, Floats, Ints, Seeds, column
+from agentgym_flow.envs.batching import BatchEnv, Bools, Floats, Ints, Seeds, column, step_budget
 from agentgym_flow.errors import BadAction
 
 
@@ -57,8 +57,8 @@ class ALFWorldVectorEnv(BatchEnv[tuple[str, ...], Any]):
     The keys of the single environment, each with its `_key` mask. Texts and lists are in arrays of objects.
 
     ## Arguments
-    `num_envs`, `autoreset_mode` (an `AutoresetMode` or its value), those of `agentgym_flow/ALFWorld-v0`, and
-    `info_keys`: the keys of `infos` to return, None for all but `official_key`.
+    `num_envs`, `autoreset_mode` (an `AutoresetMode` or its value), those of `agentgym_flow/ALFWorld-v0`, Gymnasium's
+    `max_episode_steps`, and `info_keys`: the keys of `infos` to return, None for all but `official_key`.
 
     Raises:
         BadSetting, BadGame, UnknownSplit, UnknownData, BadData, UnknownOption, MissingExtra: as in the single
@@ -84,6 +84,7 @@ class ALFWorldVectorEnv(BatchEnv[tuple[str, ...], Any]):
         season: str = "",
         task_types: Sequence[str] | None = None,
         max_steps: int = DEFAULT_MAX_STEPS,
+        max_episode_steps: int | None = None,
         info_keys: Sequence[str] | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
@@ -95,7 +96,7 @@ class ALFWorldVectorEnv(BatchEnv[tuple[str, ...], Any]):
             split=split,
             season=season,
             task_types=task_types,
-            max_steps=max_steps,
+            max_steps=step_budget(max_steps, max_episode_steps),
             render_mode=render_mode,
         )
         keys = check_info_keys(usual(self.readers) if info_keys is None else info_keys, self.readers)

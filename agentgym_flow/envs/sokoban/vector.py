@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from agentgym_flow.core import check_info_keys, check_positive
-from agentgym_flow.envs.batching import BatchEnv, Bools, Floats, Ints, Seeds
+from agentgym_flow.core import check_info_keys
+from agentgym_flow.envs.batching import BatchEnv, Bools, Floats, Ints, Seeds, step_budget
 from agentgym_flow.envs.sokoban.bitboard import mask_of
 from agentgym_flow.envs.sokoban.codes import (
     BOX_SWAP,
@@ -79,7 +79,7 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
 
     ## Arguments
     `num_envs`, `autoreset_mode` (an `AutoresetMode` or its value), and those of `agentgym_flow/SokobanGrid-v0` except
-    `backend`. Each board is truncated by its own count of `max_steps`.
+    `backend`. Each board is truncated by its own count of `max_steps`, or of Gymnasium's `max_episode_steps`.
 
     Raises:
         BadSetting, BadLevel, UnknownSplit, UnknownData, BadData, UnknownOption: as in the single environment.
@@ -104,6 +104,7 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
         season: str = "",
         task_types: Sequence[str] | None = None,
         max_steps: int | None = None,
+        max_episode_steps: int | None = None,
         info_keys: Sequence[str] | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
@@ -111,7 +112,9 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
         levels: dict[str, Any] = {"size": size, "boxes": boxes, "min_pushes": min_pushes, "level": level, "data": data}
         self._source = LevelSource(**levels, split=split, season=season)
         self._among = tasks_of_types(task_types, **levels, split=split, season=season)
-        self.max_steps = check_positive("max_steps", self._source.default_max_steps if max_steps is None else max_steps)
+        self.max_steps = step_budget(
+            self._source.default_max_steps if max_steps is None else max_steps, max_episode_steps
+        )
         keys = check_info_keys(FAST_INFO_KEYS if info_keys is None else info_keys, INFO_KEYS)
         super().__init__(num_envs, *single_spaces(self._source), keys, autoreset_mode, render_mode)
 

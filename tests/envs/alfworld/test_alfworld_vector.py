@@ -114,6 +114,14 @@ def test_any_seeds_modes_and_options_are_equal(
     play(batch, loop, 8, seed=1)
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("env_id", [TEXT, INDEX])
+def test_the_step_limit_of_gymnasium_is_equal(env_id: str, mode: AutoresetMode) -> None:
+    batch, loop = pair(env_id, 3, mode, max_episode_steps=2)
+    assert_equal(batch.reset(seed=0), loop.reset(seed=0))
+    assert play(batch, loop, 12, seed=0)[1] >= 12
+
+
 def test_official_games_are_equal(sample_data: Path) -> None:
     batch, loop = pair(TEXT, 3, AutoresetMode.SAME_STEP, data=sample_data / "alfworld", split="valid", max_steps=20)
     assert_equal(batch.reset(seed=0), loop.reset(seed=0))

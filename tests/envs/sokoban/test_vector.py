@@ -98,6 +98,15 @@ def test_any_seeds_modes_and_options_are_equal(
     play(batch, loop, 10, seed=1)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_the_step_limit_of_gymnasium_is_equal(mode: AutoresetMode) -> None:
+    batch, loop = pair(4, mode, max_episode_steps=2, min_pushes=3)
+    assert_equal(batch.reset(seed=0), loop.reset(seed=0))
+    assert play(batch, loop, 12, seed=0)[1] >= 16
+    with pytest.raises(BadSetting, match="max_episode_steps"):
+        gym.make_vec(GRID, max_episode_steps=0)
+
+
 def test_boxoban_levels_are_equal(sample_data: Path) -> None:
     data = str(sample_data / "boxoban" / "unfiltered-valid.txt")
     batch, loop = pair(4, AutoresetMode.SAME_STEP, data=data, split="valid", max_steps=40)
