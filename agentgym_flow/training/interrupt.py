@@ -36,7 +36,6 @@ class StopAfterBatch(TrainerCallback):  # type: ignore[misc]
 
     Attributes:
         received: the first signal; None without one.
-        together: whether all processes stopped for it, at the same step.
     """
 
     def __init__(self, trainer: AgentTrainer, tell: Callable[[str], None]) -> None:
@@ -44,7 +43,6 @@ class StopAfterBatch(TrainerCallback):  # type: ignore[misc]
         self._tell = tell
         self._at = 0.0
         self.received: signal.Signals | None = None
-        self.together = False
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -76,4 +74,4 @@ class StopAfterBatch(TrainerCallback):  # type: ignore[misc]
         anywhere = [number for number, count in zip(ADVICE, accelerator.reduce(mine), strict=True) if count]
         if anywhere:
             self.received = anywhere[-1]
-            self.together = control.should_save = control.should_training_stop = True
+            control.should_save = control.should_training_stop = True

@@ -9,11 +9,12 @@ run folder; the others wait for it at each step, for as long as it takes.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -24,7 +25,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, OtherProcessFailed
 from agentgym_flow.training.callbacks import LiveProgress, MetricsFile, Validation
-from agentgym_flow.training.checkpoints import last_intact, progress_of
+from agentgym_flow.training.checkpoints import check_made_with, last_intact, progress_of
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import check_config, parse_configs, write_config
 from agentgym_flow.training.generators import make_generator
@@ -41,11 +42,13 @@ from agentgym_flow.training.run import (
     frozen_heap,
     last_run,
     load_model,
+    load_weights,
     loaded_whole,
     quiet,
     save_model,
 )
 from agentgym_flow.training.run_config import LAST_RUN
+from agentgym_flow.training.trained import Trained, read_trained, record_trained
 from agentgym_flow.training.trainer import AgentTrainer
 from agentgym_flow.training.vocabulary import template_of
 from agentgym_flow.training.warm_start import WarmStart, record_warm_start, restore_warm_start, warm_start
@@ -91,10 +94,16 @@ class Recipe:
         )
         self.cloned: WarmStart | None = None
         self.evaluations: dict[str, ModelEvaluation] = {}
-        self._checkpoint, damaged = together.on_main_process(partial(last_intact, folder.path))
-        for problem in damaged:
-            console.print(f"Left out: {problem}", style="yellow", markup=False, soft_wrap=True)
+        self._checkpoint: Path | None = None
+        self._trained = together.on_main_process(self._read_trained)
         goes_on_from = 0
+        if self._trained is not None:  # the run was stopped after training
+            goes_on_from = self._trained.steps
+            console.print(f"Training is finished: going on from {folder.checkpoint.name}", markup=False)
+        else:
+            self._checkpoint, damaged = together.on_main_process(partial(last_intact, folder.path))
+            for problem in damaged:
+                console.print(f"Left out: {problem}", style="yellow", markup=False, soft_wrap=True)
         if self._checkpoint is not None:  # the run is resumed
             goes_on_from = progress_of(self._checkpoint).step
             console.print(f"Going on from {self._checkpoint.name}", markup=False)
@@ -171,8 +180,11 @@ class Recipe:
         """Train: repeatedly collect groups of episodes, compute advantages, and take PPO steps.
 
         After Ctrl-C or SIGTERM the model is saved and the signal's exception propagates. A resumed run continues from
-        its last checkpoint.
+        its last checkpoint, or loads the trained model if training was finished.
         """
+        if self._trained is not None:
+            self._restore_trained(self._trained)
+            return
         self.together.on_main_process(self._remove_stale_logs)
         progress = LiveProgress(self.console)
         self.trainer.add_callback(self.metrics)
@@ -181,15 +193,16 @@ class Recipe:
             self.trainer.add_callback(Validation(self.trainer, self._validate, self.run.validations))
         stop = StopAfterBatch(self.trainer, self.console.print)
         self.trainer.add_callback(stop)
-        try:
-            with stop.listening(), frozen_heap():
-                self.trainer.train(self._checkpoint)
-        except KeyboardInterrupt:
-            self._keep_interrupted(stop.together)
-            raise
-        finally:
-            progress.close()
-        self._keep()
+        with stop.listening():  # also while the model is saved, so that a first signal does not lose it
+            try:
+                with frozen_heap():
+                    self.trainer.train(self._checkpoint)
+            except KeyboardInterrupt:
+                self._keep_interrupted()
+                raise
+            finally:
+                progress.close()
+            self._keep()
 
     def finish(self) -> Results:
         """Replay all logged episodes, write curve, report and summary, print them, and return the results."""
@@ -234,18 +247,39 @@ class Recipe:
         for stale in self.folder.evaluations.glob("after_*"):  # left by the killed run
             stale.unlink()
 
+    def _read_trained(self) -> Trained | None:
+        try:
+            return read_trained(self.folder.checkpoint)
+        except BadData as error:
+            self.console.print(f"{error}. Training again.", style="yellow", markup=False, soft_wrap=True)
+            return None
+
+    def _restore_trained(self, done: Trained) -> None:
+        """Load the trained model of a run that was stopped after training."""
+        check_made_with(self.folder.checkpoint, self.trainer.made_with())
+        load_weights(self.folder.checkpoint, self.model)
+        self.trainer.state.global_step = done.steps
+        self.trainer.groups = [done.group]
+
     def _keep(self) -> None:
         """Save the model. All processes must call this."""
         weights = None
         if is_deepspeed_zero3_enabled():
             weights = self.trainer.accelerator.get_state_dict(self.trainer.model_wrapped)
-        self.together.on_main_process(partial(save_model, self.folder.checkpoint, self.model, self.tokenizer, weights))
+        made_with = self.trainer.made_with()
+        self.together.on_main_process(partial(self._write_model, weights, made_with))
 
-    def _keep_interrupted(self, all_here: bool) -> None:
-        """Save the model after a signal. After a second signal the processes are out of step and must not wait."""
-        if all_here:
-            self._keep()
-        elif self.together.is_main and not is_deepspeed_zero3_enabled():
+    def _write_model(self, weights: Mapping[str, torch.Tensor] | None, made_with: Mapping[str, Any]) -> None:
+        save_model(self.folder.checkpoint, self.model, self.tokenizer, weights)
+        state = self.trainer.state
+        if state.global_step >= state.max_steps:
+            record_trained(
+                self.folder.checkpoint, Trained(state.global_step, group_to_show(self.trainer.groups)), made_with
+            )
+
+    def _keep_interrupted(self) -> None:
+        """Save the model after a second signal. The processes are out of step and must not wait for each other."""
+        if self.together.is_main and not is_deepspeed_zero3_enabled():
             save_model(self.folder.checkpoint, self.model, self.tokenizer)
 
 

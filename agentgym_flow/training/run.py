@@ -201,14 +201,33 @@ def loaded_whole() -> Iterator[None]:
 
 
 def load_weights(folder: Path, model: PreTrainedModel) -> None:
-    """Load weights or an adapter that `save_model` wrote into a `model` of the same shape."""
+    """Load weights or an adapter that `save_model` wrote into a `model` of the same shape.
+
+    The model may be split by ZeRO-3; all processes must call this then.
+    """
     if has_adapter(model):
-        model.load_adapter(str(folder), POLICY, is_trainable=True)
+        with _gathered(model):
+            model.load_adapter(str(folder), POLICY, is_trainable=True)
         return
     from transformers import AutoModelForCausalLM
 
     with loaded_whole():
-        model.load_state_dict(AutoModelForCausalLM.from_pretrained(folder).state_dict())
+        weights = AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    with _gathered(model):
+        model.load_state_dict(weights)
+
+
+@contextmanager
+def _gathered(model: PreTrainedModel) -> Iterator[None]:
+    """Gather the trained weights that ZeRO-3 has split, and keep the changes of the main process."""
+    split = [parameter for parameter in model.parameters() if parameter.requires_grad and hasattr(parameter, "ds_id")]
+    if not split:
+        yield
+        return
+    import deepspeed
+
+    with deepspeed.zero.GatheredParameters(split, modifier_rank=0):
+        yield
 
 
 def load_model(

@@ -210,7 +210,7 @@ class AgentTrainer(RowTrainer):
         if checkpoint is not None:
             progress_of(checkpoint)
             self._together.on_main_process(partial(check_intact, checkpoint))
-            check_made_with(checkpoint, self._made_with())
+            check_made_with(checkpoint, self.made_with())
             self.played = TrainingOutcomes(**json.loads((checkpoint / PLAYED).read_text("utf-8")))
             self.source.load_state_dict(json.loads((checkpoint / SOURCE).read_text("utf-8")))
         self.generator.version = -1  # so that the next update is not skipped: the weights may have changed
@@ -222,11 +222,12 @@ class AgentTrainer(RowTrainer):
 
     def describe(self, folder: Path) -> None:
         """Add to a new checkpoint the settings of its run, the counts of episodes, and the state of the source."""
-        write_json(folder / MADE_WITH, self._made_with())
+        write_json(folder / MADE_WITH, self.made_with())
         write_json(folder / PLAYED, asdict(self.played))
         write_json(folder / SOURCE, self.source.state_dict())
 
-    def _made_with(self) -> dict[str, Any]:
+    def made_with(self) -> dict[str, Any]:
+        """Return the settings, model and environment that a resumed run must have in common with this one."""
         words = self.policy.tokenizer.get_vocab()
         return {
             **self._environment,

@@ -1,6 +1,6 @@
 """One process of a recipe in which things happen: the first argument says what, the others are settings.
 
-A JSON list of objects: `rank`, the process; `step`, `clone`, `evaluate`, `learn` or `play`; `does`, `fail`,
+A JSON list of objects: `rank`, the process; `step`, `clone`, `evaluate`, `learn`, `play` or `keep`; `does`, `fail`,
 a number of seconds to wait, or the name of the signal that the process gets. Each happens once.
 """
 
@@ -25,6 +25,7 @@ def main() -> int:
     told: list[dict[str, Any]] = json.loads(sys.argv[1])
     clone, make_batch, play = recipe.warm_start, AgentTrainer.make_batch, model_evaluation.play_split
     collect = group_source.rollout  # type: ignore[attr-defined]
+    save_model = recipe.save_model  # type: ignore[attr-defined]
 
     def happen(step: str) -> None:
         rank = PartialState().process_index
@@ -55,6 +56,12 @@ def main() -> int:
         happen("play")
         return collect(*args, **kwargs)
 
+    def save(folder: Any, *args: Any, **kwargs: Any) -> None:
+        save_model(folder, *args, **kwargs)
+        if folder.name == "checkpoint":
+            happen("keep")
+
+    recipe.save_model = save  # type: ignore[attr-defined]
     group_source.rollout = rollout  # type: ignore[attr-defined]
     model_evaluation.play_split = play_split  # type: ignore[attr-defined]
     recipe.warm_start = warm_start  # type: ignore[attr-defined]

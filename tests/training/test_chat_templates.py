@@ -334,7 +334,7 @@ def test_published_prompts_train_with_thinking_switched_off(
     assert first in opening
     # Malformed answers are penalised with verl-agent's prompts, refused actions with others; here it is all of them.
     assert log["invalid_penalty"] == 0.25
-    saved = trainer._made_with()
+    saved = trainer.made_with()
     assert saved["template"] == template.name
     assert str(tmp_path) not in template.name
 

@@ -210,6 +210,37 @@ def test_a_signal_to_one_process_stops_all_after_the_batch(
     assert weights(folder / "checkpoint").keys() == weights(folder / "warm_start").keys()
 
 
+TRAINED: list[tuple[str, dict[str, Any]]] = [
+    ("processes.yaml", {}),
+    ("zero3.yaml", {}),
+    ("zero3.yaml", {"lora": "true", "lora_rank": 4, "beta": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("kind", "settings"), TRAINED, ids=["plain", "zero3", "adapters"])
+def test_processes_that_a_signal_stops_at_the_end_only_evaluate(
+    request: pytest.FixtureRequest,
+    launcher: Launcher,
+    run_processes: Processes,
+    tmp_path: Path,
+    acting_model: Path,
+    kind: str,
+    settings: dict[str, Any],
+) -> None:
+    if kind == "zero3.yaml":
+        request.getfixturevalue("deepspeed")
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    settings = {"model": acting_model, "warm_start_levels": 10, "max_steps": 4, "save_strategy": "no", **settings}
+    told = json.dumps([{"rank": 0, "step": "keep", "does": "SIGTERM"}])
+    run_processes([*launcher(kind), WORKER, "[]", *recipe(whole, **settings)])
+    run_processes([*launcher(kind), WORKER, told, *recipe(stopped, **settings)], fails=True)
+    assert summary(stopped) == {"status": "interrupted"}
+    told = json.dumps([{"rank": rank, "step": "learn", "does": "fail"} for rank in (0, 1)])
+    run_processes([*launcher(kind), WORKER, told, *recipe(stopped, **settings), "--resume=true"])
+    check_same_run(whole, stopped)
+    assert log(whole, "after_sampled") == log(stopped, "after_sampled") != log(whole, "before_sampled")
+
+
 def test_nothing_waits_longer_than_the_timeout(launcher: Launcher, run_processes: Processes, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     quick = {"warm_start_levels": 10, "max_steps": 2, "validations": 1, "save_strategy": "no"}

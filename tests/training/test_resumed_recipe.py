@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,12 +19,15 @@ import torch
 from rich.console import Console
 from transformers import AutoModelForCausalLM
 
+from agentgym_flow._util.signals import Terminated
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.training import recipe
 from agentgym_flow.training.callbacks import MetricsFile
 from agentgym_flow.training.checkpoints import checkpoints
 from agentgym_flow.training.config_file import parse_configs
+from agentgym_flow.training.model_evaluation import ModelEvaluator
 from agentgym_flow.training.run import last_run
+from agentgym_flow.training.trainer import AgentTrainer
 
 SMALL = {
     "threads": 1,  # two test processes share two cores
@@ -134,6 +138,69 @@ def test_a_resumed_run_ends_like_one_that_was_never_killed(
     check_equal(tmp_path / "run", whole)
 
 
+def then_stop(function: Callable[..., Any], last: Callable[..., bool]) -> Callable[..., Any]:
+    """The function, which gets SIGTERM after the call for which `last` is true of its arguments."""
+
+    def call(*arguments: Any, **settings: Any) -> Any:
+        done = function(*arguments, **settings)
+        if last(*arguments, **settings):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return done
+
+    return call
+
+
+STOPS: dict[str, tuple[Any, str, Callable[..., bool]]] = {
+    "batch": (AgentTrainer, "make_batch", lambda trainer: trainer.state.global_step == 12),
+    "log": (MetricsFile, "on_log", lambda *_, logs, **__: logs.get("episodes") == 128 and "loss" in logs),
+    "save": (recipe, "save_model", lambda folder, *_: folder.name == "checkpoint"),
+    "evaluation": (ModelEvaluator, "_play", lambda evaluator, name, *_, **__: name == "after_sampled"),
+}
+
+
+def page(folder: Path) -> str:
+    """The report without what a clock measured."""
+    return re.sub(r"[\d.]+ minutes", "", (folder / "report.html").read_text())
+
+
+@pytest.mark.parametrize(
+    "moment", ["batch", "log", *(pytest.param(n, marks=pytest.mark.heavy) for n in ("save", "evaluation"))]
+)
+def test_a_run_that_a_signal_stops_at_the_end_is_not_trained_again(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    owner, name, last = STOPS[moment]
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, then_stop(getattr(owner, name), last))
+        with pytest.raises(Terminated):
+            train(tmp_path / "run")
+    assert summary(tmp_path / "run") == {"status": "interrupted"}
+    written = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(AgentTrainer, "make_batch", None)
+        said = train(tmp_path / "run", resume="true")
+    assert "Training is finished: going on from checkpoint" in said
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == written
+    check_equal(tmp_path / "run", whole)
+    assert page(tmp_path / "run") == page(whole)
+
+
+def test_a_trained_model_that_is_damaged_is_trained_again(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, name, last = STOPS["evaluation"]
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, then_stop(getattr(owner, name), last))
+        with pytest.raises(Terminated):
+            train(tmp_path / "run")
+    weights = tmp_path / "run" / "checkpoint" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    said = train(tmp_path / "run", resume="true")
+    assert f"{weights} is damaged" in said
+    assert "Going on from checkpoint-12" in said
+    check_equal(tmp_path / "run", whole)
+
+
 @pytest.mark.heavy
 def test_adapters_are_resumed_with_their_reference(
     acting_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -146,6 +213,11 @@ def test_adapters_are_resumed_with_their_reference(
         with pytest.raises(Killed):
             train(tmp_path / "run", **settings)
     assert [path.name for path in checkpoints(tmp_path / "run")] == ["checkpoint-4", "checkpoint-8"]
+    owner, name, last = STOPS["evaluation"]
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, then_stop(getattr(owner, name), last))
+        with pytest.raises(Terminated):
+            train(tmp_path / "run", resume="true", **settings)
     train(tmp_path / "run", resume="true", **settings)
     check_equal(tmp_path / "run", tmp_path / "whole")
     assert curve(tmp_path / "run")[-1]["kl"] > 0
