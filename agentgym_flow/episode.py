@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,8 +43,8 @@ def next_link(
     recording: Any,
 ) -> bytes:
     """Return the link that follows `link` in the digest chain, for one step."""
-    plain = recording is None and type(terminated) is type(truncated) is type(success) is bool
-    plain = plain and type(reward) is type(score) is float
+    terminated, truncated, success = bool(terminated), bool(truncated), bool(success)  # NumPy's are not JSON
+    plain = recording is None and type(reward) is type(score) is float
     if plain and math.isfinite(reward) and math.isfinite(score):
         # The same as `canonical` of these values, but faster: hashing takes most of the time of verification.
         flags = f"{_JSON_BOOL[terminated]},{_JSON_BOOL[truncated]},{_JSON_BOOL[success]}"
@@ -308,7 +309,7 @@ class EpisodeRecorder:
             task_key=env.task_key,
             goal=env.goal,
             seed=seed,
-            attempt=attempt,
+            attempt=operator.index(attempt),
             max_steps=env.max_steps,
             observation=self.observation,
             state_key=self.info["state_key"],
@@ -330,14 +331,14 @@ class EpisodeRecorder:
             observation=self.observation,
             state_key=self.info["state_key"],
             action=action,
-            reward=reward,
+            reward=float(reward),
             next_observation=observation,
             next_state_key=info["state_key"],
-            terminated=terminated,
-            truncated=truncated,
-            action_valid=info["action_valid"],
-            success=info["success"],
-            score=info["score"],
+            terminated=bool(terminated),
+            truncated=bool(truncated),
+            action_valid=bool(info["action_valid"]),
+            success=bool(info["success"]),
+            score=float(info["score"]),
             recording=self.env.recorded_responses,
             official_key=self.info.get(OFFICIAL_KEY),
             next_official_key=info.get(OFFICIAL_KEY),

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
+from agentgym_flow.core import Transition
 from agentgym_flow.episode import Episode, EpisodeRecorder, Group
+from agentgym_flow.episode_log import LoggedEpisode
 from agentgym_flow.errors import GroupMismatch, ResetNeeded
+from agentgym_flow.replay import verify
 from agentgym_flow.testing.example import CaveEnv
 
 GOLDEN = {
@@ -36,6 +40,21 @@ def test_an_episode_sums_up_its_turns() -> None:
         assert earlier.next_observation == later.observation
         assert earlier.next_state_key == later.state_key
     assert episode.turns[0].observation == episode.observation
+
+
+def test_numbers_of_numpy_are_recorded_as_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = LoggedEpisode.of(play(seed=3)).line()
+    apply, score = CaveEnv._apply, CaveEnv.score
+
+    def with_numpy(self: CaveEnv, action: str) -> Transition:
+        observation, reward, terminated, valid = apply(self, action)
+        return Transition(observation, np.float64(reward), np.bool_(terminated), np.bool_(valid))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CaveEnv, "_apply", with_numpy)
+    monkeypatch.setattr(CaveEnv, "score", lambda self: np.float64(score(self)))
+    episode = play(seed=3, attempt=np.int64(0))  # type: ignore[arg-type]
+    assert LoggedEpisode.of(episode).line() == line
+    assert verify(LoggedEpisode.parse(line)) is None
 
 
 def test_an_episode_without_turns_has_achieved_nothing() -> None:
