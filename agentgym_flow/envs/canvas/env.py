@@ -184,8 +184,8 @@ class CanvasEnv(TextEnv):
     | `asked` (str) | in two-phase prompting, the operator whose prompt is requested; otherwise empty |
 
     `state_key` is a digest of the workflow with its instructions, and of an action that waits for a prompt. With an
-    executor other than the simulator, it also covers the outcome of every call of the last run, failures included, and
-    all results in the cache of the episode, because a later edit can reuse them. After `finish` it is only the outcome.
+    executor other than the simulator, it also covers the outcomes of all calls of the last run, failures included, and
+    all results in the episode's cache, because a later edit can reuse them. After `finish` it is only the outcome.
 
     ## Arguments
     | argument | default | meaning |
