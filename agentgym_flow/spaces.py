@@ -2,7 +2,8 @@
 
 Gymnasium's `Text` needs a list of allowed characters and checks every character, which does not suit natural language
 (Farama-Foundation/Gymnasium#1317). Our space contains every `str` within its length and samples printable ASCII.
-Gymnasium's shared memory does not know it, and raises an error instead of returning wrong strings.
+Gymnasium's shared memory does not know it, and raises an error instead of returning wrong strings. Its wrappers that
+fill up missing observations, such as `FrameStackObservation`, use the empty string.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.wrappers.utils import create_zero_array
 
 _PRINTABLE = "".join(chr(code) for code in range(32, 127)) + "\n"
 
@@ -71,3 +73,8 @@ class UnicodeText(spaces.Space[str]):
     def from_jsonable(self, sample_n: list[Any]) -> list[str]:
         """Return the strings of a JSON list."""
         return [str(x) for x in sample_n]
+
+
+@create_zero_array.register(UnicodeText)
+def _empty_text(space: UnicodeText) -> str:
+    return ""

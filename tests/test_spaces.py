@@ -12,6 +12,8 @@ from gymnasium import spaces
 from gymnasium.error import CustomSpaceError
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.vector.utils import batch_space, create_shared_memory
+from gymnasium.wrappers import DelayObservation, FrameStackObservation
+from gymnasium.wrappers.utils import create_zero_array
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,6 +86,18 @@ def test_batches_to_a_tuple_and_is_refused_by_shared_memory() -> None:
     assert batch_space(space, 3) == spaces.Tuple([space] * 3)
     with pytest.raises(CustomSpaceError):
         create_shared_memory(space, 3)
+
+
+def test_wrappers_that_need_earlier_observations_start_with_empty_text() -> None:
+    stacked = FrameStackObservation(CaveEnv(), 3, padding_type="zero")
+    first = stacked.reset(seed=5)[0]
+    assert first == ("", "", CaveEnv().reset(seed=5)[0])
+    assert stacked.step("left")[0][:2] == first[1:]
+    assert FrameStackObservation(CaveEnv(), 3).reset(seed=5)[0] == first[2:] * 3
+    delayed = DelayObservation(CaveEnv(), 1)
+    assert delayed.reset(seed=5)[0] == ""
+    assert delayed.step("left")[0] == first[2]
+    assert create_zero_array(spaces.Dict(text=UnicodeText(9))) == {"text": ""}
 
 
 def test_vector_environments_keep_text_whole() -> None:
