@@ -9,6 +9,7 @@ in this situation, and a completion with the action that the policy took.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -91,7 +92,7 @@ class CollectionSummary:
 def collect(
     policy: Policy | AsyncPolicy,
     env_id: str,
-    out: Path,
+    out: str | os.PathLike[str],
     *,
     form: str = "log",
     template: str = "text",
@@ -140,7 +141,7 @@ def collect(
         raise UnknownOption.among(form, FORMATS)
     prompts = template_for(env_id, template) if form == "sft" else None
     with ExitStack() as stack:
-        kept = journalled(policy, out, replace=replace, resume=resume, inputs=data_files(env_kwargs))
+        kept = journalled(policy, Path(out), replace=replace, resume=resume, inputs=data_files(env_kwargs))
         journal, replacing = stack.enter_context(kept)
         writer = stack.enter_context(LogWriter(out, keep_finished=True, replace=replacing))
         write: Callable[[Episode], None] = writer.write

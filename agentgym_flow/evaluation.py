@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -150,7 +151,7 @@ def evaluate(
     seed: int = 0,
     env_kwargs: Mapping[str, Any] | None = None,
     num_envs: int = 64,
-    log: Path | None = None,
+    log: str | os.PathLike[str] | None = None,
     replace: bool = False,
     resume: bool = False,
     on_plan: Callable[[EpisodePlan], None] | None = None,
@@ -203,7 +204,7 @@ def evaluate(
     with ExitStack() as stack:
         journal, writer = None, None
         if log is not None:
-            kept = journalled(policy, log, replace=replace, resume=resume, inputs=data_files(env_kwargs))
+            kept = journalled(policy, Path(log), replace=replace, resume=resume, inputs=data_files(env_kwargs))
             journal, replacing = stack.enter_context(kept)
             writer = stack.enter_context(LogWriter(log, keep_finished=True, replace=replacing))
         episodes = play_split(

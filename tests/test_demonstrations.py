@@ -71,7 +71,7 @@ def test_rows_hold_the_prompts_that_a_policy_is_shown(tmp_path: Path) -> None:
             shown.extend(template.prompt(policy_input) for policy_input in inputs)
             return super().act(inputs)
 
-    collect(Reader(), SOKOBAN, tmp_path / "rows.jsonl", form="sft", num_episodes=3, num_envs=1)
+    collect(Reader(), SOKOBAN, str(tmp_path / "rows.jsonl"), form="sft", num_episodes=3, num_envs=1)
     assert [row["prompt"][0]["content"] for row in rows_of(tmp_path / "rows.jsonl")] == shown
 
 

@@ -334,6 +334,12 @@ class TestTasks:
 
 class TestLog:
     @staticmethod
+    def test_the_log_may_be_named_by_text(tmp_path: Path) -> None:
+        log = str(tmp_path / "log.jsonl")
+        evaluate(RandomPolicy(), CAVE, num_episodes=2, log=log)
+        assert len(list(read_log(log))) == 2
+
+    @staticmethod
     def test_the_log_is_in_the_order_of_tasks_whatever_the_batch(tmp_path: Path) -> None:
         for num_envs in (1, 5, 64):
             evaluate(
