@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentgym_flow.leaderboard.places import REFERENCE, ROOT, SUBMISSIONS, VERDICTS
+from agentgym_flow.leaderboard.submit import make_submission
 from agentgym_flow.training.run import SUMMARY
 
 ALGORITHMS = ("grpo", "rloo", "gigpo", "rewardflow", "cwrpo")
@@ -76,7 +77,7 @@ class LeaderboardEntry:
 def entries(board: Board, work: Path) -> Iterator[LeaderboardEntry]:
     """Yield the entries of a track; their runs are folders in `work`."""
     for policy, title in FIXED.items():
-        yield LeaderboardEntry(f"{REFERENCE}{policy}", title, policy, submit=("--prompt", "none"))
+        yield LeaderboardEntry(f"{REFERENCE}{policy}", title, policy)
     trained_in = f"agentgym_flow/{board.env}"
     for algorithm in ("warm start", *ALGORITHMS):
         run = work / board.track / ("rewardflow" if algorithm == "warm start" else algorithm)
@@ -106,6 +107,10 @@ def make(board: Board, entry: LeaderboardEntry, season: str, work: Path, root: P
     _run(*evaluate, "--force")
     shown = [_words(words) for words in (entry.train, evaluate) if words]
     command = " && ".join(shown)
+    if entry.name.startswith(REFERENCE):  # `submit` refuses these names
+        about = {"name": entry.name, "badge": "replayed", "prompt": "none", "title": entry.title, "authors": [AUTHOR]}
+        make_submission(out, {**about, "command": command, "training": {"environments": [], "data": ""}}, root)
+        return
     who = ("--name", entry.name, "--title", entry.title, "--author", AUTHOR)
     _run("submit", str(out), *who, "--command", command, *entry.submit, "--root", str(root))
 

@@ -22,10 +22,10 @@ from agentgym_flow.leaderboard.places import ROOT, SITE, TRACKS
 from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, TRAINING, TURN, WEIGHTS
 
 if TYPE_CHECKING:
+    from agentgym_flow.leaderboard.ci import Decision
     from agentgym_flow.leaderboard.reproduce import MakePolicy
     from agentgym_flow.leaderboard.submission import Folder
     from agentgym_flow.leaderboard.track import Track
-    from agentgym_flow.leaderboard.verdict import SubmissionVerdict
     from agentgym_flow.policies import Policy
 
 SECRET = "AGENTGYM_FLOW_SEASON_SECRET"
@@ -78,10 +78,16 @@ def check(
     jobs: Jobs = None,
 ) -> None:
     """Run the checks of CI on one submission. Exits with status 1 if it is rejected."""
+    from agentgym_flow.leaderboard.ci import Decision, check_name
     from agentgym_flow.leaderboard.judge import judge
 
     place = folder.resolve().parent.name, folder.resolve().name
-    _show(judge(folder, place, root, data=environments.data_paths(data), jobs=jobs, make_policy=_policy()))
+    try:
+        check_name(place[1][11:])
+    except BadSubmission as error:
+        _show(Decision(refused=str(error)))
+    verdict = judge(folder, place, root, data=environments.data_paths(data), jobs=jobs, make_policy=_policy())
+    _show(Decision(verdict))
 
 
 @app.command()
@@ -252,9 +258,11 @@ def submit(
     jobs: Jobs = None,
 ) -> None:
     """Create the folder of a submission and run the checks of CI on it. Exits with status 1 if it is rejected."""
+    from agentgym_flow.leaderboard.ci import Decision, check_name
     from agentgym_flow.leaderboard.judge import judge
     from agentgym_flow.leaderboard.submit import make_submission
 
+    check_name(name)
     about: dict[str, Any] = {"name": name, "badge": badge, "prompt": prompt, "title": title, "authors": author}
     about |= {"command": command, "training": {"environments": trained_in or [], "data": extra_data}}
     about["training"] |= {} if core_seconds is None else {"core_seconds": core_seconds}
@@ -268,7 +276,7 @@ def submit(
     say(str(place))
     if not verdict.accepted:
         note("correct the problem below, then run: agentgym-flow leaderboard check FOLDER")
-    _show(verdict)
+    _show(Decision(verdict))
     stdout().print("Commit this folder alone on a branch, and open a pull request.")
 
 
@@ -297,10 +305,8 @@ def _policy() -> MakePolicy | None:
     return make
 
 
-def _show(verdict: SubmissionVerdict) -> None:
-    """Print a verdict. Exits with status 1 if the submission is rejected."""
-    from agentgym_flow.leaderboard.ci import Decision
-
-    say(Decision(verdict).summary().rstrip())
-    if not verdict.accepted:
+def _show(decision: Decision) -> None:
+    """Print a decision. Exits with status 1 if the submission is rejected."""
+    say(decision.summary().rstrip())
+    if not decision.ok:
         raise typer.Exit(1)

@@ -86,6 +86,12 @@ def decide(
         return Decision(judge(folder, place, root, data=data, jobs=jobs, make_policy=make_policy))
 
 
+def check_name(name: str) -> None:
+    """Raise `BadSubmission` if the name is reserved for reference entries, which `judge` also judges."""
+    if name.startswith(REFERENCE):
+        raise BadSubmission(f"names that begin with {REFERENCE!r} are for policies of the package: choose another")
+
+
 def _is_for_boards(path: str) -> bool:
     return path.startswith((f"{_SUBMISSIONS}/", f"{_VERDICTS}/", f"{_SITE}/"))
 
@@ -106,8 +112,7 @@ def _one_new_entry(
             raise BadSubmission(f"the branch also changes {change.path!r:.200}: {advice}")
         track, entry, file = found.groups()
         places.add((track, entry))
-        if entry[11:].startswith(REFERENCE):
-            raise BadSubmission(f"names that begin with {REFERENCE!r} are for policies of the package: choose another")
+        check_name(entry[11:])
         if change.status != "A":
             raise BadSubmission(f"{change.path:.200} already exists: entries do not change, so add a new one")
         if change.mode != PLAIN:

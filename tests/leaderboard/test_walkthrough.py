@@ -117,13 +117,17 @@ def test_submit_says_what_is_missing(repository: Path) -> None:
     for words, message in (
         ((str(repository), "--name", "a", *about), "has no evaluation.json"),
         ((str(out), "--name", "Not A Name", *about), "name"),
+        ((str(out), "--name", "reference-a", *about), "names that begin with 'reference-' are for policies"),
         ((str(out), "--name", "a", *about, "--badge", "reproduced"), "needs the folder of the policy"),
         ((str(out), "--name", "a", *about, "--badge", "proved"), "badge"),
         ((str(out), "--name", "a", *about, "--policy", str(out)), "only this badge takes one"),
     ):
         result = CliRunner().invoke(app, ["submit", *words])
         assert result.exit_code != 0
-        assert message in result.output, words
+        assert message in " ".join(result.output.split()), words
+    assert not Path("leaderboards/submissions").exists()
+    said = run("leaderboard", "check", "leaderboards/submissions/small-s1/2026-11-23-reference-a", code=1)
+    assert "**Refused.** names that begin with 'reference-'" in said
     log = out / "episodes.jsonl.gz"
     log.write_bytes(log.read_bytes()[:-20])
     said = run("submit", str(out), "--name", "cut", *about, code=1)
