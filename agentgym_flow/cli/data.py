@@ -148,7 +148,9 @@ def _export_games(folder: str, split: str, tasks: int | None, force: bool) -> No
 
     games = GameSource(split=split)
     _check_folder(Path(folder) / OFFICIAL_FOLDERS[games.split], force)
-    count = games.num_tasks if tasks is None else min(tasks, games.num_tasks)
+    count = games.num_tasks if tasks is None else tasks
+    if count > games.num_tasks:
+        raise BadSetting(f"split {games.split!r} has {games.num_tasks} tasks, so {count} cannot be exported")
     for task in track(range(count), description="games", console=stdout(), disable=not stdout().is_terminal):
         export_game(folder, games.split, task)
     say(f"{count} games of {games.split}: {Path(folder) / OFFICIAL_FOLDERS[games.split]}")

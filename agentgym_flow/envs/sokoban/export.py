@@ -8,6 +8,7 @@ from pathlib import Path
 
 from agentgym_flow.envs.sokoban.boxoban import write_levels
 from agentgym_flow.envs.sokoban.source import LevelSource
+from agentgym_flow.errors import BadSetting
 
 LEVELS_OF_FILE = 1000
 """The number of levels in a file, as in Boxoban."""
@@ -27,9 +28,13 @@ def export_levels(
         count: the number of levels to export, from the first on; None for all.
         progress: wraps the range of task numbers, for example in a progress bar.
 
-    Raises `OSError` with the name of a file that cannot be written.
+    Raises:
+        BadSetting: the split has fewer than `count` levels.
+        OSError: a file cannot be written; the error has its name.
     """
-    total = source.num_tasks if count is None else min(count, source.num_tasks)
+    total = source.num_tasks if count is None else count
+    if total > source.num_tasks:
+        raise BadSetting(f"split {source.split!r} has {source.num_tasks} tasks, so {total} cannot be exported")
     levels = [source.level(task) for task in progress(range(total))]
     files = []
     for start in range(0, total, LEVELS_OF_FILE):

@@ -44,6 +44,9 @@ def test_the_command_writes_a_split(tmp_path: Path) -> None:
     games = sorted((tmp_path / "valid_unseen").rglob("game.tw-pddl"))
     assert len(games) == 3
     assert json.loads(games[0].read_text("ascii"))["solvable"] is True
+    run = CliRunner().invoke(app, ["data", "export", "alfworld", str(tmp_path / "many"), "--tasks", "99999"])
+    assert (run.exit_code, "tasks, so 99999 cannot be exported" in run.stderr) == (2, True)
+    assert not (tmp_path / "many").exists()
 
 
 def test_the_command_refuses_an_environment_without_files(tmp_path: Path) -> None:

@@ -172,6 +172,8 @@ def test_the_command_writes_levels(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     source = LevelSource(split="valid", size=7, boxes=2)
     assert read_levels(tmp_path / "valid" / "000.txt") == [source.level(task) for task in range(3)]
+    many = export("--force", "--tasks", "99999")
+    assert (many.exit_code, "split 'valid' has 500 tasks, so 99999 cannot be exported" in many.stderr) == (2, True)
     wrong = export("--force", "--env-arg", "boxs=2")
     assert (wrong.exit_code, "Did you mean 'boxes'" in wrong.stderr) == (2, True)
 
