@@ -88,8 +88,10 @@ def iqm(scores: npt.ArrayLike) -> float:
 
     Args:
         scores: any shape, at least one score. The (runs, tasks) of Agarwal et al. are (attempts, tracks) here.
+
+    Raises `BadSetting` if there are no scores.
     """
-    return float(_iqm(np.asarray(scores, dtype=np.float64).ravel()))
+    return float(_iqm(_some(scores)))
 
 
 def optimality_gap(scores: npt.ArrayLike, target: float = 1.0) -> float:
@@ -98,8 +100,10 @@ def optimality_gap(scores: npt.ArrayLike, target: float = 1.0) -> float:
     Args:
         scores: any shape, at least one score.
         target: the desired score. With 1 and scores in [0, 1], the gap is 1 minus their mean.
+
+    Raises `BadSetting` if there are no scores.
     """
-    return target - float(np.minimum(np.asarray(scores, dtype=np.float64), target).mean())
+    return target - float(np.minimum(_some(scores), target).mean())
 
 
 class OverTracks(NamedTuple):
@@ -143,6 +147,14 @@ def over_tracks(tracks: Sequence[npt.ArrayLike], target: float = 1.0) -> OverTra
         Estimate(iqm(runs), *percentiles(_iqm(resamples))),
         Estimate(optimality_gap(runs, target), *percentiles(target - np.minimum(resamples, target).mean(axis=1))),
     )
+
+
+def _some(scores: npt.ArrayLike) -> Table:
+    """Return all scores in one row. Raises `BadSetting` if there are none."""
+    row = np.asarray(scores, dtype=np.float64).ravel()
+    if not row.size:
+        raise BadSetting("there are no scores")
+    return row
 
 
 def _iqm(scores: Table) -> Table:

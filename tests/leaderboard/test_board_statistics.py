@@ -130,6 +130,12 @@ class TestOverTracks:
         assert iqm(scores) == pytest.approx(expected)
 
     @staticmethod
+    def test_without_scores_there_is_no_figure() -> None:
+        for figure in (iqm, optimality_gap):
+            with pytest.raises(BadSetting, match="no scores"):
+                figure([])
+
+    @staticmethod
     def test_the_optimality_gap_is_the_mean_shortfall_below_the_target() -> None:
         assert optimality_gap([0.2, 0.8]) == pytest.approx(0.5)
         assert optimality_gap([0.2, 0.8], target=0.6) == pytest.approx(0.2)

@@ -177,6 +177,7 @@ class SearchEnv(TextEnv):
     ) -> None:
         for name, value in (("topk", topk), ("metric", metric)):
             self.logged_settings[name].check(name, value)
+        topk = int(topk)  # settings are written to logs, and NumPy's integers are not JSON
         source = QuestionSource(data, split, season)
         finder = find_with(retriever, corpus, remote, embedded=source.embedded)
         super().__init__(

@@ -136,8 +136,8 @@ class SokobanEnv(TextEnv):
     belongs to that split, and any other belongs to `test`. From the Boxoban repository, choose one collection such as
     `unfiltered`: the whole repository is rejected.
 
-    `size`, `boxes` and `min_pushes` apply to generated levels only. Passing them together with `level` or `data` is an
-    error.
+    `size`, `boxes` and `min_pushes` apply to generated levels only. With `level` or `data`, values other than the
+    defaults are an error.
 
     ## References
     - M.-P. B. Schrader, *gym-sokoban*, 2018: the rules and rewards.

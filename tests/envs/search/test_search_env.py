@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from search_stand_ins import PASSAGES, Shelf, Unasked, make, write_questions, write_set
 
@@ -420,6 +421,10 @@ def test_all_scores_know_what_pasting_is_worth(tmp_path: Path) -> None:
 def test_arguments_are_checked_before_the_first_reset(wrong: dict[str, Any], error: type, said: str) -> None:
     with pytest.raises(error, match=said):
         make(**wrong)
+
+
+def test_integers_of_numpy_are_logged_as_plain_ones() -> None:
+    assert type(make(topk=np.int64(2)).settings["topk"]) is int
 
 
 def test_a_task_that_does_not_exist_is_refused() -> None:
