@@ -27,7 +27,7 @@ from agentgym_flow.training.main_settings import NOT_USED
 from agentgym_flow.training.off_policy import Bounds
 from agentgym_flow.training.processes import isolated_state
 from agentgym_flow.training.rows import CONVERSATION, LAYOUTS, TURN
-from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, at_least, mapping
+from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, at_least, check_rate, mapping
 
 NATIVE, STRUCTURE = REWARDS = ("native", "structure")
 """The rewards of training: the environment's own, or a score of the workflow's design."""
@@ -163,6 +163,24 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         at_least("generation_rows", self.generation_rows or 0, 0)
         at_least("max_sampling_rounds", self.max_sampling_rounds, 2)
         at_least("num_generations", self.num_generations, 2)  # credit compares the attempts of a group
+        for name in ("max_steps", "num_iterations", "per_device_train_batch_size", "gradient_accumulation_steps"):
+            at_least(name, getattr(self, name), 1)
+        for name in ("steps_per_generation", "max_completion_length"):
+            if getattr(self, name) is not None:
+                at_least(name, getattr(self, name), 1)
+        if not 0 <= self.seed < 2**32:
+            raise BadSetting(f"seed must be at least 0 and below 2**32, got {self.seed}")
+        self._check_rates()
+        for name in ("epsilon", "epsilon_high", "max_grad_norm", "weight_decay"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:  # NaN is neither
+                raise BadSetting(f"{name} must be at least 0, got {value}")
+        if not 0 <= self.final_lr_ratio <= 1:
+            raise BadSetting(f"final_lr_ratio must be from 0 to 1, got {self.final_lr_ratio}")
+        if not math.isfinite(self.entropy_coef):
+            raise BadSetting(f"entropy_coef must be a finite number, got {self.entropy_coef}")
+        if not self.temperature > 0:
+            raise BadSetting(f"temperature must be above 0, got {self.temperature}")
         if self.layout not in LAYOUTS:
             raise UnknownOption.among(self.layout, LAYOUTS)
         if not self.mask_observations and self.layout != CONVERSATION:
@@ -289,6 +307,12 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             readers = VLLM_SETTINGS.get(setting.name, ("",))
             if not self.generator.startswith(readers) and getattr(self, setting.name) != setting.default:
                 raise BadSetting(f"{setting.name} has no effect with generator {self.generator!r}: leave it out")
+
+    def _check_rates(self) -> None:
+        if self.muon_learning_rate is not None:
+            check_rate("muon_learning_rate", self.muon_learning_rate)
+        if self.muon_learning_rate is not None or self.learning_rate != 0:  # AdamW alone may measure without training
+            check_rate("learning_rate", self.learning_rate)
 
     def _check_reporters(self) -> None:
         names = [self.report_to] if isinstance(self.report_to, str) else self.report_to or []

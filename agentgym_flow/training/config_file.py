@@ -61,7 +61,17 @@ def find_config(name: str) -> Path:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return the settings of a file, including those of its `base` files. Raises `BadSetting` if one is unreadable."""
+    """Return the settings of a file, including those of its `base` files.
+
+    Raises `BadSetting` if one is unreadable, or is a base of itself.
+    """
+    return _read_config(path, ())
+
+
+def _read_config(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """Return the settings of a file that is a base of the files `above`."""
+    if path.resolve() in above:
+        raise BadSetting(f"config: {path} is a base of itself: remove it from base")
     try:
         settings = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -71,7 +81,7 @@ def read_config(path: Path) -> dict[str, Any]:
     bases = settings.pop("base", [])
     merged: dict[str, Any] = {}
     for base in [bases] if isinstance(bases, str) else bases:
-        merged |= read_config(path.parent / str(base))
+        merged |= _read_config(path.parent / str(base), (*above, path.resolve()))
     return merged | settings
 
 

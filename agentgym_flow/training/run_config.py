@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -94,7 +95,8 @@ class RunConfig:
         if not 0 <= self.lora_dropout < 1:
             raise BadSetting(f"lora_dropout must be at least 0 and below 1, got {self.lora_dropout}")
         at_least("validations", self.validations, 0)
-        at_least("threads", self.threads or 1, 1)
+        if self.threads is not None:
+            at_least("threads", self.threads, 1)
         for name in ("lora_rank", "lora_alpha", "validation_episodes", "eval_episodes", "also_on_episodes"):
             at_least(name, getattr(self, name), 1)
 
@@ -184,6 +186,8 @@ class WarmStartConfig:
         at_least("warm_start_levels", self.warm_start_levels, 0)
         for name in ("updates", "batch", "validations", "validation_episodes"):
             at_least(f"warm_start_{name}", getattr(self, f"warm_start_{name}"), 1)
+        for name in ("learning_rate", "muon_learning_rate"):
+            check_rate(f"warm_start_{name}", getattr(self, f"warm_start_{name}"))
 
 
 def mapping(name: str, value: Mapping[str, Any] | str | None) -> dict[str, Any]:
@@ -220,3 +224,9 @@ def at_least(name: str, value: int | None, least: int) -> int:
     if not isinstance(value, int) or value < least:
         raise BadSetting(f"{name} must be an integer, at least {least}, got {value!r}")
     return value
+
+
+def check_rate(name: str, value: float) -> None:
+    """Raise `BadSetting` naming the setting unless it is a learning rate: a finite number above 0."""
+    if not (math.isfinite(value) and value > 0):
+        raise BadSetting(f"{name} must be a finite number above 0, got {value!r}")

@@ -49,6 +49,40 @@ def refusal(result: Result) -> str:
     return line
 
 
+# ---------------------------------------------------------------- numbers
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_steps", 0),
+        ("num_iterations", 0),
+        ("per_device_train_batch_size", 0),
+        ("gradient_accumulation_steps", 0),
+        ("steps_per_generation", 0),
+        ("max_completion_length", 0),
+        ("learning_rate", "nan"),
+        ("learning_rate", "inf"),
+        ("learning_rate", -1),
+        ("muon_learning_rate", "nan"),
+        ("muon_learning_rate", 0),
+        ("warm_start_learning_rate", "nan"),
+        ("warm_start_muon_learning_rate", -1),
+        ("seed", -1),
+        ("seed", 2**32),
+        ("threads", 0),
+        ("epsilon", "nan"),
+        ("epsilon_high", -1),
+        ("max_grad_norm", "nan"),
+        ("weight_decay", -1),
+        ("entropy_coef", "nan"),
+        ("final_lr_ratio", 2),
+        ("temperature", 0),
+    ],
+)
+def test_numbers_that_cannot_work_are_refused_before_a_folder_is_made(name: str, value: Any, tmp_path: Path) -> None:
+    assert refusal(train(tmp_path / "run", **{name: value})).startswith(f"error: {name} must be ")
+    assert not (tmp_path / "run").exists()
+
+
 # ---------------------------------------------------------------- models
 def no_tokenizer(folder: Path, tiny: Tiny) -> None:
     save_model(folder, *tiny)
@@ -231,4 +265,14 @@ for number, change in enumerate({list(MOVED)!r}):
         said = (tmp_path / f"said{number}").read_text()
         assert status == "2", said
         assert message in said
+    assert not (tmp_path / "run").exists()
+
+
+# ---------------------------------------------------------------- files
+@pytest.mark.parametrize("bases", [("settings.yaml", ""), ("other.yaml", "settings.yaml")])
+def test_a_file_that_is_its_own_base_is_refused(bases: tuple[str, str], tmp_path: Path) -> None:
+    for name, base in zip(("settings.yaml", "other.yaml"), bases, strict=True):
+        (tmp_path / name).write_text(f"max_steps: 4\nbase: [{base}]\n")
+    line = refusal(train(tmp_path / "run", config=tmp_path / "settings.yaml"))
+    assert f"{tmp_path / 'settings.yaml'} is a base of itself" in line
     assert not (tmp_path / "run").exists()
