@@ -127,14 +127,25 @@ def test_entry_points_are_read_and_a_broken_one_is_left_out(here: Path, monkeypa
     plugins.load_plugins.cache_clear()
 
 
-@pytest.mark.parametrize("code", ["raise SystemExit(0)", "{}['maze']", "def maze(:"])
-def test_a_module_that_fails_on_import_is_an_error_that_names_its_line(code: str, here: Path) -> None:
+@pytest.mark.parametrize("code", ["raise SystemExit(0)", "{}['maze']", "def maze(:", "import no_such_module_here"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("verify", "log.jsonl", "--import", "failing"),
+        ("evaluate", "failing:Foo-v0"),
+        ("evaluate", "Sokoban-v0", "--policy", "failing:act"),
+        ("evaluate", "Canvas-v0", "--env-arg", 'operators=["failing:Maze"]'),
+    ],
+)
+def test_a_module_that_fails_on_import_is_an_error_that_names_its_line(
+    words: tuple[str, ...], code: str, here: Path
+) -> None:
     (here / "failing.py").write_text(code)
-    for words in (("verify", "log.jsonl", "--import", "failing"), ("evaluate", "failing:Foo-v0")):
-        said = run(*words, code=2)
-        assert re.match("error: module 'failing' raised (SystemExit: 0|KeyError: 'maze'|SyntaxError: )", said)
-        assert "(failing.py, line 1)" in said
-        assert said.count("\n") == 1
+    said = run(*words, code=2)
+    raised = "SystemExit: 0|KeyError: 'maze'|SyntaxError: |ModuleNotFoundError: No module named 'no_such_module_here'"
+    assert re.match(f"error: module 'failing' raised ({raised})", said)
+    assert "(failing.py, line 1)" in said
+    assert said.count("\n") == 1
 
 
 def test_a_plugin_that_exits_is_left_out(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import (
+    BadModule,
     BadPolicy,
     BadSetting,
     MissingExtra,
@@ -218,7 +219,7 @@ class TestModuleCallable:
             ("my_polices:Walker", UnknownPolicy, "no module 'my_polices' on the path or in the current directory"),
             ("os:nothing", UnknownPolicy, "Unknown policy 'nothing'. "),
             ("json.nothing:x", UnknownPolicy, "no module 'json.nothing'"),
-            ("broken:x", ModuleNotFoundError, "no_such_module_anywhere"),
+            ("broken:x", BadModule, "no_such_module_anywhere"),
             ("my_policies:number", BadPolicy, "is a int"),
             ("my_policies:nothing", BadPolicy, "returned a NoneType, which has no `name`"),
             ("my_policies:Sized", BadPolicy, "needs the arguments size"),

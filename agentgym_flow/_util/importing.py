@@ -8,13 +8,15 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow.errors import UnknownName
+from agentgym_flow.errors import AgentGymFlowError, BadModule, UnknownName
 
 
 def imported(path: str, unknown: type[UnknownName]) -> Any:
     """Return what `module:attribute` names. Importing runs the module's code, so `path` must come from the user.
 
-    Raises `unknown`, with the closest name, if the module or attribute does not exist.
+    Raises:
+        unknown: the module or attribute does not exist; the message suggests the closest name.
+        BadModule: the module's code raised or exited.
     """
     module_name, _, attribute = path.partition(":")
     module = imported_module(module_name, unknown)
@@ -33,15 +35,24 @@ def find_modules_here() -> None:
 
 
 def imported_module(name: str, unknown: type[UnknownName]) -> Any:
-    """Import a module and return it. Raises `unknown` if it does not exist, and whatever its code raises."""
+    """Import a module and return it.
+
+    Raises:
+        unknown: it does not exist.
+        BadModule: its code raised or exited.
+        AgentGymFlowError: as raised by its code.
+    """
     if not name or name.startswith("."):
         raise unknown(f"a module is named in full, such as my_pkg, got {name!r:.80}")
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
-            raise  # the module exists; something that it imports does not
-        raise unknown(f"there is no module {error.name!r} on the path or in the current directory") from None
+    except AgentGymFlowError:
+        raise
+    except (Exception, SystemExit) as error:  # an exit with status 0 would look like a success
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and (name == missing or name.startswith(missing + ".")):
+            raise unknown(f"there is no module {missing!r} on the path or in the current directory") from None
+        raise BadModule(f"module {name!r} raised {what_raised(error)}") from error
 
 
 def what_raised(error: BaseException) -> str:
@@ -50,4 +61,4 @@ def what_raised(error: BaseException) -> str:
     if not isinstance(error, SyntaxError):  # its message already names the line
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
         what += f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
-    return f"{what}; agentgym-flow --traceback COMMAND ... shows the traceback"
+    return what

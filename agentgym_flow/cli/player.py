@@ -113,7 +113,8 @@ def _code_of(policy: str) -> Iterator[None]:
     except AgentGymFlowError:
         raise
     except (Exception, SystemExit) as error:  # a user's script may exit when it is imported
-        raise BadPolicy(f"policy {policy!r} raised {what_raised(error)}") from error
+        rest = "agentgym-flow --traceback COMMAND ... shows the traceback"
+        raise BadPolicy(f"policy {policy!r} raised {what_raised(error)}; {rest}") from error
 
 
 def seconds(text: str) -> float:

@@ -162,7 +162,9 @@ def test_a_module_that_raises_is_a_finding(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "broken.py").write_text("1 / 0\n")
     monkeypatch.chdir(tmp_path)
     told = json.loads(run("broken:Maze-v0", "--json", code=1))
-    assert told["findings"][0]["said"] == "ZeroDivisionError: division by zero"
+    assert (
+        told["findings"][0]["said"] == "module 'broken' raised ZeroDivisionError: division by zero (broken.py, line 1)"
+    )
     assert "no module 'missing'" in run("missing:Maze-v0", "--json", code=2)
     assert "--env-arg" not in run("Sokoban-v0", "--env-arg", "boxen=2", code=2)
 
