@@ -314,6 +314,7 @@ def open_run(configs: Configs, console: Console) -> Iterator[Recipe]:
 def _open_folder(configs: Configs) -> RunFolder:
     run, _, agent = configs
     if run.resume is None:
+        _ = agent.credit_function  # an unknown one is refused before the folder is made
         return RunFolder(agent.output_dir)
     path = last_run(agent.output_dir) if run.resume == LAST_RUN else Path(run.resume)
     check_config(path / CONFIG, configs)

@@ -83,6 +83,14 @@ def test_numbers_that_cannot_work_are_refused_before_a_folder_is_made(name: str,
     assert not (tmp_path / "run").exists()
 
 
+# ---------------------------------------------------------------- algorithms
+@pytest.mark.parametrize("words", [["nope"], ["no_such_module:credit"], ["grpo", '--credit_settings={"gama": 1}']])
+def test_an_unknown_algorithm_is_refused_before_a_folder_is_made(words: list[str], tmp_path: Path) -> None:
+    line = refusal(CliRunner().invoke(app, ["train", *words, f"--output_dir={tmp_path / 'run'}"]))
+    assert any(name in line for name in ("nope", "no_such_module", "gama"))
+    assert not list(tmp_path.iterdir())
+
+
 # ---------------------------------------------------------------- models
 def no_tokenizer(folder: Path, tiny: Tiny) -> None:
     save_model(folder, *tiny)
