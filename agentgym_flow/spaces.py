@@ -75,6 +75,6 @@ class UnicodeText(spaces.Space[str]):
         return [str(x) for x in sample_n]
 
 
-@create_zero_array.register(UnicodeText)  # type: ignore[misc] # Gymnasium annotates its function for a type variable
-def _empty_text(space: UnicodeText) -> str:
+@create_zero_array.register(UnicodeText)
+def _empty_text(space: UnicodeText) -> str:  # type: ignore[misc] # Gymnasium annotates its function for a type variable
     return ""
