@@ -201,7 +201,7 @@ def test_trainers_of_a_stream_have_the_same_setup(clock: Clock) -> None:
     manager = make_manager(clock)
     a = opened(manager, "s", "a", 0, SHARED)
     opened(manager, "s", "b", 0, SHARED)
-    with pytest.raises(BadSetting, match="stream s has env='game', and this trainer 'other'"):
+    with pytest.raises(BadSetting, match="stream s has env='game', but this trainer has 'other'"):
         opened(manager, "s", "b", 0, {**SHARED, "env": "other"})
     with pytest.raises(BadSetting, match="must list the stream's policies, c too"):
         opened(manager, "s", "c", 0, SHARED)
@@ -493,7 +493,7 @@ def test_a_restart_knows_settings_and_actors(tmp_path: Path, clock: Clock) -> No
     manager.close()
     again = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
     assert again.describe() == told
-    with pytest.raises(BadSetting, match="stream s has staleness=0, and this trainer 3"):
+    with pytest.raises(BadSetting, match="stream s has staleness=0, but this trainer has 3"):
         opened(again, "s", "a", 0, {**SETUP, "staleness": 3})
 
 

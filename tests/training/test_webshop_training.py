@@ -101,6 +101,5 @@ def test_rewardflow_compares_what_was_shown_unless_told_otherwise(tmp_path: Path
     states = parse_configs([*line, "--credit=rewardflow", '--credit_settings={"anchors": "state"}'])[2]
     assert states.credit_keywords == {"anchors": "state", "potential": "average"}
     [setting] = read_settings(ENV)
-    standardised = {"anchors": "information"}
-    for algo, expected in (("rewardflow", knowing), ("graphgpo", standardised), ("rewardflow-state", {}), ("grpo", {})):
+    for algo, expected in (("rewardflow", knowing), ("graphgpo", knowing), ("rewardflow-state", {}), ("grpo", {})):
         assert setting.configs(algo, 0, tmp_path)[2].credit_keywords == expected
