@@ -133,12 +133,13 @@ def _no_reward(completions: list[Any], **_: Any) -> list[None]:
 
 
 class _StartCallback(TrainerCallback):  # type: ignore[misc]
-    """Restores a resumed trainer's unlogged metrics and calls `RowTrainer.begin` when the model is ready."""
+    """Restores a resumed trainer's unlogged metrics and intervals, and calls `RowTrainer.begin` on the ready model."""
 
     def __init__(self, trainer: RowTrainer) -> None:
         self._trainer = trainer
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        state.compute_steps(args, state.max_steps)  # a checkpoint has the intervals of the run that wrote it
         self._trainer._restore_unlogged()
         self._trainer.begin(self._trainer._resumed)
 

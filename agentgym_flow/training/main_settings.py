@@ -20,4 +20,4 @@ DERIVED = frozenset[str](_LISTS["derived"])
 """Settings that follow from others. They are not written to a run's file, because one that has both is rejected."""
 
 MAY_CHANGE = frozenset[str](_LISTS["may_change"])
-"""Settings that may change when a run is resumed: they affect where and how fast it runs."""
+"""Settings that may change when a run is resumed: they affect where and how fast it runs, and what is logged."""

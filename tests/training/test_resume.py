@@ -101,6 +101,17 @@ def test_a_resumed_run_equals_one_that_never_stopped(
     assert any(not torch.equal(moved[name], start[name]) for name in start)
 
 
+def test_a_resumed_run_may_log_and_save_at_other_steps(make_trainer: Trainers, make_warm: Warm, tmp_path: Path) -> None:
+    whole = run(make_trainer, make_warm, tmp_path / "whole", logging_steps=3)
+    run(make_trainer, make_warm, tmp_path / "killed", 5, logging_steps=3)
+    again = run(make_trainer, make_warm, tmp_path / "killed", resume=True, logging_steps=1, save_steps=2)
+    assert all(torch.equal(a, b) for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True))
+    records = lines(tmp_path / "killed" / "metrics.jsonl")
+    assert [record["step"] for record in records] == [3, *range(5, 13)]
+    assert records[-1]["episodes"] == lines(tmp_path / "whole" / "metrics.jsonl")[-1]["episodes"]
+    assert [path.name for path in checkpoints(tmp_path / "killed")] == [f"checkpoint-{step}" for step in (4, 6, 8, 10)]
+
+
 def test_the_order_of_tasks_goes_on_in_later_epochs(
     make_trainer: Trainers, make_warm: Warm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
