@@ -560,6 +560,8 @@ class TestOpenAI:
             {"max_retries": 1.5},
             {"max_tokens": 0},
             {"concurrency": 0},
+            {"chat_template_kwargs": 0},
+            {"chat_template_kwargs": 1},
         ):
             with pytest.raises(BadSetting, match=next(iter(settings))):
                 OpenAIPolicy("m", "http://127.0.0.1:9", CAVE, **settings)  # type: ignore[arg-type]

@@ -116,6 +116,8 @@ class OpenAIPolicy:
         self._logprobs = logprobs
         if logprobs:
             self.settings["logprobs"] = True
+        if not isinstance(chat_template_kwargs, Mapping | None):
+            raise BadSetting(f"chat_template_kwargs must be a mapping, got {shown(chat_template_kwargs)}")
         self._template_settings = dict(chat_template_kwargs or {})
         if self._template_settings:
             self.settings["chat_template_kwargs"] = self._template_settings

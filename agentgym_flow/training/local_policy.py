@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import yaml  # type: ignore[import-untyped]
 
+from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training.policy import ModelPolicy, check_vocabulary
@@ -47,25 +48,29 @@ def local_policy(
         dtype: the type of the weights, such as `bfloat16`.
 
     Raises:
-        BadSetting: the model does not exist or does not fit the prompt template.
+        BadSetting: a number is out of range, or the model does not exist or does not fit the prompt template.
         UnknownTemplate, UnknownOption: the prompt template or layout is unknown.
     """
+    if max_tokens is not None:
+        check_positive("max_tokens", max_tokens)
     quiet()
     run = _settings_of_run(Path(folder))
-    name = template or run.get("template") or "text"
+    name = run.get("template") or "text" if template is None else template
     prompts = template_for(env_id, name, run.get("template_settings") if name == run.get("template") else None)
     model, tokenizer = load_model(folder, prompts, dtype=dtype)
     check_vocabulary(model, tokenizer)
     model = model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
-    shortest = 1 if getattr(prompts, "vocabulary", None) is not None else MAX_TOKENS
+    if max_tokens is None:
+        usual = 1 if getattr(prompts, "vocabulary", None) is not None else MAX_TOKENS
+        max_tokens = run.get("max_completion_length") or usual
     return ModelPolicy(
         model,
         tokenizer,
         prompts,
         temperature=temperature,
         greedy=greedy,
-        max_new_tokens=max_tokens or run.get("max_completion_length") or shortest,
-        layout=layout or run.get("layout") or TURN,
+        max_new_tokens=max_tokens,
+        layout=run.get("layout") or TURN if layout is None else layout,
         name=f"hf:{folder}",
     )
 

@@ -79,6 +79,12 @@ def test_mistakes_have_names(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) 
         make_policy("hf:nowhere", SOKOBAN)
     with pytest.raises(UnknownTemplate):
         make_policy(f"hf:{checkpoint}", SOKOBAN, template="kompakt")
+    with pytest.raises(BadSetting, match=r"max_tokens must be .*got 0"):
+        make_policy(f"hf:{checkpoint}", SOKOBAN, max_tokens=0)
+    with pytest.raises(UnknownTemplate):
+        make_policy(f"hf:{checkpoint}", SOKOBAN, template="")
+    with pytest.raises(UnknownOption):
+        make_policy(f"hf:{checkpoint}", SOKOBAN, layout="")
     (checkpoint.parent / "config.yaml").write_text("a: [", "utf-8")
     with pytest.raises(BadSetting, match=r"config\.yaml cannot be read"):
         make_policy(f"hf:{checkpoint}", SOKOBAN)
