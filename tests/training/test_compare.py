@@ -362,11 +362,12 @@ def test_a_dry_run_knows_what_is_finished(done: Comparison, capsys: pytest.Captu
 
 def test_the_packaged_settings_differ_in_what_they_are_named_after() -> None:
     settings = {setting.name: setting for setting in read_settings(SOKOBAN)}
-    assert list(settings) == ["default", "groups4", "groups8", "boxes2", "horizon40"]
+    assert list(settings) == ["default", "groups4", "groups8", "boxes2", "horizon40", "horizon40x4"]
     assert settings["groups4"].num_generations == 4
     assert settings["groups8"].num_generations == 8
     assert settings["boxes2"].lasting["env_kwargs"] == {"size": 7, "boxes": 2, "min_pushes": 3}
     assert settings["horizon40"].lasting["env_kwargs"]["max_steps"] >= 40
+    assert settings["horizon40x4"].episodes == 4 * settings["horizon40"].episodes
     for setting in settings.values():
         assert setting.lasting["eval_episodes"] == 500
         assert setting.batches % setting.lasting["validations"] == 0  # validation at the end of batches
