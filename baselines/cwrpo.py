@@ -23,8 +23,8 @@ in their real contexts; nothing is cut to 1,024 tokens. On the canvas a row is a
 is too long). `--mask_observations false` is the ablation without the mask.
 
 The formula in code is `agentgym_flow/rewards/credit/cwrpo.py` (advantages, and the weight 1/|tau_i| of episodes).
-`baselines/plain.py` is the whole loop without the trainer. Launch it with any setting of the trainer as `--key value`:
-`baselines/plain.py` is the whole loop without the trainer. To launch it, with any setting of the trainer as
+`baselines/plain.py` is the whole loop without the trainer. Launch this file with any setting of the trainer as
+`--key value`:
 
     python -m baselines.cwrpo --env_id agentgym_flow/Canvas-v0 --output_dir runs/cwrpo
 
