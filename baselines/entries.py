@@ -2,8 +2,8 @@
 
     python -m baselines.entries --season s0 --work runs/entries
 
-Each entry is created by the commands that its page shows. Finished training runs are reused; without their folder
-everything is created anew. An entry replaces earlier ones of the same name on the same track.
+Each entry is created by the commands that its page shows. Finished training runs are reused; the folders of
+interrupted ones are deleted. An entry replaces earlier ones of the same name on the same track.
 """
 
 from __future__ import annotations
@@ -98,13 +98,15 @@ def make(board: Board, entry: LeaderboardEntry, season: str, work: Path, root: P
     track = f"{board.track}-{season}"
     out = work / board.track / f"{entry.name}-on-{season}"
     evaluate = ("evaluate", "--track", track, "--policy", entry.policy, "--out", str(out))
-    if entry.train and not _finished(Path(entry.train[entry.train.index("--output_dir") + 1])):
+    if entry.train and not _finished(run := Path(entry.train[entry.train.index("--output_dir") + 1])):
+        if run.exists():  # an interrupted run: training beside it would leave its checkpoint as the entry's policy
+            shutil.rmtree(run)
         _run(*entry.train)
+    _run(*evaluate, "--force")
     for old in (root / SUBMISSIONS / track).glob(f"*-*-*-{entry.name}"):
         if old.name[11:] == entry.name:
             shutil.rmtree(old)
             (root / VERDICTS / track / f"{old.name}.json").unlink(missing_ok=True)
-    _run(*evaluate, "--force")
     shown = [_words(words) for words in (entry.train, evaluate) if words]
     command = " && ".join(shown)
     if entry.name.startswith(REFERENCE):  # `submit` refuses these names

@@ -58,11 +58,11 @@ def without_savings() -> Iterator[None]:
         yield
 
 
-def run(env_id: str, batches: int, plain: bool, folder: Path, *more: str) -> dict[str, float]:
+def run(env_id: str, batches: int, plain: bool, folder: Path, *settings: str) -> dict[str, float]:
     """Train for `batches` batches; return CPU seconds by phase and in total, and the fraction of padding."""
     words = [f"--env_id=agentgym_flow/{env_id}", f"--output_dir={folder}", "--threads=1", "--validations=0"]
     words += ["--save_strategy=no", "--logging_steps=1", "--eval_episodes=1", "--credit=rewardflow"]
-    words += ["--warm_start_validations=1", *(["--zero_advantage_share=1"] if plain else []), *more]
+    words += ["--warm_start_validations=1", *(["--zero_advantage_share=1"] if plain else []), *settings]
     configs = parse_configs(words)
     configs[2].max_steps = batches * configs[2].steps_per_generation
     with (
