@@ -22,7 +22,7 @@ MOST_ROWS = 40
 """The table shows at most this many workers: those heard from most recently."""
 
 TokenFile = Annotated[
-    Path | None, typer.Option(help="The file with the manager's token. By default it is read from AGENTGYM_FLOW_TOKEN.")
+    Path | None, typer.Option(help="The file with the workers' token. By default it is read from AGENTGYM_FLOW_TOKEN.")
 ]
 
 
