@@ -14,6 +14,7 @@ from functools import cache
 from typing import NamedTuple
 
 from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.errors import BadSetting, shown
 from agentgym_flow.rewards.state_graph import EdgeMode, StateGraph, outcome_node
 
 NoOp = bool | Callable[[Turn], bool]
@@ -59,6 +60,12 @@ def turn_edges(episode: Episode, bridge_noops: NoOp = False) -> list[TurnEdge]:
             held = None
             found.append(TurnEdge(turn, src, turn.next_state_key, False))
     return found
+
+
+def check_noops(bridge_noops: NoOp) -> None:
+    """Raise `BadSetting` unless this is a bool or a predicate."""
+    if not (isinstance(bridge_noops, bool) or callable(bridge_noops)):
+        raise BadSetting(f"bridge_noops must be true, false or a predicate, got {shown(bridge_noops)}")
 
 
 def _action_is_invalid(turn: Turn) -> bool:

@@ -115,6 +115,7 @@ class EpisodeShaper:
         self._scale = self._shaping.scale
         self._running = True
         if self._shaping.update != "never":
+            # `success_fn` describes steps, so only `info` can say that an episode starts solved.
             self._graph.add_state(self._state_key, success=bool(info.get("success", False)))
         self._potential = self._graph.potential(self._state_key)
         return {**info, "native_reward": 0.0, "shaping": 0.0, "potential": self._potential}

@@ -18,7 +18,7 @@ from trl import GRPOConfig
 
 from agentgym_flow._util.openai_access import checked_url
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
-from agentgym_flow.rewards.credit import OFFICIAL_READS, credit_function, settings_of
+from agentgym_flow.rewards.credit import CREDIT, OFFICIAL_READS, credit_function, settings_of
 from agentgym_flow.rewards.credit.comparison import Advantages
 from agentgym_flow.rewards.credit.penalty import check_penalty
 from agentgym_flow.rewards.structure_score import StructureScore
@@ -262,7 +262,8 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     def credit_function(self) -> Callable[..., Advantages]:
         """The function that computes advantages from a batch of groups.
 
-        Raises `UnknownOption` for an unknown function, and `BadSetting` for a keyword argument it does not have.
+        Raises `UnknownOption` for an unknown function or word, and `BadSetting` for a keyword argument it does not have
+        or a number out of range. The values of a user's function are unknown here, so the function checks them itself.
         """
         known, settings = settings_of(self.credit), self.credit_keywords
         for name in settings:
@@ -271,7 +272,10 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
                     f"credit function {self.credit!r} has no setting {name!r}; it has {', '.join(known)}: change "
                     "credit_settings"
                 )
-        return partial(credit_function(self.credit), **settings)
+        function = partial(credit_function(self.credit), **settings)
+        if self.credit in CREDIT:
+            function([])  # checks the values before any work
+        return function
 
     @property
     def outcome(self) -> str:

@@ -18,7 +18,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import EpisodeRecorder, Group
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
 from agentgym_flow.rewards import group_graph, relabel
-from agentgym_flow.rewards.credit import CREDIT, OFFICIAL_READS, gigpo, graphgpo, grpo, rewardflow, rloo
+from agentgym_flow.rewards.credit import CREDIT, OFFICIAL_READS, gigpo, graphgpo, grpo, rewardflow, rloo, settings_of
 from agentgym_flow.rewards.credit.comparison import Norm
 
 EVERY = sorted(CREDIT)
@@ -279,10 +279,23 @@ def test_numbers_that_cannot_work_are_refused(worked_example, make_episode):
         rewardflow([worked_example], gamma=0.0)
     with pytest.raises(BadSetting, match="weight"):
         rewardflow([worked_example], weight=math.nan)
+    with pytest.raises(BadSetting, match="leave it out"):
+        CREDIT["cwrpo"]([worked_example], credit="turn", statistics="episode")
     spoilt = Group([make_episode("sa", rewards=[math.nan])])
     for name in EVERY:
         with pytest.raises(BadData, match="not finite"):
             CREDIT[name]([spoilt], outcome="return")
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_an_empty_batch_checks_every_setting(name: str) -> None:
+    """A recipe checks `credit_settings` so, before it clones and trains."""
+    assert CREDIT[name]([]) == []
+    for setting in settings_of(name):
+        for credit in ({}, {"credit": "turn"}) if name == "cwrpo" and setting != "credit" else ({},):
+            for wrong in ("much", [1], {"a": 1}):
+                with pytest.raises((BadSetting, UnknownOption)):
+                    CREDIT[name]([], **credit, **{setting: wrong})
 
 
 # ---------------------------------------------------------------- what holds for every batch

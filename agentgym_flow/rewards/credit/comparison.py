@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from numbers import Real
 from typing import Any, Literal, TypeAlias, get_args
 
 from agentgym_flow.episode import Episode, Group
-from agentgym_flow.errors import BadData, BadSetting, UnknownOption
+from agentgym_flow.errors import BadData, BadSetting, UnknownOption, shown
 
 Advantages: TypeAlias = list[list[list[float]]]
 """`advantages[group][episode][turn]`."""
@@ -47,10 +48,8 @@ def episode_advantages(
 
     The advantage of an episode without turns of `policy` is undefined.
     """
-    check_word(outcome, Outcome)
-    check_word(scope, Scope)
+    check_shared(outcome, scope, statistics, reproduce_official)
     counting = statistics or ("turn" if reproduce_official else "episode")
-    check_word(counting, Statistics)
     samples: dict[Hashable, list[float]] = defaultdict(list)
     for place, group in enumerate(batch):
         for episode in group:
@@ -128,10 +127,10 @@ def add_comparison_in_state(
         fewest: the number of turns that is enough for a comparison.
 
     Raises:
-        BadSetting: `weight` is not finite.
+        BadSetting: `weight` is not a finite number.
     """
-    if not math.isfinite(weight):
-        raise BadSetting(f"weight must be a finite number, got {weight!r}")
+    if not (isinstance(weight, Real) and math.isfinite(weight)):
+        raise BadSetting(f"weight must be a finite number, got {shown(weight)}")
     advantages = per_turn(batch, of_episodes, policy)
     for place, (group, rows, of_group) in enumerate(zip(batch, advantages, values, strict=True)):
         own = [
@@ -186,6 +185,16 @@ def baseline(values: Sequence[float], norm: str, keep_single: bool = False) -> t
     return mean, math.sqrt(squares / (count - 1)) + EPSILON
 
 
+def check_shared(outcome: Outcome, scope: Scope, statistics: Statistics | None, reproduce_official: bool) -> None:
+    """Check the settings that all credit functions have. Raises `UnknownOption` or `BadSetting`."""
+    check_word(outcome, Outcome)
+    check_word(scope, Scope)
+    if statistics is not None:
+        check_word(statistics, Statistics)
+    if not isinstance(reproduce_official, bool):
+        raise BadSetting(f"reproduce_official must be true or false, got {shown(reproduce_official)}")
+
+
 def check_word(value: object, allowed: Any) -> None:
     """Raise `UnknownOption` unless `value` is in the literal type `allowed`."""
     if value not in get_args(allowed):
@@ -193,6 +202,6 @@ def check_word(value: object, allowed: Any) -> None:
 
 
 def check_gamma(gamma: float) -> None:
-    """Raise `BadSetting` unless `gamma` is in [0, 1]."""
-    if not 0.0 <= gamma <= 1.0:
-        raise BadSetting(f"gamma must be in [0, 1], got {gamma!r}")
+    """Raise `BadSetting` unless `gamma` is a number in [0, 1]."""
+    if not (isinstance(gamma, Real) and 0.0 <= gamma <= 1.0):
+        raise BadSetting(f"gamma must be in [0, 1], got {shown(gamma)}")

@@ -16,6 +16,7 @@ from collections.abc import Hashable, Sequence
 from typing import Literal
 
 from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.comparison import (
     Advantages,
     Outcome,
@@ -24,6 +25,7 @@ from agentgym_flow.rewards.credit.comparison import (
     Weights,
     baseline,
     check_gamma,
+    check_shared,
     check_word,
     discounted,
     episode_advantages,
@@ -58,9 +60,14 @@ def cwrpo(
     With `credit="turn"`, the value of a turn is its return, discounted by `gamma`, and it is compared with all turns of
     the scope. With `"terminal"`, all turns of an episode have the value of its outcome. If all episodes of a scope have
     equal outcomes, advantages are 0 in both cases.
+
+    Raises `BadSetting` if `statistics` is given with `credit="turn"`, which compares turns and not episodes.
     """
+    check_shared(outcome, scope, statistics, reproduce_official)
     check_word(credit, Assignment)
     check_gamma(gamma)
+    if credit == "turn" and statistics is not None:
+        raise BadSetting("credit turn compares the returns of turns, so statistics has no effect: leave it out")
     norm = "floor" if reproduce_official else "std"
     if credit == "turn":
         return _of_turns(batch, outcome, scope, norm, gamma, policy)

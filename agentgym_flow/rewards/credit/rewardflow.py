@@ -21,6 +21,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Literal
 
+from agentgym_flow.core import check_positive
 from agentgym_flow.episode import Group, Turn
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.comparison import (
@@ -37,8 +38,8 @@ from agentgym_flow.rewards.credit.comparison import (
     rewards_of,
 )
 from agentgym_flow.rewards.credit.published import by_published_keys, published_step_rewards, published_values
-from agentgym_flow.rewards.relabel import NoOp, TurnEdge, graph_of, turn_edges
-from agentgym_flow.rewards.state_graph import EdgeMode
+from agentgym_flow.rewards.relabel import NoOp, TurnEdge, check_noops, graph_of, turn_edges
+from agentgym_flow.rewards.state_graph import EdgeMode, StateGraph
 
 Anchors = Literal["state", "information"]
 """What compared turns have in common: the state, or also the information shown to the policy."""
@@ -81,8 +82,9 @@ def rewardflow(
     check_word(norm, Norm)
     check_word(anchors, Anchors)
     check_word(potential, Potential)
-    if fewest < 1:
-        raise BadSetting(f"fewest must be at least 1 turn, got {fewest!r}")
+    check_positive("fewest", fewest)
+    check_noops(bridge_noops)
+    StateGraph(gamma=gamma, edges=edges)  # checks both, even if the batch is empty
     if reproduce_official and (anchors, potential) != ("state", "nearest"):
         raise BadSetting(
             "the released code has neither anchors nor potential: leave out these two, or reproduce_official"
