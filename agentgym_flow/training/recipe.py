@@ -9,8 +9,8 @@ run folder; the others wait for it at each step, for as long as it takes.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -137,6 +137,12 @@ class Recipe:
         if not self.together.is_main:  # the reference policy of the KL term is a copy of these weights
             restore_warm_start(self.folder.warm_start, self.model)
 
+    @property
+    def cloning_precision(self) -> Callable[[], AbstractContextManager[Any]]:
+        """Create the context of a cloning update, in the precision of training updates and rollouts."""
+        half = self.agent.mixed_precision == "bf16"  # gradients in float16 would need loss scaling
+        return self.trainer.accelerator.autocast if half else nullcontext
+
     def _clone_behaviour(self) -> WarmStart:
         try:
             done = restore_warm_start(self.folder.warm_start, self.model)
@@ -145,8 +151,6 @@ class Recipe:
             done = None
         if done is not None:
             return done
-        # The precision of updates and rollouts. Gradients in float16 would need loss scaling.
-        half = self.agent.mixed_precision == "bf16"
         with self.console.status("Cloning demonstrations"):
             done = warm_start(
                 self.model,
@@ -159,7 +163,7 @@ class Recipe:
                 layout=self.agent.layout,
                 max_new_tokens=self.agent.max_completion_length or 1,
                 validate=partial(self.evaluator.validate_on_main_process, self.warm.warm_start_validation_episodes),
-                precision=self.trainer.accelerator.autocast if half else nullcontext,
+                precision=self.cloning_precision,
             )
         save_model(self.folder.warm_start, self.model, self.tokenizer)
         record_warm_start(self.folder.warm_start, done)

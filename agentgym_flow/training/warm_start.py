@@ -132,8 +132,8 @@ class WarmStart:
     """The results of cloning.
 
     Attributes:
-        episodes: number of demonstrations.
-        turns: number of turns in them.
+        episodes: number of demonstrated tasks, including episodes that were lost because the environment raised.
+        turns: number of turns to learn from; those of lost episodes are not among them.
         losses: the mean cross-entropy of every update, in nats per token.
         validation: pairs of updates done and success rate.
     """

@@ -28,7 +28,7 @@ from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.rows import TrainingRow
 from agentgym_flow.training.run import SUMMARY, RunFolder, load_model, quiet
 from agentgym_flow.training.vocabulary import template_of
-from agentgym_flow.training.warm_start import clone, demonstrations
+from agentgym_flow.training.warm_start import clone, demonstrations, with_text
 from baselines.comparison.outcome import Outcome, Point
 from baselines.comparison.plan import CONTINUED, EVERYTHING, REFERENCES, WARM_START, Cell, Plan, Setting
 from baselines.comparison.played import figures_of, make_outcome
@@ -182,17 +182,22 @@ def _clone_for(recipe: Recipe, examples: Sequence[TrainingRow], budget: float) -
     """Clone for about `budget` core-seconds, including validations; keep the weights of the best validation."""
     times = recipe.run.validations
     config = replace(recipe.warm, warm_start_validations=max(1, times))
+    if config.warm_start_text_weight:
+        examples = [with_text(row, config.warm_start_text_weight) for row in examples]
+    precision = recipe.cloning_precision
     begun = time.process_time()
     recipe.evaluator.validate_on_main_process(recipe.run.validation_episodes)
     validated = time.process_time()
     pad = recipe.tokenizer.pad_token_id
-    clone(copy.deepcopy(recipe.model), examples, replace(config, warm_start_updates=_PROBED), pad=pad)
+    probed = replace(config, warm_start_updates=_PROBED)
+    clone(copy.deepcopy(recipe.model), examples, probed, pad=pad, precision=precision)
     update = (time.process_time() - validated) / _PROBED
     updates = max(1, round((budget - times * (validated - begun)) / update))
     best = _BestWeights(recipe)
     begun = time.process_time()
     config = replace(config, warm_start_updates=updates)
-    clone(recipe.model, examples, config, pad=pad, seed=recipe.agent.seed, validate=best)
+    seed = 2**32 + recipe.agent.seed  # of no run, because a warm start with this seed had the same minibatches
+    clone(recipe.model, examples, config, pad=pad, seed=seed, validate=best, precision=precision)
     learning = time.process_time() - begun
     recipe.model.load_state_dict(best.weights)
     return learning, updates, [Point(0, 0, max(best.measured))]

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import yaml  # type: ignore[import-untyped]
 
+from agentgym_flow.core import check_positive
 from agentgym_flow.envs import text_env_class
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.rewards.credit import CREDIT, settings_of
@@ -19,6 +20,7 @@ from agentgym_flow.seeding import stable_hash
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import parse_configs, resolved
 from agentgym_flow.training.main_settings import MAY_CHANGE
+from agentgym_flow.training.run import TINY
 
 WARM_START, CONTINUED, EVERYTHING = "warm start", "cloning continued", "cloning of all tasks"
 CONTROLS = (WARM_START, CONTINUED, EVERYTHING)
@@ -100,34 +102,40 @@ class Setting:
         return self._configs({}, seed, output_dir)
 
     def _configs(self, own: Mapping[str, Any], seed: int, output_dir: Path) -> Configs:
-        batch = self.num_generations * self.tasks
-        if batch % self._minibatches:
-            raise BadSetting(
-                f"setting {self.name!r}: a batch of {self.num_generations} x {self.tasks} episodes cannot be divided "
-                f"into {self._minibatches} minibatches: change tasks or steps_per_generation"
-            )
-        ours = {
-            "num_generations": self.num_generations,
-            "per_device_train_batch_size": batch // self._minibatches,
-            "max_steps": self.batches * self._minibatches,
-            "logging_steps": self._minibatches,  # one record per batch
-            "save_strategy": "no",
-            "seed": seed,
-            "output_dir": str(output_dir),
-            **own,
-        }
         # AgentConfig, without an algorithm's own defaults: a comparison measures credit functions, and its file states
         # any other difference of variants.
-        return parse_configs([*self._base, *_words(ours)], AgentConfig)
+        base = ["--env_id", self.env_id, *_words({**self.others, **own, "save_strategy": "no"})]
+        agent = parse_configs(base, AgentConfig)[2]
+        self._check_batches(agent)
+        steps = int(agent.steps_per_batch)
+        ours = {
+            "num_generations": self.num_generations,
+            "per_device_train_batch_size": self.num_generations * self.tasks // agent.steps_per_generation,
+            "max_steps": self.batches * steps,
+            "logging_steps": steps,  # one record per batch
+            "seed": seed,
+            "output_dir": str(output_dir),
+        }
+        return parse_configs([*base, *_words(ours)], AgentConfig)
 
-    @property
-    def _base(self) -> list[str]:
-        return ["--env_id", self.env_id, *_words(self.others)]
-
-    @cached_property
-    def _minibatches(self) -> int:
-        agent = parse_configs([*self._base, "--save_strategy=no"])[2]
-        return int(agent.steps_per_generation or 1)
+    def _check_batches(self, agent: AgentConfig) -> None:
+        """Raise `BadSetting` unless all runs can have the batches of this setting."""
+        if agent.dynamic_sampling:
+            raise BadSetting(
+                f"setting {self.name!r}: with dynamic_sampling, algorithms would play different numbers of episodes: "
+                "leave it out"
+            )
+        batch = self.num_generations * self.tasks
+        if batch % agent.steps_per_generation:
+            raise BadSetting(
+                f"setting {self.name!r}: a batch of {self.num_generations} x {self.tasks} episodes cannot be divided "
+                f"into {agent.steps_per_generation} passes: change tasks or steps_per_generation"
+            )
+        if agent.steps_per_batch % 1:
+            raise BadSetting(
+                f"setting {self.name!r}: {agent.steps_per_batch:g} optimizer steps per batch are not a whole number: "
+                "change gradient_accumulation_steps, steps_per_generation or num_iterations"
+            )
 
     @cached_property
     def lasting(self) -> dict[str, Any]:
@@ -139,8 +147,17 @@ class Setting:
 
     @cached_property
     def references(self) -> tuple[str, ...]:
-        """The rows of `REFERENCES` that exist for the environment."""
-        with closing(self.plain_configs()[0].make_env("test")) as env:
+        """The rows of `REFERENCES` that exist for the environment.
+
+        Raises `BadSetting` if there is no expert for a model that can have no other warm start.
+        """
+        run = self.plain_configs()[0]
+        with closing(run.make_env("test")) as env:
+            if run.model != TINY and not env.has_expert:
+                raise BadSetting(
+                    f"setting {self.name!r}: {self.env_id} has no expert, so model {run.model!r} has no warm start to "
+                    f"compare with: use model {TINY}"
+                )
             has_strategies = self.env_id in STRATEGIES
             there = {
                 RANDOM: True,
@@ -154,9 +171,10 @@ class Setting:
     @cached_property
     def warm_start(self) -> str:
         """The name of the warm start. Settings with equal cloning share it, so their runs start with equal weights."""
-        cloning = ("env_id", "env_kwargs", "model", "template", "layout", "stop_when", "temperature")
+        cloning = ("env_id", "env_kwargs", "model", "dtype", "layout", "stop_when", "temperature")
         counted = ("max_completion_length", "eval_episodes", "validation_episodes")
-        wanted = {k: v for k, v in self.lasting.items() if k in (*cloning, *counted) or k.startswith("warm_start_")}
+        kinds = ("warm_start_", "template", "chat_template", "lora")
+        wanted = {k: v for k, v in self.lasting.items() if k in (*cloning, *counted) or k.startswith(kinds)}
         return f"warm_start-{stable_hash(json.dumps(wanted, sort_keys=True))[:8]}"
 
 
@@ -229,8 +247,14 @@ class Plan:
         return [Cell(s.name, algo, seed) for seed in self.seeds for s in self.settings for algo in self.algos]
 
     def controls(self) -> list[Cell]:
-        """Return the controls that clone for the time of a training run."""
-        return [Cell(s.name, name, seed) for s in self.settings for name in CONTROLS[1:] for seed in self.seeds]
+        """Return the controls that clone for the time of a training run; those of all tasks need an expert."""
+        return [
+            Cell(setting.name, name, seed)
+            for setting in self.settings
+            for name in CONTROLS[1:]
+            if name != EVERYTHING or EXPERT in setting.references
+            for seed in self.seeds
+        ]
 
     def references(self) -> list[Cell]:
         """Return the untrained policies; settings that share a warm start share them."""
@@ -283,12 +307,14 @@ def read_settings(env_id: str, file: Path | None = None, names: Sequence[str] | 
         variants = {name: dict(own) for name, own in (read.get("variants") or {}).items()}
     except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
         raise BadSetting(f"{file} must have the mappings common and settings ({error!r})") from error
+    if not named:
+        raise BadSetting(f"{file} has no settings: add at least one")
     chosen = list(named) if names is None else list(names)
     for name in chosen:
         if name not in named:
             raise UnknownOption.among(name, named)
     for name, own in variants.items():
-        if own.get("credit") not in CREDIT:
+        if own.get("credit") not in tuple(CREDIT):  # in a tuple, because YAML can also give a list
             raise UnknownOption.among(own.get("credit"), CREDIT, f"{file}: variant {name!r} needs one as its credit.")
     return [replace(_setting(env_id, name, common, named[name], file), variants=variants) for name in chosen]
 
@@ -299,8 +325,9 @@ def _setting(env_id: str, name: str, common: Mapping[str, Any], found: Any, file
         raise BadSetting(f"{file}: setting {name!r} lacks {lacking}")
     others = {key: value for key, value in {**common, **found}.items() if key not in OWN}
     for key in OWN[1:4]:
-        if not isinstance(found[key], int) or found[key] < 1:
-            raise BadSetting(f"{file}: {key} of setting {name!r} must be an integer, at least 1")
+        check_positive(f"{file}: {key} of setting {name!r}", found[key])
+    if not isinstance(found["core_seconds"], int | float) or not found["core_seconds"] > 0:
+        raise BadSetting(f"{file}: core_seconds of setting {name!r} must be a number above 0")
     setting = Setting(name, env_id=env_id, others=others, **{key: found[key] for key in OWN})
     if not setting.lasting["warm_start_levels"]:  # `lasting` also raises for invalid settings, before any run
         raise BadSetting(f"{file}: setting {name!r} has no warm start to compare with: raise warm_start_levels")

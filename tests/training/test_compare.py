@@ -23,14 +23,14 @@ from transformers import GPT2Config
 from agentgym_flow.envs import text_env_class
 from agentgym_flow.envs.sokoban import tasks
 from agentgym_flow.episode_log import read_log
-from agentgym_flow.errors import BadData, BadSetting
+from agentgym_flow.errors import BadData, BadSetting, UnknownOption
 from agentgym_flow.training import tiny
 from agentgym_flow.training.recipe import Recipe, open_run
 from baselines import compare
 from baselines.comparison import execute, schedule, workers
 from baselines.comparison.contrasts import MeanCurve, Reached, SettingComparison, contrast, mean_curve, reached
 from baselines.comparison.execute import finished
-from baselines.comparison.outcome import Outcome, Point, Raw, read_raw
+from baselines.comparison.outcome import HEADER, SCHEMA, SHAPE, Outcome, Point, Raw, read_raw, write_raw
 from baselines.comparison.plan import (
     CONTINUED,
     CONTROLS,
@@ -407,6 +407,10 @@ def test_what_cannot_be_compared_is_one_line(
         ({"tasks": 3}, "cannot be divided into"),
         ({"no_such_setting": 1}, "no_such_setting"),
         ({"warm_start_levels": 0}, "no warm start"),
+        ({"tasks": True}, "tasks of setting"),
+        ({"core_seconds": "many"}, "core_seconds of setting"),
+        ({"dynamic_sampling": True}, "different numbers of episodes"),
+        ({"gradient_accumulation_steps": 8, "steps_per_generation": 4}, "0.5 optimizer steps per batch"),
     ],
 )
 def test_a_wrong_settings_file_is_refused_at_once(change: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -419,18 +423,69 @@ def test_a_wrong_settings_file_is_refused_at_once(change: dict[str, Any], messag
         read_settings(SOKOBAN, path)
 
 
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [({"settings": {}}, "has no settings"), ({"variants": {"mine": {"credit": ["grpo"]}}}, "variant 'mine' needs one")],
+)
+def test_a_file_without_settings_or_credit_is_refused(others: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(yaml.safe_dump({**MINIATURE, **others}))
+    with pytest.raises((BadSetting, UnknownOption), match=message):
+        read_settings(SOKOBAN, path)
+
+
+@pytest.mark.parametrize(
+    ("others", "steps"),
+    [({"num_iterations": 2}, 8), ({"gradient_accumulation_steps": 2}, 2), ({"steps_per_batch": 1}, 1)],
+)
+def test_a_setting_has_its_batches_whatever_a_batch_is_divided_into(
+    others: dict[str, Any], steps: int, tmp_path: Path
+) -> None:
+    for setting in read_settings(SOKOBAN, settings_file(tmp_path, **others)):
+        agent = setting.configs("grpo", 0, tmp_path)[2]
+        assert agent.max_steps == setting.batches * steps
+        assert agent.logging_steps == steps
+        assert agent.generation_batch_size == setting.num_generations * setting.tasks
+
+
+def test_settings_that_change_cloning_have_their_own_warm_start(tmp_path: Path) -> None:
+    changes: list[dict[str, Any]] = [{}, {"template_settings": {"rules": False}}, {"lora_rank": 4}]
+    assert len({read_settings(SOKOBAN, settings_file(tmp_path, **own))[0].warm_start for own in changes}) == 3
+
+
+def test_without_an_expert_nothing_clones_all_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(text_env_class(SOKOBAN), "has_expert", False)
+    (setting, _) = read_settings(SOKOBAN, settings_file(tmp_path))
+    plan = Plan(SOKOBAN, ALGOS, (0,), [setting])
+    assert [cell.name for cell in plan.controls()] == [CONTINUED]
+    with pytest.raises(BadSetting, match="has no expert"):
+        _ = replace(setting, others={**setting.others, "model": "folder", "template": "text"}).references
+
+
 def test_raw_figures_of_something_else_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.jsonl"
-    empty = '{"schema": "agentgym_flow.comparison/1"}\n'
-    for text in (
-        "",
-        empty,
-        "no json\n",
-        '{"schema": "other"}\n',
-        '{"schema": "agentgym_flow.comparison/1"}\n{"seed": 1}\n',
+    whole = made_up({"grpo": 0.5}, seeds=1, count=4)
+    header = {**whole.header, "seeds": [0]}
+    first = json.dumps({"schema": SCHEMA, **header}) + "\n"
+    for text, message in (
+        ("", "no results"),
+        ("no json\n", "no results"),
+        ('{"schema": "other"}\n', "schema"),
+        (first, "no runs"),
+        (first + '{"seed": 1}\n', "not the outcome"),
     ):
         path.write_text(text)
-        with pytest.raises(BadData):
+        with pytest.raises(BadData, match=message):
+            read_raw(path)
+    shape = header["settings"]["only"]
+    for name in HEADER[SCHEMA]:
+        write_raw(path, Raw({key: header[key] for key in header if key != name}, whole.outcomes))
+        with pytest.raises(BadData, match=f"the first line lacks {name}:"):
+            read_raw(path)
+    for name in SHAPE:
+        short = {key: value for key, value in shape.items() if key != name}
+        write_raw(path, Raw({**header, "settings": {"only": short}}, whole.outcomes))
+        with pytest.raises(BadData, match=f"the first line lacks {name} of setting only:"):
             read_raw(path)
 
 
