@@ -102,12 +102,18 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _command(plan: Plan, config: Path | None, tuned: Path | None) -> str:
-    """Return the command that reproduces the comparison, without its folders."""
+    """Return the command that reproduces the comparison, without the folders that it writes to."""
     settings = ",".join(setting.name for setting in plan.settings)
     words = ["--env", plan.env_id, "--algos", ",".join(plan.algos), "--seeds", str(len(plan.seeds))]
-    words += ["--settings", settings, *(["--config", config.name] if config else [])]
-    words += ["--tuned", tuned.name] if tuned else []
+    words += ["--settings", settings, *(["--config", _from_here(config)] if config else [])]
+    words += ["--tuned", _from_here(tuned)] if tuned else []
     return f"python -m baselines.compare {shlex.join(words)}"
+
+
+def _from_here(file: Path) -> str:
+    """Return the path of a file from the current folder; its name alone if it is elsewhere."""
+    full, here = file.resolve(), Path.cwd()
+    return full.relative_to(here).as_posix() if full.is_relative_to(here) else file.name
 
 
 def _run(options: argparse.Namespace, console: Console) -> list[Path]:

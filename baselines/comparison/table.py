@@ -29,37 +29,43 @@ from baselines.comparison.rows import (
 from baselines.comparison.trials import TRIED_OF_CREDIT
 
 HOW_TO_READ = f"""\
-Each row is the mean of runs, one per seed. All algorithms of a seed begin with the same cloned weights and play the
-same number of episodes. Success is on test tasks, which each run plays once, when it is over, with sampled and with
-the most likely actions (greedy); the curves are on validation tasks. Core-seconds of learning include validations.
+Each row is the mean of several runs, one for each seed. All algorithms with the same seed start from the same cloned
+weights and play the same number of episodes. Each run plays the test tasks once, at its end, with sampled actions and
+with the most likely actions (greedy). Learning curves use validation tasks. Core-seconds of learning include
+validations.
 
-Brackets are 95 % intervals over other runs and other test tasks (crossed random effects, Student's t); a row of one run
-varies over tasks only. A difference is paired by seed and task. An order is claimed only where the interval of the
-difference excludes 0 and there are at least {FEWEST_RUNS} runs; all else is inconclusive, which does not mean equal.
-Numbers of episodes have bootstrap intervals over seeds; *never* means that a curve does not reach the success.
+Brackets are 95 % intervals for other runs and other test tasks (crossed random effects, Student's t). The interval of a
+row with one run covers other tasks only. Differences are paired by seed and task. One row counts as ahead of another
+only if the interval of the difference excludes 0 and there are at least {FEWEST_RUNS} runs. All other comparisons are
+inconclusive, which does not mean that the rows are equal. Numbers of episodes have bootstrap intervals over seeds;
+*never* means that the curve does not reach this success.
 
-The control rows: *{CONTROLS[0]}* is what every run begins with. *{CONTROLS[1]}* goes on cloning the same few and noisy
-demonstrations for as many core-seconds as the training runs took (median). *{CONTROLS[2]}* clones the expert's clean
-episodes on all training tasks from nothing, for as many core-seconds as warm start and training together. Both keep the
-weights of their best validation."""
+Control rows: *{CONTROLS[0]}* is the cloned policy from which every run starts. *{CONTROLS[1]}* is more cloning of the
+same demonstrations, for as many core-seconds as the median training run. *{CONTROLS[2]}* starts from random weights and
+clones the expert's episodes, without noise, on all training tasks, for as many core-seconds as the warm start and the
+training together. Both keep the weights with the best validation."""
 
 GRAPH = "rewardflow"
 """The algorithm whose difference to `rows.BASELINE` has its own sentence."""
 
-SAME = "All algorithms have the same settings and differ in how they give credit, unless a setting below names more."
+SAME = (
+    "All algorithms have the same settings except for the credit function, unless a setting below lists further "
+    "differences."
+)
 TUNED = (
-    "Step sizes and entropy weight, and the weight and norm of algorithms that have them, won among the validation "
-    "trials of the algorithm (`{}`); all algorithms had the same number of trials."
+    "Each algorithm has the learning rates and the entropy weight that won its validation trials, and also the weight "
+    "and the norm if it has these settings (`{}`); all algorithms had the same number of trials."
 )
 ALSO_CHOSEN = (
-    "Other settings of credit named below ({}) are not of these trials. They were chosen in addition, also on "
-    "validation tasks, so algorithms that have them had more ways to choose from than the others."
+    "Other settings of credit named below ({}) are not of these trials. They were also chosen on validation tasks, so "
+    "algorithms with such settings were selected from more variants than the others."
 )
 
 NOT_TRAINED = """\
-Rows of policies that are not trained have one run, which stands beside all seeds. *random* draws valid actions,
-*script* reads only what is shown, *expert* may use hidden task data. A fixed strategy is a list of actions that are
-played whatever is shown; the best one has the most successes on validation tasks, overall or of each task type."""
+Untrained policies have one run, which is compared with the runs of all seeds. *random* plays random valid actions,
+*script* reads only what the environment shows, and *expert* may use hidden task data. A fixed strategy plays the same
+list of actions in every task. The best one has the most successes on validation tasks, over all tasks or separately for
+each task type."""
 
 
 def page(raw: Raw, stem: str) -> str:
@@ -245,7 +251,8 @@ def _summary(raw: Raw, compared: Mapping[str, SettingComparison]) -> Iterator[st
     if not orders:
         yield f"Inconclusive: none {of} has an interval that excludes 0."
         return
+    has = "has" if len(orders) == 1 else "have"
     yield (
-        f"{len(orders)} {of} have an interval that excludes 0. If no two differed, about {0.05 * count:.1f} would by "
-        "chance alone: an order seen once is a hint."
+        f"{len(orders)} {of} {has} an interval that excludes 0. If all algorithms were equal, about {0.05 * count:.1f} "
+        "would by chance alone, so a single significant difference is only a hint."
     )

@@ -16,22 +16,24 @@ from baselines.comparison.rows import markdown
 from baselines.comparison.trials import ENTROPY, STEP, TRIED_OF_CREDIT, WEIGHT, final, trial
 
 HOW_TO_READ = f"""\
-Every estimator gets the same number of trials. Trial *i* has the same entropy weight and step sizes for all of them,
-and begins with the same cloned weights; the weight of the comparison within a state and the norm are tried where an
-estimator has them. Trial 0 has the unchanged settings; the others divide or multiply the entropy weight by up to
-{ENTROPY:g}, the step sizes by up to {STEP:g} and the weight by up to {WEIGHT:g}.
+Every estimator has the same number of trials. Trial *i* has the same entropy weight and learning rates for every
+estimator, and all trials start from the same cloned weights. Trials also vary the weight of the comparison within a
+state and the norm, for estimators that have them. Trial 0 has the unchanged settings. The other trials divide or
+multiply the entropy weight by up to {ENTROPY:g}, the learning rates by up to {STEP:g} and the weight by up to
+{WEIGHT:g}.
 
-A trial is a training run with one seed, and then plays the validation tasks once with sampled and once with the
-most likely actions. The highest mean of the two success rates wins, the earlier trial of equals. Sampled success alone
-would favour settings that make a policy confident early, greedy success alone ignores every action but the most likely
-one; a comparison reports both, and two plays are less noisy than one. Test tasks are not played.
+A trial is a training run with one seed. At its end, the policy plays the validation tasks once with sampled actions and
+once with the most likely actions (greedy). The trial with the highest mean of the two success rates wins, and the
+earlier trial wins a tie. Sampled success alone would favour settings that make a policy confident early. Greedy success
+alone ignores every action other than the most likely one. A comparison reports both, and the mean of two evaluations is
+less noisy than one evaluation. Trials never play test tasks.
 
-Figures of winners are too high, because the best of several noisy figures is chosen: they are not results. The
-interval of the gain over trial 0 is over validation tasks, not over seeds."""
+The success rates of winners are biased upwards, because each winner is the best of several noisy trials. They are not
+results. The interval of the gain over trial 0 covers other validation tasks, not other seeds."""
 
 ABOUT_FINALS = """\
-Short runs favour large steps, so the trials only choose finalists: trial 0 and the best others of every estimator are
-trained again, as long as a comparison trains them, and these runs decide."""
+Short runs favour large steps, so the trials only choose finalists. Trial 0 and the best other trials of every estimator
+are trained again for as many batches as in a comparison, and these runs decide."""
 
 
 def merit(outcome: Outcome) -> float:
