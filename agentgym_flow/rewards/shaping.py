@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, SupportsIndex, cast, get_args
 
 import numpy as np
 
+from agentgym_flow._util.numbers import is_number
 from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption
 from agentgym_flow.rewards.graph_store import GraphStore
 from agentgym_flow.rewards.state_graph import StateGraph, outcome_node
@@ -27,8 +27,6 @@ SuccessFunction = Callable[[float, bool, Mapping[str, Any]], bool]
 
 ANY_TASK = "task"
 """The task key if `info` has none, so that all episodes share one graph."""
-
-_NUMBER = (int, float, np.integer, np.floating)
 
 
 class Shaping:
@@ -48,7 +46,7 @@ class Shaping:
         for word, known in ((shaping, ShapingForm), (update, UpdateTime)):
             if word not in get_args(known):
                 raise UnknownOption.among(word, get_args(known))
-        if not (isinstance(gamma, _NUMBER) and 0.0 <= gamma <= 1.0):
+        if not (is_number(gamma) and 0.0 <= gamma <= 1.0):
             raise BadSetting(f"gamma must be in [0, 1], got {gamma!r}")
         if not isinstance(graphs, GraphStore | None):
             raise BadSetting(f"graphs must be a GraphStore, got {type(graphs).__name__}")
@@ -68,7 +66,7 @@ class Shaping:
 
     @scale.setter
     def scale(self, value: float) -> None:
-        if not (isinstance(value, _NUMBER) and math.isfinite(value)):
+        if not is_number(value):
             raise BadSetting(f"scale must be a finite number, got {value!r}")
         self._scale = float(value)
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator
-from numbers import Real
 from typing import Any, Literal, NamedTuple, Self, get_args
 
+from agentgym_flow._util.numbers import is_number
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption, shown
 from agentgym_flow.rewards.json_file import read_json, write_json
@@ -86,9 +86,9 @@ class StateGraph:
         unknown_potential: float = 0.0,
         max_nodes: int | None = None,
     ) -> None:
-        if not (isinstance(gamma, Real) and 0.0 < gamma <= 1.0):
+        if not (is_number(gamma) and 0.0 < gamma <= 1.0):
             raise BadSetting(f"gamma of a state graph must be in (0, 1], got {shown(gamma)}")
-        if not (isinstance(unknown_potential, Real) and 0.0 <= unknown_potential <= 1.0):
+        if not (is_number(unknown_potential) and 0.0 <= unknown_potential <= 1.0):
             raise BadSetting(f"unknown_potential must be in [0, 1], got {shown(unknown_potential)}")
         if edges not in get_args(EdgeMode):
             raise UnknownOption.among(edges, get_args(EdgeMode))

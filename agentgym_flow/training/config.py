@@ -272,7 +272,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
                     f"credit function {self.credit!r} has no setting {name!r}; it has {', '.join(known)}: change "
                     "credit_settings"
                 )
-        function = partial(credit_function(self.credit), **settings)
+        function: Callable[..., Advantages] = partial(credit_function(self.credit), **settings)
         if self.credit in CREDIT:
             function([])  # checks the values before any work
         return function

@@ -106,11 +106,11 @@ class Setting:
         # any other difference of variants.
         base = ["--env_id", self.env_id, *_words({**self.others, **own, "save_strategy": "no"})]
         agent = parse_configs(base, AgentConfig)[2]
-        self._check_batches(agent)
-        steps = int(agent.steps_per_batch)
+        passes, steps = int(agent.steps_per_generation or 1), int(agent.steps_per_batch)
+        self._check_batches(agent, passes)
         ours = {
             "num_generations": self.num_generations,
-            "per_device_train_batch_size": self.num_generations * self.tasks // agent.steps_per_generation,
+            "per_device_train_batch_size": self.num_generations * self.tasks // passes,
             "max_steps": self.batches * steps,
             "logging_steps": steps,  # one record per batch
             "seed": seed,
@@ -118,7 +118,7 @@ class Setting:
         }
         return parse_configs([*base, *_words(ours)], AgentConfig)
 
-    def _check_batches(self, agent: AgentConfig) -> None:
+    def _check_batches(self, agent: AgentConfig, passes: int) -> None:
         """Raise `BadSetting` unless all runs can have the batches of this setting."""
         if agent.dynamic_sampling:
             raise BadSetting(
@@ -126,10 +126,10 @@ class Setting:
                 "leave it out"
             )
         batch = self.num_generations * self.tasks
-        if batch % agent.steps_per_generation:
+        if batch % passes:
             raise BadSetting(
                 f"setting {self.name!r}: a batch of {self.num_generations} x {self.tasks} episodes cannot be divided "
-                f"into {agent.steps_per_generation} passes: change tasks or steps_per_generation"
+                f"into {passes} passes: change tasks or steps_per_generation"
             )
         if agent.steps_per_batch % 1:
             raise BadSetting(

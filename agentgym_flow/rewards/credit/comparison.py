@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from numbers import Real
 from typing import Any, Literal, TypeAlias, get_args
 
+from agentgym_flow._util.numbers import is_number
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption, shown
 
@@ -129,7 +129,7 @@ def add_comparison_in_state(
     Raises:
         BadSetting: `weight` is not a finite number.
     """
-    if not (isinstance(weight, Real) and math.isfinite(weight)):
+    if not is_number(weight):
         raise BadSetting(f"weight must be a finite number, got {shown(weight)}")
     advantages = per_turn(batch, of_episodes, policy)
     for place, (group, rows, of_group) in enumerate(zip(batch, advantages, values, strict=True)):
@@ -203,5 +203,5 @@ def check_word(value: object, allowed: Any) -> None:
 
 def check_gamma(gamma: float) -> None:
     """Raise `BadSetting` unless `gamma` is a number in [0, 1]."""
-    if not (isinstance(gamma, Real) and 0.0 <= gamma <= 1.0):
+    if not (is_number(gamma) and 0.0 <= gamma <= 1.0):
         raise BadSetting(f"gamma must be in [0, 1], got {shown(gamma)}")
