@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import get_args
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -285,6 +286,11 @@ def test_numbers_that_cannot_work_are_refused(worked_example, make_episode):
     for name in EVERY:
         with pytest.raises(BadData, match="not finite"):
             CREDIT[name]([spoilt], outcome="return")
+
+
+def test_numbers_of_numpy_are_numbers(worked_example: Group) -> None:
+    half = np.float32(0.5)
+    assert rewardflow([worked_example], gamma=half, weight=half) == rewardflow([worked_example], gamma=0.5, weight=0.5)
 
 
 @pytest.mark.parametrize("name", EVERY)
