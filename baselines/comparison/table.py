@@ -232,10 +232,11 @@ def _dense(raw: Raw) -> str:
 def _summary(raw: Raw, compared: Mapping[str, SettingComparison]) -> Iterator[str]:
     """Summarise significant and inconclusive differences over all settings."""
     dense = {setting: found.dense for setting, found in compared.items() if found.dense is not None}
-    for order, words in ((1, "pays in"), (-1, "costs in"), (0, "is inconclusive in")):
+    of_turns, of_episodes = (", ".join(pool) for pool in raw.pools)
+    for order, words in ((1, "is ahead of"), (-1, "is behind"), (0, "is not significantly different from")):
         settings = [f"{s} ({points(found)} points)" for s, found in dense.items() if found.order == order]
         if settings:
-            yield f"{_dense(raw)} {words} {', '.join(settings)}."
+            yield f"Credit for turns ({of_turns}) {words} credit for episodes ({of_episodes}) in {', '.join(settings)}."
     orders = [
         f"{setting}, {kind}: {_order(pair)}"
         for setting, found in compared.items()

@@ -530,7 +530,7 @@ def test_an_order_that_is_there_is_found_and_said() -> None:
     assert compared.dense is not None
     assert compared.dense.order == 1
     text = page(raw, "stem")
-    assert "credit for episodes (grpo, rloo) pays in only (" in text
+    assert "is ahead of credit for episodes (grpo, rloo) in only (" in text
     assert "Environment: `{size: 6}`; prompt template `compact`." in text
     assert "- only, sampled: gigpo is ahead of grpo" in text
     assert "- only, greedy: gigpo is ahead of grpo" in text  # all play greedy as sampled here
@@ -552,7 +552,7 @@ def test_a_variant_counts_as_credit_for_turns_or_episodes_by_its_credit_function
     raw = made_up({"grpo": 0.5, "average": 0.7})
     raw.settings["only"]["variants"] = {"average": {"credit": "rewardflow"}}  # type: ignore[index]
     assert raw.pools == (["average"], ["grpo"])
-    assert "Credit for turns (average) against credit for episodes (grpo) pays in only" in page(raw, "stem")
+    assert "Credit for turns (average) is ahead of credit for episodes (grpo) in only" in page(raw, "stem")
 
 
 def test_what_an_environment_gives_an_algorithm_is_stored_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -596,7 +596,7 @@ def test_credit_functions_are_pooled_with_one_row_each() -> None:
     raw.settings["only"]["variants"] = {name: {"credit": of} for name, of in credit.items()}  # type: ignore[index]
     assert raw.pools == (["rewardflow", "far"], ["grpo"])
     text = page(raw, "stem")
-    assert "Credit for turns (rewardflow, far) against credit for episodes (grpo) costs in only (-" in text
+    assert "Credit for turns (rewardflow, far) is behind credit for episodes (grpo) in only (-" in text
 
 
 def test_greedy_orders_are_listed_and_counted() -> None:
@@ -687,8 +687,8 @@ def test_order_is_told_in_the_direction_it_has() -> None:
     assert (pair.first, pair.second, pair.order) == ("rewardflow", "grpo", -1)
     text = page(raw, "stem")
     assert "grpo is ahead of rewardflow" in text
-    assert "costs in only" in text
-    assert "pays in" not in text
+    assert "Credit for turns (rewardflow) is behind credit for episodes (grpo) in only" in text
+    assert "is ahead of credit" not in text
 
 
 def test_equal_algorithms_are_inconclusive() -> None:
@@ -696,8 +696,8 @@ def test_equal_algorithms_are_inconclusive() -> None:
     assert not any(pair.order for pair in SettingComparison.of(raw, "only").pairs)
     text = page(raw, "stem")
     assert "Inconclusive: none of 2 comparisons between two algorithms (1 sampled, 1 greedy) has" in text
-    assert "is inconclusive in only" in text
-    for claim in ("ahead", "behind", "pays in", "costs in"):
+    assert "is not significantly different from credit for episodes (grpo) in only" in text
+    for claim in ("ahead", "behind"):
         assert claim not in text.split("## What the figures say")[1]
 
 
