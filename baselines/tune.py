@@ -28,13 +28,12 @@ from rich.console import Console
 from agentgym_flow._util.files import whole
 from agentgym_flow.errors import BadSetting
 from baselines.comparison.command_line import check_at_least_one, exit_status_of, named, parser_of, stem_of
-from baselines.comparison.outcome import Outcome, Raw, read_raw, write_raw
+from baselines.comparison.outcome import TUNING, Outcome, Raw, read_raw, write_raw
 from baselines.comparison.plan import Setting, read_settings
 from baselines.comparison.schedule import run_missing, show_plan
 from baselines.comparison.trials import Trials, finals, trial, trials, write_tuned
 from baselines.comparison.tuning_page import finalists, tuning_page, winners
 
-SCHEMA = "agentgym_flow.tuning/1"
 SHARE = 4
 """By default a trial has one in this many batches of the setting."""
 
@@ -91,8 +90,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _plan(options: argparse.Namespace) -> tuple[Setting, Trials]:
     check_at_least_one(options, "trials", "jobs", "batches")
-    if options.finalists < 0:
-        raise BadSetting("--finalists must be at least 0")
+    if options.finalists < 0 or options.finalists == 1:
+        raise BadSetting("--finalists must be 0, or at least 2: trial 0 is always a finalist, so it would win alone")
     chosen = None if options.setting is None else [options.setting]
     setting = read_settings(options.env, options.config, chosen)[0]
     batches = options.batches or max(1, setting.batches // SHARE)
@@ -112,7 +111,7 @@ def _command(plan: Trials, options: argparse.Namespace) -> str:
 def _run(options: argparse.Namespace, console: Console) -> list[Path]:
     """Run the command and return the files written."""
     if options.remake is not None:
-        return publish(read_raw(options.remake, SCHEMA), options.remake.parent)
+        return publish(read_raw(options.remake, TUNING), options.remake.parent)
     (setting, plan), algos = _plan(options), named(options.algos)
     if options.dry_run:
         show_plan(plan, options.output, console)
@@ -124,7 +123,7 @@ def _run(options: argparse.Namespace, console: Console) -> list[Path]:
     raw = figures(plan, algos, options.trials, list(done.values()), _command(plan, options))
     raw = with_finals(plan, setting, raw, options, console)
     path = options.results / f"tuning_{stem_of(plan.env_id)}.jsonl"
-    write_raw(path, raw, SCHEMA)
+    write_raw(path, raw, TUNING)
     return [path, *publish(raw, options.results)]
 
 

@@ -16,7 +16,17 @@ from agentgym_flow._util.files import whole
 from agentgym_flow.errors import BadData
 from baselines.comparison.plan import REFERENCES
 
-SCHEMA = "agentgym_flow.comparison/1"
+SCHEMA, TUNING = "agentgym_flow.comparison/1", "agentgym_flow.tuning/1"
+"""The formats of the results of a comparison and of a tuning."""
+
+HEADER: Mapping[str, Sequence[str]] = {
+    SCHEMA: ("command", "env_id", "algos", "seeds", "settings"),
+    TUNING: ("command", "env_id", "algos", "count", "seed", "setting", "episodes", "settings", "trials"),
+}
+"""What the header of results must have, by format."""
+
+SHAPE = ("about", "num_generations", "tasks", "batches", "warm_start", "settings")
+"""What each setting in the header of a comparison must have."""
 
 DENSE = ("gigpo", "rewardflow", "graphgpo")
 """Credit functions with an advantage for every turn."""
@@ -168,6 +178,20 @@ def read_raw(path: Path, schema: str = SCHEMA) -> Raw:
         raise BadData(f"{path} has no results of a comparison: {error}") from error
     if not isinstance(header, dict) or header.pop("schema", None) != schema:
         raise BadData(f"{path} does not begin with schema {schema}")
+    if lacking := _lacking(header, schema):
+        raise BadData(f"{path}: the first line lacks {', '.join(lacking)}: make the results again")
     if not lines:
         raise BadData(f"{path} has no runs")
     return Raw(header, [Outcome.of(line) for line in lines])
+
+
+def _lacking(header: Mapping[str, Any], schema: str) -> list[str]:
+    """Return what a header lacks; that of a comparison describes each setting."""
+    lacking = [name for name in HEADER[schema] if name not in header]
+    if lacking or schema != SCHEMA:
+        return lacking
+    shapes = header["settings"]
+    if not isinstance(shapes, Mapping) or not shapes:
+        return ["settings"]
+    has = {name: shape if isinstance(shape, Mapping) else {} for name, shape in shapes.items()}
+    return [f"{key} of setting {name}" for name, shape in has.items() for key in SHAPE if key not in shape]

@@ -80,8 +80,12 @@ def final(algo: str, number: int) -> str:
 
 
 def settings_of_trial(setting: Setting, algo: str, number: int) -> dict[str, Any]:
-    """Return an algorithm's own settings in a trial, for `Setting.variants`."""
+    """Return an algorithm's own settings in a trial, for `Setting.variants`.
+
+    Raises `BadSetting` or `UnknownOption` if a setting has a wrong value.
+    """
     agent = setting.configs(algo, 0, Path("runs"))[2]
+    _ = agent.credit_function  # checks the settings that are scaled here
     entropy, step, weight, norm = (_coordinate(number, axis) for axis in range(4))
     chosen = {
         **setting.own(algo),
@@ -136,8 +140,10 @@ def with_tuned(settings: Sequence[Setting], file: Path, algos: Sequence[str]) ->
         credit_of = {name: own["credit"] for name, own in chosen.items()}
     except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError, AttributeError) as error:
         raise BadData(f"{file} has no settings chosen by baselines.tune ({error!r})") from error
-    if strange := sorted(name for name, credit in credit_of.items() if credit not in CREDIT):
+    if strange := [name for name, credit in credit_of.items() if not isinstance(credit, str) or credit not in CREDIT]:
         raise BadData(f"{file}: {strange[0]} names no credit function: tune it again")
+    if strange := [name for name, own in chosen.items() if not isinstance(own.get("credit_settings", {}), Mapping)]:
+        raise BadData(f"{file}: the credit_settings of {strange[0]} are no mapping: tune it again")
     for setting in settings:
         if setting.env_id != env_id:
             raise BadSetting(f"{file} has settings for {env_id}, not for {setting.env_id}")

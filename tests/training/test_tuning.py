@@ -14,11 +14,11 @@ import yaml
 
 from agentgym_flow.envs import text_env_class
 from agentgym_flow.episode_log import read_log
-from agentgym_flow.errors import BadData, BadSetting
+from agentgym_flow.errors import BadData, BadSetting, UnknownOption
 from agentgym_flow.training.recipe import Recipe
 from baselines import compare, tune
 from baselines.comparison import workers
-from baselines.comparison.outcome import Outcome, Raw, read_raw
+from baselines.comparison.outcome import HEADER, TUNING, Outcome, Raw, read_raw, write_raw
 from baselines.comparison.plan import WARM_START, Cell, Plan, Setting, read_settings
 from baselines.comparison.trials import (
     ENTROPY,
@@ -83,7 +83,7 @@ def copied(done: Path, tmp_path: Path) -> Path:
 def started(done: Path, monkeypatch: pytest.MonkeyPatch) -> list[Cell]:
     """The cells that are run from now on. They do not train again, but have the outcome of a trial that did."""
     cells: list[Cell] = []
-    known = read_raw(done / "results" / "tuning_sokoban.jsonl", tune.SCHEMA).outcomes[-1]
+    known = read_raw(done / "results" / "tuning_sokoban.jsonl", TUNING).outcomes[-1]
 
     def noted(plan: Plan, cell: Cell, *others: Any) -> Outcome:
         cells.append(cell)
@@ -151,13 +151,20 @@ def test_what_a_variant_is_stays_in_its_trials() -> None:
     assert tried["credit_settings"] == {"norm": "std", "scope": "batch"}
 
 
+@pytest.mark.parametrize("wrong", [{"weight": "much"}, {"weight": None}, {"norm": "max"}, {"wieght": 1.0}])
+def test_a_variant_with_a_wrong_setting_has_no_trials(wrong: dict[str, Any]) -> None:
+    own = {"credit": "gigpo", "credit_settings": wrong}
+    with pytest.raises((BadSetting, UnknownOption), match=r"weight|norm|max"):
+        settings_of_trial(replace(setting(), variants={"mine": own}), "mine", 1)
+
+
 def test_without_muon_there_is_no_step_of_it() -> None:
     assert "muon_learning_rate" not in settings_of_trial(setting(muon_learning_rate=None), "grpo", 1)
 
 
 # ---------------------------------------------------------------- from end to end
 def test_trials_are_short_runs_from_one_warm_start_examined_on_validation_tasks(done: Path) -> None:
-    raw = read_raw(done / "results" / "tuning_sokoban.jsonl", tune.SCHEMA)
+    raw = read_raw(done / "results" / "tuning_sokoban.jsonl", TUNING)
     names = {trial(algo, number) for algo in ALGOS for number in range(2)}
     last = {final(algo, number) for algo in ALGOS for number in range(2)}
     assert {outcome.name for outcome in raw.outcomes} == {WARM_START, *names, *last}
@@ -184,7 +191,7 @@ def test_trials_are_short_runs_from_one_warm_start_examined_on_validation_tasks(
 
 def test_the_winners_are_settings_that_a_comparison_takes(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tuned = yaml.safe_load((done / "results" / "tuned_sokoban.yaml").read_text())
-    raw = read_raw(done / "results" / "tuning_sokoban.jsonl", tune.SCHEMA)
+    raw = read_raw(done / "results" / "tuning_sokoban.jsonl", TUNING)
     best = winners(raw)
     assert tuned["env_id"] == SOKOBAN
     assert tuned["algos"] == {algo: raw.header["trials"][trial(algo, number)] for algo, number in best.items()}
@@ -209,7 +216,7 @@ def test_the_winners_are_settings_that_a_comparison_takes(done: Path, capsys: py
 
 def test_the_page_has_every_trial(done: Path) -> None:
     text = (done / "results" / "tuning_sokoban.md").read_text()
-    raw = read_raw(done / "results" / "tuning_sokoban.jsonl", tune.SCHEMA)
+    raw = read_raw(done / "results" / "tuning_sokoban.jsonl", TUNING)
     assert raw.header["command"] in text
     assert "--trials 2 --batches 2 --finalists 2 --seed 1000 --setting small" in raw.header["command"]
     rows = [line for line in text.partition("## All trials")[2].splitlines() if line.startswith("| ")][2:]
@@ -339,7 +346,8 @@ def test_figures_without_a_trial_are_refused() -> None:
         (["--algos", "grpo,grpo"], "once each"),
         (["--trials", "0"], "--trials must be at least 1"),
         (["--batches", "0"], "--batches"),
-        (["--finalists", "-1"], "--finalists"),
+        (["--finalists", "-1"], "--finalists must be 0, or at least 2"),
+        (["--finalists", "1"], "--finalists must be 0, or at least 2"),
         (["--setting", "smal"], "Did you mean 'small'"),
         (["--remake", "nowhere.jsonl"], "nowhere.jsonl"),
     ],
@@ -351,6 +359,20 @@ def test_what_cannot_work_is_said_before_anything_runs(
     assert tune.main([*arguments(tmp_path), *words]) == 1
     assert message in " ".join(capsys.readouterr().out.split())
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("name", HEADER[TUNING])
+def test_results_with_an_incomplete_header_are_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw, path = made_up({"grpo": [(9, 9), (8, 1), (4, 7)]}), tmp_path / "tuning_sokoban.jsonl"
+    header = {**raw.header, "settings": {}}
+    write_raw(path, Raw(header, raw.outcomes), TUNING)
+    assert tune.main(["--remake", str(path)]) == 0
+    del header[name]
+    write_raw(path, Raw(header, raw.outcomes), TUNING)
+    assert tune.main(["--remake", str(path)]) == 1
+    assert f"the first line lacks {name}:" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_comparison_takes_all_its_settings_from_the_file_or_none(tmp_path: Path) -> None:
@@ -401,7 +423,16 @@ def test_a_note_is_on_the_page_and_in_the_file_of_settings(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["", "- 1\n", "env_id: x\n", "env_id: x\nalgos: {grpo: {}}\n", "env_id: x\nalgos: {a: {credit: b}}\n"]
+    "text",
+    [
+        "",
+        "- 1\n",
+        "env_id: x\n",
+        "env_id: x\nalgos: {grpo: {}}\n",
+        "env_id: x\nalgos: {a: {credit: b}}\n",
+        "env_id: x\nalgos: {a: {credit: [grpo]}}\n",
+        "env_id: x\nalgos: {a: {credit: grpo, credit_settings: mean}}\n",
+    ],
 )
 def test_a_file_that_tune_has_not_written_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "tuned.yaml"
