@@ -75,14 +75,25 @@ def _design_figures(ends: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, fl
 
 
 def _end(env: TextEnv, episode: Episode) -> dict[str, Any]:
-    """Replay an episode; return its last `info`, including the ablation of its workflow."""
-    env.reset(seed=episode.seed, options={"task": episode.task})
+    """Replay an episode; return its last `info`, including the ablation of its workflow.
+
+    An episode has no turns if its first prompt exceeds the limit of the model; its workflow is then the initial one.
+    """
+    start: dict[str, Any] = {"seed": episode.seed, "options": {"task": episode.task}}
+    if not episode.turns:
+        return _with_ablation(env).reset(**start)[-1]
+    env.reset(**start)
     *earlier, last = episode.turns
     for turn in earlier:
         env.step(turn.action)
-    clone = copy.deepcopy(env)  # an ablation costs as much as a few steps, so only the last step computes it
+    return _with_ablation(env).step(last.action)[-1]
+
+
+def _with_ablation(env: TextEnv) -> TextEnv:
+    """Return a copy that computes ablations. Each costs as much as a few steps, so only ends of episodes have one."""
+    clone = copy.deepcopy(env)
     clone.request_info([ABLATION])
-    return clone.step(last.action)[-1]
+    return clone
 
 
 def _marks(episodes: Sequence[Episode]) -> str:

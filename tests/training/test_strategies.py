@@ -178,6 +178,19 @@ def test_figures_of_designs_are_those_of_the_wrapper(policy: Policy, profile: Pr
     assert figures[FULL_DESIGN.format(profile)] == pytest.approx(fmean(designs))
 
 
+def test_an_episode_without_turns_has_the_initial_design() -> None:
+    """Such as one whose first prompt exceeds the limit of the model."""
+    first, second = play_split(ExpertPolicy(), CANVAS, split="test", num_episodes=2)
+    figures, alone = (
+        figures_of(episodes, lambda: make_text_env(CANVAS, split="test"))
+        for episodes in ([replace(first, turns=[]), second], [second])
+    )
+    for profile in ("executed", "paper"):
+        reward, full = (name.format(profile) for name in (DESIGN_REWARD, FULL_DESIGN))
+        assert figures[reward] == pytest.approx((alone[reward] - 1.0) / 2)
+        assert figures[full] == alone[full] / 2
+
+
 def test_designs_have_a_table_where_there_are_any(references: dict[str, Outcome]) -> None:
     def table(outcomes: Sequence[Outcome]) -> str:
         header = {"algos": [], "seeds": [0], "settings": {"only": {"warm_start": "g"}}}
