@@ -16,7 +16,8 @@ The policy is a residual convolutional network over the inside of a 10x10 board.
 The budget is in core-seconds including worker processes, so that other programs on the machine matter little. It does
 not include the time of a GPU; `--minutes` limits wall time instead. Evaluation is not counted: it plays held-back
 levels once each, and writes the package's logs. No rotation or reflection of a held-back level is trained on. Ctrl-C
-and SIGTERM write a checkpoint, from which `--resume` continues, with the same levels, --held_back and --seed.
+and SIGTERM write a checkpoint, from which `--resume` continues, with the same levels and options; only --threads and
+--device may differ.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from datetime import date
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, TypeVar
 
 import numpy as np
@@ -45,6 +48,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 (its usual name)
 
 from agentgym_flow._util.files import whole
+from agentgym_flow._util.numbers import is_number
 from agentgym_flow._util.signals import exit_status, signals_go_to, sigterm_raises
 from agentgym_flow.envs.sokoban.bitboard import WORDS, cells_of, mask_of, nth_cell, search_by_pulls
 from agentgym_flow.envs.sokoban.boxoban import read_levels, write_levels
@@ -56,7 +60,7 @@ from agentgym_flow.envs.sokoban.solver import solve
 from agentgym_flow.envs.sokoban.source import ENV_ID
 from agentgym_flow.envs.sokoban.tasks import board_hash
 from agentgym_flow.envs.sokoban.vector import SokobanVectorEnv
-from agentgym_flow.errors import AgentGymFlowError, BadSetting, SearchLimit
+from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, SearchLimit
 from agentgym_flow.evaluation import evaluate
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.rewards import GraphStore, VectorRewardFlow
@@ -77,6 +81,7 @@ BOARDS, STEPS, MINIBATCH, MASTERED, DEPTHS, WHOLE = 512, 32, 1024, 0.5, (1, 2, 3
 GAMMA, LAMBDA, CLIP, ENTROPY, VALUE, REWARD, DENSE, MAX_NORM = 0.98, 0.9, 0.2, 0.01, 0.5, 0.1, 5.0, 1.0
 CLONE_STEP, PPO_STEP = (0.02, 2e-3), (0.015, 1.5e-3)  # the highest learning rates of Muon and AdamW
 SAVE_SECONDS, SHOW_SECONDS, CHECKPOINT = 300.0, 10.0, "checkpoint.pt"
+FIXED = ("channels", "blocks", "held_back", "seed", "clone", "dense", "core_seconds", "minutes")  # for a whole run
 WAYS = ("sampled", "greedy", "careful")
 
 BITS_OF_CODE = {code: bits for bits, code in CODE_OF_BITS.items()}
@@ -251,7 +256,11 @@ class Run:
         torch.set_num_threads(asked.threads)
         torch.manual_seed(asked.seed)
         self.rng = np.random.default_rng(asked.seed)
-        self.net = Net(asked.channels, asked.blocks).to(asked.device)
+        self.net = Net(asked.channels, asked.blocks)
+        try:
+            self.net.to(asked.device)
+        except (RuntimeError, AssertionError) as error:  # AssertionError: PyTorch was built without this device
+            raise BadSetting(f"--device {asked.device}: {str(error).partition(chr(10))[0]}") from error
         self.held_boards = frozenset[bytes]()
         self.part, self.state = "", dict[str, Any]()  # the current part, and its state for resumption
         self._choose_levels()
@@ -264,14 +273,14 @@ class Run:
         if any((level.height, level.width) != (SIDE, SIDE) for level in levels):
             raise BadSetting(f"--levels must hold levels of {SIDE}x{SIDE} only, as Boxoban's are")
         boards = [board_hash(SIDE, SIDE, level.cells) for level in levels]
-        if not 0 < self.asked.held_back < len(set(boards)):
+        if self.asked.held_back >= len(set(boards)):
             raise BadSetting(f"--held_back must be from 1 to {len(set(boards)) - 1} with these levels")
         self.held_boards = frozenset(sorted(set(boards))[: self.asked.held_back])
         pairs = list(zip(boards, levels, strict=True))
         self.held = list({board: level for board, level in pairs if board in self.held_boards}.values())
         self.train = [level for board, level in pairs if board not in self.held_boards]
         random.Random(self.asked.seed).shuffle(self.train)
-        self.fixed = {name: getattr(self.asked, name) for name in ("channels", "blocks", "held_back", "seed")}
+        self.fixed = {name: getattr(self.asked, name) for name in FIXED}
         digest = hashlib.sha256()
         for level in (*self.held, *self.train):
             digest.update(level.cells + bytes([level.player]))
@@ -337,14 +346,21 @@ class Run:
             torch.save({"net": self.net.state_dict(), "state": self.state, **about}, partial)
 
     def load(self) -> None:
-        """Load the checkpoint; interrupted episodes start anew. Raises `BadSetting` if that is impossible."""
+        """Load the checkpoint; interrupted episodes start anew.
+
+        Raises:
+            BadSetting: there is no checkpoint, or it was written with other settings or levels.
+            BadData: it cannot be read.
+        """
         file = self.out / CHECKPOINT
         if not file.exists():
             raise BadSetting(f"there is no {file} to resume from; leave out --resume, or name its folder with --out")
-        found = torch.load(file, weights_only=True, map_location=self.asked.device)
-        if any(found.get(name) != value for name, value in self.fixed.items()):
-            needs = " ".join(f"--{name} {found.get(name, '?')}" for name in self.fixed if name != "levels")
-            raise BadSetting(f"{file} needs {needs} and the --levels it began with, in the same order")
+        found = read_checkpoint(file, ("net", "state", "spent", "part", *self.fixed))
+        if changed := [name for name, value in self.fixed.items() if found[name] != value]:
+            # Other settings may change the levels too, so those are named only if nothing else is.
+            needs = [option(name, found[name]) for name in changed if name != "levels"]
+            needs = needs or ["the --levels that it began with, in the same order"]
+            raise BadSetting(f"{file} needs {', '.join(needs)}; leave out --resume to begin a new run")
         self.net.load_state_dict(found["net"])
         self.before, self.part, self.state = found["spent"], found["part"], found["state"]
 
@@ -354,6 +370,25 @@ class Run:
         write_levels(file, levels)
         mode = AutoresetMode.DISABLED
         return SokobanVectorEnv(number, data=file, split="test", max_steps=HORIZON, info_keys=keys, autoreset_mode=mode)
+
+
+def read_checkpoint(file: Path, needs: Iterable[str]) -> dict[str, Any]:
+    """Return the content of a checkpoint, on the CPU. Raises `BadData` if it cannot be read or lacks one of `needs`."""
+    try:
+        # Always on the CPU: cloning makes arrays of its states, and networks and optimizers move what they load.
+        found = torch.load(file, weights_only=True, map_location="cpu")
+    except (OSError, RuntimeError, EOFError, UnpicklingError, ValueError, LookupError) as error:
+        raise BadData(f"{file} is no checkpoint of this script, or is damaged ({type(error).__name__})") from error
+    if missing := [name for name in needs if not isinstance(found, dict) or name not in found]:
+        raise BadData(f"{file} is no checkpoint of this version of the script: it lacks {', '.join(missing)}")
+    return dict(found)
+
+
+def option(name: str, value: Any) -> str:
+    """Return an option as it is given on the command line; one that is not given as `no --NAME`."""
+    if value is None or value is False:
+        return f"no --{name}"
+    return f"--{name}" if value is True else f"--{name} {value}"
 
 
 # ---------------------------------------------------------------- cloning
@@ -545,8 +580,12 @@ def careful() -> NetworkPolicy:
     """Return the policy of the checkpoint in the environment variable `SPEEDRUN_CHECKPOINT`.
 
     For `agentgym-flow evaluate --policy baselines.sokoban_speedrun:careful`.
+
+    Raises `BadSetting` if the variable is not set, and `BadData` if the checkpoint cannot be read.
     """
-    found = torch.load(os.environ["SPEEDRUN_CHECKPOINT"], weights_only=True, map_location="cpu")
+    if not (file := os.environ.get("SPEEDRUN_CHECKPOINT")):
+        raise BadSetting(f"set the environment variable SPEEDRUN_CHECKPOINT to the {CHECKPOINT} of a run")
+    found = read_checkpoint(Path(file), ("net", "channels", "blocks"))
     net = Net(found["channels"], found["blocks"])
     net.load_state_dict(found["net"])
     return NetworkPolicy(net, "careful")
@@ -577,7 +616,7 @@ def show(line: str) -> None:
 def arguments() -> argparse.ArgumentParser:
     """Return the argument parser."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--levels", nargs="*", metavar="PATH", help="Boxoban files or folders; default: our generator")
+    parser.add_argument("--levels", nargs="+", metavar="PATH", help="Boxoban files or folders; default: our generator")
     parser.add_argument("--held_back", type=int, default=1000, help="number of levels for evaluation only")
     parser.add_argument("--clone", type=float, default=0.0, help="share of the budget for imitating the solver")
     parser.add_argument("--dense", action="store_true", help="shape PPO's rewards by RewardFlow's potentials")
@@ -598,9 +637,9 @@ def arguments() -> argparse.ArgumentParser:
 def main(given: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 0, 1 after printing an error, 130 or 143 after a signal."""
     asked = arguments().parse_args(given)
-    pool = ProcessPoolExecutor(asked.threads, initializer=leave_signals)
     try:
-        with sigterm_raises():
+        check(asked)
+        with workers(asked.threads) as pool, sigterm_raises():
             return train_and_evaluate(asked, pool)
     except KeyboardInterrupt as interrupt:
         show("stopped; --resume continues from the last checkpoint, if there is one")
@@ -608,14 +647,33 @@ def main(given: Sequence[str] | None = None) -> int:
     except (AgentGymFlowError, OSError) as error:
         show(f"{type(error).__name__}: {error}")
         return 1
+
+
+def check(asked: argparse.Namespace) -> None:
+    """Raise `BadSetting` for a number that is out of its range."""
+    for name, least in (("threads", 1), ("held_back", 1), ("channels", 1), ("blocks", 0), ("seed", 0)):
+        if getattr(asked, name) < least:
+            raise BadSetting(f"--{name} must be at least {least}, got {getattr(asked, name)}")
+    for name in ("core_seconds", "minutes"):
+        value = getattr(asked, name)
+        if value is not None and not (is_number(value) and value > 0):
+            raise BadSetting(f"--{name} must be a finite number above 0, got {value:g}")
+    if not 0 <= asked.clone <= 1:
+        raise BadSetting(f"--clone is a share of the budget, from 0 to 1, got {asked.clone:g}")
+
+
+@contextmanager
+def workers(number: int) -> Iterator[ProcessPoolExecutor]:
+    """Start the worker processes; they end after the block, without the jobs that wait."""
+    pool = ProcessPoolExecutor(number, initializer=leave_signals)
+    try:
+        yield pool
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def train_and_evaluate(asked: argparse.Namespace, pool: ProcessPoolExecutor) -> int:
     """Train until the budget is spent, evaluate, and append the result to `results.jsonl` in the folder of the run."""
-    if not 0 <= asked.clone <= 1:
-        raise BadSetting(f"--clone is a share of the budget, from 0 to 1, got {asked.clone:g}")
     Path(asked.out).mkdir(parents=True, exist_ok=True)
     run = Run(asked, pool)
     if asked.resume:

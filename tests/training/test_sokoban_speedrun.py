@@ -21,6 +21,7 @@ from agentgym_flow.envs.sokoban.codes import cell_codes
 from agentgym_flow.envs.sokoban.rules import Board
 from agentgym_flow.envs.sokoban.solver import solve
 from agentgym_flow.envs.sokoban.tasks import board_hash
+from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.replay import verify_log
 from baselines import sokoban_speedrun as speedrun
 
@@ -71,8 +72,17 @@ def test_a_stopped_run_goes_on_and_can_be_played_and_evaluated(
     assert before["part"] == "clone"
     assert 0 < before["spent"] < 4
 
-    for other in (("--held_back", "5"), ("--seed", "3")):  # what it would evaluate on, it has trained on
+    speedrun.write_levels(tmp_path / "others.txt", speedrun.read_levels(LEVELS)[1:])
+    for other, needs in (
+        (["--held_back", "5"], "--held_back 4"),  # what it would evaluate on, it has trained on
+        (["--seed", "3"], "--seed 0"),
+        (["--clone", "0.25", "--minutes", "1"], "--clone 0.5, no --minutes"),
+        (["--levels", str(tmp_path / "others.txt")], "the --levels that it began with, in the same order"),
+    ):
         assert speedrun.main([*command, *other, "--resume"]) == 1
+        assert f"{speedrun.CHECKPOINT} needs {needs};" in capsys.readouterr().out
+    assert speedrun.main([*(word for word in command if word != "--dense"), "--resume"]) == 1
+    assert f"{speedrun.CHECKPOINT} needs --dense;" in capsys.readouterr().out
     assert speedrun.main([*command, "--resume"]) == 0
     assert "ppo: stage 1 of 1," in capsys.readouterr().out, "a policy that has cloned gets whole levels"
     after = torch.load(tmp_path / speedrun.CHECKPOINT, weights_only=True)
@@ -91,9 +101,20 @@ def test_a_stopped_run_goes_on_and_can_be_played_and_evaluated(
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--clone", "1.5"], "from 0 to 1, got 1.5"),
-        (["--resume"], "there is no .*checkpoint.pt"),
-        (["--held_back", "200"], "from 1 to 99"),
+        (["--clone", "1.5"], "BadSetting: --clone .*from 0 to 1, got 1.5"),
+        (["--clone", "nan"], "BadSetting: --clone .*from 0 to 1, got nan"),
+        (["--threads", "0"], "BadSetting: --threads must be at least 1, got 0"),
+        (["--channels", "0"], "BadSetting: --channels must be at least 1, got 0"),
+        (["--blocks", "-1"], "BadSetting: --blocks must be at least 0, got -1"),
+        (["--seed", "-1"], "BadSetting: --seed must be at least 0, got -1"),
+        (["--core_seconds", "0"], "BadSetting: --core_seconds must be a finite number above 0, got 0"),
+        (["--core_seconds", "inf"], "BadSetting: --core_seconds must be a finite number above 0, got inf"),
+        (["--minutes", "0"], "BadSetting: --minutes must be a finite number above 0, got 0"),
+        (["--device", "nowhere"], "BadSetting: --device nowhere: "),
+        (["--resume"], "BadSetting: there is no .*checkpoint.pt"),
+        (["--held_back", "0"], "BadSetting: --held_back must be at least 1, got 0"),
+        (["--held_back", "200"], "BadSetting: --held_back must be from 1 to 99"),
+        (["--levels", "nowhere.txt"], "BadLevel: nowhere.txt: "),
     ],
 )
 @needs_levels
@@ -101,7 +122,69 @@ def test_settings_that_cannot_be_are_named(
     tmp_path: Path, more: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert speedrun.main(settings(tmp_path, *more)) == 1
-    assert re.search(f"BadSetting: .*{message}", capsys.readouterr().out)
+    [line] = capsys.readouterr().out.splitlines()
+    assert re.match(message, line)
+
+
+def test_no_levels_are_not_those_of_the_generator(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        speedrun.main(["--levels"])
+    assert ended.value.code == 2
+    assert "--levels" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "damaged"),
+        (b"no checkpoint", "damaged"),
+        (b"PK\x03\x04" + bytes(100), "damaged"),
+        (None, "damaged"),
+        ([1], "lacks .*net"),
+        ({"net": {}}, "lacks .*channels"),
+    ],
+)
+@needs_levels
+def test_a_checkpoint_that_cannot_be_read_is_named(
+    content: Any, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / speedrun.CHECKPOINT
+    if content is None:
+        file.mkdir()
+    elif isinstance(content, bytes):
+        file.write_bytes(content)
+    else:
+        torch.save(content, file)
+    assert speedrun.main(settings(tmp_path, "--resume")) == 1
+    [line] = capsys.readouterr().out.splitlines()
+    assert re.match(rf"BadData: {re.escape(str(file))} .*{message}", line)
+    monkeypatch.setenv("SPEEDRUN_CHECKPOINT", str(file))
+    with pytest.raises(BadData, match=message):
+        speedrun.careful()
+
+
+def test_a_policy_without_a_checkpoint_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPEEDRUN_CHECKPOINT", str(tmp_path / "nowhere.pt"))
+    with pytest.raises(BadData, match=r"nowhere\.pt .*FileNotFoundError"):
+        speedrun.careful()
+    monkeypatch.delenv("SPEEDRUN_CHECKPOINT")
+    with pytest.raises(BadSetting, match="set the environment variable SPEEDRUN_CHECKPOINT"):
+        speedrun.careful()
+
+
+@pytest.mark.filterwarnings("ignore:.*is a no-op:UserWarning")  # `meta` has no weights to load
+def test_a_run_that_clones_on_another_device_resumes_with_its_states_on_the_cpu(tmp_path: Path) -> None:
+    """Cloning makes arrays of its states, which only works on the CPU. The device `meta` stands for a GPU."""
+    words = ["--held_back", "1", "--threads", "1", "--channels", "8", "--blocks", "1", "--out", str(tmp_path)]
+    states = torch.arange(64, dtype=torch.uint8)[None]
+    with ProcessPoolExecutor(1) as pool:
+        run = speedrun.Run(speedrun.arguments().parse_args(words), pool)
+        run.begin("clone", codes=[states], actions=[torch.zeros(1, dtype=torch.int64)], asked=1)
+        run.save()
+        resumed = speedrun.Run(speedrun.arguments().parse_args([*words, "--device", "meta"]), pool)
+        resumed.load()
+    assert resumed.net.head.weight.device.type == "meta"
+    assert (torch.cat(resumed.state["codes"]).numpy() == states.numpy()).all()
 
 
 @needs_levels
