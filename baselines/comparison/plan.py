@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import yaml  # type: ignore[import-untyped]
 
+from agentgym_flow._util.numbers import is_number
 from agentgym_flow.core import check_positive
 from agentgym_flow.envs import text_env_class
 from agentgym_flow.errors import BadSetting, UnknownOption
@@ -326,7 +327,7 @@ def _setting(env_id: str, name: str, common: Mapping[str, Any], found: Any, file
     others = {key: value for key, value in {**common, **found}.items() if key not in OWN}
     for key in OWN[1:4]:
         check_positive(f"{file}: {key} of setting {name!r}", found[key])
-    if not isinstance(found["core_seconds"], int | float) or not found["core_seconds"] > 0:
+    if not is_number(found["core_seconds"]) or not found["core_seconds"] > 0:
         raise BadSetting(f"{file}: core_seconds of setting {name!r} must be a number above 0")
     setting = Setting(name, env_id=env_id, others=others, **{key: found[key] for key in OWN})
     if not setting.lasting["warm_start_levels"]:  # `lasting` also raises for invalid settings, before any run

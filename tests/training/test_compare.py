@@ -409,6 +409,7 @@ def test_what_cannot_be_compared_is_one_line(
         ({"warm_start_levels": 0}, "no warm start"),
         ({"tasks": True}, "tasks of setting"),
         ({"core_seconds": "many"}, "core_seconds of setting"),
+        ({"core_seconds": True}, "core_seconds of setting"),
         ({"dynamic_sampling": True}, "different numbers of episodes"),
         ({"gradient_accumulation_steps": 8, "steps_per_generation": 4}, "0.5 optimizer steps per batch"),
     ],
