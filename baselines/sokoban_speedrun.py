@@ -32,7 +32,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from datetime import date
 from functools import partial
 from itertools import chain
@@ -358,9 +357,8 @@ class Run:
         found = read_checkpoint(file, ("net", "state", "spent", "part", *self.fixed))
         if changed := [name for name, value in self.fixed.items() if found[name] != value]:
             # Other settings may change the levels too, so those are named only if nothing else is.
-            needs = [option(name, found[name]) for name in changed if name != "levels"]
-            needs = needs or ["the --levels that it began with, in the same order"]
-            raise BadSetting(f"{file} needs {', '.join(needs)}; leave out --resume to begin a new run")
+            begun = [f"{name}={found[name]}" for name in changed if name != "levels"] or ["other --levels"]
+            raise BadSetting(f"{file} was begun with {', '.join(begun)}; leave out --resume to begin a new run")
         self.net.load_state_dict(found["net"])
         self.before, self.part, self.state = found["spent"], found["part"], found["state"]
 
@@ -382,13 +380,6 @@ def read_checkpoint(file: Path, needs: Iterable[str]) -> dict[str, Any]:
     if missing := [name for name in needs if not isinstance(found, dict) or name not in found]:
         raise BadData(f"{file} is no checkpoint of this version of the script: it lacks {', '.join(missing)}")
     return dict(found)
-
-
-def option(name: str, value: Any) -> str:
-    """Return an option as it is given on the command line; one that is not given as `no --NAME`."""
-    if value is None or value is False:
-        return f"no --{name}"
-    return f"--{name}" if value is True else f"--{name} {value}"
 
 
 # ---------------------------------------------------------------- cloning
@@ -639,8 +630,12 @@ def main(given: Sequence[str] | None = None) -> int:
     asked = arguments().parse_args(given)
     try:
         check(asked)
-        with workers(asked.threads) as pool, sigterm_raises():
-            return train_and_evaluate(asked, pool)
+        pool = ProcessPoolExecutor(asked.threads, initializer=leave_signals)
+        try:
+            with sigterm_raises():
+                return train_and_evaluate(asked, pool)
+        finally:
+            pool.shutdown(cancel_futures=True)
     except KeyboardInterrupt as interrupt:
         show("stopped; --resume continues from the last checkpoint, if there is one")
         return exit_status(interrupt)
@@ -660,16 +655,6 @@ def check(asked: argparse.Namespace) -> None:
             raise BadSetting(f"--{name} must be a finite number above 0, got {value:g}")
     if not 0 <= asked.clone <= 1:
         raise BadSetting(f"--clone is a share of the budget, from 0 to 1, got {asked.clone:g}")
-
-
-@contextmanager
-def workers(number: int) -> Iterator[ProcessPoolExecutor]:
-    """Start the worker processes; they end after the block, without the jobs that wait."""
-    pool = ProcessPoolExecutor(number, initializer=leave_signals)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def train_and_evaluate(asked: argparse.Namespace, pool: ProcessPoolExecutor) -> int:

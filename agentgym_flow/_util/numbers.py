@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import sys
+import math
 from numbers import Real
-from typing import TypeGuard, cast
+from typing import TypeGuard
 
 
 def is_number(value: object) -> TypeGuard[float]:
     """Whether `value` is a number that fits a finite float, also one of NumPy's; booleans are not numbers."""
-    return isinstance(value, Real) and not isinstance(value, bool) and abs(cast("float", value)) <= sys.float_info.max
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond the largest float
+        return False

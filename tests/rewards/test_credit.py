@@ -291,6 +291,9 @@ def test_numbers_that_cannot_work_are_refused(worked_example, make_episode):
 def test_numbers_of_numpy_are_numbers(worked_example: Group) -> None:
     half = np.float32(0.5)
     assert rewardflow([worked_example], gamma=half, weight=half) == rewardflow([worked_example], gamma=0.5, weight=0.5)
+    for wrong in (np.float32("inf"), np.float64("nan"), 10**400, True):
+        with pytest.raises(BadSetting, match="weight"):
+            rewardflow([worked_example], weight=wrong)
 
 
 @pytest.mark.parametrize("name", EVERY)

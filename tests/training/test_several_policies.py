@@ -217,9 +217,9 @@ SETTINGS = st.fixed_dictionaries(
 @given(batch=batches([P]), settings=SETTINGS)
 def test_the_only_policy_gets_the_same_bits(batch: list[Group], settings: dict) -> None:
     for name, credit in CREDIT.items():
-        extra = {"credit": "turn"} if name == "cwrpo" and settings["reproduce_official"] else {}
-        whole = credit(batch, **settings, **extra)
-        assert credit(batch, **settings, **extra, policy=P) == whole
+        extra = {"credit": "turn", "statistics": "turn"} if name == "cwrpo" and settings["reproduce_official"] else {}
+        whole = credit(batch, **settings | extra)
+        assert credit(batch, **settings | extra, policy=P) == whole
         assert penalise_invalid(batch, whole, 0.1, policy=P) == penalise_invalid(batch, whole, 0.1)
         for layout in LAYOUTS:
             assert rows(batch, whole, layout=layout, policy=P) == rows(batch, whole, layout=layout)

@@ -73,16 +73,16 @@ def test_a_stopped_run_goes_on_and_can_be_played_and_evaluated(
     assert 0 < before["spent"] < 4
 
     speedrun.write_levels(tmp_path / "others.txt", speedrun.read_levels(LEVELS)[1:])
-    for other, needs in (
-        (["--held_back", "5"], "--held_back 4"),  # what it would evaluate on, it has trained on
-        (["--seed", "3"], "--seed 0"),
-        (["--clone", "0.25", "--minutes", "1"], "--clone 0.5, no --minutes"),
-        (["--levels", str(tmp_path / "others.txt")], "the --levels that it began with, in the same order"),
+    for other, begun in (
+        (["--held_back", "5"], "held_back=4"),  # what it would evaluate on, it has trained on
+        (["--seed", "3"], "seed=0"),
+        (["--clone", "0.25", "--minutes", "1"], "clone=0.5, minutes=None"),
+        (["--levels", str(tmp_path / "others.txt")], "other --levels"),
     ):
         assert speedrun.main([*command, *other, "--resume"]) == 1
-        assert f"{speedrun.CHECKPOINT} needs {needs};" in capsys.readouterr().out
+        assert f"{speedrun.CHECKPOINT} was begun with {begun};" in capsys.readouterr().out
     assert speedrun.main([*(word for word in command if word != "--dense"), "--resume"]) == 1
-    assert f"{speedrun.CHECKPOINT} needs --dense;" in capsys.readouterr().out
+    assert f"{speedrun.CHECKPOINT} was begun with dense=True;" in capsys.readouterr().out
     assert speedrun.main([*command, "--resume"]) == 0
     assert "ppo: stage 1 of 1," in capsys.readouterr().out, "a policy that has cloned gets whole levels"
     after = torch.load(tmp_path / speedrun.CHECKPOINT, weights_only=True)

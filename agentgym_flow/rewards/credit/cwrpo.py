@@ -61,13 +61,13 @@ def cwrpo(
     the scope. With `"terminal"`, all turns of an episode have the value of its outcome. If all episodes of a scope have
     equal outcomes, advantages are 0 in both cases.
 
-    Raises `BadSetting` if `statistics` is given with `credit="turn"`, which compares turns and not episodes.
+    Raises `BadSetting` for `statistics="episode"` with `credit="turn"`, which compares turns.
     """
     check_shared(outcome, scope, statistics, reproduce_official)
     check_word(credit, Assignment)
     check_gamma(gamma)
-    if credit == "turn" and statistics is not None:
-        raise BadSetting("credit turn compares the returns of turns, so statistics has no effect: leave it out")
+    if credit == "turn" and statistics == "episode":
+        raise BadSetting("credit turn compares turns, so statistics cannot count episodes: leave it out")
     norm = "floor" if reproduce_official else "std"
     if credit == "turn":
         return _of_turns(batch, outcome, scope, norm, gamma, policy)
