@@ -376,9 +376,9 @@ def read_checkpoint(file: Path, needs: Iterable[str]) -> dict[str, Any]:
         # Always on the CPU: cloning makes arrays of its states, and networks and optimizers move what they load.
         found = torch.load(file, weights_only=True, map_location="cpu")
     except (OSError, RuntimeError, EOFError, UnpicklingError, ValueError, LookupError) as error:
-        raise BadData(f"{file} is no checkpoint of this script, or is damaged ({type(error).__name__})") from error
+        raise BadData(f"{file} is damaged, or not a checkpoint of this script ({type(error).__name__})") from error
     if missing := [name for name in needs if not isinstance(found, dict) or name not in found]:
-        raise BadData(f"{file} is no checkpoint of this version of the script: it lacks {', '.join(missing)}")
+        raise BadData(f"{file} is not a checkpoint of this version of the script: it lacks {', '.join(missing)}")
     return dict(found)
 
 

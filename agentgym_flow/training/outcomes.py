@@ -1,8 +1,8 @@
 """Outcomes of the episodes of a batch: groups with variance, lost episodes, and metrics.
 
-An episode is *lost* if the environment or the policy raised in it. That is no evidence about the policy, so lost
-episodes are neither trained on nor compared with, and their groups continue without them. An episode that is left alone
-in its group has an advantage only for turns from a state that it visited more than once (see
+An episode is *lost* if the environment or the policy raised in it. It says nothing about the policy, so lost episodes
+are neither trained on nor compared with, and their groups continue without them. If an episode is compared within its
+group and is the only one left, it has an advantage only for turns from a state that it visited more than once (see
 `agentgym_flow.rewards.credit`). A group without episodes is left out.
 """
 

@@ -143,7 +143,7 @@ def with_tuned(settings: Sequence[Setting], file: Path, algos: Sequence[str]) ->
     if strange := [name for name, credit in credit_of.items() if not isinstance(credit, str) or credit not in CREDIT]:
         raise BadData(f"{file}: {strange[0]} names no credit function: tune it again")
     if strange := [name for name, own in chosen.items() if not isinstance(own.get("credit_settings", {}), Mapping)]:
-        raise BadData(f"{file}: the credit_settings of {strange[0]} are no mapping: tune it again")
+        raise BadData(f"{file}: the credit_settings of {strange[0]} are not a mapping: tune it again")
     for setting in settings:
         if setting.env_id != env_id:
             raise BadSetting(f"{file} has settings for {env_id}, not for {setting.env_id}")
