@@ -91,7 +91,8 @@ def test_packaged_settings_say_nothing_of_an_algorithm_or_of_another_environment
 
 
 def test_the_comparison_takes_one_thing_away_from_cwrpo_at_a_time(tmp_path: Path) -> None:
-    [setting] = read_settings(ENV)
+    setting, short = read_settings(ENV)
+    assert setting.episodes == 4 * short.episodes
     names = ("cwrpo", "no-mask", "no-diversity", "paper", "no-release")
     made = {name: setting.configs(name, 0, tmp_path)[2] for name in names}
     whole = made["cwrpo"]

@@ -43,7 +43,7 @@ TASKS = 12
 
 
 def small_canvas() -> Setting:
-    [setting] = read_settings(CANVAS)
+    [setting] = read_settings(CANVAS, names=["groups8"])
     return replace(setting, others={**setting.others, "eval_episodes": TASKS})
 
 
