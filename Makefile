@@ -24,7 +24,7 @@ PYTHON ?= $(shell for p in $(CANDIDATES); do if $$p $(NEW_ENOUGH) 2>/dev/null; t
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test heavy lint docs pictures bench clean
+.PHONY: help quickstart test heavy nightly nightly-long nightly-vllm nightly-peers nightly-openenv lint docs pictures bench clean
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -38,11 +38,27 @@ quickstart: $(VENV)/.train ## set up, warm-start a tiny policy, train it with Re
 test: $(VENV)/.dev ## run the default test suite
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
-heavy: $(VENV)/.dev $(VENV)/.deepspeed $(VENV)/.alfworld $(VLLM_VENV)/.vllm $(PEERS_VENV)/.peers $(OPENENV_VENV)/.openenv ## run the heavy tests: real peers, browsers, kills, long runs
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2 --dist loadfile -m heavy --ignore tests/with_vllm
-	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m heavy tests/with_vllm
-	OMP_NUM_THREADS=1 $(PEERS_VENV)/bin/python -m pytest -m heavy -k "not trl" tests/integrations
-	OMP_NUM_THREADS=1 $(OPENENV_VENV)/bin/python -m pytest -m heavy tests/integrations
+heavy: $(VENV)/.dev $(VENV)/.deepspeed ## run the heavy tests: browsers, kills, several processes
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2 --dist worksteal -m "heavy and not nightly" $(PYTEST_ARGS)
+
+# Each part that passes is recorded in .ci/nightly.json, from which CI says what is due.
+nightly: nightly-long nightly-vllm nightly-peers nightly-openenv ## run the slowest tests: calibrations, whole splits, long runs, real vLLM and peers
+
+nightly-long: $(VENV)/.dev $(VENV)/.deepspeed $(VENV)/.alfworld
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2 --dist worksteal -m nightly --ignore tests/with_vllm $(PYTEST_ARGS)
+	.ci/nightly record long
+
+nightly-vllm: $(VLLM_VENV)/.vllm
+	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m nightly tests/with_vllm
+	.ci/nightly record vllm
+
+nightly-peers: $(PEERS_VENV)/.peers
+	OMP_NUM_THREADS=1 $(PEERS_VENV)/bin/python -m pytest -m "heavy or nightly" -k "not trl" tests/integrations
+	.ci/nightly record peers
+
+nightly-openenv: $(OPENENV_VENV)/.openenv
+	OMP_NUM_THREADS=1 $(OPENENV_VENV)/bin/python -m pytest -m "heavy or nightly" tests/integrations
+	.ci/nightly record openenv
 
 lint: $(VENV)/.dev ## check style, formatting and types
 	$(BIN)/ruff check .

@@ -138,6 +138,7 @@ def test_examples_run_on_the_base_install(page: str, base_python: Path, tmp_path
     play(base_python, page, [block for block in PAGES[page] if not block.needs], tmp_path)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("page", [page for page, blocks in PAGES.items() if any(block.needs for block in blocks)])
 def test_examples_that_need_an_extra_run_with_it(page: str, tmp_path: Path) -> None:
     play(Path(sys.executable), page, PAGES[page], tmp_path)
@@ -182,6 +183,7 @@ def test_the_public_surface_is_what_the_reference_lists() -> None:
             assert hasattr(importlib.import_module(place), name)
 
 
+@pytest.mark.heavy
 def test_the_pictures_are_those_that_are_drawn_today(tmp_path: Path) -> None:
     pictures = runpy.run_path(str(ROOT / "docs" / "make_pictures.py"))
     pictures["draw"](tmp_path)

@@ -262,6 +262,7 @@ def test_the_command_that_checks_a_log_raises_the_limits_that_it_goes_beyond(tmp
     assert check_command(tmp_path / "NUMBER-ID.jsonl").endswith("NUMBER-ID.jsonl")
 
 
+@pytest.mark.heavy
 def test_memory_stays_below_300_mb(tmp_path: Path) -> None:
     """Archives that unpack to newlines, to one endless line and to millions of values, between true episodes."""
     true = (a_line(SOKOBAN, 20).line() + "\n").encode()

@@ -96,7 +96,7 @@ def test_base_install_is_light(base_python: Path) -> None:
     assert size <= 130 * MEGABYTE, f"{size / MEGABYTE:.0f} MB"
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_the_index_has_the_base_dependencies(archives, base_python: Path, tmp_path: Path) -> None:
     """What pip installs is what `base_python` has, which is copied."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True)
@@ -184,7 +184,7 @@ def test_patterns_are_read_alike_by_every_python() -> None:
     assert with_possessive_group == {"episode_log.py"}
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_the_wheel_trains_and_verifies_outside_the_checkout(archives, tmp_path: Path) -> None:
     """With the packages from the environment of these tests, so nothing is fetched; a release installs them."""
     venv, empty = tmp_path / "venv", tmp_path / "empty"

@@ -165,7 +165,7 @@ COMMAND = "import sys; sys.argv[0] = 'agentgym-flow'; from agentgym_flow.cli imp
 
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.heavy)],
+    [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)],
     ids=lambda one: one.name,
 )
 def test_a_run_that_was_stopped_goes_on(whole: bytes, number: signal.Signals, tmp_path: Path) -> None:

@@ -586,6 +586,7 @@ def test_a_device_is_not_replaced_by_a_file(run, command, tmp_path):
     assert (tmp_path / "demo.jsonl").is_symlink()
 
 
+@pytest.mark.heavy
 def test_a_reader_that_leaves_early_gets_no_traceback():
     source, sink = os.pipe()
     os.close(source)

@@ -588,6 +588,7 @@ def slot_id(words: list[str]) -> SlotId:
     return batch, group, sample
 
 
+@pytest.mark.heavy
 def test_a_killed_manager_has_lost_nothing_that_it_answered(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     published: dict[int, int] = {}

@@ -142,6 +142,7 @@ def test_as_many_workers_start_as_fit(cluster: None, tmp_path: Path) -> None:
         assert len(there.crew) == 2
 
 
+@pytest.mark.heavy
 def test_a_cluster_that_is_not_there_is_named_at_once() -> None:
     from agentgym_flow.dataflow.engines.ray_cluster import check_reachable
 

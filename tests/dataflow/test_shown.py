@@ -48,7 +48,7 @@ def results(root: Path, name: str, options: dict[str, float | str], folder: Path
     return found
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_nodes_that_join_and_leave_change_no_bit(root: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")
     few: dict[str, float | str] = {"batches": 40, "episodes": 16, "num-envs": 2, "median": 1.0, "phase": 8.0}
@@ -71,7 +71,7 @@ def may_have_namespaces() -> bool:
     )
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.skipif(not may_have_namespaces(), reason="network namespaces need root, ip and tc")
 def test_a_far_region_and_a_forger_change_no_bit(root: Path, tmp_path: Path) -> None:
     few: dict[str, float | str] = {"batches": 6, "episodes": 16, "median": 0.3}
@@ -80,7 +80,7 @@ def test_a_far_region_and_a_forger_change_no_bit(root: Path, tmp_path: Path) -> 
     assert runs["forger"]["counts"]["rejected"] > 0
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_kills_of_everything_change_no_bit(root: Path, tmp_path: Path) -> None:
     found = results(root, "dataflow_kills", FEW, tmp_path)
     plain, present, ahead, killed = found["runs"].values()
@@ -91,7 +91,7 @@ def test_kills_of_everything_change_no_bit(root: Path, tmp_path: Path) -> None:
         assert run["states"]["trained"] + run["states"]["used"] == 16 * 16
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_one_policy_goes_on_while_the_trainer_of_another_is_dead(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -233,7 +233,7 @@ def test_a_region_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
         Region(**{"name": "a", "workers": 1, **wrong})
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_ten_thousand_workers_in_five_regions_lose_nothing() -> None:
     places = [Region(f"r{n}", 2000, 1, speed, 4.0 if n else None, 0.3) for n, speed in enumerate((1, 0.6, 0.3, 0.8, 1))]
     scenario = Scenario(updates=10, groups=2048, regions=tuple(places), hours_to_death=20.0)

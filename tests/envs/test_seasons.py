@@ -97,6 +97,7 @@ def test_task_types_have_the_shares_of_the_standard_tasks(env_id: str, settings:
             assert own.get(kind, 0) == pytest.approx(shares[0].get(kind, 0), abs=0.1)
 
 
+@pytest.mark.heavy
 @every
 def test_seasons_are_equal_in_every_process(env_id: str, settings: dict[str, Any]) -> None:
     program = (

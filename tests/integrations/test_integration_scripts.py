@@ -27,7 +27,7 @@ pytestmark = pytest.mark.heavy
 def scripts(package: str) -> list[str]:
     """Return the scripts that need a package. Skips the test where it is not installed."""
     if find_spec(MODULES.get(package, package)) is None:
-        pytest.skip(f"needs {package}; make heavy installs it")
+        pytest.skip(f"needs {package}; make nightly installs it")
     return [code for needed, code in SCRIPTS if needed == package]
 
 

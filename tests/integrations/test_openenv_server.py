@@ -1,4 +1,4 @@
-"""Real OpenEnv: its server behind our guard, its clients. `make heavy` installs it."""
+"""Real OpenEnv: its server behind our guard, its clients. `make nightly` installs it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from expert_play import TEXT_IDS, won
 
 from agentgym_flow.errors import BadSetting, UnknownEnvironment
 
-pytest.importorskip("openenv", reason="needs openenv, in an environment of its own: make heavy")
+pytest.importorskip("openenv", reason="needs openenv, in an environment of its own: make nightly")
 
 from openenv.core import GenericEnvClient
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -26,7 +26,7 @@ from websockets.sync.client import connect
 from agentgym_flow.integrations.openenv import FlowAction, FlowClient, OpenEnvEnvironment, bearer
 from agentgym_flow.integrations.openenv_server import serve
 
-pytestmark = pytest.mark.heavy
+pytestmark = pytest.mark.nightly
 
 TOKEN = "nobody-guesses-this"
 PROGRAM = """

@@ -1,4 +1,4 @@
-"""Real SkyRL-Gym plays any id: `make`, `init`, `step`, and its metrics. `make heavy` installs it."""
+"""Real SkyRL-Gym plays any id: `make`, `init`, `step`, and its metrics. `make nightly` installs it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from expert_play import TEXT_IDS, won
 
 from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption
 
-pytest.importorskip("skyrl_gym", reason="needs skyrl-gym, in an environment of its own: make heavy")
+pytest.importorskip("skyrl_gym", reason="needs skyrl-gym, in an environment of its own: make nightly")
 
 import skyrl_gym
 from skyrl_gym.metrics import aggregate_for_environment
 
 from agentgym_flow.integrations.skyrl import NAME
 
-pytestmark = pytest.mark.heavy
+pytestmark = pytest.mark.nightly
 
 PROMPT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "replaced"}]
 

@@ -1,4 +1,4 @@
-"""Real verifiers plays any id: its loader, its interception server, its traces. `make heavy` installs it."""
+"""Real verifiers plays any id: its loader, its interception server, its traces. `make nightly` installs it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from scripted_model import serving
 
 from agentgym_flow.errors import BadSetting
 
-pytest.importorskip("verifiers", reason="needs verifiers, in an environment of its own: make heavy")
+pytest.importorskip("verifiers", reason="needs verifiers, in an environment of its own: make nightly")
 
 import verifiers.v1 as vf
 from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
 from agentgym_flow.integrations.verifiers_credit import KEY, assign_credit
 
-pytestmark = pytest.mark.heavy
+pytestmark = pytest.mark.nightly
 
 MODULE = """
 from agentgym_flow.integrations.verifiers import FlowEnv, FlowHarness, FlowTaskset

@@ -1,4 +1,4 @@
-"""Real verl takes our advantages: as an estimator's output, and in its batches. `make heavy` installs it."""
+"""Real verl takes our advantages: as an estimator's output, and in its batches. `make nightly` installs it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("verl", reason="needs verl, in an environment of its own: make heavy")
+pytest.importorskip("verl", reason="needs verl, in an environment of its own: make nightly")
 
 import torch
 from expert_play import won
@@ -19,7 +19,7 @@ from verl.trainer.ppo.ray_trainer import compute_advantage
 from agentgym_flow.integrations.chat import ChatEnv
 from agentgym_flow.rewards.token_advantages import batch_advantages
 
-pytestmark = pytest.mark.heavy
+pytestmark = pytest.mark.nightly
 
 TOKENS = 3
 """Of every answer; two of the environment follow."""

@@ -150,7 +150,7 @@ def test_no_byte_of_a_line_can_be_changed(tmp_path_factory: pytest.TempPathFacto
     check_one_byte(tmp_path_factory.mktemp("entry"), data)
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @given(data=st.data())
 @settings(EVERY, max_examples=1000)
 def test_none_of_a_thousand_changed_bytes_is_accepted(

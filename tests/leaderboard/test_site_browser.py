@@ -82,8 +82,15 @@ def see(browse: Callable[..., Any], site: Path) -> Callable[..., Any]:
     return open_page
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize(
+    ("window", "scheme"),
+    [
+        ("wide", "light"),
+        ("phone", "dark"),
+        pytest.param("wide", "dark", marks=pytest.mark.nightly),
+        pytest.param("phone", "light", marks=pytest.mark.nightly),
+    ],
+)
 @pytest.mark.parametrize("name", PAGES)
 def test_no_page_has_a_barrier_or_is_wider_than_the_window(see, name: str, window: str, scheme: str) -> None:
     from axe_playwright_python.sync_playwright import Axe

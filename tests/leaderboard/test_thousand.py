@@ -232,7 +232,7 @@ def test_a_hundred_hostile_entries_are_refused_by_name(tmp_path: Path) -> None:
     assert len({kind for kind, _ in found}) >= 12, "of many kinds"
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in kilobytes on Linux only")
 def test_a_thousand_hostile_entries_are_refused_in_bounded_memory(tmp_path: Path) -> None:
     root = board(tmp_path / "root")

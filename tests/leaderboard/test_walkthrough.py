@@ -64,6 +64,7 @@ def repository(tmp_path: Path) -> Iterator[Path]:
     os.chdir(before)
 
 
+@pytest.mark.heavy
 def test_submitted_weights_are_judged_and_shown_on_the_page(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = json.loads((repository / "keep.json").read_text("utf-8"))["secret"]
     model, tokenizer = load_model("tiny", template_for("agentgym_flow/Sokoban-v0", "compact"))

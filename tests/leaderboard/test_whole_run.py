@@ -41,7 +41,7 @@ def judged(folder: Path, settings: bytes, rules: str = "ten minutes") -> Submiss
     return judge(write(folder / "entry", content), PLACE, root, jobs=0, make_policy=_policy())
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_ci_trains_and_plays(tmp_path: Path) -> None:
     first, again = judged(tmp_path / "first", SMALL), judged(tmp_path / "again", SMALL)
     assert first.accepted, first.reason

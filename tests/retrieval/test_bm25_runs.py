@@ -30,6 +30,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
+@pytest.mark.heavy
 @given(texts, st.sets(st.integers(0, 12)), st.integers(1, 8))
 def test_runs_of_any_size_end_in_the_bytes_of_the_index_in_memory(
     documents: list[str], cuts: set[int], block: int

@@ -129,7 +129,7 @@ def test_without_verification_damage_raises_nothing_else(kind, names, made: Path
     assert {"refused"} <= found <= {"refused", "the same", "other"}
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize(("kind", "names"), KINDS)

@@ -138,7 +138,7 @@ def test_encoding_needs_no_torch(model: MiniLMEncoder) -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_pytorch_agrees_on_many_texts(model: MiniLMEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     torch = pytest.importorskip("torch")

@@ -11,7 +11,7 @@ from agentgym_flow.sandbox import Sandbox
 SETTINGS = [
     pytest.param((), id="all walls"),
     pytest.param(("namespaces",), id="no namespaces"),
-    pytest.param(("landlock",), id="no Landlock", marks=pytest.mark.heavy),
+    pytest.param(("landlock",), id="no Landlock", marks=pytest.mark.nightly),
 ]
 
 

@@ -202,7 +202,7 @@ def humaneval(sample_data: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in lines]
 
 
-@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.nightly)])
 def test_every_reference_solution_of_humaneval_passes(box: Sandbox, sample_data: Path, every: int) -> None:
     rows = humaneval(sample_data)
     assert len(rows) == 100

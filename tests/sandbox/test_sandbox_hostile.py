@@ -124,7 +124,7 @@ def test_no_hostile_program_escapes(every_box: Sandbox, target: Target, name: st
     assert not {"SyntaxError", "NameError", "TypeError"} & {line.split(":")[0] for line in verdict.stderr.splitlines()}
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", HARMLESS)
 def test_the_same_program_succeeds_without_a_sandbox(target: Target, tmp_path: Path, name: str) -> None:
     (tmp_path / "target.py").write_text(target.module(), "utf-8")

@@ -96,7 +96,7 @@ def test_an_error_in_half_characters_is_told() -> None:
     assert "RuntimeError: no cave ?" in found[0].said
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_training_ends_with_the_time_and_says_what_was_learnt() -> None:
     pytest.importorskip("trl")
     [finding] = run_part(
@@ -113,6 +113,7 @@ def run(*words: str, code: int) -> str:
     return result.output
 
 
+@pytest.mark.heavy
 def test_the_command_writes_a_table_a_page_and_json(tmp_path: Path) -> None:
     example = ("example/Cave-v0", "--import", "agentgym_flow.testing.example")
     out = tmp_path / "card"

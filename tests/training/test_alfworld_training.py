@@ -21,7 +21,7 @@ ENV = "agentgym_flow/ALFWorld-v0"
 
 # One by default: that the others train, the tests on Sokoban show in less time.
 @pytest.mark.parametrize(
-    "algorithm", [name if name == "graphgpo" else pytest.param(name, marks=pytest.mark.heavy) for name in CREDIT]
+    "algorithm", [name if name == "graphgpo" else pytest.param(name, marks=pytest.mark.nightly) for name in CREDIT]
 )
 def test_every_credit_function_trains(algorithm: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"

@@ -172,6 +172,7 @@ def test_a_tokenizer_may_be_without_padding(tiny: Tiny, tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- training that diverges
+@pytest.mark.heavy
 @pytest.mark.parametrize("merge", [True, False])
 def test_a_loss_that_is_not_a_number_stops_and_leaves_the_batch(merge: bool, tmp_path: Path) -> None:
     line = refusal(

@@ -196,6 +196,7 @@ def test_lora_trains_adapters_and_nothing_else(base: Path, tmp_path: Path, templ
         assert torch.allclose(model.eval()(ids).logits, plain.eval()(ids).logits, atol=1e-6)
 
 
+@pytest.mark.heavy
 def test_trained_adapters_are_trained_further(base: Path, tmp_path: Path) -> None:
     small = {"warm_start_levels": 0, "max_steps": 4, "model": base}
     first, second = tmp_path / "first", tmp_path / "second"

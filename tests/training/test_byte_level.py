@@ -79,7 +79,7 @@ def test_a_byte_level_model_is_cloned_trained_and_cloned_on(
     assert all(record["grad_norm"] > 0 for record in records)
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_the_call_for_a_gpu_works_at_small_size(root: Path, tmp_path: Path, run_processes: Any) -> None:
     command = [sys.executable, root / "benchmarks" / "gpu.py", "--small", "--output", tmp_path]
     said = run_processes([*command, "--batches=1", "--generators=transformers"])
@@ -92,7 +92,7 @@ def test_the_call_for_a_gpu_works_at_small_size(root: Path, tmp_path: Path, run_
         )
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_the_call_for_a_gpu_ends_by_itself(root: Path, tmp_path: Path, run_processes: Any) -> None:
     command = [sys.executable, root / "benchmarks" / "gpu.py", "--small", "--output", tmp_path]
     said = run_processes([*command, "--envs=sokoban", "--generators=transformers", "--deadline=8"])

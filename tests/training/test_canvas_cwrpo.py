@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+import pytest
 import yaml
 from short_run import train
 
@@ -17,6 +18,7 @@ from baselines.cwrpo import CWRPO
 ENV = "agentgym_flow/Canvas-v0"
 
 
+@pytest.mark.heavy
 def test_cwrpo_trains_on_designs_with_the_papers_settings(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     result = train(ENV, "cwrpo", folder, reward="structure", template="compact", threads=1)

@@ -24,13 +24,12 @@ from baselines.comparison.plan import read_settings
 pytestmark = pytest.mark.usefixtures("narrow")
 
 ENV = "agentgym_flow/Canvas-v0"
-heavy = pytest.mark.heavy
 OPERATORS_OF_OTHERS = Path(__file__).parents[1] / "envs" / "canvas" / "operators_of_others.py"
 
 
 # One by default: that the others train, the tests on Sokoban show in less time.
 @pytest.mark.parametrize(
-    "algorithm", ["grpo", *(pytest.param(name, marks=heavy) for name in ("rloo", "gigpo", "rewardflow"))]
+    "algorithm", ["grpo", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("rloo", "gigpo", "rewardflow"))]
 )
 def test_every_other_algorithm_trains_and_its_log_verifies(algorithm: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
@@ -45,7 +44,7 @@ def test_every_other_algorithm_trains_and_its_log_verifies(algorithm: str, tmp_p
         assert episode.terminated == ("<action>finish" in episode.actions[-1])
 
 
-@heavy
+@pytest.mark.nightly
 @pytest.mark.parametrize("env_id", ["ALFWorld-v0", "Search-v0", "WebShop-v0"])
 def test_cwrpo_trains_on_other_environments_and_its_log_verifies(env_id: str, tmp_path: Path) -> None:
     result = train(f"agentgym_flow/{env_id}", "cwrpo", tmp_path / "run", threads=1)
@@ -113,7 +112,7 @@ def test_the_comparison_takes_one_thing_away_from_cwrpo_at_a_time(tmp_path: Path
     assert (plain.mask_observations, bare.mask_observations) == (True, False)
 
 
-@heavy
+@pytest.mark.heavy
 def test_a_tiny_policy_is_trained_with_operators_of_others(tmp_path: Path) -> None:
     """The command knows nothing of the module but what the settings of the environment name."""
     source = OPERATORS_OF_OTHERS.read_text("utf-8")

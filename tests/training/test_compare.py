@@ -140,6 +140,7 @@ def summary_of(comparison: Comparison, cell: Cell) -> Path:
 
 
 # ---------------------------------------------------------------- from end to end
+@pytest.mark.heavy
 def test_every_cell_is_a_run_and_the_figures_are_those_of_its_log(done: Comparison) -> None:
     plan, raw = done.plan(), read_raw(done.results / "sokoban.jsonl")
     assert len(raw.outcomes) == len(list(plan.cells())) == 1 + 3 + 2 * 2 + 2 * 2
@@ -257,6 +258,7 @@ def test_only_what_is_missing_is_run_and_comes_out_the_same(copied: Comparison, 
         assert (again.sampled, again.greedy, untimed(again)) == (before.sampled, before.greedy, untimed(before))
 
 
+@pytest.mark.heavy
 def test_ctrl_c_keeps_what_is_finished(
     copied: Comparison, started: list[Cell], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

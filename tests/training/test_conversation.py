@@ -300,6 +300,7 @@ def agent(tmp_path: Path, **settings: Any) -> AgentConfig:
     return AgentConfig(**chosen)
 
 
+@pytest.mark.heavy
 def test_training_in_conversations_unlearns_invalid_actions(
     talker: tuple[Any, Any], short_env: MakeEnv, tmp_path: Path
 ) -> None:
@@ -346,6 +347,7 @@ def test_before_the_first_update_every_ratio_is_one(
     torch.testing.assert_close(trainer.loss(model, batch).detach(), expected, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.heavy
 def test_a_resumed_run_keeps_the_reference_it_began_with(
     talker: tuple[Any, Any], short_env: MakeEnv, tmp_path: Path
 ) -> None:

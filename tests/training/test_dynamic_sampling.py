@@ -130,6 +130,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Episode]:
     return episodes
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("merge", [True, False])
 def test_a_batch_is_full_of_groups_with_variance(
     make_trainer: Trainers, warm: tuple[Any, Any], counted: list[Episode], merge: bool

@@ -46,7 +46,7 @@ def test_slow_environments_get_less_of_everything(slower: float, settings: dict[
     assert found["per_device_train_batch_size"] == (24 if slower == 1 else 16)
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_a_short_time_gives_a_result() -> None:
     begun = time.monotonic()
     [finding] = run_part(

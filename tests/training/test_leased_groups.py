@@ -98,7 +98,7 @@ def test_without_staleness_it_is_the_plain_trainer(make_trainer: Trainers, make_
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param({"replay_share": 0.5}, marks=pytest.mark.heavy),
+        pytest.param({"replay_share": 0.5}, marks=pytest.mark.nightly),
         {"dynamic_sampling": True, "max_sampling_rounds": 2},
     ],
 )
@@ -157,6 +157,7 @@ class Forging:
             row["digest"] = row["digest"][::-1]  # of the observations
 
 
+@pytest.mark.heavy
 def test_a_worker_that_forges_half_of_its_episodes_changes_no_bit(
     make_trainer: Trainers, make_warm: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +180,7 @@ def test_a_worker_that_forges_half_of_its_episodes_changes_no_bit(
     assert same(weights_of(honest), weights_of(cheated))
 
 
+@pytest.mark.heavy
 def test_what_is_believed_of_honest_workers_is_true(make_trainer: Trainers, make_warm: Any) -> None:
     found = []
     for check in (1.0, 1e-9):
@@ -239,6 +241,7 @@ def forging_reward_service() -> type[RolloutService]:
     return Cheat
 
 
+@pytest.mark.heavy
 def test_ready_order_trains_on_what_is_complete(make_trainer: Trainers, make_warm: Any) -> None:
     trainer = make_trainer(model=make_warm(), max_steps=8, logging_steps=2)
     manager = trained_by_workers(trainer, order="ready", staleness=1)
@@ -252,13 +255,13 @@ def test_ready_order_trains_on_what_is_complete(make_trainer: Trainers, make_war
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param({"tasks": "greso"}, marks=pytest.mark.heavy),
-        pytest.param({"tasks": {"filter_solved": {"threshold": 0.5}}}, marks=pytest.mark.heavy),
-        pytest.param({"operators": ["relabel", "keep_signal"]}, marks=pytest.mark.heavy),
+        pytest.param({"tasks": "greso"}, marks=pytest.mark.nightly),
+        pytest.param({"tasks": {"filter_solved": {"threshold": 0.5}}}, marks=pytest.mark.nightly),
+        pytest.param({"operators": ["relabel", "keep_signal"]}, marks=pytest.mark.nightly),
         {"operators": ["drop_alike"], "replay": {"share": 0.5}, "tasks": "greso"},
         pytest.param(
             {"order": "ready", "first": "staleness", "operators": ["relabel"], "replay": {"share": 0.25}},
-            marks=pytest.mark.heavy,
+            marks=pytest.mark.nightly,
         ),
     ],
 )
@@ -318,6 +321,7 @@ def test_two_policies_take_turns_and_each_is_trained(make_trainer: Trainers, mak
     assert not same(*map(weights_of, trainers.values()))
 
 
+@pytest.mark.heavy
 def test_ready_order_replaces_what_operators_leave_out(make_trainer: Trainers, make_warm: Any) -> None:
     trainer = make_trainer(model=make_warm(), max_steps=4, logging_steps=2)
     manager = trained_by_workers(trainer, order="ready", operators=["drop_alike"])

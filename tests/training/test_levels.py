@@ -107,6 +107,7 @@ def test_the_command_says_when_no_levels_are_held_out(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "finished"
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not SAMPLE.exists(), reason="AGENTGYM_FLOW_TEST_DATA does not name a folder with sample data")
 def test_real_levels_can_be_trained_on(tmp_path: Path) -> None:
     levels = SAMPLE.read_text().strip().split("\n\n")

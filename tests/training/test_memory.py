@@ -123,6 +123,7 @@ KEPT = {"activation_checkpointing": "false"}
 """What is measured is kept by the forward pass; activations that are computed again are not."""
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "settings",
     [{}, {"beta": 0.1}, {"lora": "true", "lora_rank": 4, "lora_alpha": 8, "model": "folder", **KEPT}],

@@ -149,6 +149,7 @@ def test_two_processes_run_the_recipe_of_one(
     check_same_run(two, terminated)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("deepspeed")
 @pytest.mark.parametrize("stage", [2, 3])
 def test_a_killed_recipe_goes_on_under_deepspeed(
@@ -167,6 +168,7 @@ def test_a_killed_recipe_goes_on_under_deepspeed(
     assert all(not torch.equal(moved[name], start_[name]) for name in moved)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("deepspeed")
 def test_adapters_under_zero3_are_resumed_with_their_reference(
     launcher: Launcher, run_processes: Processes, start: Start, tmp_path: Path, acting_model: Path
@@ -184,7 +186,12 @@ def test_adapters_under_zero3_are_resumed_with_their_reference(
 
 
 @pytest.mark.parametrize(
-    ("rank", "step"), [(0, "clone"), (1, "evaluate"), (1, "learn")], ids=["main alone", "a share", "another"]
+    ("rank", "step"),
+    [
+        pytest.param(0, "clone", id="main alone", marks=pytest.mark.nightly),
+        pytest.param(1, "evaluate", id="a share", marks=pytest.mark.nightly),
+        pytest.param(1, "learn", id="another"),
+    ],
 )
 def test_a_process_that_fails_ends_all(
     launcher: Launcher, run_processes: Processes, tmp_path: Path, rank: int, step: str
@@ -196,7 +203,7 @@ def test_a_process_that_fails_ends_all(
     assert f"TrainingFailed: no luck in process {rank}" in said
 
 
-@pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("signal_name", [pytest.param("SIGINT", marks=pytest.mark.nightly), "SIGTERM"])
 def test_a_signal_to_one_process_stops_all_after_the_batch(
     launcher: Launcher, run_processes: Processes, tmp_path: Path, signal_name: str
 ) -> None:
@@ -217,6 +224,7 @@ TRAINED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("kind", "settings"), TRAINED, ids=["plain", "zero3", "adapters"])
 def test_processes_that_a_signal_stops_at_the_end_only_evaluate(
     request: pytest.FixtureRequest,
@@ -241,6 +249,7 @@ def test_processes_that_a_signal_stops_at_the_end_only_evaluate(
     assert log(whole, "after_sampled") == log(stopped, "after_sampled") != log(whole, "before_sampled")
 
 
+@pytest.mark.nightly
 def test_nothing_waits_longer_than_the_timeout(launcher: Launcher, run_processes: Processes, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     quick = {"warm_start_levels": 10, "max_steps": 2, "validations": 1, "save_strategy": "no"}
@@ -255,7 +264,7 @@ def test_nothing_waits_longer_than_the_timeout(launcher: Launcher, run_processes
         assert log(one, name) == log(two, name)
 
 
-@pytest.mark.parametrize("step", ["evaluate", "play"])
+@pytest.mark.parametrize("step", [pytest.param("evaluate", marks=pytest.mark.nightly), "play"])
 def test_a_killed_process_ends_the_run_and_is_named(
     launcher: Launcher, run_processes: Processes, tmp_path: Path, step: str
 ) -> None:

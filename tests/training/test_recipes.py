@@ -57,7 +57,7 @@ def test_each_environment_has_a_recipe_in_three_sizes_that_differ_in_size_alone(
 
 
 @pytest.mark.parametrize(
-    "env", ["sokoban", *(pytest.param(env, marks=pytest.mark.heavy) for env in ENVS if env != "sokoban")]
+    "env", ["sokoban", *(pytest.param(env, marks=pytest.mark.nightly) for env in ENVS if env != "sokoban")]
 )
 def test_every_recipe_has_a_price(env: str, tmp_path: Path) -> None:
     needed = {size: estimate(settings(f"{env}_{size}", tmp_path)).memory for size in SIZES}

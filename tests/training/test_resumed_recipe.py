@@ -107,7 +107,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, narrow: None) -> Path:
 
 
 @pytest.mark.parametrize(
-    "phase", ["learning", *(pytest.param(name, marks=pytest.mark.heavy) for name in ("before", "after"))]
+    "phase", ["learning", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("before", "after"))]
 )
 def test_a_resumed_run_ends_like_one_that_was_never_killed(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
@@ -164,7 +164,7 @@ def page(folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "moment", ["batch", "log", *(pytest.param(n, marks=pytest.mark.heavy) for n in ("save", "evaluation"))]
+    "moment", ["batch", "log", *(pytest.param(n, marks=pytest.mark.nightly) for n in ("save", "evaluation"))]
 )
 def test_a_run_that_a_signal_stops_at_the_end_is_not_trained_again(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -201,7 +201,7 @@ def test_a_trained_model_that_is_damaged_is_trained_again(
     check_equal(tmp_path / "run", whole)
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_adapters_are_resumed_with_their_reference(
     acting_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,7 +288,7 @@ def finish(process: subprocess.Popen[str]) -> int:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("by", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGTERM])
 def test_a_process_that_was_stopped_in_the_middle_is_resumed(
     root: Path, whole_process: Path, tmp_path: Path, by: signal.Signals
 ) -> None:

@@ -134,7 +134,7 @@ def test_the_same_seed_gives_the_same_curve_and_the_same_play(root: Path, finish
     assert (tmp_path / "again" / log).read_bytes() == (finished / log).read_bytes()
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_real_boxoban_levels_are_played_before_and_after_training(
     root: Path, tmp_path: Path, sample_data: Path
 ) -> None:
@@ -181,7 +181,7 @@ def test_sigterm_finishes_the_batch_and_a_second_one_stops_at_once(
     assert [path.name for path in checkpoints(tmp_path / "run")] == ["checkpoint-2"][: 2 - signals]
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("sign", "settings", "left", "by"),
     [

@@ -25,7 +25,7 @@ ENV = "agentgym_flow/Search-v0"
 
 # One by default: that the others train, the tests on Sokoban show in less time.
 @pytest.mark.parametrize(
-    "algorithm", [*(pytest.param(name, marks=pytest.mark.heavy) for name in ("grpo", "rloo", "gigpo")), "rewardflow"]
+    "algorithm", [*(pytest.param(name, marks=pytest.mark.nightly) for name in ("grpo", "rloo", "gigpo")), "rewardflow"]
 )
 def test_every_published_algorithm_trains_and_its_log_verifies(algorithm: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"

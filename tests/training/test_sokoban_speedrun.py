@@ -52,6 +52,7 @@ def settings(out: Path, *more: str) -> list[str]:
     return ["--levels", str(LEVELS), *sizes, "--out", str(out), *more]
 
 
+@pytest.mark.heavy
 @needs_levels
 def test_a_stopped_run_goes_on_and_can_be_played_and_evaluated(
     small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -187,6 +188,7 @@ def test_a_run_that_clones_on_another_device_resumes_with_its_states_on_the_cpu(
     assert (torch.cat(resumed.state["codes"]).numpy() == states.numpy()).all()
 
 
+@pytest.mark.heavy
 @needs_levels
 def test_ppo_alone_begins_next_to_the_end(small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(line: str) -> None:

@@ -125,6 +125,7 @@ def test_a_wrong_file_of_strategies_is_refused(change: dict[str, object], tmp_pa
 
 
 # ---------------------------------------------------------------- policies that are not trained
+@pytest.mark.heavy
 def test_references_of_canvas_play_test_tasks(references: dict[str, Outcome]) -> None:
     assert tuple(references) == REFERENCES
     assert len({outcome.tasks for outcome in references.values()}) == 1

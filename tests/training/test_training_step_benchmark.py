@@ -53,6 +53,7 @@ def test_rows_are_whole_episodes_with_the_models_own_log_probabilities(spoken: A
     assert torch.tensor(turn.logprobs) == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("alone", [True, False])
 def test_both_trainers_arrive_at_the_same_weights(benchmark_script: Any, comparison: Any, alone: bool) -> None:
     if alone:

@@ -163,6 +163,7 @@ def test_without_muon_there_is_no_step_of_it() -> None:
 
 
 # ---------------------------------------------------------------- from end to end
+@pytest.mark.heavy
 def test_trials_are_short_runs_from_one_warm_start_examined_on_validation_tasks(done: Path) -> None:
     raw = read_raw(done / "results" / "tuning_sokoban.jsonl", TUNING)
     names = {trial(algo, number) for algo in ALGOS for number in range(2)}

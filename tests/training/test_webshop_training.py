@@ -26,8 +26,8 @@ ENV = "agentgym_flow/WebShop-v0"
 @pytest.mark.parametrize(
     ("algorithm", "goals"),
     [
-        pytest.param("grpo", "synthetic", marks=pytest.mark.heavy),
-        pytest.param("rloo", "human", marks=pytest.mark.heavy),
+        pytest.param("grpo", "synthetic", marks=pytest.mark.nightly),
+        pytest.param("rloo", "human", marks=pytest.mark.nightly),
         ("gigpo", "synthetic"),
         ("rewardflow", "human"),
     ],

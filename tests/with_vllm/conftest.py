@@ -1,4 +1,4 @@
-"""A tiny Qwen3 from its config, and real vLLM: in this process, and as servers. `make heavy` runs these tests.
+"""A tiny Qwen3 from its config, and real vLLM: in this process, and as servers. `make nightly` runs these tests.
 
 vLLM wants versions of its own of some packages, so they run in a virtual environment of their own.
 """
@@ -36,12 +36,12 @@ torch.set_num_threads(1)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reason = None
     if find_spec("vllm") is None:
-        reason = "needs vLLM, in an environment of its own: make heavy"
+        reason = "needs vLLM, in an environment of its own: make nightly"
     elif "avx2" not in Path("/proc/cpuinfo").read_text("utf-8") and not torch.cuda.is_available():
         reason = "vLLM for CPUs needs AVX2"
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.heavy)
+            item.add_marker(pytest.mark.nightly)
             if reason is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 

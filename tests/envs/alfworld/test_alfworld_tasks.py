@@ -27,7 +27,7 @@ SPLITS = ("train", "valid", "test")
 MENUS = [(kind, room) for kind, family in FAMILIES.items() for room in dict.fromkeys(family.rooms)]
 
 
-@pytest.mark.parametrize("split", [pytest.param("train", marks=pytest.mark.heavy), "valid", "test"])
+@pytest.mark.parametrize("split", [pytest.param("train", marks=pytest.mark.nightly), "valid", "test"])
 def test_the_manifest_is_as_recorded(split: str) -> None:
     assert manifest_digest(split) == MANIFEST[split]
 
@@ -49,6 +49,7 @@ def test_what_valid_asks_for_is_asked_for_in_train() -> None:
     assert asked["valid"] < asked["train"]
 
 
+@pytest.mark.heavy
 def test_no_layout_is_in_two_splits_and_no_room_of_test_in_another() -> None:
     layouts: dict[str, set[str]] = {}
     plans: dict[str, set[str]] = {}

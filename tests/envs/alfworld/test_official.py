@@ -72,6 +72,7 @@ def files(place: Path, split: str) -> set[Path]:
     return {(found.top / name).resolve() for name in found.names}
 
 
+@pytest.mark.heavy
 def test_the_full_set_has_its_official_sizes_wherever_it_is_named(
     tmp_path: Path, game: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,7 +124,7 @@ def test_what_an_engine_raises_is_a_difference(differential: Any, content: dict[
     assert "BadGame" in outcome.differences["broken"]
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @installed
 def test_generated_games_and_their_variants_play_alike(differential: Any) -> None:
     outcome = differential.play_all(differential.cases(24, 11, None), steps=25, seed=11, jobs=1)
@@ -133,7 +133,7 @@ def test_generated_games_and_their_variants_play_alike(differential: Any) -> Non
     assert set(outcome.tally.schemas) == set(differential.SCHEMAS)
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @installed
 def test_official_games_and_their_variants_play_alike(differential: Any, sample_data: Path) -> None:
     games = [case for case in differential.cases(0, 12, sample_data / "alfworld") if "told" in case.name]
@@ -144,7 +144,7 @@ def test_official_games_and_their_variants_play_alike(differential: Any, sample_
     assert outcome.games["told"] > 5
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @installed
 def test_what_is_spared_the_real_engine_changes_nothing(content: dict[str, Any]) -> None:
     """As it is without us: four translations, the planner's among them, and information on request."""
@@ -168,7 +168,7 @@ def test_what_is_spared_the_real_engine_changes_nothing(content: dict[str, Any])
         assert play.won == state.won
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @installed
 def test_alfworlds_own_tools_find_and_play_generated_games(tmp_path: Path) -> None:
     """Its collector takes the folder for official data, and its handcoded expert wins games of each type.
@@ -229,7 +229,7 @@ for game in sorted(games):
 
 
 # -------------------------------------------------------------------------------- copies, files, threads
-@pytest.mark.heavy
+@pytest.mark.nightly
 @installed
 def test_copies_are_independent(content: dict[str, Any]) -> None:
     play = TextWorldGame(content)
@@ -243,7 +243,7 @@ def test_copies_are_independent(content: dict[str, Any]) -> None:
         assert world(play) == before != world(other)
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @installed
 @pytest.mark.parametrize(
     ("key", "text"), [("pddl_problem", "("), ("pddl_problem", "(define (problem x))"), ("grammar", "{")]
@@ -256,7 +256,7 @@ def test_a_game_that_cannot_be_loaded_says_so(key: str, text: str, content: dict
     assert TextWorldGame(content).commands()
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @installed
 def test_native_libraries_are_used_again(content: dict[str, Any]) -> None:
     """Each environment maps a library of its own, which is never unmapped."""
@@ -270,7 +270,7 @@ def test_native_libraries_are_used_again(content: dict[str, Any]) -> None:
     assert {id(play._env) for play in again} <= idle
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @installed
 def test_facts_of_earlier_games_are_given_back() -> None:
     """TextWorld keeps one instance of each fact for ever, which took 2 MB a game."""
@@ -286,7 +286,7 @@ def test_facts_of_earlier_games_are_given_back() -> None:
     assert world(other) == world(play)
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @installed
 def test_threads_take_turns(content: dict[str, Any]) -> None:
     alone = TextWorldGame(content)
@@ -306,7 +306,7 @@ def test_threads_take_turns(content: dict[str, Any]) -> None:
     assert found == [expected] * 4
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @installed
 def test_global_random_state_is_untouched(content: dict[str, Any]) -> None:
     state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
@@ -315,7 +315,7 @@ def test_global_random_state_is_untouched(content: dict[str, Any]) -> None:
     assert (np.random.get_state()[1] == numpy_state[1]).all()  # noqa: NPY002
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @installed
 def test_the_process_stays_as_it_was(content: dict[str, Any], tmp_path: Path) -> None:
     """Nothing in the home directory, no variable, no other arguments; a later `import alfworld` does what it does."""
@@ -355,7 +355,7 @@ def test_a_missing_package_names_the_extra(missing: str, monkeypatch: pytest.Mon
     real.packages.cache_clear()
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.skipif(MISSING or not TOO_NEW, reason="needs the extra 'alfworld' on Python 3.13 or newer")
 def test_a_python_that_is_too_new_is_named(content: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedPython, match=r"use Python 3\.12 or older"):

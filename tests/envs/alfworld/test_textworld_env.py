@@ -19,7 +19,7 @@ from agentgym_flow.errors import BadSetting, EnginesDiffer
 from agentgym_flow.seeding import Stream
 
 pytestmark = [
-    pytest.mark.heavy,
+    pytest.mark.nightly,
     pytest.mark.skipif(
         find_spec("textworld") is None or find_spec("alfworld") is None, reason="the extra 'alfworld' is not installed"
     ),

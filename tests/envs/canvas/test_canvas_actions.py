@@ -256,6 +256,7 @@ def test_an_object_that_is_no_action_is_refused(written: dict[Any, Any]) -> None
     assert reading.reason
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "text",
     [

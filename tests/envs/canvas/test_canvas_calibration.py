@@ -118,6 +118,7 @@ def test_no_fixed_workflow_solves_more_than_four_in_five_of_a_family(family: str
         assert share(workflow, among) <= MOST_FIXED, workflow
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("family", FAMILIES)
 def test_climbing_finds_no_fixed_workflow_that_solves_more(family: str) -> None:
     """A short climb; on the tasks on which one looked the best of many is better than on others."""
@@ -126,7 +127,7 @@ def test_climbing_finds_no_fixed_workflow_that_solves_more(family: str) -> None:
     assert most > max(share(start, tasks("train", family, SAMPLE // 2)) for start in STARTS[family])
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_long_climbs_find_none_either(family: str, seed: int) -> None:
@@ -137,7 +138,7 @@ def test_long_climbs_find_none_either(family: str, seed: int) -> None:
     assert wins(designer, every) - found >= 3 * POINTS
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_fixed_workflow_solves_too_much_of_all_tasks(family: str, seed: int) -> None:
@@ -147,12 +148,13 @@ def test_no_fixed_workflow_solves_too_much_of_all_tasks(family: str, seed: int) 
 
 
 # ---------------------------------------------------------------- published rows
+@pytest.mark.heavy
 def test_on_rows_of_gsm8k_the_script_is_ahead_of_fixed_workflows(sample_data: Path) -> None:
     rows = gsm8k(sample_data, "gsm8k_test_400")
     assert wins(designer, rows) - max(share(workflow, rows) for workflow in STARTS["arithmetic"]) >= POINTS
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_on_rows_of_gsm8k_the_script_is_ahead_of_what_climbing_finds(sample_data: Path) -> None:
     best, _ = climbed(gsm8k(sample_data, "gsm8k_train_1000")[:250], 300, 0)
     rows = gsm8k(sample_data, "gsm8k_test_400")
@@ -172,7 +174,7 @@ def test_the_designer_solves_most() -> None:
     assert wins(designer, of_all("valid", SAMPLE)) >= LEAST["valid"]
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_the_designer_solves_most_of_all_tasks(split: str, seed: int) -> None:
@@ -184,7 +186,7 @@ def test_random_legal_play_solves_less_than_half(choose: Callable[..., str]) -> 
     assert wins(choose, of_all("valid", 12)) < 0.55
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.parametrize("choose", [random_legal, random_to_the_end])
 def test_random_legal_play_solves_less_than_55_percent_of_all_tasks(choose: Callable[..., str]) -> None:
     assert wins(choose, of_all("valid")) < 0.55
@@ -196,7 +198,7 @@ def test_the_expert_wins_every_task_of_a_sample() -> None:
     assert [task.problem.key for task in sample if not won(expert, task)] == []
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [0, 1, 2**40 + 5])
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_expert_wins_every_task(split: str, seed: int) -> None:
@@ -225,7 +227,7 @@ def test_some_operators_are_missed(operator: str) -> None:
     assert worth_of(operator, MISSED[operator], SAMPLE, [0]) >= POINTS
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.parametrize("operator", list(STANDARD))
 def test_every_operator_is_missed(operator: str) -> None:
     assert worth_of(operator, MISSED[operator], 400, range(4)) >= POINTS
@@ -264,6 +266,7 @@ def test_diverse_branches_gain_where_one_cannot_be_sure(family: str, kind: str, 
     assert share(crowd, among) - share("AnswerGenerate", among) >= 5 * POINTS
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("workflow", LONGEST, ids=range(len(LONGEST)))
 def test_the_longest_workflows_are_worth_less_than_six_fitted_operators(workflow: str) -> None:
     nodes = nodes_of(workflow)

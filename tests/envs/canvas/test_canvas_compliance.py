@@ -56,6 +56,7 @@ class TestCanvas(CanvasCompliance):
     }
 
 
+@pytest.mark.heavy
 class TestCanvasByAnObject(CanvasCompliance):
     """Nobody can try workflows out on an executor that is asked for each of them, so there is no expert."""
 
@@ -88,13 +89,13 @@ def test_the_manifest_is_as_recorded(split: str) -> None:
     assert manifest_digest(split) == MANIFEST[split]
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_the_manifest_of_the_training_tasks_is_as_recorded() -> None:
     assert manifest_digest("train") == MANIFEST["train"]
     assert list(MANIFEST) == list(SPLITS)
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", ["1", "77"])
 def test_manifests_are_the_same_in_every_process(seed: str) -> None:
     code = (

@@ -180,6 +180,7 @@ def test_a_language_that_cannot_be_is_refused(settings) -> None:
         Language(**settings)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "text",
     [

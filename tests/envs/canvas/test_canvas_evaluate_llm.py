@@ -513,6 +513,7 @@ def test_what_a_turn_raises_that_was_taken_ahead_is_raised_by_its_step(tmp_path:
 _COMMAND = "import sys; sys.argv[0] = 'agentgym-flow'; from agentgym_flow.cli import main; main()"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("num_envs", "asked"), [(1, 4), (3, 6)])
 def test_ctrl_c_ends_the_requests_and_keeps_the_episodes(tmp_path: Path, num_envs: int, asked: int) -> None:
     file = sums(tmp_path / "gsm8k.jsonl", range(6))

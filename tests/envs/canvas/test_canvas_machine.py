@@ -320,11 +320,12 @@ def _run(examples: int, steps: int) -> None:
     )
 
 
+@pytest.mark.heavy
 def test_no_order_of_texts_leads_into_a_trap() -> None:
     _run(15, 15)
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_no_order_of_very_many_texts_leads_into_a_trap() -> None:
     _run(600, 30)
 

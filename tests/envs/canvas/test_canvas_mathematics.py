@@ -96,6 +96,7 @@ HARD = "(x+y+z+a+b)^{60}", "((x+y)^2+2(x+y)(z+a+b)+(z+a+b)^2)^{30}"  # 600,000 t
 SOFT = "(x+1)^2", "x^2+2x+1"
 
 
+@pytest.mark.heavy
 @with_math_verify
 def test_an_answer_that_takes_too_long_or_too_much_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mathematics, "CPU_SECONDS", 0.5)

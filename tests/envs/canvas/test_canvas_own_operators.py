@@ -248,6 +248,7 @@ def agentgym(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "agentgym_flow", *words], cwd=cwd, capture_output=True, text=True)
 
 
+@pytest.mark.heavy
 def test_a_log_does_not_import_what_it_names(tmp_path: Path) -> None:
     source = Path(operators_of_others.__file__).read_text("utf-8")
     (tmp_path / "my_operators.py").write_text(source, "utf-8")

@@ -346,6 +346,7 @@ def mbpp_row(task: int) -> dict[str, Any]:
     return {"task_id": task, "text": f"{words} {task}", "code": code, "test_list": [test, test]}
 
 
+@pytest.mark.heavy
 def test_the_one_file_of_mbpp_is_split_as_its_authors_do(tmp_path: Path) -> None:
     rows = [mbpp_row(task) for task in range(1, 975)]
     of_lines = write_rows(tmp_path / "lines" / "mbpp.jsonl", rows)

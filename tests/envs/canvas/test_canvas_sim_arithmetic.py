@@ -323,8 +323,8 @@ def test_any_task_can_be_built(index: int, split: str, variant: int) -> None:
 @pytest.mark.parametrize(
     ("file", "least", "every"),
     [
-        pytest.param("gsm8k_train_1000", 0.93, 1, marks=pytest.mark.heavy),
-        pytest.param("gsm8k_test_400", 0.91, 1, marks=pytest.mark.heavy),
+        pytest.param("gsm8k_train_1000", 0.93, 1, marks=pytest.mark.nightly),
+        pytest.param("gsm8k_test_400", 0.91, 1, marks=pytest.mark.nightly),
         ("gsm8k_test_400", 0.91, 3),
     ],
 )

@@ -65,6 +65,7 @@ def subsets(task: OwnTask) -> list[tuple[str, ...]]:
     return [some for size in range(len(tags) + 1) for some in combinations(tags, size)]
 
 
+@pytest.mark.heavy
 def test_each_program_passes_and_fails_what_it_must(every: list[OwnTask]) -> None:
     for task in every:
         kinds = {fault.tag: fault.kind for fault in task.faults}
@@ -125,7 +126,7 @@ def test_no_function_occurs_in_two_splits_and_no_text_twice(tasks: dict[str, lis
         assert len({task.problem.text for task in tasks[split]}) == COUNT
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_no_text_occurs_twice_in_whole_splits() -> None:
     found = {split: [make_task(split, index) for index in range(size)] for split, size in SIZES.items()}
     for split, size in SIZES.items():
@@ -213,6 +214,7 @@ def _digest(tasks: list[OwnTask] | None = None) -> str:
     return stable_hash(rows)
 
 
+@pytest.mark.heavy
 def test_tasks_are_the_same_in_every_process() -> None:
     here = Path(__file__)
     script = f"import sys; sys.path.insert(0, {str(here.parent)!r}); import {here.stem} as t; print(t._digest())"

@@ -129,6 +129,7 @@ def test_equal_keys_have_equal_futures(histories: list[tuple[list[str], list[str
         assert seen.setdefault(key, results) == results
 
 
+@pytest.mark.heavy
 def test_going_on_from_the_last_run_is_a_run_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[list[object]] = []
     for whole in (False, True):

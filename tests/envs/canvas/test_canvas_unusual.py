@@ -24,6 +24,7 @@ def demanded(task: SimulatedTask) -> Fault | None:
     return next((fault for fault in task.faults if fault.kind in DEMANDED), None)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("family", FAMILIES)
 def test_as_many_tasks_ask_for_it_as_is_said_and_their_text_says_so(family: str) -> None:
     for split in SPLITS:
@@ -55,6 +56,7 @@ def test_doing_the_usual_thing_is_wrong_and_no_public_test_shows_it(family: str)
             assert family != "code" or task.public(task.program((fault.tag,), 0)).passed
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("family", FAMILIES)
 def test_its_checker_objects_to_what_is_right_and_revise_gives_in(family: str) -> None:
     odd = [task for task in tasks("train", family, 300) if demanded(task) and solves(SOLVER[family], task)]

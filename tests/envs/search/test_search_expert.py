@@ -58,7 +58,7 @@ def test_every_question_is_won_in_the_budget(split: str, every: int) -> None:
     check_is_won(split, every)
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_every_question_to_train_on_is_won_in_the_budget() -> None:
     check_is_won("train", 1)
 

@@ -50,6 +50,7 @@ class TestSokoban(SokobanCompliance):
     }
 
 
+@pytest.mark.heavy
 class TestSokobanFromALevel(SokobanCompliance):
     variants: ClassVar[Any] = ({"level": "#######\n#@ $ .#\n# $  .#\n#     #\n#######"},)
     disjoint_splits = False

@@ -52,7 +52,7 @@ def test_some_levels_are_the_generated_ones(settings: LevelSettings) -> None:
     every(settings, 2000 if settings == LARGE else 100)
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.parametrize("settings", FILES, ids=name_of)
 def test_all_levels_are_the_generated_ones(settings: LevelSettings) -> None:
     """Of the large ones, which take minutes, a twentieth."""
@@ -69,7 +69,7 @@ def test_records_are_what_packing_their_levels_gives(settings: LevelSettings) ->
             assert packed_anew == kept.records[some.start : some.stop].tobytes()
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.parametrize("settings", MANIFEST, ids=name_of)
 def test_a_file_is_what_packing_its_levels_gives(settings: LevelSettings) -> None:
     levels = [generated_level(settings, split, task) for split in SPLITS for task in range(num_tasks(split))]

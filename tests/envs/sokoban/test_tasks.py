@@ -126,7 +126,7 @@ def test_the_expert_wins_within_the_step_budget(
         assert pushes >= setting.min_pushes
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.parametrize("setting", MANIFEST, ids=["default", "quickstart"])
 def test_the_expert_wins_every_task(referee: Callable[[Level], Any], setting: LevelSettings) -> None:
     for split in SPLITS:
@@ -179,7 +179,7 @@ def test_the_default_limit_spelt_out_is_the_same_setting() -> None:
         (QUICKSTART, "valid", 464),
         (QUICKSTART, "test", 470),
         (LevelSettings(size=(7, 7), boxes=2), "test", 500),
-        pytest.param(LevelSettings(), "train", 7211, marks=pytest.mark.heavy),
+        pytest.param(LevelSettings(), "train", 7211, marks=pytest.mark.nightly),
     ],
 )
 def test_splits_have_as_many_distinct_levels_as_stated(setting: LevelSettings, split: str, distinct: int) -> None:

@@ -12,6 +12,7 @@ from agentgym_flow.envs.webshop.env import WebShopEnv
 from agentgym_flow.envs.webshop.official import official_files, read_listings
 
 
+@pytest.mark.heavy
 def test_the_written_shop_is_the_generated_one(tmp_path: Path) -> None:
     run = CliRunner().invoke(app, ["data", "export", "webshop", str(tmp_path)])
     assert run.exit_code == 0

@@ -161,7 +161,7 @@ importing.import_catalogue(*official_files(sys.argv[1]), sys.argv[2], progress=k
 """
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("phase", "reports"),
     [("attributes", 3), ("listings", 2), ("listings", 11), ("listings", 20), ("index", 0), ("goals", 0), ("goals", 11)],

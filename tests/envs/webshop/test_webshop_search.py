@@ -34,7 +34,7 @@ def lucene(files: OfficialFiles, folder: Path) -> Catalogue:
     return LuceneCatalogue(products, LuceneIndex.build(documents, folder / "lucene"))
 
 
-MAKERS = [memory, stored, pytest.param(lucene, marks=pytest.mark.heavy)]
+MAKERS = [memory, stored, pytest.param(lucene, marks=pytest.mark.nightly)]
 
 
 def asins(catalogue: Catalogue, query: str) -> list[str]:

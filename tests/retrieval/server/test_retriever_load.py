@@ -119,7 +119,7 @@ def test_what_an_impatient_client_loses_is_marked(program) -> None:
     assert impatient.search(["after"], 1) == [[said("after", 0)]]
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_a_long_run_searches_once_for_each_query() -> None:
     retriever = Echo(0.001)
     with running(retriever) as address:

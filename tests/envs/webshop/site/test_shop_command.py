@@ -104,6 +104,7 @@ def test_the_shop_is_on_the_loopback_interface_and_ctrl_c_says_where_the_logs_ar
     assert read_session(next((tmp_path / "logs").glob(f"*{PAGES}")))[-1].page == "search_results"
 
 
+@pytest.mark.heavy
 def test_the_advice_to_verify_names_data_and_the_settings_are_those_of_the_environment(opened, tmp_path) -> None:
     export_shop(tmp_path / "official")
     given = ("--data", str(tmp_path / "official"), "--noun-tagger", "words", "--search", "bm25")
