@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,10 @@ TORCH_ROOMS = {"generation", "training", "dataflow"}
 HEAVY = {"torch", "transformers", "trl", "accelerate", "peft", "datasets", "ray", "deepspeed", "vllm"}
 
 
-def imports(file: Path) -> set[str]:
-    """Return the modules that `file` imports anywhere."""
-    found = set()
+@cache
+def imports(name: str) -> set[str]:
+    """Return the modules that the file `name` of the package imports anywhere."""
+    file, found = PACKAGE / name, set()
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
@@ -44,8 +46,7 @@ def short(module: str) -> str:
     return ".".join(module.split(".")[:2]) if module.startswith("agentgym_flow.") else module.split(".")[0]
 
 
-MODULES = {file.relative_to(PACKAGE).as_posix(): imports(file) for file in sorted(PACKAGE.rglob("*.py"))}
-FILES = {name: set(map(short, modules)) for name, modules in MODULES.items()}
+FILES = [file.relative_to(PACKAGE).as_posix() for file in sorted(PACKAGE.rglob("*.py"))]
 
 
 def room(name: str) -> str:
@@ -54,8 +55,9 @@ def room(name: str) -> str:
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_keeps_to_its_room(name: str) -> None:
-    ours = {module.removeprefix("agentgym_flow.") for module in FILES[name] if module.startswith("agentgym_flow")}
-    others = FILES[name] - {f"agentgym_flow.{module}" for module in ours} - {"agentgym_flow"}
+    modules = set(map(short, imports(name)))
+    ours = {module.removeprefix("agentgym_flow.") for module in modules if module.startswith("agentgym_flow")}
+    others = modules - {f"agentgym_flow.{module}" for module in ours} - {"agentgym_flow"}
     if room(name) in CORE:
         assert ours <= CORE
         assert others <= LIGHT | OWN.get(name, set())
@@ -67,7 +69,7 @@ def test_every_file_keeps_to_its_room(name: str) -> None:
     if name.startswith(SITE):
         assert ours <= CORE | {"envs", "rollout", "replay", "evaluation"}
     elif not name.startswith(("cli/", SERVER)):  # servers for people and other programs: nothing else rests on them
-        deep = {module for module in MODULES[name] if module.startswith((SITE_MODULE, SERVER_MODULE))}
+        deep = {module for module in imports(name) if module.startswith((SITE_MODULE, SERVER_MODULE))}
         assert not deep
     if room(name) == "sandbox":
         assert ours <= {"errors", "sandbox"}
@@ -84,7 +86,7 @@ def test_every_file_keeps_to_its_room(name: str) -> None:
     if room(name) not in {*TORCH_ROOMS, "cli", "integrations"}:
         assert not ours & TORCH_ROOMS
     if room(name) != "integrations":
-        assert "agentgym_flow.integrations" not in FILES[name]
+        assert "agentgym_flow.integrations" not in modules
     if room(name) not in {"cli", "__main__"}:
         assert "cli" not in ours
     assert not others & {"baselines", "leaderboards", "benchmarks", "tests"}
@@ -134,9 +136,7 @@ def test_no_two_classes_of_the_package_share_a_name() -> None:
 
 def test_no_two_modules_import_each_other() -> None:
     """Also not within a function, or through other modules: whoever reads one needs no other one first."""
-    known = {
-        "agentgym_flow." + name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in MODULES
-    }
+    known = {"agentgym_flow." + name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in FILES}
     ours: dict[str, set[str]] = {}
     for file in sorted(PACKAGE.rglob("*.py")):
         name = ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
