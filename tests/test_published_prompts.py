@@ -533,6 +533,24 @@ def test_prompts_are_found_in_folders_and_other_files(tmp_path: Path) -> None:
         PromptFile.read(str(tmp_path))
 
 
+def test_the_cells_of_a_notebook_are_read_or_named(tmp_path: Path) -> None:
+    file = tmp_path / "a.ipynb"
+
+    def read(*sources: Any) -> PromptFile:
+        file.write_text(json.dumps({"cells": [{"cell_type": "code", "source": source} for source in sources]}))
+        return PromptFile.read(str(file))
+
+    said = "x = '''What?\n!important\n%s'''"
+    commands = ["!ls\n", "%matplotlib inline\n", "if True:\n", "    !pwd\n", "gym?\n", said]
+    assert read("%%bash\nx=1 && y", commands).text("x") == "What?\n!important\n%s"
+    assert read(said).text("x") == "What?\n!important\n%s"  # one string instead of lines
+    for damaged in ("x = (", ["!ls\n", "x = 'cut"], ["!ls\n"] * 100):
+        with pytest.raises(BadPromptFile, match=r"a\.ipynb: cell 2 cannot be parsed|a\.ipynb cannot be parsed as JSON"):
+            read("x = 'y'", damaged)
+    with pytest.raises(BadPromptFile, match="cell 1 is not text"):
+        read(None)
+
+
 def test_nothing_of_a_file_is_run(tmp_path: Path) -> None:
     file = tmp_path / "evil.py"
     file.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nimport nowhere\nx = 'y'")

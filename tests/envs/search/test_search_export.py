@@ -173,5 +173,5 @@ def test_a_check_finds_damage(tmp_path: Path) -> None:
         check_questions(tmp_path)
     code, _, complaint = run("data", "check", tmp_path, "--env", "search")
     assert (code, "line 2" in complaint) == (2, True)
-    code, _, complaint = run("data", "check", tmp_path, "--env", "webshop")
+    code, _, complaint = run("data", "check", tmp_path, "--env", "maze")
     assert (code, "supports these environments" in complaint) == (2, True)
