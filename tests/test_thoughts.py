@@ -89,8 +89,8 @@ def test_what_is_outside_is_part_of_the_text(text: str) -> None:
 @pytest.mark.parametrize(
     "piece", ["<think>", "</think>", "<think></think>a", "<think><think></think>", "<b>", "<b></b>"]
 )
-def test_a_million_characters_take_linear_time(piece: str) -> None:
-    assert isinstance(without_thoughts(piece * (1_000_000 // len(piece)), free=("b",)), str)
+def test_long_texts_take_linear_time(piece: str) -> None:
+    assert isinstance(without_thoughts(piece * (300_000 // len(piece)), free=("b",)), str)
 
 
 # ---------------------------------------------------------------- templates
