@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import string
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ DIGITS = 12
 _KINDS = (".py", ".json", ".ipynb")
 _WHICH = "docs/published_prompts.md says which file to give"
 _EXPRESSION = "..."  # the name of a place with an expression other than a name
+_COMMAND, _MOST_COMMANDS = re.compile(r"([ \t]*)(?:[!%?]|\S*\?+\s*$)"), 64  # a line for the shell or the notebook
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,22 +213,47 @@ def _in_json(content: Any, where: str) -> Iterator[tuple[str, _FileString]]:
         if isinstance(value, str):
             yield name, _FileString(where, ((value, None),), is_constant=True)
     cells = content.get("cells")
-    for cell in cells if isinstance(cells, list) else ():
-        lines = cell.get("source") if isinstance(cell, dict) and cell.get("cell_type") == "code" else None
-        if isinstance(lines, list) and all(isinstance(line, str) for line in lines):
-            with suppress(SyntaxError):  # a cell may contain shell commands
-                yield from _in_python("".join(lines), where)
+    for number, cell in enumerate(cells if isinstance(cells, list) else (), 1):
+        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
+            continue
+        source = cell.get("source")
+        code = "".join(source) if isinstance(source, list) and all(isinstance(one, str) for one in source) else source
+        if not isinstance(code, str):
+            raise BadPromptFile(f"{where}: the source of cell {number} is not text")
+        if code.lstrip().startswith("%%"):  # in another language
+            continue
+        yield from _in_python(_without_commands(code, f"{where}: cell {number}"), where)
+
+
+def _without_commands(code: str, where: str) -> str:
+    """Return the code of a cell without commands for the shell or the notebook. Raises `BadPromptFile`."""
+    lines = code.split("\n")
+    for _ in range(_MOST_COMMANDS):
+        try:
+            _parsed("\n".join(lines))
+        except SyntaxError as error:
+            place = (error.lineno or 0) - 1
+            command = _COMMAND.match(lines[place]) if 0 <= place < len(lines) else None
+            if command is None:
+                raise BadPromptFile(f"{where} cannot be parsed as Python (line {place + 1})") from None
+            lines[place] = f"{command[1]}pass"
+        else:
+            break
+    return "\n".join(lines)
 
 
 def _in_python(code: str, where: str) -> Iterator[tuple[str, _FileString]]:
     """Yield strings that are assigned to a name, and as `NAME.append` those that are appended to a list."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escape sequences in the file
-        tree = ast.parse(code)
-    for node in ast.walk(tree):
+    for node in ast.walk(_parsed(code)):
         name, value = _assigned(node)
         if value is not None and (found := _found(value, where)) is not None:
             yield name, found
+
+
+def _parsed(code: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escape sequences in the file
+        return ast.parse(code)
 
 
 def _assigned(node: ast.AST) -> tuple[str, ast.expr | None]:

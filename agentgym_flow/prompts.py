@@ -32,6 +32,7 @@ from agentgym_flow.prompt_types import (
     TranscriptTemplate,
     valid_turns,
 )
+from agentgym_flow.thoughts import CLOSE_THOUGHT, OPEN_THOUGHT, without_thoughts
 from agentgym_flow.word_prompts import IndexedPrompt, IndexTemplate, WordTemplate
 
 __all__ = [
@@ -68,16 +69,17 @@ _LONGEST_NUMBER = 10  # digits; `int` would take long for a completion of a mill
 
 
 def tagged_action(completion: str, *, tags_required: bool = False) -> str:
-    """Return the text between the first `<action>` and the first `</action>` after it, stripped.
+    """Return the text between the last `<action>` and the `</action>` after it, outside of thoughts, stripped.
 
-    If a tag is missing, returns the whole text stripped, or with `tags_required` the empty string, which no environment
-    accepts. Actions inside a sentence are not extracted: "left, then up" is not the action `up`.
+    Thoughts are removed first (`agentgym_flow.thoughts`), so no tag in them counts. Of several actions, the last one
+    counts. If a tag is missing, returns the text outside of thoughts, or with `tags_required` the empty string, which
+    no environment accepts. Actions inside a sentence are not extracted: "left, then up" is not the action `up`.
     """
-    _, opened, rest = completion.partition(OPEN)
-    action, closed, _ = rest.partition(CLOSE)
-    if opened and closed:
-        return action.strip()
-    return "" if tags_required else completion.strip()
+    text = without_thoughts(completion)
+    opened = text.rfind(OPEN, 0, max(text.rfind(CLOSE), 0))
+    if opened >= 0:
+        return text[opened + len(OPEN) : text.find(CLOSE, opened)].strip()
+    return "" if tags_required else text.strip()
 
 
 def history_window(turns: Sequence[Turn], length: int) -> str:
@@ -94,6 +96,8 @@ def _past_turn(number: int, turn: Turn) -> str:
 @dataclass(frozen=True, slots=True)
 class TextTemplate:
     """The prompt for any instruction-tuned model: rules, goal, history, observation, actions, and the answer format.
+
+    The action is read outside of thoughts; if a completion has several actions there, the last one counts.
 
     Attributes:
         rules: a description of the environment; templates of an environment set it.
@@ -168,7 +172,7 @@ class TextTemplate:
     def _how_to_answer(self) -> str:
         action = f"exactly one {self._asked_for} inside {OPEN} and {CLOSE}."
         if self.think:
-            return f"First reason about the situation inside <think> and </think>. Then give {action}"
+            return f"First reason about the situation inside {OPEN_THOUGHT} and {CLOSE_THOUGHT}. Then give {action}"
         return f"Answer with {action}"
 
     @property

@@ -27,6 +27,7 @@ from functools import lru_cache
 from typing import Self
 
 from agentgym_flow.prompt_types import Message, PromptContext
+from agentgym_flow.thoughts import without_thoughts
 
 MOST_WORDS = 126
 """The longest prompt, in words. The context of the tiny model also holds the completion and its end token."""
@@ -149,8 +150,8 @@ class IndexTemplate(ABC):
         return [{"role": "user", "content": self.prompt(policy_input)}]
 
     def parse_action(self, completion: str, policy_input: PromptContext) -> str:
-        """Return the candidate with this index; the empty string if there is none."""
-        return self.written(policy_input).actions.get(completion.strip(), "")
+        """Return the candidate with the index outside of thoughts; the empty string if there is none."""
+        return self.written(policy_input).actions.get(without_thoughts(completion).strip(), "")
 
     def format_action(self, action: str, policy_input: PromptContext) -> str | None:
         """Return the index of the candidate with the same words as `action`; None if there is none."""

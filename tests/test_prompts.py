@@ -55,14 +55,16 @@ def policy_input(turns: list[Turn], **info: Any) -> Any:
     [
         ("<action>up</action>", "up"),
         ("<think>left or up?</think>\n<action> up </action> done", "up"),
-        ("<action>up</action><action>down</action>", "up"),
+        ("<action>up</action><action>down</action>", "down"),
+        ("<action>up</action> or <action>down", "up"),
         ("</action><action>up</action>", "up"),
-        ("<action><action>up</action>", "<action>up"),
+        ("<action>up</action></action>", "up"),
+        ("<action><action>up</action>", "up"),
         ("<action>go to\ndesk 1</action>", "go to\ndesk 1"),
         ("<action></action>", ""),
     ],
 )
-def test_the_action_is_what_stands_between_the_first_tags(completion: str, action: str) -> None:
+def test_the_action_is_what_stands_between_the_last_tags(completion: str, action: str) -> None:
     assert tagged_action(completion, tags_required=True) == action
     assert tagged_action(completion) == action
 

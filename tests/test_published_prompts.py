@@ -185,6 +185,8 @@ LONG = "I would like to go to the desk 1 because it is there, so GO TO Desk 1"
         ("<think>so</think><action>click[沙发]</action>", "click[沙发]", "click[沙发]", "still", False),
         ("<think>so</think></action><action>left</action>", "", "", "still", True),
         ("<think>so</think><action>a</action><action>left</action>", "a", "a", "still", True),
+        ("<think>one inside <action> and </action></think><action>left</action>", "and", "and", "still", True),
+        ("<think>not <action>up</action>, but", "up", "up", "up", False),
         (LONG, LONG.lower()[-30:], LONG.lower()[-20:], "still", False),
         ("up", "up", "up", "still", False),
         ("", "", "", "still", False),
@@ -229,6 +231,9 @@ def test_malformed_answers_pay_instead_of_refused_actions(published: Path) -> No
         ("<search>a</search><search>b</search>", "search[a]", "search[a]", False),
         ("<search>a <answer>b</answer></search>", "answer[b]", "search[a <answer>b</answer>]", False),
         ("<search>沙发</search>", "search[沙发]", "search[沙发]", False),
+        # The published parsers read thoughts like everything else.
+        ("<think>no <search>query</search></think><search>a</search>", "search[query]", "search[query]", False),
+        ("<think>I can give <answer>Paris</answer> only when sure.</think>", "answer[Paris]", "answer[Paris]", True),
         ("<answer>Par", "", "", False),
         ("no block", "", "", False),
     ],
@@ -432,6 +437,7 @@ def test_reacts_episode_is_one_text(notebook: bool, published: Path, tmp_path: P
 
     played("ALFWorld", look)
     assert template.parse_action(" think: so\nOK.\n> look", HERE) == "think: so"
+    assert template.parse_action("<think>look</think>go", HERE) == "<think>look</think>go"  # as the original
 
 
 def test_a_thought_of_react_costs_a_step_and_is_answered_ok(published: Path) -> None:
@@ -525,6 +531,24 @@ def test_prompts_are_found_in_folders_and_other_files(tmp_path: Path) -> None:
         (tmp_path / f"{number}.py").touch()
     with pytest.raises(BadPromptFile, match="more than 64 files"):
         PromptFile.read(str(tmp_path))
+
+
+def test_the_cells_of_a_notebook_are_read_or_named(tmp_path: Path) -> None:
+    file = tmp_path / "a.ipynb"
+
+    def read(*sources: Any) -> PromptFile:
+        file.write_text(json.dumps({"cells": [{"cell_type": "code", "source": source} for source in sources]}))
+        return PromptFile.read(str(file))
+
+    said = "x = '''What?\n!important\n%s'''"
+    commands = ["!ls\n", "%matplotlib inline\n", "if True:\n", "    !pwd\n", "gym?\n", said]
+    assert read("%%bash\nx=1 && y", commands).text("x") == "What?\n!important\n%s"
+    assert read(said).text("x") == "What?\n!important\n%s"  # one string instead of lines
+    for damaged in ("x = (", ["!ls\n", "x = 'cut"], ["!ls\n"] * 100):
+        with pytest.raises(BadPromptFile, match=r"a\.ipynb: cell 2 cannot be parsed|a\.ipynb cannot be parsed as JSON"):
+            read("x = 'y'", damaged)
+    with pytest.raises(BadPromptFile, match="cell 1 is not text"):
+        read(None)
 
 
 def test_nothing_of_a_file_is_run(tmp_path: Path) -> None:

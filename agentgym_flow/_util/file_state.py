@@ -15,6 +15,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
+from agentgym_flow.errors import BadData
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -77,7 +79,10 @@ _trees: dict[Path, tuple[dict[str, FileState], tuple[Path, ...]]] = {}
 
 
 def files_below(root: Path) -> tuple[Path, ...]:
-    """Return all files below a folder except hidden ones and `JUNK`. A folder reached by several links counts once."""
+    """Return all files below a folder except hidden ones and `JUNK`. A folder reached by several links counts once.
+
+    Raises `BadData` if a folder cannot be read, or a link leads to nothing: a file must not be missed.
+    """
     known = _trees.get(root)
     with suppress(OSError):  # a folder is gone
         if known is not None and all(state_of(folder) == state for folder, state in known[0].items()):
@@ -92,7 +97,7 @@ def _walk(root: Path) -> tuple[dict[str, FileState], tuple[Path, ...]]:
     folders: dict[str, FileState] = {}
     files: list[Path] = []
     seen: set[str] = set()
-    for folder, subfolders, names in os.walk(root, followlinks=True):
+    for folder, subfolders, names in os.walk(root, onerror=_refuse, followlinks=True):
         real = os.path.realpath(folder)
         if real in seen:  # a link, perhaps to a folder above
             subfolders.clear()
@@ -101,8 +106,19 @@ def _walk(root: Path) -> tuple[dict[str, FileState], tuple[Path, ...]]:
         folders[folder] = state_of(folder)
         # Sorted, so that every machine follows the same one of two links to a folder.
         subfolders[:] = sorted(name for name in subfolders if not is_junk(name))
-        files += (path for name in names if not is_junk(name) and (path := Path(folder, name)).is_file())
+        files += (path for name in names if not is_junk(name) and is_whole(path := Path(folder, name)))
     return folders, tuple(files)
+
+
+def _refuse(error: OSError) -> None:
+    raise BadData(f"{error.filename}: cannot be read ({error.strerror})") from error
+
+
+def is_whole(path: Path) -> bool:
+    """Return whether a path in a listing is a file. Raises `BadData` for a link that leads to nothing."""
+    if path.is_symlink() and not path.exists():
+        raise BadData(f"{path} is a link to nothing; fetch the file that it names, or remove the link")
+    return path.is_file()
 
 
 def is_junk(name: str) -> bool:

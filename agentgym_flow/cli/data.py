@@ -19,7 +19,7 @@ from agentgym_flow.errors import BadData, BadSetting, UnknownEnvironment, Unknow
 if TYPE_CHECKING:
     from agentgym_flow.envs.webshop.official import OfficialFiles
 
-_READERS = ("alfworld", "canvas", "search", "sokoban")
+_READERS = ("alfworld", "canvas", "search", "sokoban", "webshop")
 """The environments whose data this command can read."""
 
 app = typer.Typer(
@@ -39,7 +39,8 @@ def add(
 ) -> None:
     """Register a file or folder under a name. The SHA-256 of its content is stored, so that later changes are detected.
 
-    Data named alfworld is read as ALFWorld reads it, and the command prints the number of games in each split.
+    Data named alfworld is read as ALFWorld reads it, and the command prints the number of games in each split and what
+    is left out.
     """
     if not path:  # an unset variable of a shell; it would name the current folder
         raise BadData("PATH is empty; name a file or a folder")
@@ -172,6 +173,7 @@ def import_data(
     """
     from agentgym_flow.envs.webshop import importing
     from agentgym_flow.envs.webshop.official import official_files
+    from agentgym_flow.envs.webshop.source import LEFT_OUT
 
     if env.lower().removeprefix("agentgym_flow/") not in ("webshop", "webshop-v0"):
         raise UnknownEnvironment.among(env, ["webshop"], "Only data of this environment can be imported.")
@@ -198,6 +200,8 @@ def import_data(
         raise
     goals = " and ".join(f"{len(made.official_order(kind)):,} {kind}" for kind in ("synthetic", "human"))
     advice = f"Name it as data={folder}, or register it: agentgym-flow data add webshop {folder}"
+    if made.left_out:
+        note(LEFT_OUT.format(made.left_out))
     say(f"{len(made):,} products, {goals} goals: {folder}. {advice}")
 
 
@@ -227,12 +231,13 @@ def check(
 ) -> None:
     """Read data completely, and compare its digest with the registered one. A store is checked against its own digest.
 
-    If no digest is known for the data, the command only prints it.
+    If no digest is known for the data, the command only prints it. Data named alfworld is read as ALFWorld reads it.
     """
     from agentgym_flow.envs.webshop.store import StoredCatalogue, is_store
 
     if env is None and dataset is not None:
         raise BadSetting("--dataset says how to read the problems of canvas: add --env canvas")
+    env = env or (data if data == "alfworld" else None)
     remarks = None if env is None else _teller(env, dataset)
     found = registry.resolve(data)
     if isinstance(found, registry.RegisteredData):
@@ -261,13 +266,17 @@ def _teller(env: str, dataset: str | None) -> Callable[[registry.DataSet], Itera
 
         return lambda found: questions.remarks(questions.check_questions(found))
     if name == "alfworld":
-        from agentgym_flow.envs.alfworld.official import games_per_split
+        from agentgym_flow.envs.alfworld import official as games
 
-        return lambda found: _played_as(games_per_split(found.path))
+        return lambda found: games.remarks(found.path)
     if name == "sokoban":
         from agentgym_flow.envs.sokoban.source import levels_per_split
 
         return lambda found: _played_as(levels_per_split(found.path))
+    if name == "webshop":
+        from agentgym_flow.envs.webshop import source as shops
+
+        return lambda found: shops.remarks(found.path)
     raise UnknownEnvironment.among(env, _READERS, "`data check --env` supports these environments.")
 
 

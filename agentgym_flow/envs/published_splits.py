@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
 from agentgym_flow._util.file_state import FileState, is_junk, state_of
+from agentgym_flow._util.records import SUFFIXES
 from agentgym_flow._util.sharing import Lock
 from agentgym_flow.core import SPLITS
 from agentgym_flow.errors import BadData
@@ -182,6 +183,16 @@ def folders_with(place: Path, has: Callable[[Path], bool]) -> str:
     found = [folder.name for folder in sorted(place.iterdir()) if folder.is_dir() and not is_junk(folder.name)]
     sets = [name for name in found if has(place / name)]
     return f" But folders in it have: name one of {', '.join(sets)}." if sets else ""
+
+
+def unused_files(place: Path, used: Iterable[Path]) -> tuple[str, ...]:
+    """Return the names of the record files in a folder that belong to no part; empty if `place` is a file."""
+    names = sorted(file.name for file in place.iterdir() if file not in set(used)) if place.is_dir() else []
+    return tuple(name for name in names if not is_junk(name) and name.removesuffix(".gz").lower().endswith(SUFFIXES))
+
+
+UNUSED = "not read, because their names are of no part of the set: {}"
+"""The remark on such files."""
 
 
 def missing(place: object, items: str, split: str, sizes: Mapping[str, int], remark: str) -> BadData:

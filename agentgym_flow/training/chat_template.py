@@ -1,4 +1,4 @@
-"""Chat templates: settings such as `enable_thinking`, and TRL's training templates.
+"""Chat templates: settings such as `enable_thinking`, TRL's training templates, and the delimiters of thoughts.
 
 A setting is written into the template itself, so it applies to every prompt and is saved with the model: a server that
 loads a checkpoint later uses the prompts of training.
@@ -10,11 +10,13 @@ import copy
 import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jinja2 import TemplateError
 from trl import get_training_chat_template
 
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.thoughts import CLOSE_THOUGHT, OPEN_THOUGHT, PAIRS, ends_in_thought
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -24,6 +26,9 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _SET = "{{% set {name} = {value} %}}"
 # Without this expression, a line break at the beginning of a template would be lost after the statement.
 _END = "{{ '' }}"
+_FIELDS = ("reasoning_content", "reasoning", "thinking")  # of a message, as templates name its thought
+_ASKED, _THOUGHT, _ANSWERED = "probe question", "probe thought", "probe answer"
+_LONGEST = 80
 
 
 def write_settings(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, Any]) -> None:
@@ -71,3 +76,47 @@ def training_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
     except ValueError:  # unsupported by TRL
         return None
     return None if other is None else f"{template.removesuffix(plain)}{other}"
+
+
+class ThoughtStyle(NamedTuple):
+    """How a model with a chat template writes its thoughts.
+
+    Attributes:
+        opening: the delimiter before a thought; empty for those of `agentgym_flow.thoughts`, or if the prompt has it.
+        closing: the delimiter after a thought; empty for those of `agentgym_flow.thoughts`.
+        begun: whether the prompt opens the thought, so that completions begin inside it.
+    """
+
+    opening: str = ""
+    closing: str = ""
+    begun: bool = False
+
+    def plain(self, completion: str) -> str:
+        """Return a completion with `<think>` and `</think>` for the delimiters, and with the thought that is begun."""
+        for own, known in ((self.opening, OPEN_THOUGHT), (self.closing, CLOSE_THOUGHT)):
+            completion = completion.replace(own, known) if own else completion
+        return f"{OPEN_THOUGHT}{completion}" if self.begun else completion
+
+
+def thought_style(tokenizer: PreTrainedTokenizerBase) -> ThoughtStyle:
+    """Return how a chat template delimits thoughts, found by rendering a message with a thought.
+
+    Templates that show no thoughts give the default.
+    """
+    asked = [{"role": "user", "content": _ASKED}]
+    answered = {"role": "assistant", "content": _ANSWERED, **dict.fromkeys(_FIELDS, _THOUGHT)}
+    style = ThoughtStyle()
+    if tokenizer.chat_template is None:
+        return style
+    try:
+        prompt = str(tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True))
+        shown = str(tokenizer.apply_chat_template([*asked, answered], tokenize=False))
+    except (TemplateError, TypeError, ValueError):  # it wants other messages
+        return style
+    before, _, after = shown.partition(_THOUGHT)
+    between, found, _ = after.partition(_ANSWERED)
+    opening, closing = before[len(prompt) :].strip() if before.startswith(prompt) else "", between.strip()
+    known = any(opening == pair[0] or closing == pair[1] for pair in PAIRS)
+    if found and closing and not known and _THOUGHT not in closing and len(opening + closing) <= _LONGEST:
+        style = ThoughtStyle(opening, closing)
+    return style._replace(begun=ends_in_thought(style.plain(prompt.rpartition(_ASKED)[2])))

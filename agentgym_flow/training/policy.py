@@ -17,7 +17,8 @@ from agentgym_flow.generation.stops import length_of_answer
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.policies.base import session
-from agentgym_flow.prompts import PromptTemplate
+from agentgym_flow.prompts import IndexTemplate, PromptTemplate, TextTemplate
+from agentgym_flow.training.chat_template import ThoughtStyle, thought_style
 from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.rows import CONVERSATION, LAYOUTS, TURN
 from agentgym_flow.word_prompts import WordTemplate
@@ -105,6 +106,9 @@ class PromptedPolicy:
         self.generator = generator or TransformersGenerator(model, pad_token(tokenizer), tokenizer=tokenizer)
         self.name = name
         self.conversation = Conversation(tokenizer, template, ends) if layout == CONVERSATION else None
+        # Published templates read completions as they are.
+        reads = isinstance(template, TextTemplate | IndexTemplate)
+        self._thoughts = thought_style(tokenizer) if reads else ThoughtStyle()
         self.seconds = 0.0
         self._context = context_of(model)  # cached, because reading a configuration is slow
         self._ids: dict[str, tuple[int, ...]] = {}
@@ -167,9 +171,16 @@ class PromptedPolicy:
         length = length_of_answer(self.tokenizer, answer.token_ids, request.sampling.stops)
         tokens, logprobs = answer.token_ids[:length], answer.logprobs[:length]
         text = self._text(tokens)
-        action = self.template.parse_action(text, policy_input)  # not cached: it depends on more than the prompt
+        action = self._action(text, policy_input)  # not cached: it depends on the candidates
         completion = None if text == action else text
         return PolicyOutput(action, completion, request.prompt_ids, tokens, logprobs, version=answer.version)
+
+    def _action(self, text: str, policy_input: PolicyInput) -> str:
+        if self._thoughts.begun:  # a model may have learned to answer at once, without closing the thought
+            action = self.template.parse_action(text, policy_input)
+            if self.template.format_action(action, policy_input) == text.strip():
+                return action
+        return self.template.parse_action(self._thoughts.plain(text), policy_input)
 
     def _text(self, tokens: tuple[int, ...]) -> str:
         if len(tokens) > 1:

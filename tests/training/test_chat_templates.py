@@ -18,11 +18,17 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.generation import Completion, GenerationRequest
 from agentgym_flow.generation.stops import length_of_answer
 from agentgym_flow.policies import PolicyInput, PolicyOutput
-from agentgym_flow.prompts import Message, PromptContext, TextTemplate, template_for
+from agentgym_flow.prompts import Message, PromptContext, TextTemplate, tagged_action, template_for
 from agentgym_flow.rollout import EpisodeSpec, rollout
-from agentgym_flow.training.chat_template import training_template, without_settings, write_settings
+from agentgym_flow.training.chat_template import (
+    thought_style,
+    training_template,
+    without_settings,
+    write_settings,
+)
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.policy import ModelPolicy, prompt_text, prompt_tokens
@@ -285,6 +291,67 @@ def test_an_answer_ends_with_the_token_that_completes_a_stop() -> None:
     assert length_of_answer(tokenizer, tokens, ["\n"]) == 11
     assert length_of_answer(tokenizer, tokens, ["x"]) == length_of_answer(tokenizer, tokens, []) == 11
     assert length_of_answer(tokenizer, [], ["x"]) == 0
+
+
+# ---------------------------------------------------------------- thoughts
+OWN_DELIMITERS = """{% for m in messages %}<|{{ m.role }}|>
+{% if m.reasoning %}<|ponder|>{{ m.reasoning }}<|done|>{% endif %}{{ m.content }}
+{% endfor %}{% if add_generation_prompt %}<|assistant|>
+{% endif %}"""
+
+
+@pytest.mark.parametrize(
+    ("chat", "said", "action"),
+    [
+        ("qwen3", "<think>\nnot <action>up</action>\n</think>\n\n<action>right</action>", "right"),
+        ("qwen3", "<think>\nnot <action>up</action>, I", ""),
+        ("qwen3", "<action>right</action>", "right"),
+        # The prompt opens the thought.
+        ("qwen3_5_think", "not <action>up</action>\n</think>\n\n<action>right</action>", "right"),
+        ("qwen3_5_think", "not <action>up</action>, I", ""),
+        ("qwen3_5_think", "<action>right</action>", "right"),  # as after behaviour cloning
+        ("qwen3_5_nothink", "first <action>up</action>, then", "up"),
+        (
+            "gptoss",
+            "<|channel|>analysis<|message|>not <action>up</action><|end|><|start|>assistant<|channel|>final<|message|>"
+            "<action>right</action>",
+            "right",
+        ),
+        ("gptoss", "<|channel|>analysis<|message|>not <action>up</action>", ""),
+        (OWN_DELIMITERS, "<|ponder|>not <action>up</action><|done|><action>right</action>", "right"),
+        (OWN_DELIMITERS, "<|ponder|>not <action>up</action>", ""),
+        (None, "not <action>up</action></think><action>right</action>", "right"),
+    ],
+)
+def test_the_action_of_a_model_is_read_after_its_thought(chat: str | None, said: str, action: str) -> None:
+    tokenizer = byte_tokenizer(None if chat is None else SHIPPED.get(chat, chat))
+    policy = ModelPolicy(talker(tokenizer, "x"), tokenizer, TextTemplate(), max_new_tokens=200)
+    tokens = tuple(tokenizer(said, add_special_tokens=False).input_ids)
+    env: Any = SimpleNamespace()
+    request = GenerationRequest((1,), policy.sampling, 0)
+    output = policy.output(env, request, Completion(tokens, (0.0,) * len(tokens), 0))
+    assert (output.action, output.completion_ids) == (action, tokens)
+
+
+def test_published_prompts_read_thoughts_as_they_are() -> None:
+    tokenizer = byte_tokenizer(SHIPPED["qwen3_5_think"])
+    policy = ModelPolicy(talker(tokenizer, "x"), tokenizer, Transcript(), max_new_tokens=6)
+    tokens = tuple(tokenizer("hm\n", add_special_tokens=False).input_ids)
+    env: Any = SimpleNamespace()
+    output = policy.output(
+        env, GenerationRequest((1,), policy.sampling, 0), Completion(tokens, (0.0,) * len(tokens), 0)
+    )
+    assert output.action == Transcript().parse_action("hm\n", env)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_thought_of_every_template_is_known(name: str) -> None:
+    tokenizer = byte_tokenizer(SHIPPED[name])
+    style = thought_style(tokenizer)
+    assert style.begun == bool(re.match("deepseek|nemotron|qwen3_5_think|qwen3_6|qwen3_8", name))
+    assert bool(style.opening) == name.startswith("muse")
+    thought = f"{style.opening or '<think>'}not <action>up</action>{style.closing or '</think>'}"
+    assert tagged_action(style.plain(f"{thought}<action>right</action>"), tags_required=True) == "right"
 
 
 # ---------------------------------------------------------------- training with published prompts

@@ -56,7 +56,7 @@ def read_game(path: str | os.PathLike[str], *, trajectory: bool = True) -> GameF
     beside = file.with_name(TRAJECTORY_FILE)
     if not trajectory or not beside.exists():
         return game
-    return replace(game, trajectory=_object_in(content_of(beside), str(beside)))
+    return replace(game, trajectory=object_in(content_of(beside), str(beside)))
 
 
 def content_of(path: Path) -> bytes:
@@ -69,7 +69,7 @@ def content_of(path: Path) -> bytes:
 
 def game_in(content: bytes, where: str) -> GameFile:
     """Return the game in the bytes of a game file, without a trajectory. Raises `BadGame` like `read_game`."""
-    return parse_game(_object_in(content, where), where)
+    return parse_game(object_in(content, where), where)
 
 
 def parse_game(mapping: Mapping[str, Any], where: str) -> GameFile:
@@ -161,7 +161,8 @@ def _is_commands(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(command, str) for command in value)
 
 
-def _object_in(content: bytes, where: str) -> dict[str, Any]:
+def object_in(content: bytes, where: str) -> dict[str, Any]:
+    """Return the JSON object in the bytes of a file. Raises `BadGame` with `where` and the line if there is none."""
     try:
         value = json.loads(content.decode("utf-8"))
     except json.JSONDecodeError as error:

@@ -40,6 +40,7 @@ from agentgym_flow.prompts import (
     TextTemplate,
     history_window,
 )
+from agentgym_flow.thoughts import CLOSE_THOUGHT, OPEN_THOUGHT, without_thoughts
 
 # ---------------------------------------------------------------- words for the tiny policy
 MOST_NODES = 8
@@ -124,8 +125,8 @@ class CanvasCompactPrompt(IndexTemplate):
         return IndexedPrompt(" ".join((*words, "choose")), *_moves_of(policy_input))
 
     def parse_action(self, completion: str, policy_input: PromptContext) -> str:
-        """Return the action of a move; the empty string if there is none."""
-        return _moves_of(policy_input)[0].get(completion.strip(), "")
+        """Return the action of the move outside of thoughts; the empty string if there is none."""
+        return _moves_of(policy_input)[0].get(without_thoughts(completion).strip(), "")
 
     def follow_up(self, policy_input: PromptContext) -> str:
         """Return the words for the outcome of the last action, without the workflow."""
@@ -271,7 +272,7 @@ REFUSED = "Your last action was not accepted."
 
 @dataclass(frozen=True, slots=True)
 class CanvasText(TextTemplate):
-    """The text prompt. The environment parses the completion."""
+    """The text prompt. The environment parses the completion: the first action outside of thoughts counts."""
 
     rules: str = RULES
     history: int = HISTORY
@@ -323,7 +324,7 @@ class CanvasText(TextTemplate):
         asked = policy_input.info["workflow"]["asked"]
         wanted = ONE_PROMPT.format(name=asked) if asked else ONE_ACTION
         if self.think:
-            return f"First reason about the situation inside <think> and </think>. Then write {wanted}"
+            return f"First reason about the situation inside {OPEN_THOUGHT} and {CLOSE_THOUGHT}. Then write {wanted}"
         return f"Write {wanted}"
 
 

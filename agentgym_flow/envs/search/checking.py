@@ -12,6 +12,7 @@ from agentgym_flow import data as registry
 from agentgym_flow.core import SPLITS
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.answers import normalise
+from agentgym_flow.envs.published_splits import UNUSED, unused_files
 from agentgym_flow.envs.search.official import QuestionSet, read_questions, split_files
 from agentgym_flow.envs.search.question import question_key
 from agentgym_flow.envs.search.source import split_sizes
@@ -30,11 +31,13 @@ class SearchSetReport(NamedTuple):
         files: file name -> its questions, in the order `test`, `dev`, `train`.
         shared: (file, other file, number of questions in both), compared by `question_key`; only non-zero numbers.
         splits: split -> number of questions that the environment uses; 0 for a missing split.
+        unused: the names of the other files with records in the folder.
     """
 
     files: Mapping[str, QuestionSet]
     shared: tuple[tuple[str, str, int], ...]
     splits: Mapping[str, int]
+    unused: tuple[str, ...] = ()
 
 
 def check_questions(data: str | os.PathLike[str] | DataSet) -> SearchSetReport:
@@ -46,11 +49,13 @@ def check_questions(data: str | os.PathLike[str] | DataSet) -> SearchSetReport:
         MissingExtra: pyarrow, for a Parquet file, is not installed.
     """
     found = registry.resolve(data)
-    files = {path.name: read_questions(path) for path in split_files(found.path).values()}
+    parts = split_files(found.path).values()
+    files = {path.name: read_questions(path) for path in parts}
     keys = {name: {question_key(one.text) for one in read.questions} for name, read in files.items()}
     shared = tuple((a, b, both) for a, b in combinations(files, 2) if (both := len(keys[a] & keys[b])))
     sizes = split_sizes(found)
-    return SearchSetReport(files, shared, {split: sizes[split] for split in SPLITS})
+    unused = unused_files(found.path, parts)
+    return SearchSetReport(files, shared, {split: sizes[split] for split in SPLITS}, unused)
 
 
 def remarks(checked: SearchSetReport) -> Iterator[str]:
@@ -71,6 +76,8 @@ def remarks(checked: SearchSetReport) -> Iterator[str]:
             )
     for one, other, both in checked.shared:
         yield f"{one} and {other} have questions in common: {both:,}, which only the split of {one} keeps"
+    if checked.unused:
+        yield UNUSED.format(", ".join(checked.unused))
     yield "played as: " + ", ".join(f"{split} {count:,}" for split, count in checked.splits.items())
 
 

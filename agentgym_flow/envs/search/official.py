@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentgym_flow._util.file_state import is_junk
+from agentgym_flow._util.file_state import is_junk, is_whole
 from agentgym_flow._util.records import SUFFIXES, read_records
 from agentgym_flow.envs.published_splits import (
     PART_WORDS,
@@ -88,11 +88,11 @@ def _parts_in(place: Path) -> dict[str, Path]:
     for path in sorted(place.iterdir()):
         name = path.name.removesuffix(".gz")
         ending = Path(name).suffix.lower()
-        if ending not in SUFFIXES or is_junk(name) or not path.is_file():
+        if ending not in SUFFIXES or is_junk(name):
             continue
         stem = name[: -len(ending)]
         for part, words in PART_WORDS.items():
-            if stem.partition("-")[0] in words and without_shard(stem) in words:
+            if stem.partition("-")[0] in words and without_shard(stem) in words and is_whole(path):
                 found[part].append(path)
     for part, files in found.items():
         if len(files) > 1:

@@ -22,6 +22,7 @@ from agentgym_flow.envs.search.game import read_action
 from agentgym_flow.envs.search.observation import one_line
 from agentgym_flow.episode import Turn
 from agentgym_flow.prompts import ChoiceTemplate, PromptContext, PromptTemplate, TextTemplate
+from agentgym_flow.thoughts import CLOSE_THOUGHT, OPEN_THOUGHT, without_thoughts
 
 RULES = """\
 Answer a question with the help of a search engine. To search, write <search>query</search>; the passages that are found
@@ -54,6 +55,7 @@ _CHAT_TOKEN = re.compile(r"\[(/?[A-Z][A-Z_]*)\]")
 _OPENED, _CLOSED = (
     {verb: re.compile(f"<{slash}{verb}>", re.IGNORECASE) for verb in ("search", "answer")} for slash in ("", "/")
 )
+_BLOCK_END, _INFORMATION = re.compile("</(?:search|answer)>", re.IGNORECASE), re.compile("<information>", re.IGNORECASE)
 
 
 def tame(text: str) -> str:
@@ -80,28 +82,29 @@ def information(observation: str) -> str:
 def tagged(completion: str, *, strict: bool = False) -> str | None:
     """Return the action in a completion; None if there is no complete block.
 
-    The completion is cut after its first `</search>` or, without one, after its first `</answer>`. The first complete
-    block gives the action. Tags are case-insensitive.
+    Thoughts are removed first (`agentgym_flow.thoughts`), so no tag in them counts. Of several blocks, the one that
+    begins last counts. If `<information>` follows a block, the rest is ignored: only the environment shows passages,
+    and what the policy writes after inventing some does not count. Tags are case-insensitive.
 
     Args:
         completion: the text of the policy.
         strict: return None if both kinds of block or a repeated tag occur. The published runs of verl-agent treat such
             completions as invalid.
     """
-    if strict and not _has_one_kind_once(completion):
+    text = without_thoughts(completion)
+    if strict and not _has_one_kind_once(text):
         return None
-    end = _CLOSED["search"].search(completion) or _CLOSED["answer"].search(completion)
-    if end is None:
-        return None
-    text = completion[: end.end()]
+    if (first := _BLOCK_END.search(text)) and (invented := _INFORMATION.search(text, first.end())):
+        text = text[: invented.start()]
     blocks: list[tuple[int, str]] = []
     for verb in _OPENED:
-        # If the first opening tag is not closed, no later one is.
-        opened = _OPENED[verb].search(text)
-        closed = _CLOSED[verb].search(text, opened.end()) if opened else None
-        if opened and closed:
-            blocks.append((opened.start(), f"{verb}[{text[opened.end() : closed.start()].strip()}]"))
-    return min(blocks)[1] if blocks else None
+        ends = [tag.start() for tag in _CLOSED[verb].finditer(text)]
+        begins = [tag for tag in _OPENED[verb].finditer(text) if ends and tag.end() <= ends[-1]]
+        if begins:
+            start = begins[-1].end()
+            end = next(end for end in ends if end >= start)
+            blocks.append((start, f"{verb}[{text[start:end].strip()}]"))
+    return max(blocks)[1] if blocks else None
 
 
 def _has_one_kind_once(completion: str) -> bool:
@@ -164,6 +167,8 @@ class SearchPrompt(TextTemplate):
 class SearchText(SearchPrompt):
     """The text prompt of the published runs: the completion has a search or an answer in tags.
 
+    The block is read outside of thoughts; if there are several, the last one counts (see `tagged`).
+
     Attributes:
         strict: whether a completion with both kinds of block or a repeated tag is invalid; see `tagged`.
     """
@@ -174,11 +179,12 @@ class SearchText(SearchPrompt):
     def parse_action(self, completion: str, policy_input: PromptContext) -> str:
         """Return the action in the tags; see `tagged`.
 
-        Without a complete block, return the empty string, an invalid action, or the whole text if tags are optional.
+        Without a complete block, return the empty string, an invalid action, or if tags are optional the text outside
+        of thoughts.
         """
         action = tagged(completion, strict=self.strict)
         if action is None:
-            return "" if self.tags_required else completion.strip()
+            return "" if self.tags_required else without_thoughts(completion).strip()
         return action
 
     def format_action(self, action: str, policy_input: PromptContext) -> str | None:
@@ -200,7 +206,8 @@ class SearchText(SearchPrompt):
 
     def _how_to_answer(self) -> str:
         if self.think:
-            return f"First reason about what you know inside <think> and </think>. Then write {SEARCH_OR_ANSWER}."
+            thought = f"{OPEN_THOUGHT} and {CLOSE_THOUGHT}"
+            return f"First reason about what you know inside {thought}. Then write {SEARCH_OR_ANSWER}."
         return f"Write {SEARCH_OR_ANSWER}."
 
 

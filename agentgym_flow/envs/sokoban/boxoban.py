@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from agentgym_flow._util.file_state import files_below, is_junk
+from agentgym_flow._util.file_state import files_below, is_junk, is_whole
 from agentgym_flow._util.files import whole
 from agentgym_flow.envs.sokoban.level import SOLVED_ALREADY, Level
 from agentgym_flow.errors import BadLevel
@@ -52,8 +52,8 @@ def read_levels(path: str | os.PathLike[str]) -> list[Level]:
 
 def level_files(folder: Path, *, deep: bool = True) -> tuple[Path, ...]:
     """Return the level files in a folder and, if `deep`, in its sub-folders, sorted."""
-    found = files_below(folder) if deep else (path for path in folder.iterdir() if path.is_file())
-    return tuple(sorted(filter(is_level_file, found)))
+    found = filter(is_level_file, files_below(folder) if deep else folder.iterdir())
+    return tuple(sorted(filter(is_whole, found)))
 
 
 def is_level_file(file: Path) -> bool:

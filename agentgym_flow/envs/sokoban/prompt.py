@@ -29,6 +29,7 @@ from agentgym_flow.envs.sokoban.level import LLM_SYMBOLS
 from agentgym_flow.envs.sokoban.rules import ACTIONS
 from agentgym_flow.errors import BadLevel
 from agentgym_flow.prompts import ChoiceTemplate, Message, PromptContext, PromptTemplate, TextTemplate
+from agentgym_flow.thoughts import without_thoughts
 
 # The symbols of the observation.
 OUTSIDE, TARGET = LLM_SYMBOLS[codes.WALL], LLM_SYMBOLS[codes.TARGET]
@@ -87,12 +88,12 @@ class SokobanCompactPrompt:
         return [{"role": "user", "content": self.prompt(policy_input)}]
 
     def parse_action(self, completion: str, policy_input: PromptContext) -> str:
-        """Return the completion without surrounding white space."""
-        return completion.strip()
+        """Return the completion without thoughts and surrounding white space."""
+        return without_thoughts(completion).strip()
 
     def format_action(self, action: str, policy_input: PromptContext) -> str | None:
-        """Return the action unchanged; None if it has surrounding white space."""
-        return action if action == action.strip() else None
+        """Return the action unchanged; None if it would be parsed differently."""
+        return action if self.parse_action(action, policy_input) == action else None
 
 
 @lru_cache(maxsize=1 << 16)

@@ -103,6 +103,7 @@ def import_catalogue(
         # Left by a killed import; SQLite has already rolled it back.
         (partial / f"{store.LISTINGS}-journal").unlink(missing_ok=True)
         facts = {"format": store.STORE.format, "documents": state.documents, "index": index, "goals": goals}
+        facts["records"] = state.records
         facts["arrays"] = {file.name: content_digest(file) for file in sorted(partial.glob("*.npy"))}
         write_statement(partial, store.STORE.kind, state.digest, facts)
     return store.StoredCatalogue(path)

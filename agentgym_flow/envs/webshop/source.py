@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from agentgym_flow import data as registry
 from agentgym_flow._util.file_state import FileState, state_of
+from agentgym_flow._util.json_stream import stream_objects
 from agentgym_flow._util.shared import Shared
 from agentgym_flow.core import check_positive, check_season, check_split
 from agentgym_flow.data import DataSet
@@ -30,6 +31,9 @@ SPLIT_ALIASES = {"dev": "valid", "eval": "valid"}
 
 ENGINES = ("bm25", "pyserini")
 """The search engines."""
+
+LEFT_OUT = "{:,} records left out, as in the original: their ASIN is missing, too long, or another record's"
+"""The remark on records that are not products."""
 
 IN_MEMORY = 256 << 20
 """Official files of more bytes than this must be imported into a store."""
@@ -148,6 +152,20 @@ def official_catalogue(path: Path, num_products: int | None = None) -> Catalogue
         )
     stamps = tuple(state_of(file) for file in files if file is not None)
     return _read(path, files, stamps, num_products)
+
+
+def remarks(path: Path) -> Iterator[str]:
+    """Yield a report of official files or a store: products and goals, and what is left out. Raises `BadData`."""
+    catalogue = official_catalogue(path)
+    if isinstance(catalogue, StoredCatalogue):
+        left_out = catalogue.left_out
+    else:
+        left_out = sum(1 for _ in stream_objects(official_files(path).items)) - len(catalogue)
+    ends = {kind: catalogue.goal_table(kind).ends for kind in KINDS}
+    goals = " and ".join(f"{int(last[-1]) if len(last) else 0:,} {kind}" for kind, last in ends.items())
+    yield f"played as: {len(catalogue):,} products, {goals} goals"
+    if left_out:
+        yield LEFT_OUT.format(left_out)
 
 
 @lru_cache(maxsize=4)

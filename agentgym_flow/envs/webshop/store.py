@@ -97,6 +97,11 @@ class StoredCatalogue(Shared):
         """Return the number of products."""
         return int(self._statement["documents"])
 
+    @property
+    def left_out(self) -> int:
+        """The number of records that are not products, see `listings_of`; 0 for a store that does not state it."""
+        return int(self._statement.get("records", len(self))) - len(self)
+
     def __repr__(self) -> str:
         return f"<StoredCatalogue of {len(self):,} products>"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from agentgym_flow.cli.app import app
 from agentgym_flow.envs.alfworld.env import ALFWorldEnv
 from agentgym_flow.envs.alfworld.export import export_game
 from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, TRAJECTORY_FILE
-from agentgym_flow.envs.alfworld.official import OFFICIAL_FOLDERS, SPLIT_FOLDERS, find_games, games_per_split
+from agentgym_flow.envs.alfworld.official import OFFICIAL_FOLDERS, SPLIT_FOLDERS, find_games, games_by_split
 from agentgym_flow.errors import BadData, UnknownSplit, UnknownTask
 
 SIZES = {"train": 3553, "valid": 140, "test": 134, "valid_train": 200}
@@ -142,11 +143,12 @@ def test_games_whose_split_no_name_tells_are_to_be_tested_on(tmp_path: Path, gam
     with pytest.raises(BadData, match=message):
         make(mine)
     mine.rename(mine.with_name("my_valid_unseen2"))
-    assert games_per_split(mine.with_name("my_valid_unseen2")) == {"test": 3}
+    [(split, found)] = games_by_split(mine.with_name("my_valid_unseen2")).items()
+    assert (split, len(found.names)) == ("test", 3)
     mine.with_name("my_valid_unseen2").rename(mine.with_name("some_train"))
     path = min(mine.with_name("some_train").rglob(GAME_FILE))
     for place in (path, path.parent, path.parents[1], path.parents[2]):
-        assert list(games_per_split(place)) == ["train"]
+        assert list(games_by_split(place)) == ["train"]
 
 
 def test_other_versions_have_their_own_names(root: Path, game: Path) -> None:
@@ -245,6 +247,83 @@ def test_games_that_the_original_skips_are_skipped(
     (place / "valid_unseen" / "no game" / "trial_1" / TRAJECTORY_FILE).write_text("{}")
     assert find_games(place, "test").names == (f"valid_unseen/good/trial_1/{GAME_FILE}",)
     assert before == 1
+
+
+DAMAGE = {
+    "cut off": (lambda content: content[:500], "is damaged: fetch it again"),
+    "empty": (lambda content: b"", "line 1: invalid JSON"),
+    "no text": (lambda content: b"\xff" + content, "byte 0 is not UTF-8"),
+    "cut off after the flag": (lambda content: content[: content.index(b'"solvable"') + 18], "invalid JSON"),
+    "another flag": (
+        lambda content: content.replace(b'"solvable": true', b'"solvable": "yes"'),
+        "must be true or false",
+    ),
+    "a list": (lambda content: b"[]", "expected a JSON object"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_game_is_named_and_never_left_out(damage: str, root: Path) -> None:
+    path = min((root / "json_2.1.1" / "valid_unseen").rglob(GAME_FILE))
+    change, message = DAMAGE[damage]
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(BadData, match=f"{path.parent.name}/{GAME_FILE}: .*{message}"):
+        make(root, "test")
+    with pytest.raises(BadData, match=GAME_FILE):
+        make(path, "test")
+    assert make(root, "valid").num_tasks == 3
+    played = ["evaluate", "ALFWorld-v0", "--policy", "random", "--env-arg", f"data={root}", "--split", "test"]
+    checked = ["data", "check", str(root), "--env", "alfworld"]
+    for command in (["data", "add", "alfworld", str(root)], checked, played):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 2
+        assert f"{path.parent.name}/{GAME_FILE}" in "".join(done.output.split())
+    assert data.registered() == []
+
+
+def test_what_is_left_out_is_counted_and_shown(root: Path, game: Path) -> None:
+    split = root / "json_2.1.1" / "valid_unseen"
+    add_games(split / "one", game, 2, solvable=False)
+    add_games(split / "two", game, 1, solvable=None)
+    add_games(split / "movable", game, 3)
+    next((split / "two").rglob(GAME_FILE)).with_name("game.txt").write_text("")
+    bare = next(path for path in split.rglob(TRAJECTORY_FILE) if not {"one", "two", "movable"} & set(path.parts))
+    bare.with_name(GAME_FILE).unlink()
+    assert make(root, "test").num_tasks == 3
+    lines = [
+        "played as: train 2, valid 3, test 3, valid_train 5",
+        "test: 3 left out, named movable or Sliced. The first: movable/",
+        "test: 2 left out, marked as not solvable. The first: one/",
+        "test: 1 left out, without the key solvable. The first: two/",
+        f"test: 1 left out, with traj_data.json but without game.tw-pddl. The first: {bare.parent.parent.name}/",
+    ]
+    for command in (["add", "alfworld", str(root)], ["check", "alfworld"]):
+        done = CliRunner().invoke(app, ["data", *command])
+        assert done.exit_code == 0, done.output
+        said = done.stdout.replace("\n", "")
+        assert all(line in said for line in lines)
+        assert said.count("left out") == 4
+
+
+def test_a_link_to_nothing_and_a_folder_that_cannot_be_read_are_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = min((root / "json_2.1.1" / "valid_unseen").rglob(GAME_FILE))
+    path.unlink()
+    path.symlink_to("gone")
+    with pytest.raises(BadData, match=f"{path.parent.name}/{GAME_FILE} is a link to nothing"):
+        make(root, "test")
+    path.unlink()
+    scandir = os.scandir
+
+    def refuse(folder: Any) -> Any:
+        if Path(folder) == path.parent:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(BadData, match=f"{path.parent.name}: cannot be read .Permission denied"):
+        make(root, "test")
 
 
 def test_trajectories_without_games_name_the_tool_that_fetches_them(tmp_path: Path) -> None:

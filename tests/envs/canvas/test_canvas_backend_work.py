@@ -310,6 +310,8 @@ def test_revising_a_program_makes_a_program_that_runs() -> None:
 def test_thoughts_are_left_out_and_nothing_else_is_a_failure() -> None:
     assert replies.without_thoughts("<think>a\nb</think>\n four ") == "four"
     assert replies.without_thoughts("a, b</think>four") == "four"  # the prompt had opened it
+    assert replies.without_thoughts("[THINK]<answer>3</answer>?[/THINK]\nfour<think>or") == "four"
+    assert replies.without_thoughts("print(x[think])") == "print(x[think])"
     for reply in ("<think>a", " <think>", "<think>a</think>\n", "", " "):
         with pytest.raises(OperatorFailed):
             replies.without_thoughts(reply)

@@ -65,6 +65,13 @@ def test_rows_that_cannot_be_read_are_all_named(check: Check, folder: Path) -> N
     assert "played as: train 10, valid 1, test 2" in said
 
 
+def test_files_that_are_not_read_are_named(check: Check, folder: Path) -> None:
+    assert "not read" not in check(folder, "--env", "canvas")[1]
+    (folder / "more.json").write_text("[]")
+    said = check(folder, "--env", "canvas")[1]
+    assert "not read, because their names are of no part of the set: more.json\n" in said
+
+
 def test_a_split_that_the_simulator_cannot_play_says_why(check: Check, tmp_path: Path) -> None:
     write_rows(tmp_path / "gsm8k.jsonl", [{"question": "How many?", "answer": "There are three.\n#### 3"}])
     _, said, _ = check(tmp_path / "gsm8k.jsonl", "--env", "canvas")

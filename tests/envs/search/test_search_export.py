@@ -167,11 +167,20 @@ def test_many_kinds_are_counted(tmp_path: Path) -> None:
     ]
 
 
+def test_a_check_names_the_files_that_are_not_read(tmp_path: Path) -> None:
+    write(tmp_path / "dev.jsonl", asked("a", "Who?"))
+    for name in ("test_v2.jsonl.gz", "corpus.JSONL", "README.md", "._dev.jsonl"):
+        (tmp_path / name).write_text("")
+    said = run("data", "check", tmp_path, "--env", "search")[1]
+    assert "not read, because their names are of no part of the set: corpus.JSONL, test_v2.jsonl.gz\n" in said
+    assert "not read" not in run("data", "check", tmp_path / "dev.jsonl", "--env", "search")[1]
+
+
 def test_a_check_finds_damage(tmp_path: Path) -> None:
     write(tmp_path / "test.jsonl", asked("a", "Who?"), {"id": "b", "question": "Why?"})
     with pytest.raises(BadData, match="line 2"):
         check_questions(tmp_path)
     code, _, complaint = run("data", "check", tmp_path, "--env", "search")
     assert (code, "line 2" in complaint) == (2, True)
-    code, _, complaint = run("data", "check", tmp_path, "--env", "webshop")
+    code, _, complaint = run("data", "check", tmp_path, "--env", "maze")
     assert (code, "supports these environments" in complaint) == (2, True)

@@ -116,16 +116,24 @@ class Talk:
         ("<Search>tarn</sEARCH>", "search[tarn]", True),
         ("<search>a [b] ]</search>", "search[a [b] ]]", True),
         ("<answer></answer>", "answer[]", True),
-        # The first </search> ends the completion, then the first complete block decides.
-        ("<answer>Bo</answer> <search>tarn</search>", "answer[Bo]", False),
+        # Of several complete blocks, the one that begins last counts.
+        ("<answer>Bo</answer> <search>tarn</search>", "search[tarn]", False),
         ("<answer> say <search>tarn</search> or </answer>", "search[tarn]", False),
-        ("<search>a</search><search>b</search>", "search[a]", False),
-        ("<answer>a</answer><answer>b</answer>", "answer[a]", False),
-        ("<search>a <search>b</search>", "search[a <search>b]", False),
-        ("<search>a</answer> <search>b</search>", "search[a</answer> <search>b]", False),
+        ("<search>a</search><search>b</search>", "search[b]", False),
+        ("<answer>a</answer><answer>b</answer>", "answer[b]", False),
+        ("<search>a <search>b</search>", "search[b]", False),
+        ("<search>a</answer> <search>b</search>", "search[b]", False),
         ("<answer>a <search>b</answer>", "answer[a <search>b]", False),
-        ("</search><answer>a</answer>", None, False),  # what stands after the cut does not count
-        ("</answer><answer>a</answer>", None, False),
+        ("</search><answer>a</answer>", "answer[a]", False),
+        ("<answer>a</answer> or <search>b", "answer[a]", False),
+        # What follows invented passages does not count.
+        ("<search>a</search>\n<Information>Bo</information><answer>Bo</answer>", "search[a]", False),
+        ("<information>tells</information> <search>a</search>", "search[a]", True),
+        # No tag in a thought counts.
+        ("<think>First <search>query</search>, then.</think><search>a</search>", "search[a]", True),
+        ("<think>I can give <answer>Paris</answer> only when sure. I am not.</think>", None, False),
+        ("<think>I can give <answer>Paris</answer> only when sure", None, False),
+        ("either <search>query</search> or <answer>text</answer></think><answer>a</answer>", "answer[a]", True),
         ("tarn", None, False),
         ("<search>tarn", None, False),
         ("<search>tarn</search", None, False),
@@ -159,10 +167,10 @@ def test_reading_takes_linear_time() -> None:
     st.text(max_size=60)
     | st.lists(st.sampled_from(["<search>", "</search>", "<answer>", "</answer>", "x"])).map("".join)
 )
-def test_any_completion_is_read_as_the_published_expression_does(completion: str) -> None:
-    cut = re.match(r"(?is).*?</search>", completion) or re.match(r"(?is).*?</answer>", completion)
-    match = re.search(r"(?is)<(search|answer)>(.*?)</\1>", cut[0]) if cut else None
-    assert tagged(completion) == (f"{match[1].lower()}[{match[2].strip()}]" if match else None)
+def test_the_block_that_begins_last_counts(completion: str) -> None:
+    opened = (completion[tag.start() :] for tag in re.finditer("(?i)<(search|answer)>", completion))
+    blocks = [block for text in opened if (block := re.match(r"(?is)<(search|answer)>(.*?)</\1>", text))]
+    assert tagged(completion) == (f"{blocks[-1][1].lower()}[{blocks[-1][2].strip()}]" if blocks else None)
 
 
 @given(st.text(max_size=30))

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from agentgym_flow._util.json_stream import stream_objects
+from agentgym_flow.cli.app import app
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.official import (
     OfficialFiles,
@@ -20,6 +22,7 @@ from agentgym_flow.envs.webshop.official import (
     read_side_file,
 )
 from agentgym_flow.envs.webshop.product import Listing, Product
+from agentgym_flow.envs.webshop.store import StoredCatalogue
 from agentgym_flow.errors import BadData
 
 
@@ -252,6 +255,29 @@ def folder(tmp_path: Path) -> Path:
     human = {"B2": [{"instruction": "i want it", "instruction_attributes": ["b"], "instruction_options": []}]}
     (tmp_path / "items_human_ins.json").write_text(json.dumps(human))
     return tmp_path
+
+
+def test_a_link_to_nothing_is_named_and_never_a_missing_file(folder: Path) -> None:
+    """Without its attributes, a product would have other goals and scores."""
+    attributes = folder / "items_ins_v2_4.json"
+    attributes.unlink()
+    attributes.symlink_to("gone.json")
+    with pytest.raises(BadData, match=r"items_ins_v2_4\.json is a link to nothing"):
+        official_files(folder)
+
+
+def test_what_is_left_out_is_counted_and_shown(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    store = tmp_path_factory.mktemp("stores") / "store"
+    said = "2 records left out, as in the original"
+    made = CliRunner().invoke(app, ["data", "import", "webshop", str(folder), str(store)])
+    assert made.exit_code == 0, made.output
+    assert said in made.output.replace("\n", " ")
+    assert StoredCatalogue(store).left_out == 2
+    for place in (folder, store):
+        checked = CliRunner().invoke(app, ["data", "check", str(place), "--env", "webshop"])
+        assert checked.exit_code == 0, checked.output
+        assert "played as: 2 products, 1 synthetic and 1 human goals" in checked.stdout
+        assert said in checked.stdout.replace("\n", " ")
 
 
 def test_files_are_found_by_their_names_and_read(folder: Path) -> None:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from agentgym_flow.envs.canvas.actions.edits import Action, Add, Finish, Modify, apply
-from agentgym_flow.envs.canvas.actions.reading import THINKING, Reading, read_action
+from agentgym_flow.envs.canvas.actions.reading import Reading, read_action, spoken
 from agentgym_flow.envs.canvas.operators import OPERATORS, Operator
 from agentgym_flow.envs.canvas.operators.offer import Offer
 from agentgym_flow.envs.canvas.workflow.graph import Node, OperatorNode, Workflow, cleaned, form
@@ -42,7 +42,7 @@ UNCLEAR_PROMPT = (
 _SHORT = 400  # the maximum length of actions that are likely to be repeated
 _read_before = lru_cache(maxsize=1 << 10)(read_action)
 
-_NAMES = ("prompt", "action", "operator", "target", "answer", *THINKING)
+_NAMES = ("prompt", "action", "operator", "target", "answer")
 _TAG = re.compile(rf"<(/?)({'|'.join(_NAMES)})>", re.IGNORECASE | re.ASCII)
 
 
@@ -180,7 +180,7 @@ def _is_meant_as_action(written: str | Mapping[str, Any]) -> bool:
 def prompt_in(text: str) -> tuple[str, tuple[Repair, ...]]:
     """Return the prompt in a text, and the tolerated errors.
 
-    The prompt is the content of the first prompt tag, or everything except thinking and known tags. Takes linear time
+    The prompt is the content of the first prompt tag, or everything except thoughts and known tags. Takes linear time
     for any text.
     """
     found = _PromptFinder(text)
@@ -199,14 +199,15 @@ class _PromptFinder:
 
     Attributes:
         prompts: the contents of prompt tags.
-        around: the pieces of text outside of prompt tags and thinking.
+        around: the pieces of text outside of prompt tags and thoughts.
         repairs: the tolerated errors, the first of each kind.
     """
 
     def __init__(self, text: str) -> None:
         self.prompts: list[str] = []
         self.around: list[str] = []
-        self.repairs: dict[str, Repair] = {}
+        text, thoughts = spoken(text)
+        self.repairs: dict[str, Repair] = {repair.kind: repair for repair in thoughts}
         opened, start = "", 0
         for tag in _TAG.finditer(text):
             name, closing = tag[2].lower(), bool(tag[1])
@@ -225,18 +226,10 @@ class _PromptFinder:
         self.repairs.setdefault(kind, Repair.of(kind, detail))
 
     def _keep(self, opened: str, part: str) -> None:
-        if opened not in THINKING:
-            (self.prompts if opened else self.around).append(part)
+        (self.prompts if opened else self.around).append(part)
 
     def _opened(self, name: str, *, closing: bool) -> str:
         """Return the tag that is open after this one, if none was open before."""
-        if name in THINKING:
-            if closing:  # the chat template wrote the opening tag, so everything before is thinking
-                self.prompts.clear()
-                self.around.clear()
-                self.repairs.clear()
-            self.note("thinking")
-            return "" if closing else name
         if name == "prompt" and not closing:
             return name
         self.note("stray_tag", name)

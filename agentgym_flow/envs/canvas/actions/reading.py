@@ -4,9 +4,9 @@ Parsing never raises. Invalid text gives a reason, and tolerated errors give a l
 count, or reject with `strict=True`. Words in sentences are never interpreted: "do not finish yet" is not `finish`.
 
 Tags are the published form, `<action>add</action><operator>Plan</operator>`. The strict form is a sequence of tags and
-nothing else. The lenient form accepts surrounding text and common errors, takes the first action, and lists the
-repairs. Both parse any text in linear time. Within a tag, `&lt;`, `&gt;` and `&amp;` have their meaning in XML; a bare
-`<` or `&` is itself.
+nothing else. The lenient form removes thoughts (`agentgym_flow.thoughts`), accepts surrounding text and common errors,
+takes the first action, and lists the repairs. Both parse any text in linear time. Within a tag, `&lt;`, `&gt;` and
+`&amp;` have their meaning in XML; a bare `<` or `&` is itself.
 
 JSON is an object with the same fields, `{"action": "add", "operator": "Plan", "prompt": "..."}`. `operators` and
 `prompt` can be lists; `count` and `position` are numbers. Programs and structured decoders can pass such an object
@@ -26,6 +26,8 @@ from agentgym_flow.envs.canvas.workflow.graph import OperatorNode
 from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.envs.canvas.workflow.text import Repair
 from agentgym_flow.errors import BadWorkflow
+from agentgym_flow.thoughts import TAGS as THOUGHT_TAGS
+from agentgym_flow.thoughts import without_thoughts
 
 
 class Reading(NamedTuple):
@@ -57,13 +59,17 @@ def read_action(written: str | Mapping[str, Any], language: Language | None = No
         reason = refusal
     if strict:
         return Reading(None, str(reason))
-    bare = _bare(written.strip().lower(), language) if isinstance(written, str) else None
-    if bare is not None and isinstance(written, str):
-        return Reading(bare, repairs=(Repair.of("bare_word", written.strip()),))
+    said, repairs = spoken(written) if isinstance(written, str) else (written, ())
+    if isinstance(said, str):
+        if repairs and not said.strip():
+            return Reading(None, ONLY_THINKING)
+        if (bare := _bare(said.strip().lower(), language)) is not None:
+            return Reading(bare, repairs=(*repairs, Repair.of("bare_word", said.strip())))
     try:
-        return _read(written, language, lenient=True)
+        reading = _read(said, language, lenient=True)
     except BadWorkflow as refusal:
         return Reading(None, str(refusal))
+    return reading._replace(repairs=(*repairs, *reading.repairs))
 
 
 def _bare(word: str, language: Language) -> Action | None:
@@ -105,15 +111,15 @@ def _fields(text: str, *, lenient: bool) -> tuple[dict[str, list[str]], list[Rep
 
 
 # ---------------------------------------------------------------- tags
-THINKING = ("think", "thinking", "thought", "reasoning", "scratchpad")
-"""Tags whose content is ignored."""
-
 NO_ACTION = "There is no action in this text. Write one, such as <action>add</action><operator>Plan</operator>."
 ONLY_THINKING = "There is only thinking in this text. Write an action after it."
 
 _FREE = ("prompt", "answer")
 _OPENING = re.compile(r"<([a-z_]{1,20})>", re.ASCII)
-_ANY_TAG = re.compile(rf"([<\[])\s*+(/?)\s*+({'|'.join((*FIELDS, *THINKING))})\s*+[>\]]", re.IGNORECASE | re.ASCII)
+_ANY_TAG, _THOUGHT = (
+    re.compile(rf"([<\[])\s*+(/?)\s*+({'|'.join(map(re.escape, names))})\s*+[>\]]", re.IGNORECASE | re.ASCII)
+    for names in (FIELDS, THOUGHT_TAGS)
+)
 _ENTITY = re.compile("&(lt|gt|amp);")
 _CHARACTERS = {"lt": "<", "gt": ">", "amp": "&"}
 
@@ -158,12 +164,19 @@ def read_tags(text: str) -> dict[str, list[str]]:
     return fields
 
 
+def spoken(text: str) -> tuple[str, tuple[Repair, ...]]:
+    """Return a text without its thoughts, and the repair for them. Thoughts in prompts and answers are kept."""
+    exact = _THOUGHT.sub(r"<\2\3>", text)
+    said = without_thoughts(exact, free=_FREE)
+    return (text, ()) if said == exact else (said, (Repair.of("thinking"),))
+
+
 def find_tags(text: str) -> tuple[dict[str, list[str]], list[Repair]]:
     """Return the fields of the first action in `text`, and the repairs. Raises `BadWorkflow` if there is none."""
     finder = _TagFinder(text)
     finder.run()
     if "action" not in finder.fields:
-        raise BadWorkflow(ONLY_THINKING if finder.thought else NO_ACTION)
+        raise BadWorkflow(NO_ACTION)
     return finder.fields, finder.repairs
 
 
@@ -174,7 +187,6 @@ class _TagFinder:
         self.text = text
         self.fields: dict[str, list[str]] = {}
         self.repairs: list[Repair] = []
-        self.thought = False
         self._open = ""
         self._start = 0  # start of the content of the open tag, or of the text after the last closed one
 
@@ -183,7 +195,7 @@ class _TagFinder:
             name, closing = tag[3].lower(), bool(tag[2])
             if self._open:
                 own = closing and name == self._open
-                if not own and self._open in (*_FREE, *THINKING):
+                if not own and self._open in _FREE:
                     continue  # free text ends only with its own tag
                 if name == self._open and not closing:
                     self._note("unclosed_tag", name)  # the first one was only mentioned
@@ -207,31 +219,19 @@ class _TagFinder:
             self._between(len(self.text))
 
     def _begin(self, name: str, *, closing: bool) -> None:
-        if not closing:
-            self._open = name
-        elif name in THINKING:
-            # Some chat templates write the opening tag themselves, so everything before the closing one is thinking.
-            self.fields.clear()
-            self.repairs.clear()
-            self._think()
-        else:
+        if closing:
             self._note("stray_tag", name)
+        else:
+            self._open = name
 
     def _close(self, end: int, unclosed: bool) -> None:
         name, self._open = self._open, ""
-        if name in THINKING:
-            self._think()
-            return
         if unclosed:
             self._note("unclosed_tag", name)
         if name in self.fields and name != "prompt":
             self._note("repeated_field", name)
             return
         self.fields.setdefault(name, []).append(_content(self.text[self._start : end]))
-
-    def _think(self) -> None:
-        self.thought = True
-        self._note("thinking")
 
     def _between(self, end: int) -> None:
         around = self.text[self._start : end].strip()

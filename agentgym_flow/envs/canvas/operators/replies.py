@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
+from agentgym_flow import thoughts
+
 T = TypeVar("T")
 
 
@@ -33,13 +35,11 @@ _CHOICE = re.compile(rf"{_AROUND}choice{_AROUND}:{_AROUND}(\d{{1,6}}){_END}", re
 
 
 def without_thoughts(reply: str) -> str:
-    """Return the stripped text after a model's thoughts. Raises `OperatorFailed` if it is empty."""
-    before, closed, after = reply.partition("</think>")
-    if not closed and before.lstrip().startswith("<think>"):
-        raise OperatorFailed("the reply is a thought without an end")
-    said = (after if closed else before).strip()
+    """Return the stripped text outside of a model's thoughts. Raises `OperatorFailed` if it is empty."""
+    said = thoughts.without_thoughts(reply).strip()
     if not said:
-        raise OperatorFailed("the reply is empty")
+        unclosed = thoughts.ends_in_thought(reply)
+        raise OperatorFailed("the reply is a thought without an end" if unclosed else "the reply is empty")
     return said
 
 

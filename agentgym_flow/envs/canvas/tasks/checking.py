@@ -13,6 +13,7 @@ from agentgym_flow.data import DataSet
 from agentgym_flow.envs.canvas.tasks.published import SIMULATED, PublishedTasks, files_of_set, split_sizes
 from agentgym_flow.envs.canvas.tasks.sets.checks import Findings, Overlap, check_problems, overlap
 from agentgym_flow.envs.canvas.tasks.sets.load import LoadedSet, load_problems
+from agentgym_flow.envs.published_splits import UNUSED, unused_files
 from agentgym_flow.errors import BadData, BadSetting
 
 MOST_NAMED = 5
@@ -48,12 +49,14 @@ class CanvasSetReport(NamedTuple):
         files: name of a file -> its contents, in the order `test`, `dev`, `train`.
         overlaps: the names of two files with their overlap, if it is not empty.
         splits: split -> its tasks in the environment, without damaged rows.
+        unused: the names of the other files with records in the folder.
     """
 
     dataset: str
     files: Mapping[str, CheckedFile]
     overlaps: tuple[tuple[str, str, Overlap], ...]
     splits: Mapping[str, SplitSummary]
+    unused: tuple[str, ...] = ()
 
 
 def check_set(data: str | os.PathLike[str] | DataSet, dataset: str | None = None) -> CanvasSetReport:
@@ -77,7 +80,7 @@ def check_set(data: str | os.PathLike[str] | DataSet, dataset: str | None = None
         for one, other in combinations(files, 2)
     )
     overlaps = tuple((one, other, both) for one, other, both in pairs if both.exact or both.near)
-    return CanvasSetReport(name, files, overlaps, _played(found, name))
+    return CanvasSetReport(name, files, overlaps, _played(found, name), unused_files(found.path, parts.values()))
 
 
 def _played(found: DataSet, name: str) -> dict[str, SplitSummary]:
@@ -108,6 +111,8 @@ def remarks(checked: CanvasSetReport) -> Iterator[str]:
     damaged = sum(len(file.loaded.rejected) for file in checked.files.values())
     if damaged:
         yield f"{damaged:,} damaged rows: not played until they are fixed, removed or skipped (skip_damaged=True)"
+    if checked.unused:
+        yield UNUSED.format(", ".join(checked.unused))
     yield "played as: " + ", ".join(f"{split} {played.tasks:,}" for split, played in checked.splits.items())
     for split, played in checked.splits.items():
         if played.refused:

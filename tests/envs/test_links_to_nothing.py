@@ -1,0 +1,32 @@
+"""A link whose file is gone, as in a half-deleted cache, is damage: it must not silently change the splits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agentgym_flow.envs.canvas.tasks.sets.naming import parts_in
+from agentgym_flow.envs.search.official import split_files
+from agentgym_flow.envs.sokoban.source import levels_per_split
+from agentgym_flow.errors import BadData
+
+
+def test_a_part_that_is_gone_does_not_make_another_one_the_test_split(tmp_path: Path) -> None:
+    (tmp_path / "dev.jsonl").write_text(json.dumps({"question": "who?", "answer": "Ada"}))
+    (tmp_path / "test.jsonl").symlink_to("blobs/gone")
+    for read in (split_files, lambda folder: parts_in(folder, "")):
+        with pytest.raises(BadData, match=r"test\.jsonl is a link to nothing"):
+            read(tmp_path)
+    (tmp_path / "test.jsonl").rename(tmp_path / "README.md")  # no data
+    assert list(split_files(tmp_path)) == ["dev"]
+
+
+def test_levels_that_are_gone_are_named(tmp_path: Path) -> None:
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "000.txt").write_text("; 0\n#####\n#@$.#\n#####\n")
+    assert levels_per_split(tmp_path) == {"test": 1}
+    (tmp_path / "test" / "001.txt").symlink_to("gone")
+    with pytest.raises(BadData, match=r"001\.txt is a link to nothing"):
+        levels_per_split(tmp_path)
