@@ -13,10 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from agentgym_flow.generation.padding import positions, positions_from_mask
+from agentgym_flow.generation.padding import left_padded, positions, positions_from_mask
 
 if TYPE_CHECKING:
-    from transformers import GPT2LMHeadModel, GPT2Model
+    from transformers import GPT2LMHeadModel, GPT2Model, PreTrainedModel
+
+PROBED = (2, 6)
+"""The lengths in tokens of the two prompts that tell whether a model ignores padding."""
+
+ROUNDING = {torch.float32: 1e-3, torch.float64: 1e-3}
+"""The largest difference, in nats, that rounding explains; `ROUNDING_HALF` for types of 16 bits."""
+
+ROUNDING_HALF = 0.1
 
 
 def next_logits(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
@@ -34,6 +42,33 @@ def next_logits(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor | 
     inputs = {} if mask is None else {"attention_mask": mask, "position_ids": positions(mask)}
     logits: torch.Tensor = model(input_ids=ids, logits_to_keep=1, use_cache=False, **inputs).logits[:, -1]
     return logits
+
+
+def probe_prompts(model: PreTrainedModel, pad: int) -> list[tuple[int, ...]]:
+    """Return two prompts of unequal length, which tell whether a model ignores padding."""
+    words = model.config.get_text_config().vocab_size
+    tokens = [token for token in range(min(words, PROBED[1] + 1)) if token != pad] or [pad]
+    return [tuple((tokens * length)[:length]) for length in PROBED]
+
+
+def differ(found: torch.Tensor, right: torch.Tensor) -> bool:
+    """Return whether log-probabilities differ by more than rounding; `found` has the type of the computation."""
+    return float((found.float() - right.float()).abs().max()) > ROUNDING.get(found.dtype, ROUNDING_HALF)
+
+
+def ignores_padding(model: PreTrainedModel, pad: int) -> bool:
+    """Return whether a model takes padding on the left of a prompt for text, so that it changes the next token.
+
+    Compares the distributions after a short prompt: alone, and padded beside a longer one.
+    """
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        padded, mask = (tensor.to(model.device) for tensor in left_padded(probe_prompts(model, pad), pad))
+        among = next_logits(model, padded, mask)[0].log_softmax(-1)
+        alone = next_logits(model, padded[:1, -PROBED[0] :])[0].log_softmax(-1)
+    model.train(was_training)
+    return differ(among, alone)
 
 
 def _plain_gpt2(model: Any) -> GPT2LMHeadModel | None:
