@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trl import get_training_chat_template
 
-from agentgym_flow.errors import BadSetting
+from agentgym_flow.errors import BadSetting, shown
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -60,15 +60,18 @@ def write_settings(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, An
     tokenizer.chat_template = f"{clock}{written}{_END}{template}"
 
 
-def checked_date(date: str | None) -> str:
-    """Return a date or time in ISO format, such as `2026-11-27`; None: today's. Raises `BadSetting`."""
+def checked_date(date: object) -> str:
+    """Return a date or time in ISO format, such as `2026-11-27`; None: today's. YAML reads dates as objects.
+
+    Raises `BadSetting` if it has another format.
+    """
     if date is None:
         return datetime.now().astimezone().date().isoformat()
     try:
-        datetime.fromisoformat(date)
+        datetime.fromisoformat(str(date))
     except ValueError:
-        raise BadSetting(f"date must be in ISO format, such as 2026-11-27, got {date!r:.40}") from None
-    return date
+        raise BadSetting(f"date must be in ISO format, such as 2026-11-27, got {shown(date)}") from None
+    return str(date)
 
 
 def reads_clock(tokenizer: PreTrainedTokenizerBase) -> bool:

@@ -163,7 +163,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         self.reward_settings = mapping("reward_settings", self.reward_settings)
         if self.stop_when == "null":  # on the command line; in YAML it is None already
             self.stop_when = None
-        self.date = checked_date(None if self.date is None else str(self.date))  # YAML has real dates
+        self.date = checked_date(self.date)
         at_least("num_envs", self.num_envs, 1)
         at_least("generation_rows", self.generation_rows or 0, 0)
         at_least("max_sampling_rounds", self.max_sampling_rounds, 2)
