@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +24,7 @@ from transformers import (
     WatermarkingConfig,
 )
 
-from agentgym_flow.generation import Completion, GenerationRequest, Sampling
+from agentgym_flow.generation import Completion, GenerationRequest, Sampling, vllm_engine
 from agentgym_flow.generation.last_position import ignores_padding
 from agentgym_flow.generation.neutral import (
     NEUTRAL,
@@ -180,6 +182,15 @@ def test_servers_are_told_every_setting() -> None:
     assert {"top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"} < {*body}
     assert body["temperature"] == 1.0
     assert body["skip_special_tokens"] is False
+
+
+def test_an_engine_is_told_every_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(SamplingParams=dict))
+    kinds = SimpleNamespace(RequestOutputKind=SimpleNamespace(FINAL_ONLY="final"))
+    monkeypatch.setitem(sys.modules, "vllm.sampling_params", kinds)
+    sent = vllm_engine._parameters(requests()[0].sampling, 7)
+    assert {name: sent[name] for name in VLLM_NEUTRAL} == VLLM_NEUTRAL
+    assert (sent["temperature"], sent["skip_special_tokens"]) == (1.0, False)
 
 
 # ---------------------------------------------------------------- padding
