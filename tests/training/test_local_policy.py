@@ -76,6 +76,7 @@ def test_it_is_prompted_with_the_template_settings_of_its_run(checkpoint: Path) 
 def test_mistakes_have_names(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnknownOption, match="greedy"):
         make_policy(f"hf:{checkpoint}", SOKOBAN, gredy=True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for missing in ("nowhere", "no/where", "./nowhere", "runs/quickstart/checkpoint", f"{checkpoint}s", "a..b", "~/x"):
         with pytest.raises(BadSetting, match=rf"^there is no folder {re.escape(missing)}($|, and no downloaded model)"):
             make_policy(f"hf:{missing}", SOKOBAN)
