@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 PROBED = (2, 6)
 """The lengths in tokens of the two prompts that tell whether a model ignores padding."""
 
-ROUNDING = {torch.float32: 1e-3, torch.float64: 1e-3}
-"""The largest difference, in nats, that rounding explains; `ROUNDING_HALF` for types of 16 bits."""
-
-ROUNDING_HALF = 0.1
+ROUNDING, ROUNDING_HALF = 1e-3, 0.5
+"""The largest difference, in nats, of a likely token's log-probability that rounding explains: in float32, and in types
+of 16 bits or TF32."""
 
 
 def next_logits(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
@@ -51,24 +50,26 @@ def probe_prompts(model: PreTrainedModel, pad: int) -> list[tuple[int, ...]]:
     return [tuple((tokens * length)[:length]) for length in PROBED]
 
 
-def differ(found: torch.Tensor, right: torch.Tensor) -> bool:
-    """Return whether log-probabilities differ by more than rounding; `found` has the type of the computation."""
-    return float((found.float() - right.float()).abs().max()) > ROUNDING.get(found.dtype, ROUNDING_HALF)
+def exceeds_rounding(difference: torch.Tensor, computed: torch.dtype) -> bool:
+    """Return whether differences of log-probabilities are larger than the rounding of a computation explains."""
+    precise = computed == torch.float32 and torch.get_float32_matmul_precision() == "highest"
+    return float(difference.abs().max()) > (ROUNDING if precise else ROUNDING_HALF)
 
 
 def ignores_padding(model: PreTrainedModel, pad: int) -> bool:
     """Return whether a model takes padding on the left of a prompt for text, so that it changes the next token.
 
-    Compares the distributions after a short prompt: alone, and padded beside a longer one.
+    Compares the likeliest token after a short prompt: alone, and padded beside a longer one.
     """
     was_training = model.training
     model.eval()
     with torch.no_grad():
         padded, mask = (tensor.to(model.device) for tensor in left_padded(probe_prompts(model, pad), pad))
-        among = next_logits(model, padded, mask)[0].log_softmax(-1)
-        alone = next_logits(model, padded[:1, -PROBED[0] :])[0].log_softmax(-1)
+        among = next_logits(model, padded, mask)[0]
+        alone = next_logits(model, padded[:1, -PROBED[0] :])[0]
     model.train(was_training)
-    return differ(among, alone)
+    difference = among.float().log_softmax(-1) - alone.float().log_softmax(-1)
+    return exceeds_rounding(difference[alone.argmax()], alone.dtype)
 
 
 def _plain_gpt2(model: Any) -> GPT2LMHeadModel | None:

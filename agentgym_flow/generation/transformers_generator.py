@@ -23,7 +23,7 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.generation.base import Completion, GenerationRequest, Sampling
 from agentgym_flow.generation.batching import RequestBatcher
 from agentgym_flow.generation.key_value_cache import KeyValueCache, States, Tokens, is_cacheable, join_states, states_of
-from agentgym_flow.generation.last_position import differ, next_logits, probe_prompts
+from agentgym_flow.generation.last_position import exceeds_rounding, ignores_padding, next_logits, probe_prompts
 from agentgym_flow.generation.neutral import NEUTRAL, tell_unused_settings, without_own_settings
 from agentgym_flow.generation.padding import left_padded, positions
 from agentgym_flow.generation.sampling import StopWhenEnded, StreamSampler, answer_draws, check_numbers, first_draw
@@ -64,8 +64,8 @@ class TransformersGenerator:
     Answers of one token from a vocabulary of at most `MAX_WORDS` are sampled from the distribution at the last position
     of the prompt, and equal prompts share one forward pass while the weights are unchanged. Other answers are generated
     by the model's `generate`. If the number of rows is free on the CPU, conversations reuse the keys and values of
-    earlier turns, and attempts with equal first prompts share those. A model that ignores padding answers one
-    prompt at a time, without padding. The model's own sampling settings are not used, see `neutral`.
+    earlier turns, and attempts with equal first prompts share those. A model that ignores padding answers one prompt at
+    a time, without padding. The model's own sampling settings are not used, see `neutral`.
 
     Args:
         model: the causal language model; it is in evaluation mode during calls.
@@ -93,7 +93,8 @@ class TransformersGenerator:
         self.version = version
         self._pad = pad
         self._rows = rows if rows is None or rows == 0 else check_positive("rows", rows)
-        self._ignores_padding: bool | None = None  # not known yet
+        self._ignores_padding = False
+        self._changed_by_padding: dict[bool, bool] = {}  # for answers of one token, and longer ones
         self._next: dict[float, dict[Tokens, _NextToken]] = {}
         self._states = KeyValueCache()
         self._batcher = RequestBatcher(self.generate_batch)
@@ -116,8 +117,6 @@ class TransformersGenerator:
         self.model.eval()
         try:
             with torch.inference_mode():
-                if self._ignores_padding is None:
-                    self._ignores_padding = self._is_changed_by_padding()
                 return self._answers(requests)
         finally:
             self.model.train(was_training)
@@ -143,6 +142,11 @@ class TransformersGenerator:
         # Whole distributions are cached, which takes too much memory with a large vocabulary.
         small = self.model.config.get_text_config().vocab_size <= MAX_WORDS
         one = sampling.max_new_tokens == 1 and small
+        self._ignores_padding = False
+        if one not in self._changed_by_padding:
+            found = ignores_padding(self.model, self._pad) if one else self._answers_differently_padded()
+            self._changed_by_padding[one] = found
+        self._ignores_padding = self._changed_by_padding[one]
         return self._sample_one_token(requests, sampling) if one else self._generate_many(requests, sampling)
 
     def _batches(self, sequences: Sequence[Sequence[int]], widths: Sequence[int]) -> Iterator[list[int]]:
@@ -246,7 +250,7 @@ class TransformersGenerator:
         sampled = zip(sampler.tokens, sampler.logprobs, strict=True)
         return [Completion(tuple(tokens), tuple(logprobs), self.version) for tokens, logprobs in sampled]
 
-    def _is_changed_by_padding(self) -> bool:
+    def _answers_differently_padded(self) -> bool:
         """Return whether an answer to a padded prompt has other log-probabilities than in one pass without padding."""
         sampling = Sampling(greedy=True, max_new_tokens=3)  # some models go wrong only after the first token
         requests = [GenerationRequest(ids, sampling, 0) for ids in probe_prompts(self.model, self._pad)]
@@ -256,8 +260,8 @@ class TransformersGenerator:
         request, answer = requests[0], self._generate_padded(requests, sampling, width)[0]
         ids = torch.tensor([[*request.prompt_ids, *answer.token_ids]], device=self.model.device)
         logits = self.model(input_ids=ids, use_cache=False).logits[0, len(request.prompt_ids) - 1 : -1]
-        alone = logits.log_softmax(-1).gather(-1, ids[0, len(request.prompt_ids) :, None])[:, 0]
-        return differ(alone, torch.tensor(answer.logprobs, device=alone.device))
+        alone = logits.float().log_softmax(-1).gather(-1, ids[0, len(request.prompt_ids) :, None])[:, 0]
+        return exceeds_rounding(alone - torch.tensor(answer.logprobs, device=alone.device), logits.dtype)
 
     # ---------------------------------------------------------------- conversations: cached keys and values
     @property

@@ -213,15 +213,18 @@ def test_a_model_that_ignores_padding_runs_without_it(config: Any) -> None:
     model = made(config)
     assert ignores_padding(model, PAD) == (config is RWKV)
     for rows in (None, 0, 2):
-        assert off(model, TransformersGenerator(model, PAD, rows=rows).generate_batch(requests())) < 1e-5
+        generator = TransformersGenerator(model, PAD, rows=rows)
+        assert off(model, generator.generate_batch(requests(tokens=1))) < 1e-5
+        assert off(model, generator.generate_batch(requests())) < 1e-5
 
 
 def test_other_models_are_padded(qwen: Any) -> None:
     for pad in (PAD, WORDS - 1):
         assert not ignores_padding(qwen, pad)
         generator = TransformersGenerator(qwen, pad)
-        generator.generate_batch([])
-        assert generator._ignores_padding is False
+        for tokens in (1, 2):
+            generator.generate_batch(requests(1, tokens))
+        assert generator._changed_by_padding == {True: False, False: False}
     assert not ignores_padding(
         made(Qwen2Config(**{**SHAPE, "vocab_size": 1}, num_attention_heads=2, num_key_value_heads=1)), PAD
     )

@@ -132,7 +132,7 @@ def test_models_that_are_not_there_are_refused(
     (tmp_path / "config.json").write_text('{"model_type": "no_such_kind"}')
     with pytest.raises(BadSetting, match="no_such_kind"):
         load_model(str(tmp_path), template)
-    with pytest.raises(BadSetting, match="there is no folder no such name!$"):
+    with pytest.raises(BadSetting, match=r"^there is no folder no such name!$"):
         load_model("no such name!", template)
 
 
