@@ -37,6 +37,7 @@ from agentgym_flow._util.intervals import wilson
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, Group
+from agentgym_flow.generation.stops import answer_text
 from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput
 from agentgym_flow.prompts import PromptTemplate, template_for
 from agentgym_flow.rewards.credit import CREDIT, WEIGHTS
@@ -108,7 +109,7 @@ class TinyPolicy:
 
     def output(self, policy_input: PolicyInput, prompt: tuple[int, ...], token: int, logprob: float) -> PolicyOutput:
         """Return the policy output for a word."""
-        word = self.tokenizer.decode([token], skip_special_tokens=True)
+        word = answer_text(self.tokenizer, [token])
         return PolicyOutput(self.template.parse_action(word, policy_input), word, prompt, [token], [logprob])
 
 

@@ -154,6 +154,9 @@ def rescore(
         str, typer.Option(help="The seed that draws the turns. Choose one that the submitter could not know.")
     ] = "",
     dtype: Annotated[str, typer.Option(help="The data type of the weights, such as bfloat16.")] = "float32",
+    date: Annotated[
+        str | None, typer.Option(help="The day of the evaluation, such as 2026-11-27, if the chat template reads it.")
+    ] = None,
     root: Root = Path(ROOT),
     data: DataPaths = None,
 ) -> None:
@@ -164,6 +167,7 @@ def rescore(
     from agentgym_flow.leaderboard.submission import LOG, Submission
     from agentgym_flow.leaderboard.track import Track
     from agentgym_flow.prompts import template_for
+    from agentgym_flow.training.chat_template import checked_date, write_date
     from agentgym_flow.training.rescore import rescore as score_again
     from agentgym_flow.training.run import load_model, quiet
 
@@ -172,6 +176,7 @@ def rescore(
     board = Track.read(root / TRACKS / f"{about.track}.json")
     template = template_for(board.env_id, about.prompt)
     loaded, tokenizer = load_model(model, template, dtype=dtype)
+    write_date(tokenizer, checked_date(date))
     where = environments.data_paths(data)
     found = score_again(folder / LOG, board, loaded, tokenizer, template, share=share, seed=seed, data=where)
     say(

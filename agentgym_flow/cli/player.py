@@ -164,6 +164,7 @@ def guarded_policy(description: str, env_id: str, **settings: Any) -> Policy | A
 class _GuardedPolicy:
     def __init__(self, policy: Policy, description: str) -> None:
         self.name = policy.name
+        self.settings: Mapping[str, Any] = getattr(policy, "settings", {})
         self.template = getattr(policy, "template", None)
         self._policy, self._description = policy, description
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from agentgym_flow.dataflow import reports
 from agentgym_flow.episode_log import MAX_VALUES, LoggedEpisode, read_line
@@ -22,11 +26,12 @@ Within them, probability ratios are finite in float32, so no worker can make a l
 
 
 class WireCopy(NamedTuple):
-    """A well-formed payload: the line of the log, and a list of tokens and one of log-probabilities for each action."""
+    """A well-formed payload: the line of the log, and for each action tokens, log-probabilities and a prompt digest."""
 
     logged: LoggedEpisode
     tokens: list[list[int]]
     logprobs: list[list[float]]
+    prompts: list[str]
     report: str
 
     def rows(self) -> list[reports.Row]:
@@ -46,11 +51,15 @@ class WireCopy(NamedTuple):
         if columns.count(",") + columns.count("[") > MAX_VALUES:
             raise Forged(f"the columns have more than {MAX_VALUES} values")
         try:
-            tokens, logprobs = json.loads(columns)
+            tokens, logprobs, prompts = json.loads(columns)
         except (ValueError, TypeError, RecursionError) as error:
-            raise Forged(f"the columns are not a JSON list of two: {error!s:.100}") from None
+            raise Forged(f"the columns are not a JSON list of three: {error!s:.100}") from None
         read = _column("tokens", tokens, int, logged), _column("log-probabilities", logprobs, float, logged)
-        return cls(logged, *read, report)
+        if not isinstance(prompts, list) or [type(one) for one in prompts] != [str] * len(logged.actions):
+            raise Forged(
+                f"the line has {len(logged.actions)} actions, and the digests of prompts are not a text for each"
+            )
+        return cls(logged, *read, prompts, report)
 
 
 def _column(name: str, column: Any, kind: type, logged: LoggedEpisode) -> list[list[Any]]:
@@ -60,6 +69,11 @@ def _column(name: str, column: Any, kind: type, logged: LoggedEpisode) -> list[l
         if not isinstance(items, list) or set(map(type, items)) != {kind}:
             raise Forged(f"turn {number}: the {name} are not a list of {kind.__name__}, with at least one")
     return column
+
+
+def prompt_digest(ids: Sequence[int]) -> str:
+    """Return a digest of the tokens of a prompt."""
+    return hashlib.sha256(np.asarray(ids, dtype="<i8").tobytes()).hexdigest()[:16]
 
 
 def check_tokens(

@@ -16,11 +16,13 @@ from agentgym_flow.episode import Episode
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.evaluation import Evaluation
 from agentgym_flow.policies import PolicyInput, PolicyOutput
+from agentgym_flow.training.chat_template import checked_date, write_date, write_settings
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.generators import transformers_generator
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.run import CONFIG, VOCABULARY, load_model
+from agentgym_flow.training.run_config import mapping
 from agentgym_flow.training.vocabulary import template_of
 
 BEFORE, AFTER = MOMENTS = ("before", "after")
@@ -156,6 +158,8 @@ def _policy(member: TeamMember, moment: str, *, greedy: bool) -> ModelPolicy:
     run, _, agent = member.configs
     template = template_of(run, member.path / VOCABULARY)
     model, tokenizer = load_model(member.model_at(moment), template, seed=agent.seed, dtype=run.dtype)
+    write_settings(tokenizer, mapping("chat_template_kwargs", agent.chat_template_kwargs))
+    write_date(tokenizer, checked_date(agent.date))
     model.eval()
     return ModelPolicy(
         model,

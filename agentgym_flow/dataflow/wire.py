@@ -1,9 +1,9 @@
 """The encoding of episodes that workers send to trainers, and how trainers check them.
 
-A worker sends the line of the episode log, and the tokens that it sampled with their log-probabilities; no observation,
-no prompt, no `info`. The receiver replays the episode in an environment of its own: it builds every prompt, parses the
-action from the tokens, steps, and compares the result with the line. So a worker can lie only about what it sampled,
-and, in environments that use external services, about their responses.
+A worker sends the line of the episode log, the tokens that it sampled with their log-probabilities, and a digest of
+each prompt; no observation, no prompt, no `info`. The receiver replays the episode in an environment of its own: it
+builds every prompt, parses the action from the tokens, steps, and compares the result with the line and the digests. So
+a worker can lie only about what it sampled, and, in environments that use external services, about their responses.
 
 If a trainer replays only a share of the episodes, it trusts the workers' reports on the others, see `reports`.
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from agentgym_flow.core import OFFICIAL_KEY
 from agentgym_flow.dataflow import reports
-from agentgym_flow.dataflow.payload import WireCopy, check_tokens, differ
+from agentgym_flow.dataflow.payload import WireCopy, check_tokens, differ, prompt_digest
 from agentgym_flow.dataflow.records import Slot
 from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.episode_log import LoggedEpisode
@@ -41,11 +41,12 @@ def encode(episode: Episode, *, report: bool = False) -> str:
     """
     if ERROR in episode.meta:
         raise BadSetting("an episode that was lost cannot be sent: give its lease back")
-    if any(not turn.completion_ids or turn.logprobs is None for turn in episode.turns):
+    if any(not turn.completion_ids or turn.logprobs is None or turn.prompt_ids is None for turn in episode.turns):
         raise BadSetting("an episode is sent with its tokens and log-probabilities; a turn of this one has none")
     tokens = [[int(token) for token in turn.completion_ids or ()] for turn in episode.turns]
     logprobs = [[float(number) for number in turn.logprobs or ()] for turn in episode.turns]
-    columns = json.dumps([tokens, logprobs], allow_nan=False, separators=(",", ":"))
+    prompts = [prompt_digest(turn.prompt_ids or ()) for turn in episode.turns]
+    columns = json.dumps([tokens, logprobs, prompts], allow_nan=False, separators=(",", ":"))
     lines = [LoggedEpisode.of(episode).line(), columns]
     if report:
         lines.append(json.dumps(reports.rows_of(episode), allow_nan=False, separators=(",", ":")))
@@ -212,6 +213,11 @@ class Receiver:
         tokens, logprobs = tuple(sent.tokens[number]), tuple(sent.logprobs[number])
         check_tokens(number + 1, tokens, logprobs, policy.sampling, self._words[name])
         request = policy.request(policy_input)
+        if prompt_digest(request.prompt_ids) != sent.prompts[number]:
+            raise Forged(
+                f"turn {number + 1}: the worker's prompt has other tokens than the one built here: it has another "
+                "tokenizer, chat template or date, or another version of this package"
+            )
         output = policy.output(policy_input, request, Completion(tokens, logprobs, steps[name]))
         if output.completion_ids != tokens:
             raise Forged(f"turn {number + 1}: tokens follow the text that ends an answer")

@@ -13,10 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from agentgym_flow.generation.padding import positions, positions_from_mask
+from agentgym_flow.generation.padding import left_padded, positions, positions_from_mask
 
 if TYPE_CHECKING:
-    from transformers import GPT2LMHeadModel, GPT2Model
+    from transformers import GPT2LMHeadModel, GPT2Model, PreTrainedModel
+
+PROBED = (2, 6)
+"""The lengths in tokens of the two prompts that tell whether a model ignores padding."""
+
+ROUNDING, ROUNDING_HALF = 1e-3, 0.5
+"""The largest difference, in nats, of a likely token's log-probability that rounding explains: in float32, and in types
+of 16 bits or TF32."""
 
 
 def next_logits(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
@@ -34,6 +41,35 @@ def next_logits(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor | 
     inputs = {} if mask is None else {"attention_mask": mask, "position_ids": positions(mask)}
     logits: torch.Tensor = model(input_ids=ids, logits_to_keep=1, use_cache=False, **inputs).logits[:, -1]
     return logits
+
+
+def probe_prompts(model: PreTrainedModel, pad: int) -> list[tuple[int, ...]]:
+    """Return two prompts of unequal length, which tell whether a model ignores padding."""
+    words = model.config.get_text_config().vocab_size
+    tokens = [token for token in range(min(words, PROBED[1] + 1)) if token != pad] or [pad]
+    return [tuple((tokens * length)[:length]) for length in PROBED]
+
+
+def exceeds_rounding(difference: torch.Tensor, computed: torch.dtype) -> bool:
+    """Return whether differences of log-probabilities are larger than the rounding of a computation explains."""
+    precise = computed == torch.float32 and torch.get_float32_matmul_precision() == "highest"
+    return float(difference.abs().max()) > (ROUNDING if precise else ROUNDING_HALF)
+
+
+def ignores_padding(model: PreTrainedModel, pad: int) -> bool:
+    """Return whether a model takes padding on the left of a prompt for text, so that it changes the next token.
+
+    Compares the likeliest token after a short prompt: alone, and padded beside a longer one.
+    """
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        padded, mask = (tensor.to(model.device) for tensor in left_padded(probe_prompts(model, pad), pad))
+        among = next_logits(model, padded, mask)[0]
+        alone = next_logits(model, padded[:1, -PROBED[0] :])[0]
+    model.train(was_training)
+    difference = among.float().log_softmax(-1) - alone.float().log_softmax(-1)
+    return exceeds_rounding(difference[alone.argmax()], alone.dtype)
 
 
 def _plain_gpt2(model: Any) -> GPT2LMHeadModel | None:

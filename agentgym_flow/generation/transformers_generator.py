@@ -23,7 +23,8 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.generation.base import Completion, GenerationRequest, Sampling
 from agentgym_flow.generation.batching import RequestBatcher
 from agentgym_flow.generation.key_value_cache import KeyValueCache, States, Tokens, is_cacheable, join_states, states_of
-from agentgym_flow.generation.last_position import next_logits
+from agentgym_flow.generation.last_position import exceeds_rounding, ignores_padding, next_logits, probe_prompts
+from agentgym_flow.generation.neutral import NEUTRAL, tell_unused_settings, without_own_settings
 from agentgym_flow.generation.padding import left_padded, positions
 from agentgym_flow.generation.sampling import StopWhenEnded, StreamSampler, answer_draws, check_numbers, first_draw
 from agentgym_flow.generation.stops import holds_stop
@@ -63,7 +64,8 @@ class TransformersGenerator:
     Answers of one token from a vocabulary of at most `MAX_WORDS` are sampled from the distribution at the last position
     of the prompt, and equal prompts share one forward pass while the weights are unchanged. Other answers are generated
     by the model's `generate`. If the number of rows is free on the CPU, conversations reuse the keys and values of
-    earlier turns, and attempts with equal first prompts share those.
+    earlier turns, and attempts with equal first prompts share those. A model that ignores padding answers one prompt at
+    a time, without padding. The model's own sampling settings are not used, see `neutral`.
 
     Args:
         model: the causal language model; it is in evaluation mode during calls.
@@ -91,9 +93,12 @@ class TransformersGenerator:
         self.version = version
         self._pad = pad
         self._rows = rows if rows is None or rows == 0 else check_positive("rows", rows)
+        self._ignores_padding = False
+        self._changed_by_padding: dict[bool, bool] = {}  # for answers of one token, and longer ones
         self._next: dict[float, dict[Tokens, _NextToken]] = {}
         self._states = KeyValueCache()
         self._batcher = RequestBatcher(self.generate_batch)
+        tell_unused_settings(model)
 
     def update(self, model: PreTrainedModel, version: int) -> None:
         """Use `model`, whose weights have the version `version`, from now on."""
@@ -137,6 +142,11 @@ class TransformersGenerator:
         # Whole distributions are cached, which takes too much memory with a large vocabulary.
         small = self.model.config.get_text_config().vocab_size <= MAX_WORDS
         one = sampling.max_new_tokens == 1 and small
+        self._ignores_padding = False
+        if one not in self._changed_by_padding:
+            found = ignores_padding(self.model, self._pad) if one else self._answers_differently_padded()
+            self._changed_by_padding[one] = found
+        self._ignores_padding = self._changed_by_padding[one]
         return self._sample_one_token(requests, sampling) if one else self._generate_many(requests, sampling)
 
     def _batches(self, sequences: Sequence[Sequence[int]], widths: Sequence[int]) -> Iterator[list[int]]:
@@ -152,6 +162,8 @@ class TransformersGenerator:
 
     def _widths(self, lengths: Sequence[int], room: int) -> list[int]:
         """Return the width of each prompt's pass, which depends on the prompt alone."""
+        if self._ignores_padding:
+            return list(lengths)
         return [max(length, min(_rounded(length), room)) for length in lengths]
 
     @property
@@ -160,6 +172,8 @@ class TransformersGenerator:
 
     @property
     def _height(self) -> int:
+        if self._ignores_padding:
+            return 1
         if self._rows is not None:
             return self._rows
         return ROWS if self.model.device.type == "cpu" else 0
@@ -224,16 +238,30 @@ class TransformersGenerator:
         draws = [None if sampling.greedy else answer_draws(request.seed) for request in requests]
         sampler = StreamSampler(draws, sampling.temperature, partial(self._is_over, sampling))
         device = self.model.device
-        self.model.generate(
-            input_ids=ids.to(device),
-            attention_mask=mask.to(device),
-            past_key_values=cache,
-            generation_config=self._settings(sampling),
-            logits_processor=[sampler],
-            stopping_criteria=[StopWhenEnded(sampler)],
-        )
+        with without_own_settings(self.model):
+            self.model.generate(
+                input_ids=ids.to(device),
+                attention_mask=mask.to(device),
+                past_key_values=cache,
+                generation_config=self._settings(sampling),
+                logits_processor=[sampler],
+                stopping_criteria=[StopWhenEnded(sampler)],
+            )
         sampled = zip(sampler.tokens, sampler.logprobs, strict=True)
         return [Completion(tuple(tokens), tuple(logprobs), self.version) for tokens, logprobs in sampled]
+
+    def _answers_differently_padded(self) -> bool:
+        """Return whether an answer to a padded prompt has other log-probabilities than in one pass without padding."""
+        sampling = Sampling(greedy=True, max_new_tokens=3)  # some models go wrong only after the first token
+        requests = [GenerationRequest(ids, sampling, 0) for ids in probe_prompts(self.model, self._pad)]
+        width = len(requests[-1].prompt_ids)
+        if width + sampling.max_new_tokens > self._context:
+            return False
+        request, answer = requests[0], self._generate_padded(requests, sampling, width)[0]
+        ids = torch.tensor([[*request.prompt_ids, *answer.token_ids]], device=self.model.device)
+        logits = self.model(input_ids=ids, use_cache=False).logits[0, len(request.prompt_ids) - 1 : -1]
+        alone = logits.float().log_softmax(-1).gather(-1, ids[0, len(request.prompt_ids) :, None])[:, 0]
+        return exceeds_rounding(alone - torch.tensor(answer.logprobs, device=alone.device), logits.dtype)
 
     # ---------------------------------------------------------------- conversations: cached keys and values
     @property
@@ -295,18 +323,21 @@ class TransformersGenerator:
             return tokens[-1] in sampling.ends
         if self._tokenizer is None:
             raise BadSetting("stops are texts, but this generator has no tokenizer to decode tokens with: pass one")
-        return holds_stop(self._tokenizer, tokens, sampling.stops)
+        return holds_stop(self._tokenizer, tokens, sampling.stops, sampling.ends)
 
     def _settings(self, sampling: Sampling) -> Any:
         from transformers import GenerationConfig
 
-        # Without the model's own sampling settings and forced tokens, which training does not know.
-        return GenerationConfig(
+        settings = GenerationConfig(
             max_new_tokens=sampling.max_new_tokens,
             do_sample=False,
             pad_token_id=self._pad,
             eos_token_id=sorted(sampling.ends),
         )
+        for name, value in NEUTRAL.items():  # as arguments, some would cause warnings
+            if name != "top_k":  # has no effect without do_sample, and Transformers warns of that
+                setattr(settings, name, value)
+        return settings
 
 
 def _rounded(length: int) -> int:

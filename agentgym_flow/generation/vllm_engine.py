@@ -19,6 +19,7 @@ import torch
 
 from agentgym_flow.errors import AgentGymFlowError, BadSetting, TrainingFailed, UpdateFailed
 from agentgym_flow.generation.base import Completion, GenerationRequest, Sampling, check_fits, checked_completion
+from agentgym_flow.generation.neutral import VLLM_NEUTRAL, tell_unused_settings
 from agentgym_flow.generation.vllm_version import require_vllm
 from agentgym_flow.generation.weights import (
     adapter_rank,
@@ -92,6 +93,7 @@ class VLLMEngine:
         tokenizer.save_pretrained(outline)
         self._engine = self._make_engine(model, outline, dtype, memory_share, max_model_len)
         self._context = int(self._engine.model_config.max_model_len)
+        tell_unused_settings(model)
 
     def _make_engine(
         self, model: PreTrainedModel, outline: Path, dtype: str, memory_share: float, max_model_len: int | None
@@ -250,12 +252,14 @@ def _parameters(sampling: Sampling, seed: int) -> Any:
         temperature=0.0 if sampling.greedy else sampling.temperature,
         seed=None if sampling.greedy else seed,
         max_tokens=sampling.max_new_tokens,
+        **VLLM_NEUTRAL,
         stop_token_ids=sorted(sampling.ends),
         ignore_eos=True,  # only `ends` end an answer
         logprobs=0,  # only that of the sampled token
         stop=list(sampling.stops),
         include_stop_str_in_output=True,
         detokenize=bool(sampling.stops),
+        skip_special_tokens=False,  # a tag of an answer may be one
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
 

@@ -25,6 +25,7 @@ import torch
 
 from agentgym_flow.errors import BadSetting, GenerationFailed, ServerDown, TrainingFailed, UpdateFailed, shown
 from agentgym_flow.generation.base import NOT_A_NUMBER, Completion, GenerationRequest, check_fits, checked_completion
+from agentgym_flow.generation.neutral import VLLM_NEUTRAL, tell_unused_settings
 from agentgym_flow.generation.vllm_version import check_version
 from agentgym_flow.generation.weights import check_finite, has_adapter, save_weights
 
@@ -113,6 +114,8 @@ class VLLMServers:
         first = rank % len(urls)  # processes start with different servers
         found = dict(on_main_process(partial(self._on_all_servers, self._inspect, urls)))
         self._servers = [_VLLMServer(url, *found[url]) for url in [*urls[first:], *urls[:first]]]
+        if self._is_main:
+            tell_unused_settings(model)
 
     # ---------------------------------------------------------------- answers
     async def __aenter__(self) -> Self:
@@ -343,13 +346,11 @@ def body_of(request: GenerationRequest) -> dict[str, Any]:
         "max_tokens": sampling.max_new_tokens,
         "temperature": 0.0 if sampling.greedy else sampling.temperature,
         "seed": None if sampling.greedy else request.seed,
-        "top_p": 1.0,
-        "top_k": 0,
-        "min_p": 0.0,
-        "repetition_penalty": 1.0,
+        **VLLM_NEUTRAL,  # a server takes what is not given from the model's generation_config.json
         "stop_token_ids": sorted(sampling.ends),
         "stop": list(sampling.stops),
         "include_stop_str_in_output": True,
+        "skip_special_tokens": False,  # a tag of an answer may be one
         "ignore_eos": True,  # only `ends` end an answer
         "logprobs": 0,  # only that of the sampled token
         "return_token_ids": True,

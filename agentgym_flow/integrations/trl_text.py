@@ -17,6 +17,7 @@ episode is one row: sampled tokens, and tokens of the environment between them, 
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -31,6 +32,7 @@ if find_spec("trl") is None:
 
 from agentgym_flow.prompts import template_for
 from agentgym_flow.rollout import ERROR, EnvPool, EpisodeSpec, rollout
+from agentgym_flow.training.chat_template import checked_date, write_date
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import CONVERSATION, rows
 
@@ -42,17 +44,22 @@ class TextRollout:
         env_id: the id of a text environment.
         template: the name of a prompt template with a `follow_up` message.
         answer_tokens: the longest answer of one turn. TRL's `max_completion_length` has no effect.
+        date: the date, in ISO format, for chat templates that read the clock; None: today's.
         settings: keyword arguments of the environment.
 
     Raises:
+        BadSetting: the date is not in ISO format.
         UnknownEnvironment: there is no text environment with this id.
         UnknownTemplate: the environment has no such prompt template.
     """
 
-    def __init__(self, env_id: str, template: str = "text", *, answer_tokens: int = 256, **settings: Any) -> None:
+    def __init__(
+        self, env_id: str, template: str = "text", *, answer_tokens: int = 256, date: str | None = None, **settings: Any
+    ) -> None:
         self._pool = EnvPool(lambda: make_text_env(env_id, **settings))
         self._template = template_for(env_id, template)
         self._answer_tokens = answer_tokens
+        self._date = checked_date(date)
         self._policy: ModelPolicy | None = None
         self._attempts: Counter[tuple[int, int | None]] = Counter()
 
@@ -92,8 +99,10 @@ class TextRollout:
 
     def _current_policy(self, trainer: Any) -> ModelPolicy:
         """Return the policy with the trainer's current weights."""
-        model, tokenizer = trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class
+        model = trainer.accelerator.unwrap_model(trainer.model)
         if self._policy is None:
+            tokenizer = copy.copy(trainer.processing_class)  # the user's keeps its chat template
+            write_date(tokenizer, self._date)
             self._policy = ModelPolicy(
                 model,
                 tokenizer,

@@ -1,7 +1,7 @@
-"""Chat templates: settings such as `enable_thinking`, TRL's training templates, and the delimiters of thoughts.
+"""Chat templates: settings such as `enable_thinking`, the date, TRL's training templates, delimiters of thoughts.
 
-A setting is written into the template itself, so it applies to every prompt and is saved with the model: a server that
-loads a checkpoint later uses the prompts of training.
+Settings and the date are written into the template itself, so they apply to every prompt, reach the workers of a
+dataflow, and are saved with the model: a server that loads a checkpoint later uses the prompts of training.
 """
 
 from __future__ import annotations
@@ -10,18 +10,24 @@ import copy
 import json
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import TemplateError
 from trl import get_training_chat_template
 
-from agentgym_flow.errors import BadSetting
+from agentgym_flow.errors import BadSetting, shown
 from agentgym_flow.thoughts import CLOSE_THOUGHT, OPEN_THOUGHT, PAIRS, ends_in_thought
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_SETTINGS = re.compile(r"((?:\{% set \w+ = [^\n]*? %\})*)\{\{ '' \}\}")
+_WRITTEN = re.compile(
+    r"(?P<clock>\{% macro strftime_now\(format\) %\}[^\n]*?\{% endmacro %\})?"
+    r"(?P<settings>(?:\{% set \w+ = [^\n]*? %\})*)\{\{ '' \}\}"
+)
+_CLOCK = "{{% macro strftime_now(format) %}}{{{{ format{replacements} }}}}{{% endmacro %}}"
+_DIRECTIVE = re.compile(r"%-?[aAbBcdDefFGHIjmMpSTuUVwWxXyYzZ]")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _SET = "{{% set {name} = {value} %}}"
 # Without this expression, a line break at the beginning of a template would be lost after the statement.
@@ -48,7 +54,7 @@ def write_settings(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, An
             f"chat_template_kwargs sets {', '.join(settings)}, but this model's tokenizer has no chat template: leave "
             "it out, or use an instruction-tuned model"
         )
-    template = without_settings(tokenizer.get_chat_template())
+    clock, _, template = _parts(tokenizer.get_chat_template())
     written = ""
     for name, value in settings.items():
         if not _NAME.fullmatch(name) or not re.search(rf"\b{name}\b", template):
@@ -56,13 +62,55 @@ def write_settings(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, An
         if not isinstance(value, bool | int | float | str):
             raise BadSetting(f"chat_template_kwargs takes true, false, a number or a text, got {name}={value!r:.60}")
         written += _SET.format(name=name, value=json.dumps(value))
-    tokenizer.chat_template = f"{written}{_END}{template}"
+    tokenizer.chat_template = f"{clock}{written}{_END}{template}"
+
+
+def checked_date(date: object) -> str:
+    """Return a date or time in ISO format, such as `2026-11-27`; None: today's. YAML reads dates as objects.
+
+    Raises `BadSetting` if it has another format.
+    """
+    if date is None:
+        return datetime.now().astimezone().date().isoformat()
+    try:
+        datetime.fromisoformat(str(date))
+    except ValueError:
+        raise BadSetting(f"date must be in ISO format, such as 2026-11-27, got {shown(date)}") from None
+    return str(date)
+
+
+def reads_clock(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether the tokenizer's chat template reads the date, as those of Llama 3.2 and gpt-oss do."""
+    return tokenizer.chat_template is not None and "strftime_now" in without_settings(tokenizer.get_chat_template())
+
+
+def write_date(tokenizer: PreTrainedTokenizerBase, date: str) -> None:
+    """Let the tokenizer's chat template read `date` instead of the clock, so that equal turns have equal prompts.
+
+    Replaces a date written before. Does nothing if the template does not read the clock. Raises `BadSetting` for an
+    invalid date.
+    """
+    moment = datetime.fromisoformat(checked_date(date))
+    if not reads_clock(tokenizer):
+        return
+    _, settings, template = _parts(tokenizer.get_chat_template())
+    # The template passes a format to this function, so it gets one that fills in the formats' parts.
+    parts = {part: moment.strftime(part) for part in sorted({*_DIRECTIVE.findall(template)})}
+    replacements = "".join(f" | replace({json.dumps(part)}, {json.dumps(text)})" for part, text in parts.items())
+    tokenizer.chat_template = f"{_CLOCK.format(replacements=replacements)}{settings}{_END}{template}"
 
 
 def without_settings(template: str) -> str:
-    """Return a chat template without the settings that `write_settings` wrote into it."""
-    found = _SETTINGS.match(template)
-    return template if found is None else template[found.end() :]
+    """Return a chat template without what `write_settings` and `write_date` wrote into it."""
+    return _parts(template)[2]
+
+
+def _parts(template: str) -> tuple[str, str, str]:
+    """Return the written date and settings of a chat template, and the rest."""
+    found = _WRITTEN.match(template)
+    if found is None:
+        return "", "", template
+    return found["clock"] or "", found["settings"], template[found.end() :]
 
 
 def training_template(tokenizer: PreTrainedTokenizerBase) -> str | None:

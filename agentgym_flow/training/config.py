@@ -23,6 +23,7 @@ from agentgym_flow.rewards.credit.comparison import Advantages
 from agentgym_flow.rewards.credit.penalty import check_penalty
 from agentgym_flow.rewards.structure_score import StructureScore
 from agentgym_flow.training.batch_shape import processes, share_out
+from agentgym_flow.training.chat_template import checked_date
 from agentgym_flow.training.main_settings import NOT_USED
 from agentgym_flow.training.off_policy import Bounds
 from agentgym_flow.training.processes import isolated_state
@@ -66,6 +67,8 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     as `{"enable_thinking": false}`; they are written into the template, which is saved with the model.
 
     Attributes:
+        date: the date, in ISO format, that chat templates write into prompts if they read the clock. None: the day on
+            which the run begins. A resumed run keeps its date.
         groups_per_batch: groups in a batch, see above.
         steps_per_batch: optimizer steps per batch, see above. All passes over the batch count (`num_iterations`).
         layout: `turn` makes one row per turn, each with its own prompt. `conversation` makes one row per episode, whose
@@ -128,6 +131,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     dataloader_pin_memory: bool = False
     save_strategy: str = "no"
     vllm_importance_sampling_mode: str = "token_truncate"
+    date: str | None = None
     groups_per_batch: int = None  # type: ignore[assignment]  # each follows from other settings where it is not given
     steps_per_batch: float = None  # type: ignore[assignment]
     layout: str = TURN
@@ -159,6 +163,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         self.reward_settings = mapping("reward_settings", self.reward_settings)
         if self.stop_when == "null":  # on the command line; in YAML it is None already
             self.stop_when = None
+        self.date = checked_date(self.date)
         at_least("num_envs", self.num_envs, 1)
         at_least("generation_rows", self.generation_rows or 0, 0)
         at_least("max_sampling_rounds", self.max_sampling_rounds, 2)

@@ -201,9 +201,18 @@ def write_config(path: Path, configs: Configs) -> None:
 
 def check_config(path: Path, configs: Configs) -> None:
     """Raise `BadSetting` naming the first setting that differs from the config file of the run to resume."""
-    try:
-        made_with = read_config(path)
-    except BadSetting as error:
-        raise BadSetting(f"resume: {error}") from error
+    made_with = _made_with(path)
     ours = ({k: v for k, v in settings.items() if k not in MAY_CHANGE} for settings in (made_with, resolved(configs)))
     check_same(path.parent, *ours)
+
+
+def recorded_date(path: Path, otherwise: str | None) -> str | None:
+    """Return the date in the config file of the run to resume. Raises `BadSetting` if the file cannot be read."""
+    return str(_made_with(path).get("date", otherwise))
+
+
+def _made_with(path: Path) -> dict[str, Any]:
+    try:
+        return read_config(path)
+    except BadSetting as error:
+        raise BadSetting(f"resume: {error}") from error

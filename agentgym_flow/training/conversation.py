@@ -8,7 +8,8 @@ of sampling in one forward pass over them.
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+import unicodedata
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from jinja2 import TemplateError
@@ -17,6 +18,7 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import ConversationTemplate, PromptTemplate, TranscriptTemplate
 from agentgym_flow.training.chat_template import training_template
+from agentgym_flow.word_prompts import WordTemplate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -60,7 +62,7 @@ class Conversation:
     def prompt(self, policy_input: PolicyInput) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the tokens of the conversation so far and the new tokens, for a turn after the first.
 
-        Raises `BadSetting` if the last turn has no tokens.
+        Raises `BadSetting` if the last turn has no tokens, or the tokenizer does not know every new word.
         """
         last = policy_input.episode.turns[-1]
         if last.prompt_ids is None or not last.completion_ids:
@@ -77,7 +79,10 @@ class Conversation:
         if ids is None:
             if len(self._known) > _MAX_KNOWN:
                 self._known.clear()
-            ids = self._known[text] = tuple(self._tokenizer(self._after(text), add_special_tokens=False).input_ids)
+            after = self._after(text)
+            ids = tuple(self._tokenizer(after, add_special_tokens=False).input_ids)
+            check_words(self._tokenizer, self._template, after, ids)
+            self._known[text] = ids
         return ids
 
     def _after(self, text: str) -> str:
@@ -127,6 +132,26 @@ class Conversation:
                 return False
             said = rendered + style.answer
         return True
+
+
+def check_words(tokenizer: PreTrainedTokenizerBase, template: PromptTemplate, text: str, ids: Sequence[int]) -> None:
+    """Raise `BadSetting` if a tokenizer does not know every word of a text, whose tokens are `ids`.
+
+    The unknown token alone proves nothing: in many byte-level tokenizers, which know every text, it is also the
+    begin-of-sequence or end token. So the tokens are decoded, and must give the text back, white space and the form of
+    letters aside. A `WordTemplate` may have unknown words, because its vocabulary is collected by play.
+    """
+    if tokenizer.unk_token_id is None or tokenizer.unk_token_id not in ids or isinstance(template, WordTemplate):
+        return
+    decoded = tokenizer.decode(tokenizer(text, add_special_tokens=False).input_ids, skip_special_tokens=False)
+    if _letters(decoded) != _letters(text):
+        raise BadSetting(
+            f"the tokenizer does not know every word of template {template.name!r}: use another tokenizer or template"
+        )
+
+
+def _letters(text: str) -> str:
+    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 _MAX_KNOWN = 1 << 15

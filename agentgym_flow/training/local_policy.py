@@ -12,6 +12,7 @@ import yaml  # type: ignore[import-untyped]
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.prompts import template_for
+from agentgym_flow.training.chat_template import checked_date, reads_clock, write_date
 from agentgym_flow.training.policy import ModelPolicy, check_vocabulary
 from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.run import CONFIG, load_model, quiet
@@ -30,6 +31,7 @@ def local_policy(
     temperature: float = 1.0,
     greedy: bool = False,
     dtype: str = "float32",
+    date: str | None = None,
 ) -> ModelPolicy:
     """Return the policy of a causal language model in a folder, on the GPU if there is one.
 
@@ -46,6 +48,7 @@ def local_policy(
         temperature: the sampling temperature.
         greedy: take the most likely token.
         dtype: the type of the weights, such as `bfloat16`.
+        date: the date, in ISO format, for chat templates that read the clock; by default the run's, else today's.
 
     Raises:
         BadSetting: a number is out of range, or the model does not exist or does not fit the prompt template.
@@ -59,20 +62,29 @@ def local_policy(
     prompts = template_for(env_id, name, run.get("template_settings") if name == run.get("template") else None)
     model, tokenizer = load_model(folder, prompts, dtype=dtype)
     check_vocabulary(model, tokenizer)
+    date = checked_date(run.get("date") if date is None else date)
+    write_date(tokenizer, date)
     model = model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
     if max_tokens is None:
         usual = 1 if getattr(prompts, "vocabulary", None) is not None else MAX_TOKENS
         max_tokens = run.get("max_completion_length") or usual
-    return ModelPolicy(
+    if layout is None:
+        layout = run.get("layout") or TURN
+    policy = ModelPolicy(
         model,
         tokenizer,
         prompts,
         temperature=temperature,
         greedy=greedy,
         max_new_tokens=max_tokens,
-        layout=run.get("layout") or TURN if layout is None else layout,
+        layout=layout,
         name=f"hf:{folder}",
     )
+    sampling = {"temperature": temperature, "greedy": greedy, "max_tokens": max_tokens, "dtype": dtype}
+    policy.settings = {"template": name, "layout": layout, **sampling}
+    if reads_clock(tokenizer):
+        policy.settings["date"] = date
+    return policy
 
 
 def _settings_of_run(folder: Path) -> Mapping[str, Any]:

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any, Self
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.generation import SEEDS, BatchGenerator, Completion, GenerationRequest, Generator, Sampling
 from agentgym_flow.generation.base import check_fits
-from agentgym_flow.generation.stops import length_of_answer
+from agentgym_flow.generation.stops import answer_text, length_of_answer
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.policies.base import session
 from agentgym_flow.prompts import IndexTemplate, PromptTemplate, TextTemplate
 from agentgym_flow.training.chat_template import ThoughtStyle, thought_style
-from agentgym_flow.training.conversation import Conversation
+from agentgym_flow.training.conversation import Conversation, check_words
 from agentgym_flow.training.rows import CONVERSATION, LAYOUTS, TURN
-from agentgym_flow.word_prompts import WordTemplate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -77,6 +76,7 @@ class PromptedPolicy:
 
     Attributes:
         seconds: total time spent waiting for answers.
+        settings: what a stopped evaluation must have in common with the one that resumes it.
 
     Raises:
         BadSetting: a number is out of range, or the prompt template or chat template does not support conversations.
@@ -105,6 +105,7 @@ class PromptedPolicy:
         self.sampling = Sampling(temperature, greedy, max_new_tokens, ends, tuple(getattr(template, "stops", ())))
         self.generator = generator or TransformersGenerator(model, pad_token(tokenizer), tokenizer=tokenizer)
         self.name = name
+        self.settings: dict[str, Any] = {}
         self.conversation = Conversation(tokenizer, template, ends) if layout == CONVERSATION else None
         # Published templates read completions as they are.
         reads = isinstance(template, TextTemplate | IndexTemplate)
@@ -120,7 +121,7 @@ class PromptedPolicy:
         ids = self._ids.get(text)
         if ids is None:
             ids = prompt_tokens(self.tokenizer, text)
-            self._check_prompt(ids)
+            self._check_prompt(text, ids)
             if len(self._ids) >= MAX_PROMPTS:
                 self._ids.clear()
             self._ids[text] = ids
@@ -136,29 +137,19 @@ class PromptedPolicy:
             ids = self.encode(prompt_text(self.tokenizer, self.template, policy_input))
             return ids, None if self.conversation is None else 0
         said, new = self.conversation.prompt(policy_input)
-        self._check_words(new)
         self._check_length(len(said) + len(new))
         return (*said, *new), len(said)
 
-    def _check_prompt(self, ids: tuple[int, ...]) -> None:
+    def _check_prompt(self, text: str, ids: tuple[int, ...]) -> None:
         self._check_length(len(ids))
         if not ids:
             raise BadSetting("the tokenizer returns no tokens for a prompt: use the folder that the model was saved in")
-        self._check_words(ids)
+        check_words(self.tokenizer, self.template, text, ids)
 
     def _check_length(self, length: int) -> None:
         if length + self.sampling.max_new_tokens > self._context:
             layout = CONVERSATION if self.conversation is not None else TURN
             check_context(self.model, length, self.sampling.max_new_tokens, layout)
-
-    def _check_words(self, ids: tuple[int, ...]) -> None:
-        if isinstance(self.template, WordTemplate):  # its vocabulary is collected by play and may be incomplete
-            return
-        if self.tokenizer.unk_token_id is not None and self.tokenizer.unk_token_id in ids:
-            raise BadSetting(
-                f"the tokenizer does not know every word of template {self.template.name!r}: use another tokenizer or "
-                "template"
-            )
 
     # ---------------------------------------------------------------- requests and answers
     def request(self, policy_input: PolicyInput) -> GenerationRequest:
@@ -168,7 +159,7 @@ class PromptedPolicy:
 
     def output(self, policy_input: PolicyInput, request: GenerationRequest, answer: Completion) -> PolicyOutput:
         """Return the policy output for an answer."""
-        length = length_of_answer(self.tokenizer, answer.token_ids, request.sampling.stops)
+        length = length_of_answer(self.tokenizer, answer.token_ids, request.sampling.stops, request.sampling.ends)
         tokens, logprobs = answer.token_ids[:length], answer.logprobs[:length]
         text = self._text(tokens)
         action = self._action(text, policy_input)  # not cached: it depends on the candidates
@@ -184,10 +175,10 @@ class PromptedPolicy:
 
     def _text(self, tokens: tuple[int, ...]) -> str:
         if len(tokens) > 1:
-            return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
+            return answer_text(self.tokenizer, tokens, self.sampling.ends)
         text = self._words.get(tokens[0])
         if text is None:
-            text = self._words[tokens[0]] = self.tokenizer.decode(tokens, skip_special_tokens=True)
+            text = self._words[tokens[0]] = answer_text(self.tokenizer, tokens, self.sampling.ends)
         return text
 
 
@@ -302,8 +293,8 @@ def check_answers(
 ) -> None:
     """Check that the answer for every admissible action of a turn can be sampled and parsed.
 
-    Raises `BadSetting` naming the first answer that has unknown tokens, needs more than `max_new_tokens` tokens, or
-    changes when it is tokenised and decoded, or if no action has an answer.
+    Raises `BadSetting` naming the first answer that changes when it is tokenised and decoded, as one with unknown words
+    does, or needs more than `max_new_tokens` tokens, or if no action has an answer.
     """
     asked = [template.format_action(action, policy_input) for action in policy_input.info["admissible_actions"]]
     answers = list(dict.fromkeys(answer for answer in asked if answer is not None))
@@ -311,8 +302,7 @@ def check_answers(
         raise BadSetting(f"template {template.name!r} cannot express any action here: use another prompt template")
     for answer in answers:
         ids = tokenizer(answer, add_special_tokens=False).input_ids
-        unknown = tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids
-        if unknown or tokenizer.decode(ids, skip_special_tokens=True).strip() != answer:
+        if answer_text(tokenizer, ids).strip() != answer:
             raise BadSetting(
                 f"the tokenizer, of {len(tokenizer)} tokens, cannot express the answer {answer!r}: set model to one "
                 "whose tokenizer has these words, or choose another prompt template"

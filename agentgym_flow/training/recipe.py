@@ -27,7 +27,7 @@ from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, OtherPr
 from agentgym_flow.training.callbacks import LiveProgress, MetricsFile, Validation
 from agentgym_flow.training.checkpoints import check_made_with, last_intact, progress_of
 from agentgym_flow.training.config import AgentConfig, Configs
-from agentgym_flow.training.config_file import check_config, parse_configs, write_config
+from agentgym_flow.training.config_file import check_config, parse_configs, recorded_date, write_config
 from agentgym_flow.training.generators import make_generator
 from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.interrupt import StopAfterBatch
@@ -300,7 +300,7 @@ def open_run(configs: Configs, console: Console) -> Iterator[Recipe]:
     if run.threads is not None:
         torch.set_num_threads(run.threads)
     with sigterm_raises():
-        folder = together.on_main_process(partial(_open_folder, configs))
+        folder, agent.date = together.on_main_process(partial(_open_folder, configs))
         agent.output_dir = str(folder.path)
         console.print(f"Run folder: {folder.path}", soft_wrap=True, markup=False)
         with folder.guard(), naming_lost_process():
@@ -315,14 +315,16 @@ def open_run(configs: Configs, console: Console) -> Iterator[Recipe]:
                     folder.weights.rmdir()
 
 
-def _open_folder(configs: Configs) -> RunFolder:
+def _open_folder(configs: Configs) -> tuple[RunFolder, str | None]:
+    """Return the run folder, and the date of the run, which is that of its first start."""
     run, _, agent = configs
     if run.resume is None:
         _ = agent.credit_function  # an unknown one is refused before the folder is made
-        return RunFolder(agent.output_dir)
+        return RunFolder(agent.output_dir), agent.date
     path = last_run(agent.output_dir) if run.resume == LAST_RUN else Path(run.resume)
+    agent.date = recorded_date(path / CONFIG, agent.date)
     check_config(path / CONFIG, configs)
-    return RunFolder(path, resume=True)
+    return RunFolder(path, resume=True), agent.date
 
 
 def train(configs: Configs, console: Console) -> Results:

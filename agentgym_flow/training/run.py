@@ -6,6 +6,7 @@ import gc
 import glob
 import json
 import os
+import re
 import shutil
 import signal
 import warnings
@@ -42,6 +43,8 @@ RUNNING = "running"
 
 TINY = "tiny"
 """The name of the built-in model, which starts from random weights."""
+
+_NAME_ON_HUB = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 COLLECT_AFTER = 100_000
 """New objects per garbage collection while a policy trains; Python's default is 700."""
@@ -258,16 +261,23 @@ def load_model(
     from safetensors import SafetensorError
     from transformers import AutoTokenizer
 
+    if not Path(name).exists() and not _NAME_ON_HUB.fullmatch(name):
+        raise BadSetting(f"there is no folder {name}")
     load = load_adapter if is_adapter(name) else _load_whole
     try:
         return load(name, dtype), AutoTokenizer.from_pretrained(name, padding_side="left")
     except BadSetting:
         raise
     except (OSError, ValueError, SafetensorError) as error:
+        if not Path(name).exists():
+            raise BadSetting(
+                f"there is no folder {name}, and no downloaded model of this name (HF_HUB_OFFLINE=0 allows "
+                "downloading it)"
+            ) from error
         reason = str(error).partition("\n")[0]  # the other lines list all supported models
         raise BadSetting(
-            f"cannot load a causal language model from {name!r}: set model to {TINY!r}, a folder saved by Hugging "
-            f"Face, or the name of a downloaded model (HF_HUB_OFFLINE=0 allows downloading it). {reason}"
+            f"cannot load a causal language model from {name!r}, which must be a folder saved by Hugging Face, with "
+            f"its tokenizer. {reason}"
         ) from error
 
 

@@ -19,11 +19,14 @@ import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
+from transformers.integrations import is_deepspeed_zero3_enabled
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.episode import Episode, EpisodeRecorder, Group, Turn
-from agentgym_flow.errors import TrainingFailed
+from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.generation import Generator
+from agentgym_flow.generation.last_position import ignores_padding
+from agentgym_flow.generation.neutral import drop_unused_settings
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import PromptTemplate, valid_turns
 from agentgym_flow.rewards.credit import WEIGHTS
@@ -32,7 +35,7 @@ from agentgym_flow.rewards.credit.penalty import penalise_invalid
 from agentgym_flow.rollout import ERROR, EnvPool
 from agentgym_flow.seeding import Stream, stable_hash
 from agentgym_flow.training._trl import RowTrainer
-from agentgym_flow.training.chat_template import write_settings
+from agentgym_flow.training.chat_template import checked_date, reads_clock, write_date, write_settings
 from agentgym_flow.training.checkpoints import (
     MADE_WITH,
     SOURCE,
@@ -59,7 +62,7 @@ from agentgym_flow.training.off_policy import Mismatch, corrected, staleness
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.out_of_memory import UPDATE, out_of_memory
 from agentgym_flow.training.outcomes import TrainingOutcomes, outcome_metrics, without_lost
-from agentgym_flow.training.policy import check_answers, check_vocabulary, model_policy
+from agentgym_flow.training.policy import check_answers, check_vocabulary, model_policy, pad_token
 from agentgym_flow.training.processes import Together
 from agentgym_flow.training.reference import Reference
 from agentgym_flow.training.rows import TURN, merge, rows, thin_rows
@@ -140,6 +143,7 @@ class AgentTrainer(RowTrainer):
         info = recorder.info
         check_vocabulary(model, tokenizer)
         write_settings(tokenizer, mapping("chat_template_kwargs", args.chat_template_kwargs))
+        write_date(tokenizer, checked_date(args.date))
         assert recorder.episode is not None  # reset above
         start = PolicyInput(env, recorder.observation, info, recorder.episode, Stream("first prompt"))
         check_answers(tokenizer, template, start, args.max_completion_length or 1)
@@ -147,6 +151,7 @@ class AgentTrainer(RowTrainer):
         self.credit = args.credit_function
         self.acts_as = acts_as
         self.generator = generator or transformers_generator(args, model, tokenizer)
+        drop_unused_settings(model)
         self.policy = model_policy(
             model,
             tokenizer,
@@ -180,6 +185,17 @@ class AgentTrainer(RowTrainer):
         self.source = source or OwnRollout(self.policy, envs, tasks, args, self._together, self.frozen_model)
         self.remove_callback(PrinterCallback)  # metrics are shown and stored by our callbacks
         self.add_callback(self._clock)
+        if not is_deepspeed_zero3_enabled():  # then the model is whole only in `begin`
+            self._check_padding()
+
+    def _check_padding(self) -> None:
+        """Raise `BadSetting` if the model ignores padding: rows of unequal length would get wrong gradients."""
+        with self.frozen_model() as model:
+            if ignores_padding(model, pad_token(self.policy.tokenizer)):
+                raise BadSetting(
+                    f"{type(model).__name__} reads padding as text, so rows of unequal length cannot be trained in one "
+                    "forward pass: use a model that takes an attention mask. Evaluation (hf:) runs it without padding"
+                )
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
         """Return the learning rate schedule: linear to `final_lr_ratio`, or the one that `lr_scheduler_type` names."""
@@ -237,10 +253,13 @@ class AgentTrainer(RowTrainer):
             "tokenizer": f"{len(words)} tokens, {stable_hash(sorted(words.items()))[:12]}",
             "num_processes": self.accelerator.num_processes,
             **lasting_settings(self.args),
+            "date": self.args.date if reads_clock(self.policy.tokenizer) else None,
         }
 
     def begin(self, resumed: Path | None) -> None:
         """Copy the current model as the reference policy; a resumed run loads its first one."""
+        if is_deepspeed_zero3_enabled():
+            self._check_padding()
         if self.reference is None:
             return
         self.reference.prepare(self.accelerator)

@@ -212,8 +212,8 @@ def test_the_text_that_ends_an_answer_is_its_last() -> None:
     assert episode.turns[0].completion_ids == (nothing, asks)
     payload = encode(episode)
     assert receiver.replay(slot, payload, STEPS) == episode
-    line, _ = payload.split("\n")
-    longer = json.dumps([[[nothing, asks, nothing]], [[-0.5, -0.25, -0.5]]])
+    line, columns = payload.split("\n")
+    longer = json.dumps([[[nothing, asks, nothing]], [[-0.5, -0.25, -0.5]], json.loads(columns)[2]])
     with pytest.raises(Forged, match="tokens follow the text that ends an answer"):
         receiver.replay(slot, f"{line}\n{longer}", STEPS)
 
@@ -308,12 +308,16 @@ def put(which: int, turn: int, value: Any) -> Callable[[Columns], object]:
         (put(1, 0, [-0.5, float("-inf"), -0.5]), "turn 1: -inf"),
         (put(1, 0, [-0.5, -1e30, -0.5]), "turn 1: -1e[+]30"),
         (put(1, 0, [-0.5, -1, -0.5]), "turn 1: the log-probabilities are not a list of float"),
-        (lambda read: [read[0][:-1], read[1]], "the line has 5 actions, and the tokens"),
-        (lambda read: [read[0], [*read[1], [-0.5]]], "the line has 5 actions, and the log-probabilities"),
-        (lambda read: [read[0]], "not a JSON list of two"),
-        (lambda read: {"0": read[0], "1": read[1]}, "the tokens are not a list"),
-        (lambda read: 5, "not a JSON list of two"),
-        (lambda read: [None, None], "the tokens are not a list"),
+        (lambda read: [read[0][:-1], *read[1:]], "the line has 5 actions, and the tokens"),
+        (lambda read: [read[0], [*read[1], [-0.5]], read[2]], "the line has 5 actions, and the log-probabilities"),
+        (lambda read: read[:2], "not a JSON list of three"),
+        (lambda read: dict(zip("012", read, strict=True)), "the tokens are not a list"),
+        (lambda read: 5, "not a JSON list of three"),
+        (lambda read: [None, None, None], "the tokens are not a list"),
+        (lambda read: [*read[:2], read[2][:-1]], "the line has 5 actions, and the digests"),
+        (lambda read: [*read[:2], None], "the line has 5 actions, and the digests"),
+        (put(2, 1, 7), "the line has 5 actions, and the digests"),
+        (put(2, 1, "0" * 16), "turn 2: the worker's prompt has other tokens"),
     ],
 )
 def test_columns_that_nobody_has_sampled_are_refused(change: Callable[[Columns], object], match: str) -> None:

@@ -139,13 +139,13 @@ def few_words(folder: Path, _: Tiny) -> None:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda folder, _: folder.mkdir(), "set model to 'tiny', a folder saved by Hugging Face"),
+        (lambda folder, _: folder.mkdir(), "must be a folder saved by Hugging Face"),
         (no_tokenizer, "cannot express the answer 'up': set model to one whose tokenizer"),
-        (no_weights, "set model to 'tiny', a folder saved by Hugging Face"),
-        (broken_weights, "set model to 'tiny', a folder saved by Hugging Face"),
+        (no_weights, "must be a folder saved by Hugging Face"),
+        (broken_weights, "must be a folder saved by Hugging Face"),
         (reconfigured(n_embd=48), "use a folder whose weights and config.json belong together"),
         (reconfigured(n_layer=5), "has no transformer.h."),
-        (other_family, "set model to 'tiny', a folder saved by Hugging Face"),
+        (other_family, "must be a folder saved by Hugging Face"),
         (small(vocab_size=20), "and the model only 20: set model to a folder whose tokenizer"),
         (
             small(n_positions=30),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,8 +76,10 @@ def test_it_is_prompted_with_the_template_settings_of_its_run(checkpoint: Path) 
 def test_mistakes_have_names(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnknownOption, match="greedy"):
         make_policy(f"hf:{checkpoint}", SOKOBAN, gredy=True)
-    with pytest.raises(BadSetting, match="cannot load a causal language model"):
-        make_policy("hf:nowhere", SOKOBAN)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for missing in ("nowhere", "no/where", "./nowhere", "runs/quickstart/checkpoint", f"{checkpoint}s", "a..b", "~/x"):
+        with pytest.raises(BadSetting, match=rf"^there is no folder {re.escape(missing)}($|, and no downloaded model)"):
+            make_policy(f"hf:{missing}", SOKOBAN)
     with pytest.raises(UnknownTemplate):
         make_policy(f"hf:{checkpoint}", SOKOBAN, template="kompakt")
     with pytest.raises(BadSetting, match=r"max_tokens must be .*got 0"):

@@ -295,9 +295,11 @@ def test_generation_ends_behind_a_stop(tiny: tuple[Any, Any]) -> None:
     model.register_forward_pre_hook(lambda *_: passes.append(1))
 
     def answers(sampling: Sampling) -> list[Completion]:
-        passes.clear()
         requests = [GenerationRequest((number + 3, 4, 5), sampling, number << 40) for number in range(20)]
-        return TransformersGenerator(model, 0, tokenizer=tokenizer).generate_batch(requests)
+        generator = TransformersGenerator(model, 0, tokenizer=tokenizer)
+        generator.generate_batch(requests[:1])  # its first call finds out whether the model ignores padding
+        passes.clear()
+        return generator.generate_batch(requests)
 
     whole = answers(Sampling(max_new_tokens=40))
     assert len(passes) == 80  # two chunks of 16 rows
@@ -320,8 +322,12 @@ def test_free_rows_run_all_prompts_together(tiny: tuple[Any, Any]) -> None:
     model.transformer.wte.register_forward_pre_hook(lambda _, given: heights.append(len(given[0])))
     requests = [GenerationRequest((number + 3, 4, 5), Sampling(), number) for number in range(5)]
     for rows, height in ((None, 16), (0, 5), (2, 2)):
+        generator = TransformersGenerator(model, 0, rows=rows)
+        generator.generate_batch(
+            [GenerationRequest((9,), Sampling(), 0)]
+        )  # finds out whether the model ignores padding
         heights.clear()
-        answers = TransformersGenerator(model, 0, rows=rows).generate_batch(requests)
+        answers = generator.generate_batch(requests)
         assert set(heights) == {height}
         assert len(answers) == 5
     with pytest.raises(BadSetting, match="rows"):

@@ -119,15 +119,20 @@ def test_vocabularies_that_cannot_be_told_apart_are_refused(words: list[str]) ->
         word_tokenizer(words)
 
 
-def test_models_that_are_not_there_are_refused(template: PromptTemplate, tmp_path: Path) -> None:
+def test_models_that_are_not_there_are_refused(
+    template: PromptTemplate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(BadSetting, match="compact"):
         load_model("tiny", TextTemplate())
-    with pytest.raises(BadSetting, match="HF_HUB_OFFLINE"):
+    with pytest.raises(BadSetting, match=r"^there is no folder .*nothing$"):
         load_model(str(tmp_path / "nothing"), template)
+    with pytest.raises(BadSetting, match=r"^there is no folder nothing, and no downloaded model .*HF_HUB_OFFLINE"):
+        load_model("nothing", template)
     (tmp_path / "config.json").write_text('{"model_type": "no_such_kind"}')
     with pytest.raises(BadSetting, match="no_such_kind"):
         load_model(str(tmp_path), template)
-    with pytest.raises(BadSetting, match="causal"):
+    with pytest.raises(BadSetting, match=r"^there is no folder no such name!$"):
         load_model("no such name!", template)
 
 

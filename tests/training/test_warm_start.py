@@ -158,6 +158,8 @@ def test_a_template_that_wants_tags_is_shown_tags(tiny: tuple[Any, Any], make_en
 
 @pytest.mark.parametrize("layout", ["turn", "conversation"])
 def test_random_actions_can_be_shown_without_being_imitated(tiny: tuple[Any, Any], make_env: Any, layout: str) -> None:
+    tiny[1].unk_token = None  # words that it does not know are read as one that is known
+
     def shown(noise: float, **settings: Any) -> list[TrainingRow]:
         return demonstrations(make_env, tiny[1], TextTemplate(), tasks=12, noise=noise, layout=layout, **settings)
 
@@ -179,6 +181,7 @@ def test_random_actions_can_be_shown_without_being_imitated(tiny: tuple[Any, Any
 
 @pytest.mark.parametrize("layout", ["turn", "conversation"])
 def test_the_text_around_answers_can_be_learnt_too(tiny: tuple[Any, Any], make_env: Any, layout: str) -> None:
+    tiny[1].unk_token = None  # words that it does not know are read as one that is known
     shown = demonstrations(make_env, tiny[1], TextTemplate(), tasks=4, noise=0.5, layout=layout, imitate_noise=False)
     for plain in shown:
         row = with_text(plain, 0.25)
