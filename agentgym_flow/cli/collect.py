@@ -108,7 +108,7 @@ def collect(
                 note(f"{out} holds {live.kept}")
             say_how_to_resume(out)
             raise typer.Exit(exit_status(interrupt)) from None
-    if live.loss:
-        note(live.loss)
+    for remark in [*([live.loss] if live.loss else []), *getattr(player, "remarks", ())]:
+        note(remark)
     advice = f". Check it with: {environments.check_command(out, env_kwargs, env_id)}" if form == "log" else ""
     say(f"{result.episodes:,} episodes, {result.turns:,} turns, {result.successes:,} successful: {out}{advice}")

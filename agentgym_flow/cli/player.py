@@ -183,6 +183,11 @@ class _AsyncGuardedPolicy(Around):
         self._begun = 0  # episodes
         self._kinds: list[str] = []  # how their first requests failed
 
+    @property
+    def remarks(self) -> list[str]:
+        """What the user should know about the policy's answers."""
+        return list(getattr(self.policy, "remarks", ()))
+
     async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
         """Return the output of the policy."""
         first = not policy_input.episode.turns
@@ -195,6 +200,8 @@ class _AsyncGuardedPolicy(Around):
             self._kinds.append(failures[0]["failure"])
         if not self._answered and len(self._kinds) == self._begun:
             kinds = ", ".join(sorted(set(self._kinds)))
+            if refusal := getattr(self.policy, "refusal", ""):
+                kinds += f"; its reason: {refusal}"
             advice = "check that the server runs, the URL, the name of the model and OPENAI_API_KEY"
             raise BadPolicy(f"policy {self._description!r} got no answers ({kinds}); {advice}")
         return output
