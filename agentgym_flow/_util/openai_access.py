@@ -30,7 +30,7 @@ messages and builds a model of the answer, which takes a third of the time of a 
 
 _OLD_LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
 _WORDS = {_OLD_LIMIT: (_OLD_LIMIT, _NEW_LIMIT), "temperature": ("temperature",)}  # in refusals of these fields
-_FULL = re.compile(r"context[ _-]?(length|size|window)", re.IGNORECASE)
+_FULL = re.compile(r"context[ _-]?(length|size|window)|(prompt|input) is too long", re.IGNORECASE)
 _SECRET = re.compile(
     r"\bBearer\s+\S+|\b(?:sk|pk|rk|hf|gsk|xai|key)[-_][\w*.-]{6,}|(?<=://)[^/\s@]+(?=@)", re.IGNORECASE
 )
@@ -74,7 +74,8 @@ def _with_changes(body: Mapping[str, Any], changed: Set[str]) -> dict[str, Any]:
 
 def is_context_full(error: Exception) -> bool:
     """Return whether a server refused a request because its messages do not fit into the model's context."""
-    return getattr(error, "status_code", None) in (400, 413, 422) and bool(_FULL.search(str(error)))
+    told = f"{error} {getattr(error, 'body', '')}"
+    return getattr(error, "status_code", None) in (400, 413, 422) and bool(_FULL.search(told))
 
 
 def reason_of(error: Exception) -> str:
