@@ -164,7 +164,8 @@ class RemoteRetriever(Shared):
     def _ask_all(self, queries: Sequence[str], topk: int, known: dict[str, list[Hit]]) -> RetrieverFailed | None:
         """Send the queries in one or more requests, add the answers to `known`, and return the first failure.
 
-        After a failure the other requests are still sent, unless half the deadline has passed.
+        After a failure the other requests are still sent, unless half the deadline has passed or the server has never
+        answered.
         """
         failure, begun = None, time.monotonic()
         step = 1 if self._single else protocol.MAX_QUERIES
@@ -174,7 +175,7 @@ class RemoteRetriever(Shared):
                 answers = list(zip(part, self._ask(part, topk), strict=True))
             except RetrieverFailed as error:
                 failure = failure or error
-                if time.monotonic() - begun > self._deadline / 2:
+                if not self._reached or time.monotonic() - begun > self._deadline / 2:
                     break
                 continue
             known.update(answers)

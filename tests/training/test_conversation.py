@@ -257,7 +257,7 @@ def test_a_conversation_that_no_longer_fits_ends_there(
     result, episodes = evaluate(
         short, SOKOBAN, split="train", num_episodes=4, log=log, env_kwargs={"size": 6, "max_steps": STEPS}
     )
-    assert 0 < result.context_rate
+    assert result.context_rate > 0
     assert result.context_rate == sum("truncated_by" in episode.meta for episode in episodes) / 4
     assert result.context_rate + result.truncated_rate + result.success == 1
     assert verify_log(log).ok
