@@ -138,6 +138,8 @@ class Evaluation:
             f"score {self.score:.3f}, return {self.mean_return:.2f}, {self.mean_length:.1f} steps, "
             f"{self.tasks} tasks, {self.episodes} episodes"
         )
+        limits = {"out of context": self.context_rate, "cut answers": self.cut_rate, "empty answers": self.empty_rate}
+        line += "".join(f", {rate:.1%} {what}" for what, rate in limits.items() if rate)
         troubles = [(self.errors, "errors"), (self.failed_requests, "failed requests")]
         return line + "".join(f", {number} {what}" for number, what in troubles if number)
 

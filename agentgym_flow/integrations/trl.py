@@ -10,7 +10,7 @@ A row of the data set names its task: `{"prompt": [{"role": "user", "content": "
 selects one. TRL resets all environments of a group with the same row, so their episodes start equally. For models that
 answer in text instead of calling tools, see `agentgym_flow.integrations.trl_text`.
 
-If the environment raises, the episode is lost: the model is told that it is over, and its reward is None, so TRL leaves
+If the environment raises, the episode is lost: the tool answers that it is over, and its reward is None, so TRL leaves
 it out of its group. Add `lost_episodes` to `reward_funcs` to log how many.
 """
 

@@ -34,12 +34,11 @@ from agentgym_flow.errors import BadSetting, MissingExtra, TrainingFailed
 if find_spec("trl") is None:
     raise MissingExtra.of("trl", "train")
 
-from accelerate.utils import gather_object
-
 from agentgym_flow.prompts import template_for
 from agentgym_flow.rollout import ERROR, EnvPool, EpisodeSpec, rollout
 from agentgym_flow.training.outcomes import is_lost
 from agentgym_flow.training.policy import ModelPolicy, pad_token
+from agentgym_flow.training.processes import Together
 from agentgym_flow.training.rows import CONVERSATION, TrainingRow, rows
 
 
@@ -62,6 +61,7 @@ class TextRollout:
         self._template = template_for(env_id, template)
         self._answer_tokens = answer_tokens
         self._policy: ModelPolicy | None = None
+        self._together: Together | None = None
         self._attempts: Counter[tuple[int, int | None]] = Counter()
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
@@ -76,8 +76,8 @@ class TextRollout:
         specs = [self._spec(prompt, trainer.accelerator) for prompt in prompts]
         episodes = rollout(self._current_policy(trainer), self._pool, specs)
         lost = [is_lost(episode) for episode in episodes]
-        everywhere = gather_object([all(lost)]) if trainer.accelerator.num_processes > 1 else [all(lost)]
-        if all(everywhere):
+        self._together = self._together or Together()
+        if all(self._together.share(lambda: all(lost))):
             error = episodes[0].meta[ERROR]
             raise TrainingFailed(
                 f"environment or policy raised in all {len(episodes)} episodes of a batch: {error['class']}: "

@@ -331,8 +331,10 @@ def test_a_stock_trainer_leaves_lost_episodes_out_of_their_group(
     trainer.train()
     history = [entry for entry in trainer.state.log_history if "reward" in entry]
     assert [entry["lost_episodes"] for entry in history] == [0.25] * 3
-    assert {round(entry["reward"] * 3) / 3 for entry in history} == {entry["reward"] for entry in history}
-    assert any(advantage for advantage in trainer._logs["advantages"])
+    assert [3 * entry["reward"] for entry in history] == pytest.approx(
+        [round(3 * entry["reward"]) for entry in history]
+    )
+    assert any(entry["reward_std"] > 0 for entry in history)
     assert torch.isfinite(weights(model)).all()
 
 

@@ -41,6 +41,7 @@ def test_progress_shows_the_newest_metrics(terminal: bool) -> None:
     progress.on_train_begin(ARGS, at(0), None)
     for step in range(1, 41):
         logs = {"success": step / 40, "entropy": None, "learning_rate": 1.0, "lost_episodes": 3.0 * (step == 40)}
+        logs |= {"cut_answers": 0.25 * (step == 40), "out_of_context": 0.0}
         progress.on_log(ARGS, at(step), None, logs)
     progress.on_log(ARGS, at(40), None, {"train_runtime": 1.0})
     progress.close()
@@ -50,6 +51,8 @@ def test_progress_shows_the_newest_metrics(terminal: bool) -> None:
     assert "learning_rate" not in shown
     assert "lost episodes 3" in shown
     assert "lost episodes 0" not in shown
+    assert "cut_answers 0.25 (see max_completion_length)" in shown
+    assert "out_of_context" not in shown
     if terminal:
         assert "40/40" in shown
     else:

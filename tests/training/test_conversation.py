@@ -510,9 +510,8 @@ def test_conversations_that_no_longer_fit_are_trained_on_as_far_as_they_went(
     talker: tuple[Any, Any], short_env: MakeEnv, tmp_path: Path
 ) -> None:
     talker[0].config.n_positions = 420
-    trainer = AgentTrainer(
-        talker[0], agent(tmp_path, max_steps=2, per_device_train_batch_size=4), talker[1], TEMPLATE, short_env
-    )
+    args = agent(tmp_path, max_steps=2, per_device_train_batch_size=4)
+    trainer = AgentTrainer(talker[0], args, talker[1], TEMPLATE, short_env)
     trainer.train()
     [log] = [log for log in trainer.state.log_history if "success" in log]
     assert 0 < log["out_of_context"] <= 1
