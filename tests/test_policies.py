@@ -190,6 +190,10 @@ number = 3
 def factory():
     return Walker()
 
+class Full(Walker):
+    def act(self, inputs):
+        return [PolicyOutput("", truncated_by="context") for _ in inputs]
+
 def go_left(inputs):
     return ["left"] * len(inputs)
 
@@ -233,6 +237,13 @@ class TestModuleCallable:
             make_policy(name, CAVE)
         assert complaint in str(caught.value)
         assert len(str(caught.value)) < 300
+
+    @staticmethod
+    def test_a_policy_that_cannot_act_ends_its_episodes(module: str) -> None:
+        result = CliRunner().invoke(app, ["evaluate", CAVE, "--policy", f"{module}:Full", "--episodes", "2"])
+        assert result.exit_code == 0, result.output
+        assert "out of context 100.0%" in " ".join(result.stdout.split())
+        assert "100.0% of the episodes no longer fitted into the model's context" in " ".join(result.stderr.split())
 
     @staticmethod
     def test_the_path_is_left_alone_for_our_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

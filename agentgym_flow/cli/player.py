@@ -245,7 +245,7 @@ class Live:
         # Wilson's interval of episodes would be too narrow with several attempts at a task.
         so_far = share(self._successes / count, wilson(self._successes, count) if self._one_attempt else None)
         self.progress.update(self._bar, advance=1, description=f"success {so_far}")
-        if count == self._at_start and not any(one.turns for one in self.finished):
+        if count == self._at_start and not any(one.turns or ERROR not in one.meta for one in self.finished):
             reasons = _reasons(self.finished)
             raise BadSetting(f"the environment raised in the first step of all {count} episodes so far ({reasons})")
 
