@@ -169,9 +169,9 @@ class LoggedEpisode:
         if isinstance(policies, list):  # `meta` is not checked when it is read
             for turn, policy in zip(episode.turns, policies, strict=False):
                 turn.policy = policy if isinstance(policy, str) else None
-        if isinstance(cut, list):
-            for number, turn in enumerate(episode.turns):
-                turn.cut = number in cut
+        for number in cut if isinstance(cut, list) else ():
+            if type(number) is int and 0 <= number < len(episode.turns):
+                episode.turns[number].cut = True
         episode.meta.update(remarks)
 
     def line(self) -> str:
