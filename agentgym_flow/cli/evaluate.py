@@ -32,6 +32,7 @@ from agentgym_flow.cli.player import (
     guarded_policy,
     is_complete,
     leave,
+    note_remarks,
     policy_settings,
     say_how_to_resume,
     seconds,
@@ -159,8 +160,7 @@ def evaluate(
     if log is not None and not as_json:
         advice = f"Check it with: {environments.check_command(log, env_kwargs, env_id)}"
         say(f"\nThe log is {log}. {advice}")
-    for remark in [*([live.loss] if live.loss else []), *_advice_on(result), *getattr(player, "remarks", ())]:
-        note(remark)
+    note_remarks(live, player, result)
     if status:
         bias = "short ones finish first, so the figures are biased towards them"
         note(f"stopped after {len(live.finished)} of {live.total} episodes; {bias}")
@@ -202,24 +202,6 @@ def _show(result: Evaluation, types: Mapping[str, Evaluation], used: Usage | Non
     if types:
         stdout().print()
         show_table(_table_of_types(types))
-
-
-def _advice_on(result: Evaluation) -> list[str]:
-    """Return a sentence for each limit that changed the result: what it did, and the setting to change."""
-    said = []
-    if result.cut_rate:
-        cut = f"{share(result.cut_rate)} of the answers were cut at the token limit"
-        said.append(f"{cut}: raise it with --policy-arg max_tokens=N")
-    if result.context_rate:
-        full = f"{share(result.context_rate)} of the episodes no longer fitted into the model's context and ended there"
-        said.append(f"{full}: use a model with a longer context, layout=turn (hf:), or a lower max_steps or max_tokens")
-    if result.empty_rate:
-        empty = f"{share(result.empty_rate)} of the answers were empty, which no environment accepts"
-        said.append(
-            f"{empty}: a model that writes only reasoning needs a larger max_tokens, or its reasoning switched off "
-            "(chat_template_kwargs)"
-        )
-    return said
 
 
 def _tasks(result: Evaluation) -> str:

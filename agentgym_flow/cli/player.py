@@ -18,6 +18,7 @@ from agentgym_flow.cli.console import note, share, stderr
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.episode import Episode
 from agentgym_flow.errors import AgentGymFlowError, BadPolicy, BadResume, BadSetting, ExecutorFailed, ServerDown
+from agentgym_flow.evaluation import Evaluation
 from agentgym_flow.journal import path_of
 from agentgym_flow.play_split import TRAIN_TASKS, EpisodePlan
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput, PolicyOutput, make_policy
@@ -270,6 +271,25 @@ class Live:
         count, total = len(lost), len(self.finished)
         how = "these episodes end there and count with the score they had"
         return f"lost: in {count} of {total} episodes the environment raised; {how} ({_reasons(lost)})"
+
+
+def note_remarks(live: Live, policy: Policy | AsyncPolicy, result: Evaluation) -> None:
+    """Print what went wrong in finished episodes: lost ones, each limit that was met with its setting, refusals."""
+    said = [live.loss] if live.loss else []
+    if result.cut_rate:
+        cut = f"{share(result.cut_rate)} of the answers were cut at the token limit"
+        said.append(f"{cut}: raise it with --policy-arg max_tokens=N")
+    if result.context_rate:
+        full = f"{share(result.context_rate)} of the episodes no longer fitted into the model's context and ended there"
+        said.append(f"{full}: use a model with a longer context, layout=turn (hf:), or a lower max_steps or max_tokens")
+    if result.empty_rate:
+        empty = f"{share(result.empty_rate)} of the answers were empty, which no environment accepts"
+        said.append(
+            f"{empty}: a model that writes only reasoning needs a larger max_tokens, or its reasoning switched off "
+            "(chat_template_kwargs)"
+        )
+    for remark in [*said, *getattr(policy, "remarks", ())]:
+        note(remark)
 
 
 def _reasons(lost: Sequence[Episode]) -> str:
