@@ -124,7 +124,7 @@ class RemoteRetriever(Shared):
             max_answer=max_answer,
         )
         self._connect_timeout = min(connect_timeout, CONTACT)
-        self._reached = False  # whether the server has ever answered
+        self._reached = False  # whether the server has ever accepted a connection or answered
         self._numbers = itertools.count()
 
     def __repr__(self) -> str:
@@ -186,12 +186,14 @@ class RemoteRetriever(Shared):
     def check_contact(self) -> None:
         """Raise `RetrieverFailed`, with the address, unless the server accepts a connection within `CONTACT` seconds.
 
-        Does nothing if there is a cache, which may have all answers.
+        Does nothing if the server has been reached before, because searches wait for it, or if there is a cache, which
+        may have all answers.
         """
         until = time.monotonic() + CONTACT
-        while self._cache is None:
+        while self._cache is None and not self._reached:
             try:
-                return self._exchange.connect(until)
+                self._exchange.connect(until)
+                self._reached = True
             except OSError as error:
                 if time.monotonic() + self._backoff + self._connect_timeout >= until:
                     raise RetrieverFailed(
