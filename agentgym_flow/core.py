@@ -399,6 +399,12 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         By default this method does nothing. Environments that use such a server override it.
         """
 
+    def check_servers(self) -> None:
+        """Check before a run that the servers behind the environment can be reached. By default this does nothing.
+
+        Raises an `AgentGymFlowError` that names the server and says what to do.
+        """
+
     @classmethod
     def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
         """Combine the external requests that the next steps of `envs` with `actions` would send one by one.

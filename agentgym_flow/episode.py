@@ -24,6 +24,9 @@ _JSON_BOOL = {True: "true", False: "false"}
 SCHEMA = "agentgym_flow.episode/1"
 """The name of the episode log format, which is the first field of every line."""
 
+TRUNCATED_BY = "truncated_by"
+"""The key of `Episode.meta` with the reason why the policy could not act any more (`policies.base.CONTEXT`)."""
+
 
 def first_link(settings: list[Any], observation: str, state_key: str) -> bytes:
     """Return h_0 of the digest chain. `settings` has the id, kwargs, data, task key, seed and step budget."""
@@ -78,6 +81,7 @@ class Turn:
         logprobs: their log-probabilities under the sampling policy, one per token of `completion_ids`.
         policy: the name of the policy that acted, if several share an episode; not part of a digest.
         version: the version of that policy's weights, if they change; not part of a digest.
+        cut: whether the completion was cut at the token limit; not part of a digest.
         phi: the potential of `state_key`, written by `rewards.relabel`.
         phi_next: the potential of `next_state_key`, written by `rewards.relabel`.
         anchor: the identity of the group of turns that acted in the same state, written by `rewards.relabel`.
@@ -104,6 +108,7 @@ class Turn:
     logprobs: Sequence[float] | None = None
     policy: str | None = None
     version: int | None = None
+    cut: bool = False
     phi: float | None = None
     phi_next: float | None = None
     anchor: str | None = None
@@ -322,8 +327,8 @@ class EpisodeRecorder:
     def step(self, action: str, **of_policy: Any) -> Turn:
         """Apply `action`, append the turn to the episode and return it.
 
-        `of_policy` may contain `completion`, `prompt_ids`, `completion_ids`, `logprobs`, `policy` and `version`. Raises
-        `ResetNeeded` if no episode is running.
+        `of_policy` may contain `completion`, `prompt_ids`, `completion_ids`, `logprobs`, `policy`, `version` and `cut`.
+        Raises `ResetNeeded` if no episode is running.
         """
         observation, reward, terminated, truncated, info = self.env.step(action)
         assert self.episode is not None  # step() above raises ResetNeeded before the first reset

@@ -27,6 +27,9 @@ from agentgym_flow.errors import BadLog, BadSetting, BeyondLimits
 POLICIES = "policies"
 """The key of `meta` with the name of the policy of every turn, if several policies share the episode."""
 
+CUT_TURNS = "cut_turns"
+"""The key of `meta` with the numbers of the turns, from 0, whose completions were cut at the token limit."""
+
 MAX_VALUES = 1 << 20
 """The approximate limit on values per line. A value takes at least 2 bytes as JSON, and up to 100 bytes in memory."""
 
@@ -126,8 +129,11 @@ class LoggedEpisode:
         chain = episode.digests()
         recording = [episode.recording, *(turn.recording for turn in episode.turns)]
         spoken = any(turn.completion is not None for turn in episode.turns)
-        policies = [turn.policy for turn in episode.turns]
-        named = any(policy is not None for policy in policies)
+        meta = dict(episode.meta)
+        if any(turn.policy is not None for turn in episode.turns):
+            meta[POLICIES] = [turn.policy for turn in episode.turns]
+        if any(turn.cut for turn in episode.turns):
+            meta[CUT_TURNS] = [number for number, turn in enumerate(episode.turns) if turn.cut]
         return cls(
             schema=SCHEMA,
             env_id=episode.env_id,
@@ -151,18 +157,21 @@ class LoggedEpisode:
             completions=[turn.action if turn.completion is None else turn.completion for turn in episode.turns]
             if spoken
             else None,
-            meta={**episode.meta, POLICIES: policies} if named else episode.meta or None,
+            meta=meta or None,
         )
 
     def add_remarks(self, episode: Episode) -> None:
-        """Copy completions, policies and `meta` from the log to a replay of the same episode."""
+        """Copy completions, policies, cuts and `meta` from the log to a replay of the same episode."""
         remarks = dict(self.meta or {})
-        policies = remarks.pop(POLICIES, None)
+        policies, cut = remarks.pop(POLICIES, None), remarks.pop(CUT_TURNS, None)
         for turn, completion in zip(episode.turns, self.completions or (), strict=False):
             turn.completion = completion
         if isinstance(policies, list):  # `meta` is not checked when it is read
             for turn, policy in zip(episode.turns, policies, strict=False):
                 turn.policy = policy if isinstance(policy, str) else None
+        for number in cut if isinstance(cut, list) else ():
+            if type(number) is int and 0 <= number < len(episode.turns):
+                episode.turns[number].cut = True
         episode.meta.update(remarks)
 
     def line(self) -> str:

@@ -110,6 +110,10 @@ class BadSetting(AgentGymFlowError, ValueError):
     """An argument has an invalid value; the message names the argument and the allowed values."""
 
 
+class ContextFull(BadSetting):
+    """The next prompt of an episode does not fit into the model's context. A rollout truncates the episode there."""
+
+
 class BadRenderMode(BadSetting, TypeError):
     """The environment does not support this `render_mode`.
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow._util.intervals import Interval, bootstrap, mean_interval, share_interval
-from agentgym_flow.episode import Episode
+from agentgym_flow.episode import TRUNCATED_BY, Episode
 from agentgym_flow.episode_log import LogWriter
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.play_split import EpisodePlan, data_files, journalled, play_split
-from agentgym_flow.policies.base import AsyncPolicy, Policy
+from agentgym_flow.policies.base import CONTEXT, AsyncPolicy, Policy
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
 from agentgym_flow.rollout import ERROR
 
@@ -48,6 +48,11 @@ class Evaluation:
         mean_length: the mean number of steps.
         invalid_rate: the share of all actions that were invalid.
         truncated_rate: the share of episodes that the step budget ended.
+        context_rate: the share of episodes that ended because they no longer fitted into the model's context; they
+            count with the score at that point.
+        cut_rate: the share of all completions that were cut at the token limit.
+        empty_rate: the share of all completions that were empty, as those of models that only reason; without failed
+            requests.
         errors: the number of episodes in which the environment raised; they count with the score at that point.
         failed_requests: the number of requests to a model server that failed finally; their turns count as invalid
             actions.
@@ -69,6 +74,9 @@ class Evaluation:
     mean_length: float
     invalid_rate: float
     truncated_rate: float
+    context_rate: float
+    cut_rate: float
+    empty_rate: float
     errors: int
     failed_requests: int
     scorers: tuple[str, ...] = ()
@@ -93,6 +101,8 @@ class Evaluation:
         tasks = [episode.task_key for episode in episodes]
         successes = [episode.success for episode in episodes]
         scores = [episode.score for episode in episodes]
+        failed = sum(len(episode.meta.get(FAILED_REQUESTS, ())) for episode in episodes)
+        empty = sum(not (turn.action if turn.completion is None else turn.completion).strip() for turn in turns)
         return cls(
             policy=policy,
             env_id=env_id,
@@ -109,8 +119,11 @@ class Evaluation:
             mean_length=len(turns) / count,
             invalid_rate=sum(not turn.action_valid for turn in turns) / max(1, len(turns)),
             truncated_rate=sum(episode.truncated for episode in episodes) / count,
+            context_rate=sum(episode.meta.get(TRUNCATED_BY) == CONTEXT for episode in episodes) / count,
+            cut_rate=sum(turn.cut for turn in turns) / max(1, len(turns)),
+            empty_rate=max(0, empty - failed) / max(1, len(turns)),
             errors=sum(ERROR in episode.meta for episode in episodes),
-            failed_requests=sum(len(episode.meta.get(FAILED_REQUESTS, ())) for episode in episodes),
+            failed_requests=failed,
             scorers=tuple(sorted({str(episode.meta[_SCORER]) for episode in episodes if _SCORER in episode.meta})),
         )
 
@@ -125,6 +138,8 @@ class Evaluation:
             f"score {self.score:.3f}, return {self.mean_return:.2f}, {self.mean_length:.1f} steps, "
             f"{self.tasks} tasks, {self.episodes} episodes"
         )
+        limits = {"out of context": self.context_rate, "cut answers": self.cut_rate, "empty answers": self.empty_rate}
+        line += "".join(f", {rate:.1%} {what}" for what, rate in limits.items() if rate)
         troubles = [(self.errors, "errors"), (self.failed_requests, "failed requests")]
         return line + "".join(f", {number} {what}" for number, what in troubles if number)
 

@@ -107,9 +107,9 @@ class Journal:
             if number == 1:
                 check_same(row["settings"], self._settings, "the stopped run")
                 return
-            if "move" in row:
+            if "output" in row:
                 task, attempt, turn, seen = row["at"]
-                self._outputs[task, attempt, turn, seen] = row["move"]
+                self._outputs[task, attempt, turn, seen] = row["output"]
             else:
                 self._answers.setdefault(row["asked"], []).append(row["answer"])
         self._written = True
@@ -156,12 +156,12 @@ class Journal:
         found = self._outputs.get(_place_of(policy_input))
         if found is None:
             return None
-        action, completion, failures, policy, *logprobs = found
+        action, completion, failures, policy, cut, truncated_by, *logprobs = found
         if failures:
             policy_input.episode.meta.setdefault(FAILED_REQUESTS, []).extend(failures)
         if logprobs:
             policy_input.episode.meta.setdefault(LOGPROBS, []).extend(logprobs)
-        return PolicyOutput(action, completion=completion, policy=policy)
+        return PolicyOutput(action, completion=completion, policy=policy, cut=cut, truncated_by=truncated_by)
 
     def add_output(self, row: Mapping[str, Any]) -> None:
         """Record an answer, in the form of `_row_of`."""
@@ -209,10 +209,8 @@ def _place_of(policy_input: PolicyInput) -> tuple[int, int, int, str]:
 def _row_of(policy_input: PolicyInput, output: PolicyOutput) -> dict[str, Any]:
     """Return the record of an answer to a policy input."""
     logprobs = policy_input.episode.meta.get(LOGPROBS, [])[len(policy_input.episode.turns) :]
-    return {
-        "at": _place_of(policy_input),
-        "move": [output.action, output.completion, _failures(policy_input), output.policy, *logprobs],
-    }
+    said = [output.action, output.completion, _failures(policy_input), output.policy, output.cut, output.truncated_by]
+    return {"at": _place_of(policy_input), "output": [*said, *logprobs]}
 
 
 def _failures(policy_input: PolicyInput) -> list[dict[str, Any]]:

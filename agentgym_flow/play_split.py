@@ -105,6 +105,8 @@ def play_split(
         known = {} if kept is None else kept.episodes(env)
         if on_plan is not None:
             on_plan(plan)
+        if len(known) < len(plan.places):
+            env.check_servers()
         env.keep_answers(kept)
         try:
             return _play(policy, make_env, plan, known, kept, num_envs, write, on_episode)

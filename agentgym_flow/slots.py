@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import EpisodeRecorder
+from agentgym_flow.episode import TRUNCATED_BY, EpisodeRecorder
 from agentgym_flow.policies.base import PolicyInput, PolicyOutput
 from agentgym_flow.seeding import Stream
 
@@ -93,6 +93,9 @@ class PoolSlot:
         """Take one step; return whether the episode is over."""
         recorder, policy_input = self._recorder, self.policy_input
         assert recorder is not None  # set by begin()
+        if output.truncated_by is not None:
+            policy_input.episode.meta[TRUNCATED_BY] = output.truncated_by
+            return True
         try:
             turn = recorder.step(
                 output.action,
@@ -102,6 +105,7 @@ class PoolSlot:
                 logprobs=output.logprobs,
                 policy=output.policy,
                 version=output.version,
+                cut=output.cut,
             )
         except Exception as error:
             self.lose(error)

@@ -202,6 +202,22 @@ def test_the_unedited_line_is_read() -> None:
     assert LoggedEpisode.parse(edited()) == LoggedEpisode.of(play(0, "left", "right"))
 
 
+def test_cut_answers_come_back_whatever_else_the_remarks_hold() -> None:
+    episode = play(0, "left", "right")
+    episode.turns[1].cut = True
+    logged = LoggedEpisode.of(episode)
+    assert logged.meta == {"cut_turns": [1]}
+    for remark in ([1], [[], {}, "1", -1, True, 1.0, 10**30, 1], [1] * 100_000):
+        logged.meta = {"cut_turns": remark, "note": "x"}
+        again = play(0, "left", "right")
+        logged.add_remarks(again)
+        assert [turn.cut for turn in again.turns] == [False, True]
+        assert again.meta == {"note": "x"}
+    logged.meta = {"cut_turns": {"1": 1}}
+    logged.add_remarks(again := play(0, "left", "right"))
+    assert not any(turn.cut for turn in again.turns)
+
+
 def test_whole_numbers_may_stand_for_floats() -> None:
     assert LoggedEpisode.parse(edited(rewards=[1, 2], score=1)).rewards == [1.0, 2.0]
 

@@ -15,8 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
+from agentgym_flow.cli.player import guarded_policy
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import EpisodeRecorder
+from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import (
     BadModule,
@@ -28,7 +29,7 @@ from agentgym_flow.errors import (
     UnknownPolicy,
     UnknownTemplate,
 )
-from agentgym_flow.evaluation import evaluate
+from agentgym_flow.evaluation import Evaluation, evaluate
 from agentgym_flow.policies import (
     ExpertPolicy,
     FunctionPolicy,
@@ -41,6 +42,7 @@ from agentgym_flow.policies import (
     make_policy,
 )
 from agentgym_flow.policies.make import load_policy
+from agentgym_flow.replay import verify_log
 from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.seeding import Stream
 from agentgym_flow.testing.example import CaveEnv
@@ -188,6 +190,10 @@ number = 3
 def factory():
     return Walker()
 
+class Full(Walker):
+    def act(self, inputs):
+        return [PolicyOutput("", truncated_by="context") for _ in inputs]
+
 def go_left(inputs):
     return ["left"] * len(inputs)
 
@@ -231,6 +237,13 @@ class TestModuleCallable:
             make_policy(name, CAVE)
         assert complaint in str(caught.value)
         assert len(str(caught.value)) < 300
+
+    @staticmethod
+    def test_a_policy_that_cannot_act_ends_its_episodes(module: str) -> None:
+        result = CliRunner().invoke(app, ["evaluate", CAVE, "--policy", f"{module}:Full", "--episodes", "2"])
+        assert result.exit_code == 0, result.output
+        assert "out of context 100.0%" in " ".join(result.stdout.split())
+        assert "100.0% of the episodes no longer fitted into the model's context" in " ".join(result.stderr.split())
 
     @staticmethod
     def test_the_path_is_left_alone_for_our_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -342,6 +355,12 @@ def answers(policy: Any, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
             return await asyncio.gather(*map(policy.respond, inputs))
 
     return asyncio.run(ask_all())
+
+
+def replayed(log: Path) -> list[Episode]:
+    episodes: list[Episode | None] = []
+    assert verify_log(log, on_episode=lambda _, episode: episodes.append(episode)).ok
+    return [episode for episode in episodes if episode is not None]
 
 
 def chat_policy(server: ChatServer, env_id: str = CAVE, **settings: Any) -> Any:
@@ -456,6 +475,108 @@ class TestOpenAI:
         assert len(server.requests) == (3 if known == "max_tokens" else 4)
         assert [turn.action for turn in episodes[0].turns] == ["left"] * 3
         assert episodes[0].meta == {}
+
+    @staticmethod
+    def test_a_server_that_refuses_temperature_gets_none() -> None:
+        def answer(request: dict[str, Any]) -> tuple[int, bytes]:
+            for name in ("temperature", "max_tokens"):  # one complaint at a time
+                if name in request:
+                    return 400, json.dumps({"error": {"message": f"{name} must be 1"}}).encode()
+            return completion("<action>left</action>")
+
+        with ChatServer(answer) as server:
+            policy = chat_policy(server, temperature=0.5, max_tokens=33)
+            [episode] = rollout(policy, lambda: CaveEnv(max_steps=3), [EpisodeSpec(0)])
+        assert [turn.action for turn in episode.turns] == ["left"] * 3
+        assert episode.meta == {}
+        assert len(server.requests) == 3 + 2
+        assert all(request["max_completion_tokens"] == 33 for request in server.requests[2:])
+        assert policy.remarks == ["the server rejects temperature, so none was sent, and it sampled at its default"]
+
+    @staticmethod
+    def test_the_reason_of_a_refusal_is_shown_and_not_logged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("OPENAI_API_KEY", "hunter2")
+        reason = "no model m\x1b[31m\nfor hunter2, sk-abcdef123, https://me:pass@host/v1 " + "x" * 900
+        log = tmp_path / "log.jsonl"
+        words = ["evaluate", CAVE, "--episodes", "2", "--log", str(log), "--policy"]
+        refusal = 400, json.dumps({"error": {"message": reason}}).encode()
+        with ChatServer(lambda request: refusal) as server:
+            failed = CliRunner().invoke(app, [*words, f"openai:m@{server.url}"])
+        assert failed.exit_code == 2
+        told = " ".join(failed.output.split())
+        assert "(BadRequestError (HTTP 400); its reason: no model m [31m for ***, ***, https://***@host" in told
+        assert "x" * 200 not in told
+        replies = iter([completion("<action>left</action>")] * 2)
+        with ChatServer(lambda request: next(replies, refusal)) as server:
+            done = CliRunner().invoke(app, [*words, f"openai:m@{server.url}", "--force"])
+        assert done.exit_code == 0, done.output
+        assert "the server refused requests; its last reason: no model m [31m" in " ".join(done.output.split())
+        assert "no model" not in log.read_text()
+        assert "hunter2" not in done.output + failed.output
+
+    @staticmethod
+    @pytest.mark.parametrize(
+        "message",
+        [
+            "This model's maximum context length is 4096 tokens. However, your messages resulted in 5000 tokens.",
+            "'max_tokens' is too large: 512. This model's maximum context length is 4096 tokens",
+            "the request exceeds the available context size, try increasing it",
+            "prompt is too long: 200001 tokens > 200000 maximum",
+        ],
+    )
+    def test_an_episode_that_no_longer_fits_is_truncated(message: str, tmp_path: Path) -> None:
+        replies = iter([completion("<action>jump</action>")] * 2)
+
+        def answer(request: dict[str, Any]) -> tuple[int, bytes]:
+            return next(replies, (400, json.dumps({"error": {"message": message}}).encode()))
+
+        log = tmp_path / "log.jsonl"
+        with ChatServer(answer) as server:
+            result, [episode] = evaluate(chat_policy(server), CAVE, num_episodes=1, log=log)
+        assert len(server.requests) == 3, "the refused request is not sent again"
+        assert len(episode.turns) == 2
+        assert not episode.truncated
+        assert episode.meta == {"truncated_by": "context", "policy": "openai:my/model"}
+        assert (result.context_rate, result.truncated_rate, result.success, result.failed_requests) == (1, 0, 0, 0)
+        assert verify_log(log).ok
+
+    @staticmethod
+    def test_a_first_prompt_that_does_not_fit_is_an_answer_that_failed() -> None:
+        full = 400, b'{"error": {"message": "", "code": "context_length_exceeded"}}'
+        with ChatServer(lambda request: full) as server:
+            [episode] = rollout(chat_policy(server), CaveEnv, [EpisodeSpec(0)])
+        assert episode.turns == []
+        assert episode.meta["failed_requests"] == [{"turn": 0, "failure": "BadRequestError (HTTP 400)"}]
+        with ChatServer(lambda request: full) as server, pytest.raises(BadPolicy, match="got no answers"):
+            evaluate(guarded_policy(f"openai:m@{server.url}", CAVE), CAVE, num_episodes=2)
+
+    @staticmethod
+    def test_cut_and_empty_answers_are_counted_and_the_setting_is_named(tmp_path: Path) -> None:
+        def ended(text: str | None, how: str) -> tuple[int, bytes]:
+            status, body = completion(text)
+            row = json.loads(body)
+            row["choices"][0]["finish_reason"] = how
+            row["choices"][0]["message"]["reasoning_content"] = "Let me think."
+            return status, json.dumps(row).encode()
+
+        replies = iter([ended("<action>jump</action>", "length"), ended(None, "length"), ended(None, "stop")])
+        log = tmp_path / "log.jsonl"
+        words = ["evaluate", CAVE, "--env-arg", "max_steps=4", "--episodes", "1", "--log", str(log), "--policy"]
+        with ChatServer(lambda request: next(replies, completion("<action>jump</action>"))) as server:
+            result = CliRunner().invoke(app, [*words, f"openai:m@{server.url}"])
+        assert result.exit_code == 0, result.output
+        told = " ".join(result.output.split())
+        assert "cut answers 50.0% empty answers 50.0%" in told
+        assert "50.0% of the answers were cut at the token limit: raise it with --policy-arg max_tokens=N" in told
+        assert "50.0% of the answers were empty" in told
+        [line] = read_log(log)
+        assert line.meta is not None
+        assert line.meta["cut_turns"] == [0, 1]
+        [episode] = replayed(log)
+        line.add_remarks(episode)
+        again = Evaluation.of([episode], "again")
+        assert (again.cut_rate, again.empty_rate) == (0.5, 0.5)
+        assert "cut_turns" not in episode.meta
 
     @staticmethod
     def test_the_answer_belongs_to_its_input_and_requests_overlap() -> None:

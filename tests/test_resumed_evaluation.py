@@ -39,6 +39,7 @@ class Model(FaultServer):
 
     def reset(self) -> None:
         self.served: list[str] = []
+        self.full = False
         self.down_after = 1 << 30
         self.down_until = 0.0
         self.way: Any = lambda handler: handler.reply(500, b"{}", retry_after_ms="1")
@@ -56,10 +57,14 @@ class Model(FaultServer):
             return
         word = ("up", "down", "left", "right")[hashlib.sha256(prompt.encode()).digest()[0] % 4]
         message = {"role": "assistant", "content": f"<action>{word}</action>"}
+        choice = {"index": 0, "message": message, "finish_reason": "length" if word == "up" else "stop"}
         with self.lock:
             self.served.append(prompt)
         time.sleep(0.005)
-        handler.reply(200, json.dumps({"choices": [{"index": 0, "message": message}]}).encode())
+        if word == "down" and self.full:
+            handler.reply(400, b'{"error": {"code": "context_length_exceeded"}}')
+        else:
+            handler.reply(200, json.dumps({"choices": [choice]}).encode())
 
 
 @contextmanager
@@ -157,6 +162,26 @@ def test_a_request_that_fails_alone_is_data_while_others_are_answered(tmp_path: 
         episodes = play(player(server), tmp_path / "log.jsonl")
     failures = [failure for episode in episodes for failure in episode.meta.get("failed_requests", [])]
     assert {failure["failure"] for failure in failures} == {"InternalServerError (HTTP 500)"}
+
+
+def test_cut_answers_and_full_contexts_are_recorded_too(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    with model() as server:
+        server.full = True
+        play(player(server), tmp_path / "whole.jsonl")
+        answered = len(server.served)
+        server.down_after, server.down_until = answered + 9, float("inf")
+        with pytest.raises(ServerDown):
+            play(player(server, patience=0.2), log)
+        recorded = [json.loads(line)["output"] for line in path_of(log).read_text().splitlines() if '"output"' in line]
+        assert {output[4] for output in recorded} == {True, False}, "some were cut"
+        time.sleep(0.3)  # what was under way comes to its end
+        server.down_until = 0.0
+        episodes = play(player(server), log, resume=True)
+        assert len(server.served) == 2 * answered
+    assert log.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert any("truncated_by" in episode.meta for episode in episodes)
+    assert any(turn.cut for episode in episodes for turn in episode.turns)
 
 
 # ---------------------------------------------------------------- stops

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping, Set
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -28,28 +29,67 @@ messages and builds a model of the answer, which takes a third of the time of a 
 """
 
 _OLD_LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
+_WORDS = {_OLD_LIMIT: (_OLD_LIMIT, _NEW_LIMIT), "temperature": ("temperature",)}  # in refusals of these fields
+_FULL = re.compile(r"context[ _-]?(length|size|window)|(prompt|input) is too long", re.IGNORECASE)
+_SECRET = re.compile(
+    r"\bBearer\s+\S+|\b(?:sk|pk|rk|hf|gsk|xai|key)[-_][\w*.-]{6,}|(?<=://)[^/\s@]+(?=@)", re.IGNORECASE
+)
+
+LONGEST_REASON = 200
+"""The number of characters that are shown of a server's reason."""
 
 
-class CompletionLimit:
-    """The parameter that limits completions: `max_tokens`, or `max_completion_tokens` if a 400 rejects that."""
+class Dialect:
+    """The fields that a server accepts, learnt from its refusals with status 400.
+
+    A server that rejects `max_tokens` gets `max_completion_tokens`. One that rejects `temperature` gets none, and
+    samples at its default.
+    """
 
     def __init__(self) -> None:
-        self._name = _OLD_LIMIT  # most servers know the older name
+        self.changed: frozenset[str] = frozenset()
+        """The fields that are renamed or left out."""
 
     async def send(self, post: Callable[[Mapping[str, Any]], Awaitable[bytes]], body: Mapping[str, Any]) -> bytes:
-        """Return the answer of `post` to `body`, with `max_tokens` named as the server expects.
-
-        Raises whatever `post` raises.
-        """
-        if self._name == _OLD_LIMIT or _OLD_LIMIT not in body:
+        """Return the answer of `post` to `body`, with the fields that the server accepts. Raises what `post` raises."""
+        changed = self.changed
+        while True:
             try:
-                return await post(body)
+                answer = await post(_with_changes(body, changed))
             except openai_package().BadRequestError as error:
-                if _OLD_LIMIT not in body or not any(name in str(error) for name in (_OLD_LIMIT, _NEW_LIMIT)):
+                names = [name for name in _WORDS.keys() - changed if name in body]
+                refused = {name for name in names if any(word in str(error) for word in _WORDS[name])}
+                if not refused or is_context_full(error):
                     raise
-        answer = await post({_NEW_LIMIT if name == _OLD_LIMIT else name: value for name, value in body.items()})
-        self._name = _NEW_LIMIT
-        return answer
+                changed |= refused
+            else:
+                self.changed |= changed
+                return answer
+
+
+def _with_changes(body: Mapping[str, Any], changed: Set[str]) -> dict[str, Any]:
+    adapted = {name: value for name, value in body.items() if name not in changed}
+    return adapted | ({_NEW_LIMIT: body[_OLD_LIMIT]} if _OLD_LIMIT in changed and _OLD_LIMIT in body else {})
+
+
+def is_context_full(error: Exception) -> bool:
+    """Return whether a server refused a request because its messages do not fit into the model's context."""
+    told = f"{error} {getattr(error, 'body', '')}"
+    return getattr(error, "status_code", None) in (400, 413, 422) and bool(_FULL.search(told))
+
+
+def reason_of(error: Exception) -> str:
+    """Return the reason that a server gave for an error status: one short line without secrets; empty if there is none.
+
+    It is for the user's eyes only: it may contain host names and paths, which must not be in a log.
+    """
+    body = getattr(error, "body", None)
+    text = str(body.get("message") or "") if isinstance(body, Mapping) else body if isinstance(body, str) else ""
+    text = "".join(character if character.isprintable() else " " for character in text[: 20 * LONGEST_REASON])
+    key = os.environ.get(KEY_VARIABLE)
+    text = _SECRET.sub("***", text.replace(key, "***") if key else text)
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."
 
 
 class RequestTiming(NamedTuple):

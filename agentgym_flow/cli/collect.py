@@ -26,10 +26,12 @@ from agentgym_flow.cli.player import (
     guarded_policy,
     is_complete,
     leave,
+    note_remarks,
     policy_settings,
     say_how_to_resume,
 )
 from agentgym_flow.envs import text_arguments
+from agentgym_flow.evaluation import Evaluation
 from agentgym_flow.journal import path_of
 from agentgym_flow.play_split import check_complete
 
@@ -108,7 +110,6 @@ def collect(
                 note(f"{out} holds {live.kept}")
             say_how_to_resume(out)
             raise typer.Exit(exit_status(interrupt)) from None
-    if live.loss:
-        note(live.loss)
+    note_remarks(live, player, Evaluation.of(live.finished, player.name))
     advice = f". Check it with: {environments.check_command(out, env_kwargs, env_id)}" if form == "log" else ""
     say(f"{result.episodes:,} episodes, {result.turns:,} turns, {result.successes:,} successful: {out}{advice}")

@@ -32,6 +32,7 @@ from agentgym_flow.cli.player import (
     guarded_policy,
     is_complete,
     leave,
+    note_remarks,
     policy_settings,
     say_how_to_resume,
     seconds,
@@ -159,8 +160,7 @@ def evaluate(
     if log is not None and not as_json:
         advice = f"Check it with: {environments.check_command(log, env_kwargs, env_id)}"
         say(f"\nThe log is {log}. {advice}")
-    if live.loss:
-        note(live.loss)
+    note_remarks(live, player, result)
     if status:
         bias = "short ones finish first, so the figures are biased towards them"
         note(f"stopped after {len(live.finished)} of {live.total} episodes; {bias}")
@@ -186,6 +186,12 @@ def _show(result: Evaluation, types: Mapping[str, Evaluation], used: Usage | Non
         "invalid actions": share(result.invalid_rate),
         "out of steps": share(result.truncated_rate),
     }
+    parts = {
+        "out of context": result.context_rate,
+        "cut answers": result.cut_rate,
+        "empty answers": result.empty_rate,
+    }
+    rows |= {name: share(rate) for name, rate in parts.items() if rate}
     if result.scorers:
         rows["scored by"] = ", ".join(result.scorers)
     troubles = {"lost episodes": result.errors, "failed requests": result.failed_requests}

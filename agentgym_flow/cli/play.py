@@ -19,7 +19,7 @@ from agentgym_flow.cli.player import PolicyArgs, guarded_policy, policy_settings
 from agentgym_flow.cli.shown_policy import Narrator
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env, text_arguments
-from agentgym_flow.episode import Episode, EpisodeRecorder, Turn
+from agentgym_flow.episode import TRUNCATED_BY, Episode, EpisodeRecorder, Turn
 from agentgym_flow.episode_log import write_log
 from agentgym_flow.errors import RetrieverFailed
 from agentgym_flow.play_split import data_files
@@ -290,4 +290,5 @@ def _ending(episode: Episode) -> Text:
         return Text.assemble(("Success", "bold green"), f": {steps}")
     if episode.terminated:
         return Text.assemble(("Failed", "bold red"), f": {steps}")
-    return Text.assemble(("Out of steps" if episode.truncated else "Left", "bold yellow"), f": {steps}")
+    full = "Out of context" if TRUNCATED_BY in episode.meta else "Left"
+    return Text.assemble(("Out of steps" if episode.truncated else full, "bold yellow"), f": {steps}")

@@ -18,6 +18,7 @@ from agentgym_flow.cli.console import note, share, stderr
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.episode import Episode
 from agentgym_flow.errors import AgentGymFlowError, BadPolicy, BadResume, BadSetting, ExecutorFailed, ServerDown
+from agentgym_flow.evaluation import Evaluation
 from agentgym_flow.journal import path_of
 from agentgym_flow.play_split import TRAIN_TASKS, EpisodePlan
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput, PolicyOutput, make_policy
@@ -184,6 +185,11 @@ class _AsyncGuardedPolicy(Around):
         self._begun = 0  # episodes
         self._kinds: list[str] = []  # how their first requests failed
 
+    @property
+    def remarks(self) -> list[str]:
+        """What the user should know about the policy's answers."""
+        return list(getattr(self.policy, "remarks", ()))
+
     async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
         """Return the output of the policy."""
         first = not policy_input.episode.turns
@@ -196,6 +202,8 @@ class _AsyncGuardedPolicy(Around):
             self._kinds.append(failures[0]["failure"])
         if not self._answered and len(self._kinds) == self._begun:
             kinds = ", ".join(sorted(set(self._kinds)))
+            if refusal := getattr(self.policy, "refusal", ""):
+                kinds += f"; its reason: {refusal}"
             advice = "check that the server runs, the URL, the name of the model and OPENAI_API_KEY"
             raise BadPolicy(f"policy {self._description!r} got no answers ({kinds}); {advice}")
         return output
@@ -239,7 +247,7 @@ class Live:
         # Wilson's interval of episodes would be too narrow with several attempts at a task.
         so_far = share(self._successes / count, wilson(self._successes, count) if self._one_attempt else None)
         self.progress.update(self._bar, advance=1, description=f"success {so_far}")
-        if count == self._at_start and not any(one.turns for one in self.finished):
+        if count == self._at_start and not any(one.turns or ERROR not in one.meta for one in self.finished):
             reasons = _reasons(self.finished)
             raise BadSetting(f"the environment raised in the first step of all {count} episodes so far ({reasons})")
 
@@ -264,6 +272,25 @@ class Live:
         count, total = len(lost), len(self.finished)
         how = "these episodes end there and count with the score they had"
         return f"lost: in {count} of {total} episodes the environment raised; {how} ({_reasons(lost)})"
+
+
+def note_remarks(live: Live, policy: Policy | AsyncPolicy, result: Evaluation) -> None:
+    """Print what went wrong in finished episodes: lost ones, each limit that was met with its setting, refusals."""
+    said = [live.loss] if live.loss else []
+    if result.cut_rate:
+        cut = f"{share(result.cut_rate)} of the answers were cut at the token limit"
+        said.append(f"{cut}: raise it with --policy-arg max_tokens=N")
+    if result.context_rate:
+        full = f"{share(result.context_rate)} of the episodes no longer fitted into the model's context and ended there"
+        said.append(f"{full}: use a model with a longer context, layout=turn (hf:), or a lower max_steps or max_tokens")
+    if result.empty_rate:
+        empty = f"{share(result.empty_rate)} of the answers were empty, which no environment accepts"
+        said.append(
+            f"{empty}: a model that writes only reasoning needs a larger max_tokens, or its reasoning switched off "
+            "(chat_template_kwargs)"
+        )
+    for remark in [*said, *getattr(policy, "remarks", ())]:
+        note(remark)
 
 
 def _reasons(lost: Sequence[Episode]) -> str:

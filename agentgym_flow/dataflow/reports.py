@@ -14,7 +14,7 @@ from typing import Any
 from agentgym_flow.episode import Episode, Turn
 from agentgym_flow.episode_log import MAX_VALUES
 from agentgym_flow.errors import BadSetting, Forged, shown
-from agentgym_flow.training.policy import PromptedPolicy, check_context
+from agentgym_flow.training.policy import PromptedPolicy, check_context, context_of
 
 Row = list[Any]
 """The report on a turn: values in the order of `_KINDS`."""
@@ -77,7 +77,7 @@ def check_prompt(number: int, policy: PromptedPolicy, row: Row, before: Sequence
     if [*prompt[: len(before)]] != [*before]:
         raise Forged(f"turn {number}: a prompt is reported that does not begin with what was said before")
     try:
-        check_context(policy.model, len(prompt), policy.sampling.max_new_tokens, "turn")
+        check_context(context_of(policy.model), len(prompt), policy.sampling.max_new_tokens, "turn")
     except BadSetting as error:
         raise Forged(f"turn {number}: {error}") from None
 

@@ -20,11 +20,12 @@ from agentgym_flow.core import OFFICIAL_KEY
 from agentgym_flow.dataflow import reports
 from agentgym_flow.dataflow.payload import WireCopy, check_tokens, differ, prompt_digest
 from agentgym_flow.dataflow.records import Slot
-from agentgym_flow.episode import Episode, EpisodeRecorder
+from agentgym_flow.episode import TRUNCATED_BY, Episode, EpisodeRecorder
 from agentgym_flow.episode_log import LoggedEpisode
-from agentgym_flow.errors import BadSetting, Forged, shown
+from agentgym_flow.errors import BadSetting, ContextFull, Forged, shown
 from agentgym_flow.generation import Completion
 from agentgym_flow.policies import PolicyInput
+from agentgym_flow.policies.base import CONTEXT
 from agentgym_flow.seeding import Stream
 from agentgym_flow.slots import ERROR, EnvPool
 
@@ -156,6 +157,7 @@ class Receiver:
                 logprobs=logprobs,
                 policy=name if len(self.policies) > 1 else None,
                 version=steps[name],
+                cut=policy.is_cut(tokens),
             )
             if set(turn.info or ()) != kept:
                 raise Forged(
@@ -169,7 +171,12 @@ class Receiver:
         if not policy_input.episode.turns:
             raise Forged("an episode without a turn")
         last = policy_input.episode.turns[-1]
-        if self._stop is None and not last.terminated and not last.truncated:
+        ended = last.terminated or last.truncated
+        if _is_full(logged):
+            if ended:
+                raise Forged("the context is reported to be full after the end of the episode")
+            policy_input.episode.meta[TRUNCATED_BY] = CONTEXT
+        elif self._stop is None and not ended:
             raise Forged("the episode is reported to stop without having ended")
 
     def begin(self, slot: Slot) -> Episode:
@@ -193,6 +200,11 @@ class Receiver:
                 raise Forged(f"turn {number + 1}: the episode had ended before")
             self._turn(policy_input, recorder, number, sent, steps)
             over = recorder.done or (self._stop is not None and self._stop(policy_input))
+        if not over and _is_full(sent.logged):
+            try:
+                self.policies[self._route(policy_input)].request(policy_input)
+            except ContextFull:
+                episode.meta[TRUNCATED_BY], over = CONTEXT, True
         if not over:
             raise Forged(f"the episode stops after {turns} turns without having ended")
         _check_line(sent.logged, LoggedEpisode.of(episode))
@@ -232,6 +244,7 @@ class Receiver:
             logprobs=logprobs,
             policy=name if len(self.policies) > 1 else output.policy,
             version=output.version,
+            cut=output.cut,
         )
         policy_input.observation, policy_input.info = recorder.observation, recorder.info
 
@@ -254,6 +267,11 @@ def _check_start(logged: LoggedEpisode, recorder: EpisodeRecorder, slot: Slot) -
             raise Forged(f"{name}: the log has {shown(getattr(logged, name))}, but {shown(value)} was requested")
     if len(logged.actions) > env.max_steps:
         raise Forged(f"{len(logged.actions)} turns are more than max_steps={env.max_steps}")
+
+
+def _is_full(logged: LoggedEpisode) -> bool:
+    """Return whether a line says that the episode no longer fitted into a model's context."""
+    return (logged.meta or {}).get(TRUNCATED_BY) == CONTEXT
 
 
 def _check_line(logged: LoggedEpisode, found: LoggedEpisode) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from agentgym_flow.core import check_positive
-from agentgym_flow.errors import BadSetting, TrainingFailed
+from agentgym_flow.errors import BadSetting, ContextFull, TrainingFailed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -97,9 +97,9 @@ def checked_completion(completion: Completion) -> Completion:
 
 
 def check_fits(prompt: int, answer: int, context: int, whose: str, advice: str) -> None:
-    """Raise `BadSetting` if a prompt and an answer of these lengths do not fit into `whose` context, all in tokens."""
+    """Raise `ContextFull` if a prompt and an answer of these lengths do not fit into `whose` context, all in tokens."""
     if prompt + answer > context:
-        raise BadSetting(
+        raise ContextFull(
             f"a prompt of {prompt} tokens and a completion of {answer} do not fit into {whose} context of {context}: "
             f"{advice}"
         )

@@ -92,7 +92,7 @@ class VLLMEngine:
         save_outline(model, outline)
         tokenizer.save_pretrained(outline)
         self._engine = self._make_engine(model, outline, dtype, memory_share, max_model_len)
-        self._context = int(self._engine.model_config.max_model_len)
+        self.context = int(self._engine.model_config.max_model_len)
         tell_unused_settings(model)
 
     def _make_engine(
@@ -157,7 +157,7 @@ class VLLMEngine:
             raise UpdateFailed("vLLM received a request before any weights: call update first")
         prompt, sampling = request.prompt_ids, request.sampling
         advice = "raise vllm_max_model_length, or lower max_completion_length"
-        check_fits(len(prompt), sampling.max_new_tokens, self._context, "vLLM's", advice)
+        check_fits(len(prompt), sampling.max_new_tokens, self.context, "vLLM's", advice)
         name = str(next(self._numbers))
         self._engine.add_request(
             name,

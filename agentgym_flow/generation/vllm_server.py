@@ -114,6 +114,7 @@ class VLLMServers:
         first = rank % len(urls)  # processes start with different servers
         found = dict(on_main_process(partial(self._on_all_servers, self._inspect, urls)))
         self._servers = [_VLLMServer(url, *found[url]) for url in [*urls[first:], *urls[:first]]]
+        self.context = min(server.context for server in self._servers)
         if self._is_main:
             tell_unused_settings(model)
 

@@ -9,10 +9,14 @@
 A row of the data set names its task: `{"prompt": [{"role": "user", "content": ""}], "task": 7}`, or a `seed` that
 selects one. TRL resets all environments of a group with the same row, so their episodes start equally. For models that
 answer in text instead of calling tools, see `agentgym_flow.integrations.trl_text`.
+
+If the environment raises, the episode is lost: the tool answers that it is over, and its reward is None, so TRL leaves
+it out of its group. Add `lost_episodes` to `reward_funcs` to log how many.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -30,6 +34,7 @@ EXAMPLES = 8
 OVER = "The episode is over. Do not call step again."
 """The tool's answer after the end. TRL continues until the model stops calling it."""
 
+_log = logging.getLogger(__name__)
 _MARKUP, _SHOWN = re.compile(r"<(?=[|/A-Za-z])"), "\u2039"
 
 
@@ -49,9 +54,16 @@ class TRLEnvironment:
     def __init__(self, env_id: str, reward: str, settings: Mapping[str, Any]) -> None:
         if reward not in REWARDS:
             raise UnknownOption.among(reward, REWARDS)
-        self._recorder = EpisodeRecorder(make_text_env(env_id, **settings))
+        self._make_env = partial(make_text_env, env_id, **settings)
+        self._recorder = EpisodeRecorder(self._make_env())
         self._rules = str(getattr(templates_of(env_id)["choice"], "rules", ""))  # describe plain commands, without tags
         self._reward = reward
+        self._lost = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether the environment raised in this episode, which then says nothing about the model."""
+        return self._lost
 
     @property
     def episode(self) -> Episode:
@@ -65,6 +77,8 @@ class TRLEnvironment:
 
         Other columns of the row are ignored. Raises `UnknownTask` if there is no such task.
         """
+        if self._lost:  # the state of the environment is unknown
+            self._recorder, self._lost = EpisodeRecorder(self._make_env()), False
         episode = self._recorder.reset(seed=0 if seed is None else int(seed), task=None if task is None else int(task))
         how = "Act by calling step, once per turn, with exactly one action."
         return "\n\n".join([self._rules, f"Your task: {_plain(episode.goal)}", self._shown(), how])
@@ -78,15 +92,22 @@ class TRLEnvironment:
         Returns:
             The new observation and the actions that can be taken next.
         """
-        if not self._recorder.env.playing:
+        if self._lost or not self._recorder.env.playing:
             return OVER
-        turn = self._recorder.step(action.replace(_SHOWN, "<") if isinstance(action, str) else "")
+        try:
+            turn = self._recorder.step(action.replace(_SHOWN, "<") if isinstance(action, str) else "")
+        except Exception as error:  # TRL would show it to the model
+            self._lost = True
+            _log.warning("task %d is lost: %s: %s", self.episode.task, type(error).__name__, error)
+            return OVER
         refused = [] if turn.action_valid else ["Your last action was not accepted."]
         over = not self._recorder.env.playing
         return "\n\n".join([*refused, self._shown(), *([OVER] if over else [])])
 
-    def get_reward(self) -> float:
-        """Return the reward of the episode so far; an unfinished episode is not successful."""
+    def get_reward(self) -> float | None:
+        """Return the reward of the episode so far, None if it is lost; an unfinished episode is not successful."""
+        if self._lost:
+            return None
         return float(self.episode.success) if self._reward == "success" else self.episode.total_reward
 
     def _shown(self) -> str:
@@ -98,6 +119,13 @@ class TRLEnvironment:
             proposed = [one for one in self._recorder.env.candidates() if one not in info["admissible_actions"]]
             lines += [f"For example: {', '.join(proposed[:EXAMPLES])}"] if proposed else []
         return _plain("\n".join([self._recorder.observation, *lines]))
+
+
+def lost_episodes(environments: list[TRLEnvironment], log_metric: Any = None, **columns: Any) -> list[None]:
+    """Log the fraction of lost episodes as `lost_episodes`, as a reward function of TRL that gives no rewards."""
+    if log_metric is not None:
+        log_metric("lost_episodes", sum(environment.lost for environment in environments) / len(environments))
+    return [None] * len(environments)
 
 
 def _plain(text: str) -> str:

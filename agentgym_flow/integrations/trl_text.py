@@ -13,6 +13,10 @@
 TRL passes only the prompts of the data set, so the message names the task:
 `{"prompt": [{"role": "user", "content": "", "task": 7, "seed": 0}]}`. The environment replaces its content. Each
 episode is one row: sampled tokens, and tokens of the environment between them, which TRL masks.
+
+An episode in which the environment or the policy raised says nothing about the model. It is masked completely, and its
+reward is None, so TRL leaves it out of its group. A reward function of your own must return None where the column
+`lost` is true. An episode that no longer fits into the model's context ends there.
 """
 
 from __future__ import annotations
@@ -20,11 +24,12 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Group
+from agentgym_flow.episode import TRUNCATED_BY, Episode, Group
 from agentgym_flow.errors import BadSetting, MissingExtra, TrainingFailed
 
 if find_spec("trl") is None:
@@ -33,8 +38,10 @@ if find_spec("trl") is None:
 from agentgym_flow.prompts import template_for
 from agentgym_flow.rollout import ERROR, EnvPool, EpisodeSpec, rollout
 from agentgym_flow.training.chat_template import checked_date, write_date
-from agentgym_flow.training.policy import ModelPolicy
-from agentgym_flow.training.rows import CONVERSATION, rows
+from agentgym_flow.training.outcomes import is_lost
+from agentgym_flow.training.policy import ModelPolicy, pad_token
+from agentgym_flow.training.processes import Together
+from agentgym_flow.training.rows import CONVERSATION, TrainingRow, rows
 
 
 class TextRollout:
@@ -61,28 +68,39 @@ class TextRollout:
         self._answer_tokens = answer_tokens
         self._date = checked_date(date)
         self._policy: ModelPolicy | None = None
+        self._together: Together | None = None
         self._attempts: Counter[tuple[int, int | None]] = Counter()
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
-        """Return TRL's columns, and the columns `success` and `native_return` for reward functions.
+        """Return TRL's columns, and further ones for reward functions.
 
-        Raises `BadSetting` for a prompt without task and seed, or a conversation longer than the model's context, and
-        `TrainingFailed` if an environment fails in its first turn.
+        These are `success` and `native_return` (None for lost episodes), `lost`, `out_of_context` (whether the episode
+        no longer fitted into the model's context), and `cut_answers` (the fraction of answers cut at `answer_tokens`).
+
+        Raises `BadSetting` for a prompt without task and seed, or one that is longer than the model's context, and
+        `TrainingFailed` if all episodes of a batch are lost.
         """
         specs = [self._spec(prompt, trainer.accelerator) for prompt in prompts]
         episodes = rollout(self._current_policy(trainer), self._pool, specs)
-        for episode in episodes:
-            if not episode.turns:
-                raise TrainingFailed(f"task {episode.task} failed in its first step: {episode.meta.get(ERROR)}")
-        groups = [Group([episode]) for episode in episodes]
-        made = rows(groups, [[[0.0] * len(episode.turns)] for episode in episodes], layout=CONVERSATION)
+        lost = [is_lost(episode) for episode in episodes]
+        self._together = self._together or Together()
+        if all(self._together.share(lambda: all(lost))):
+            error = episodes[0].meta[ERROR]
+            raise TrainingFailed(
+                f"environment or policy raised in all {len(episodes)} episodes of a batch: {error['class']}: "
+                f"{error['message']}"
+            )
+        made = [_row(episode, trainer.processing_class) for episode in episodes]
         return {
             "prompt_ids": [list(row.prompt) for row in made],
             "completion_ids": [list(row.completion) for row in made],
             "logprobs": [list(row.logprobs) for row in made],
-            "env_mask": [[1] * len(row.completion) if row.sampled is None else list(row.sampled) for row in made],
-            "success": [float(episode.success) for episode in episodes],
-            "native_return": [episode.total_reward for episode in episodes],
+            "env_mask": [list(row.sampled or ()) for row in made],
+            "success": [None if gone else float(e.success) for e, gone in zip(episodes, lost, strict=True)],
+            "native_return": [None if gone else e.total_reward for e, gone in zip(episodes, lost, strict=True)],
+            "lost": lost,
+            "out_of_context": [TRUNCATED_BY in episode.meta for episode in episodes],
+            "cut_answers": [sum(turn.cut for turn in e.turns) / max(1, len(e.turns)) for e in episodes],
         }
 
     def _spec(self, prompt: Any, accelerator: Any) -> EpisodeSpec:
@@ -116,11 +134,34 @@ class TextRollout:
         return self._policy
 
 
-def success(success: list[float], **columns: Any) -> list[float]:
-    """Return 1 for every successful episode, else 0, as a reward function of TRL."""
+def _row(episode: Episode, tokenizer: Any) -> TrainingRow:
+    """Return the row of an episode. All tokens of a lost one are masked."""
+    if not episode.turns:
+        return TrainingRow([pad_token(tokenizer)], [pad_token(tokenizer)], [0.0], [0.0], sampled=[0])
+    [row] = rows([Group([episode])], [[[0.0] * len(episode.turns)]], layout=CONVERSATION)
+    return replace(row, sampled=[0] * len(row.completion)) if is_lost(episode) else row
+
+
+def success(success: list[float | None], **columns: Any) -> list[float | None]:
+    """Return 1 for every successful episode, else 0, as a reward function of TRL; None for lost ones.
+
+    Logs the fractions of lost episodes, of episodes out of context, and of cut answers.
+    """
+    _log(columns)
     return success
 
 
-def native_return(native_return: list[float], **columns: Any) -> list[float]:
-    """Return the sum of native rewards of every episode, as a reward function of TRL."""
+def native_return(native_return: list[float | None], **columns: Any) -> list[float | None]:
+    """Return the sum of native rewards of every episode, as a reward function of TRL; None for lost ones.
+
+    Logs what `success` logs.
+    """
+    _log(columns)
     return native_return
+
+
+def _log(columns: Mapping[str, Any]) -> None:
+    log = columns.get("log_metric")
+    for column, name in (("lost", "lost_episodes"), ("out_of_context",) * 2, ("cut_answers",) * 2):
+        if log is not None and columns.get(column):
+            log(name, sum(columns[column]) / len(columns[column]))

@@ -20,6 +20,9 @@ from agentgym_flow.seeding import Stream
 NO_ANSWER = ""
 """The action of a turn in which a policy gave no answer. No environment accepts it."""
 
+CONTEXT = "context"
+"""The reason of a policy that cannot act any more because its model's context is full."""
+
 
 @dataclass(slots=True)
 class PolicyInput:
@@ -56,6 +59,9 @@ class PolicyOutput:
         logprobs: their log-probabilities, one per token of `completion_ids`.
         policy: the name of the policy that answered, if several policies share an episode.
         version: the version of the weights that answered, if they change.
+        cut: whether the completion was cut at the token limit.
+        truncated_by: why the policy cannot act any more, such as `CONTEXT`: the episode ends there, without a turn for
+            this output. None if it acts.
     """
 
     action: str
@@ -65,6 +71,8 @@ class PolicyOutput:
     logprobs: Sequence[float] | None = None
     policy: str | None = None
     version: int | None = None
+    cut: bool = False
+    truncated_by: str | None = None
 
 
 @runtime_checkable

@@ -12,18 +12,20 @@ from agentgym_flow._util.openai_access import (
     CHAT,
     PATIENCE,
     PROBE,
-    CompletionLimit,
+    Dialect,
     RequestTiming,
     check_patience,
     check_seconds,
     check_temperature,
     checked_url,
+    is_context_full,
     key_in,
     openai_package,
+    reason_of,
 )
 from agentgym_flow.core import check_integer, check_positive
 from agentgym_flow.errors import BadSetting, ServerDown, shown
-from agentgym_flow.policies.base import NO_ANSWER, PolicyInput, PolicyOutput
+from agentgym_flow.policies.base import CONTEXT, NO_ANSWER, PolicyInput, PolicyOutput
 from agentgym_flow.prompts import Message, template_for
 
 if TYPE_CHECKING:
@@ -45,7 +47,9 @@ class OpenAIPolicy:
     answered, or raises `ServerDown` after `patience` seconds. The key is read from the environment variable
     `OPENAI_API_KEY`; local servers need none.
 
-    If a server rejects `max_tokens` with status 400, the limit is sent as `max_completion_tokens`.
+    If a server rejects `max_tokens` with status 400, the limit is sent as `max_completion_tokens`. If it rejects
+    `temperature`, none is sent, and the server samples at its default. If it says that the messages are longer than the
+    model's context, the episode is truncated (`truncated_by` in `episode.meta`).
 
     Args:
         model: the name of the model on the server.
@@ -68,6 +72,7 @@ class OpenAIPolicy:
     Attributes:
         settings: the settings that affect the answers, as plain data.
         ignores_rng: True, because answers depend only on the policy input, so they can be recorded and reused.
+        refusal: the server's reason for its last refusal, in short; empty if there is none. Not for logs.
 
     Connections belong to one event loop: `async with policy:` opens and closes them, which `rollout` does itself.
 
@@ -121,13 +126,24 @@ class OpenAIPolicy:
         self._template_settings = dict(chat_template_kwargs or {})
         if self._template_settings:
             self.settings["chat_template_kwargs"] = self._template_settings
-        self._limit = CompletionLimit()
+        self.refusal = ""
+        self._dialect = Dialect()
         self._answered: RequestTiming | None = None  # the last answered request
         self._access = {"base_url": checked_url(url), "timeout": timeout, "max_retries": max_retries}
         self._package = openai_package()
         self._client: openai.AsyncOpenAI
         self._room: asyncio.Semaphore
         self._probing: asyncio.Lock
+
+    @property
+    def remarks(self) -> list[str]:
+        """What the user should know about the server's answers, one sentence each. Not for logs."""
+        said = []
+        if "temperature" in self._dialect.changed:
+            said.append("the server rejects temperature, so none was sent, and it sampled at its default")
+        if self.refusal:
+            said.append(f"the server refused requests; its last reason: {self.refusal}")
+        return said
 
     async def __aenter__(self) -> OpenAIPolicy:
         self._client = self._package.AsyncOpenAI(api_key=key_in(), **self._access)
@@ -147,11 +163,17 @@ class OpenAIPolicy:
         while True:
             began = time.monotonic()
             try:
-                completion, logprobs = await self._complete(policy_input)
+                completion, logprobs, cut = await self._complete(policy_input)
             except (self._package.OpenAIError, ValueError, MalformedAnswer) as error:  # ValueError: not JSON
+                self.refusal = reason_of(error) or self.refusal
+                full = is_context_full(error)
+                if full and policy_input.episode.turns:
+                    return PolicyOutput(NO_ANSWER, truncated_by=CONTEXT)
                 if not self._is_outage(error, failed, began):
                     failures = policy_input.episode.meta.setdefault(FAILED_REQUESTS, [])
                     failures.append({"turn": len(policy_input.episode.turns), "failure": _kind(error)})
+                    if full:  # every further turn would fail as well
+                        return PolicyOutput(NO_ANSWER, truncated_by=CONTEXT)
                     self._keep_logprobs(policy_input, [])
                     return PolicyOutput(NO_ANSWER, completion=NO_ANSWER)
                 failed = failed or time.monotonic()
@@ -160,7 +182,8 @@ class OpenAIPolicy:
                 pause = min(2 * pause, 8.0)
                 continue
             self._keep_logprobs(policy_input, logprobs)
-            return PolicyOutput(self.template.parse_action(completion, policy_input), completion=completion)
+            action = self.template.parse_action(completion, policy_input)
+            return PolicyOutput(action, completion=completion, cut=cut)
 
     def _keep_logprobs(self, policy_input: PolicyInput, logprobs: list[float]) -> None:
         if self._logprobs:
@@ -197,19 +220,21 @@ class OpenAIPolicy:
                     return
             self._answered = RequestTiming(sent, time.monotonic())
 
-    async def _complete(self, policy_input: PolicyInput) -> tuple[str, list[float]]:
+    async def _complete(self, policy_input: PolicyInput) -> tuple[str, list[float], bool]:
+        """Return a completion, its log-probabilities, and whether it was cut at the token limit."""
         sent = time.monotonic()
         answer = await self._send(self.template.messages(policy_input), self.max_tokens)
         try:
             choice = json.loads(answer)["choices"][0]
             content: object = choice["message"].get("content")
+            cut = choice.get("finish_reason") == "length"
             logprobs = [one["logprob"] for one in choice["logprobs"]["content"]] if self._logprobs else []
         except (RecursionError, KeyError, IndexError, TypeError, AttributeError):
             raise MalformedAnswer from None
         if not isinstance(content, str | None) or not all(isinstance(one, int | float) for one in logprobs):
             raise MalformedAnswer
         self._answered = RequestTiming(sent, time.monotonic())
-        return content or "", [float(one) for one in logprobs]
+        return content or "", [float(one) for one in logprobs], cut
 
     async def _send(self, messages: Sequence[Message], most: int) -> bytes:
         body: dict[str, Any] = {"model": self.model, "messages": messages, "temperature": self.temperature}
@@ -220,7 +245,7 @@ class OpenAIPolicy:
             body["chat_template_kwargs"] = self._template_settings
         if messages[-1]["role"] == "assistant":
             body |= {"add_generation_prompt": False, "continue_final_message": True}
-        return await self._limit.send(self._post, body)
+        return await self._dialect.send(self._post, body)
 
     async def _post(self, body: Mapping[str, Any]) -> bytes:
         return await self._client.post(CHAT, cast_to=bytes, body=body)

@@ -77,6 +77,10 @@ class Exchange:
                 pass  # the server has probably closed the idle connection; try a new one
         return self._post(self._connected(deadline), body, deadline)
 
+    def connect(self, deadline: float) -> None:
+        """Open a connection for a later request, unless an idle one is there. Raises `OSError`."""
+        self._give_back(self._take() or self._connected(deadline), True)
+
     def close(self) -> None:
         """Close the idle connections."""
         while (kept := self._take()) is not None:

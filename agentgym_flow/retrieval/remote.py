@@ -28,6 +28,9 @@ from agentgym_flow.seeding import Stream
 LONGEST_PAUSE = 8.0
 """The longest pause between attempts, in seconds."""
 
+CONTACT = 4.5
+"""Seconds in which a server that has never answered must accept a connection: its address may be wrong."""
+
 BUSY = frozenset({429, 503})
 """Statuses of an overloaded server. It is alive, so they do not open the breaker."""
 
@@ -47,7 +50,8 @@ class RemoteRetriever(Shared):
         topk_limit: the largest number of passages per query.
         connect_timeout: seconds to establish a connection.
         read_timeout: seconds to wait for more data.
-        deadline: seconds for one request, including all attempts and pauses.
+        deadline: seconds for one request, including all attempts and pauses. While the server has never answered, no
+            attempt starts that may end more than `CONTACT` seconds after the first if there is no connection.
         retries: the number of attempts after the first.
         backoff: seconds of the first pause. Each pause is twice as long as the one before, up to 8 seconds, and is
             multiplied by a random factor between 0.5 and 1, so that many clients do not return at the same time.
@@ -119,6 +123,8 @@ class RemoteRetriever(Shared):
             read_timeout=read_timeout,
             max_answer=max_answer,
         )
+        self._connect_timeout = min(connect_timeout, CONTACT)
+        self._reached = False  # whether the server has ever accepted a connection or answered
         self._numbers = itertools.count()
 
     def __repr__(self) -> str:
@@ -158,7 +164,8 @@ class RemoteRetriever(Shared):
     def _ask_all(self, queries: Sequence[str], topk: int, known: dict[str, list[Hit]]) -> RetrieverFailed | None:
         """Send the queries in one or more requests, add the answers to `known`, and return the first failure.
 
-        After a failure the other requests are still sent, unless half the deadline has passed.
+        After a failure the other requests are still sent, unless half the deadline has passed or the server has never
+        answered.
         """
         failure, begun = None, time.monotonic()
         step = 1 if self._single else protocol.MAX_QUERIES
@@ -168,7 +175,7 @@ class RemoteRetriever(Shared):
                 answers = list(zip(part, self._ask(part, topk), strict=True))
             except RetrieverFailed as error:
                 failure = failure or error
-                if time.monotonic() - begun > self._deadline / 2:
+                if not self._reached or time.monotonic() - begun > self._deadline / 2:
                     break
                 continue
             known.update(answers)
@@ -176,19 +183,41 @@ class RemoteRetriever(Shared):
                 self._cache.put(self._identity, topk, answers)
         return failure
 
+    def check_contact(self) -> None:
+        """Raise `RetrieverFailed`, with the address, unless the server accepts a connection within `CONTACT` seconds.
+
+        Does nothing if the server has been reached before, because searches wait for it, or if there is a cache, which
+        may have all answers.
+        """
+        until = time.monotonic() + CONTACT
+        while self._cache is None and not self._reached:
+            try:
+                self._exchange.connect(until)
+                self._reached = True
+            except OSError as error:
+                if time.monotonic() + self._backoff + self._connect_timeout >= until:
+                    raise RetrieverFailed(
+                        f"nothing answers at {self.url} ({_told(error)}): start the retriever there, or correct the "
+                        "address in retriever"
+                    ) from None
+                time.sleep(self._backoff)
+
     def close(self) -> None:
         """Close the idle connections; the next search opens new ones."""
         self._exchange.close()
 
     def _ask(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         body = protocol.request_of(queries, topk, single=self._single)
-        end = time.monotonic() + self._deadline
+        begun = time.monotonic()
+        end = begun + self._deadline
         chance = Stream("remote retriever", self.url, os.getpid(), next(self._numbers))
         what = "the breaker is open after earlier failures"
         for tried in range(self._retries + 1):
-            given = self._enter(end, tried, what)
+            last = end if self._reached else min(end, begun + CONTACT - self._connect_timeout)
+            given = self._enter(last, tried, what)
             try:
                 answer = self._exchange.post(body, end)
+                self._reached = True
                 problem = _problem(answer)
                 if problem is None:
                     found = protocol.read_answer(answer.body, len(queries), topk)
@@ -208,7 +237,7 @@ class RemoteRetriever(Shared):
                     raise self._failed(what, tried + 1)
             if tried < self._retries:
                 least = 0.0 if answer is None or answer.retry_after is None else answer.retry_after
-                self._pause(max(least, pause_after(tried, self._backoff, chance)), end, tried + 1, what)
+                self._pause(max(least, pause_after(tried, self._backoff, chance)), last, tried + 1, what)
         raise self._failed(what, self._retries + 1)
 
     def _enter(self, end: float, tried: int, what: str) -> Permit:
@@ -224,8 +253,10 @@ class RemoteRetriever(Shared):
     def _failed(self, what: str, tried: int) -> RetrieverFailed:
         # Without the address, because the message goes into the episode's log, which may be published.
         times = "1 try" if tried == 1 else f"{tried} tries"
+        seconds = self._deadline if self._reached else min(self._deadline, CONTACT)
+        advice = "" if self._reached else ". It has never answered: start it, or correct its address in retriever"
         return RetrieverFailed(
-            f"the retriever gave no usable answer after {times} within {self._deadline:g} s; last: {what}"
+            f"the retriever gave no usable answer after {times} within {seconds:g} s; last: {what}{advice}"
         )
 
 

@@ -25,6 +25,9 @@ Logs = dict[str, float]
 SHOWN = ("success", "valid_success", "entropy", "zero_variance_groups")
 """Metrics in a printed line. The progress bar has room for the first two in a terminal of 80 columns."""
 
+LIMITS = {"cut_answers": "max_completion_length", "out_of_context": "max_steps"}
+"""Metrics that are shown if they are not 0 -> the setting that changes them."""
+
 _LINES = 10  # the least number of lines printed in a run without a terminal
 _SECONDS = 300.0  # the most seconds between two lines
 
@@ -108,6 +111,9 @@ class LiveProgress(TrainerCallback):  # type: ignore[misc]
         metrics = "  ".join(f"{name} {logs[name]:.2f}" for name in names if logs.get(name) is not None)
         if logs.get("lost_episodes"):
             metrics += f"  lost episodes {logs['lost_episodes']:.0f}"
+        for name, setting in LIMITS.items():
+            if logs.get(name):
+                metrics += f"  {name} {logs[name]:.2f} (see {setting})"
         if self._console.is_terminal:
             self._progress.update(self._bar, completed=state.global_step, metrics=metrics)
         else:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agentgym_flow.episode import Episode, Group
+from agentgym_flow.episode import TRUNCATED_BY, Episode, Group
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.penalty import ACCEPTED, IsValid
 from agentgym_flow.rollout import ERROR
@@ -74,7 +74,9 @@ def outcome_metrics(
     """Return means over episodes: success, native return, length and others. Lost episodes count as they ended.
 
     `invalid_actions` is the fraction of turns whose action the environment rejected, `invalid_penalty` the mean penalty
-    of a turn for answers that are not `is_valid`, and `zero_variance_groups` the fraction of groups without variance.
+    of a turn for answers that are not `is_valid`, `cut_answers` the fraction of turns whose completion was cut at
+    `max_completion_length`, `out_of_context` the fraction of episodes that ended because they no longer fitted into the
+    model's context, and `zero_variance_groups` the fraction of groups without variance.
 
     With `policy` the means are over its turns and the episodes in which it acted, whose whole return counts. Raises
     `BadSetting` if there is no such episode.
@@ -93,5 +95,7 @@ def outcome_metrics(
         "length": len(turns) / len(episodes),
         "invalid_actions": invalid,
         "invalid_penalty": invalid_action_penalty * penalised,
+        "cut_answers": sum(turn.cut for turn in turns) / max(1, len(turns)),
+        "out_of_context": sum(TRUNCATED_BY in episode.meta for episode in episodes) / len(episodes),
         "zero_variance_groups": alike / len(acted),
     }

@@ -8,15 +8,16 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.errors import BadSetting, ContextFull, UnknownOption
 from agentgym_flow.generation import SEEDS, BatchGenerator, Completion, GenerationRequest, Generator, Sampling
 from agentgym_flow.generation.base import check_fits
-from agentgym_flow.generation.stops import answer_text, length_of_answer
+from agentgym_flow.generation.stops import answer_text, holds_stop, length_of_answer
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.policies import PolicyInput, PolicyOutput
-from agentgym_flow.policies.base import session
+from agentgym_flow.policies.base import CONTEXT, NO_ANSWER, session
 from agentgym_flow.prompts import IndexTemplate, PromptTemplate, TextTemplate
 from agentgym_flow.training.chat_template import ThoughtStyle, thought_style
 from agentgym_flow.training.conversation import Conversation, check_words
@@ -111,7 +112,8 @@ class PromptedPolicy:
         reads = isinstance(template, TextTemplate | IndexTemplate)
         self._thoughts = thought_style(tokenizer) if reads else ThoughtStyle()
         self.seconds = 0.0
-        self._context = context_of(model)  # cached, because reading a configuration is slow
+        # Cached, because reading a configuration is slow. A generator may read less than its model.
+        self._context = min(context_of(model), getattr(self.generator, "context", sys.maxsize))
         self._ids: dict[str, tuple[int, ...]] = {}
         self._words: dict[int, str] = {}
 
@@ -128,16 +130,25 @@ class PromptedPolicy:
         return ids
 
     def prompt_ids(self, policy_input: PolicyInput) -> tuple[int, ...]:
-        """Return the tokens of this turn's prompt. Raises `BadSetting` if they are too many or some are unknown."""
+        """Return the tokens of this turn's prompt.
+
+        Raises `BadSetting` if some are unknown, or if those of an episode's first prompt are too many; `ContextFull` if
+        those of a later prompt are.
+        """
         return self._prompt(policy_input)[0]
 
     def _prompt(self, policy_input: PolicyInput) -> tuple[tuple[int, ...], int | None]:
         """Return the tokens of a prompt, and how many of them repeat the conversation so far; None in layout `turn`."""
-        if self.conversation is None or not policy_input.episode.turns:
-            ids = self.encode(prompt_text(self.tokenizer, self.template, policy_input))
-            return ids, None if self.conversation is None else 0
-        said, new = self.conversation.prompt(policy_input)
-        self._check_length(len(said) + len(new))
+        try:
+            if self.conversation is None or not policy_input.episode.turns:
+                ids = self.encode(prompt_text(self.tokenizer, self.template, policy_input))
+                return ids, None if self.conversation is None else 0
+            said, new = self.conversation.prompt(policy_input)
+            self._check_length(len(said) + len(new))
+        except ContextFull as error:
+            if policy_input.episode.turns:
+                raise
+            raise BadSetting(str(error)) from None
         return (*said, *new), len(said)
 
     def _check_prompt(self, text: str, ids: tuple[int, ...]) -> None:
@@ -149,11 +160,14 @@ class PromptedPolicy:
     def _check_length(self, length: int) -> None:
         if length + self.sampling.max_new_tokens > self._context:
             layout = CONVERSATION if self.conversation is not None else TURN
-            check_context(self.model, length, self.sampling.max_new_tokens, layout)
+            check_context(self._context, length, self.sampling.max_new_tokens, layout)
 
     # ---------------------------------------------------------------- requests and answers
     def request(self, policy_input: PolicyInput) -> GenerationRequest:
-        """Return this turn's request to the generator; takes one draw from `policy_input.rng`. Raises `BadSetting`."""
+        """Return this turn's request to the generator; takes one draw from `policy_input.rng`.
+
+        Raises what `prompt_ids` raises.
+        """
         ids, said = self._prompt(policy_input)
         return GenerationRequest(ids, self.sampling, int(policy_input.rng.uniform() * SEEDS), said)  # the seed is exact
 
@@ -164,7 +178,18 @@ class PromptedPolicy:
         text = self._text(tokens)
         action = self._action(text, policy_input)  # not cached: it depends on the candidates
         completion = None if text == action else text
-        return PolicyOutput(action, completion, request.prompt_ids, tokens, logprobs, version=answer.version)
+        cut = self.is_cut(tokens)
+        return PolicyOutput(action, completion, request.prompt_ids, tokens, logprobs, version=answer.version, cut=cut)
+
+    def is_cut(self, sampled: Sequence[int]) -> bool:
+        """Return whether the token limit cut an answer of these tokens: neither an end token nor a stop text ended it.
+
+        Answers that are one token long by design, as those of word templates, are whole.
+        """
+        sampling = self.sampling
+        if len(sampled) < sampling.max_new_tokens or sampling.max_new_tokens == 1 or sampled[-1] in sampling.ends:
+            return False
+        return not holds_stop(self.tokenizer, sampled, sampling.stops)
 
     def _action(self, text: str, policy_input: PolicyInput) -> str:
         if self._thoughts.begun:  # a model may have learned to answer at once, without closing the thought
@@ -188,16 +213,25 @@ class ModelPolicy(PromptedPolicy):
     def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one output per input, with its tokens and log-probabilities; adds the time taken to `seconds`.
 
+        The output for an episode that no longer fits into the model's context is `truncated_by` it.
+
         Raises:
-            BadSetting: a prompt does not fit into the model's context, or has words that the tokenizer does not know.
+            BadSetting: the first prompt of an episode does not fit into the model's context, or a prompt has words that
+                the tokenizer does not know.
             TrainingFailed: the model's output is not finite.
         """
         assert isinstance(self.generator, BatchGenerator)
-        requests = [self.request(policy_input) for policy_input in inputs]
+        outputs = [PolicyOutput(NO_ANSWER, truncated_by=CONTEXT)] * len(inputs)
+        requests: dict[int, GenerationRequest] = {}
+        for number, policy_input in enumerate(inputs):
+            with suppress(ContextFull):
+                requests[number] = self.request(policy_input)
         started = time.perf_counter()
-        answers = self.generator.generate_batch(requests)
+        answers = self.generator.generate_batch([*requests.values()]) if requests else []
         self.seconds += time.perf_counter() - started
-        return [self.output(*one) for one in zip(inputs, requests, answers, strict=True)]
+        for (number, request), answer in zip(requests.items(), answers, strict=True):
+            outputs[number] = self.output(inputs[number], request, answer)
+        return outputs
 
 
 class AsyncModelPolicy(PromptedPolicy):
@@ -217,11 +251,15 @@ class AsyncModelPolicy(PromptedPolicy):
         await session(self.generator).__aexit__(*raised)
 
     async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
-        """Return the output for one input; adds the time in which any answer was pending to `seconds`.
+        """Return the output for one input, as `ModelPolicy.act` does.
 
-        Raises what `ModelPolicy.act` raises, and `GenerationFailed` if the generator has no answer.
+        Adds the time in which any answer was pending to `seconds`. Raises what `ModelPolicy.act` raises, and
+        `GenerationFailed` if the generator has no answer.
         """
-        request = self.request(policy_input)
+        try:
+            request = self.request(policy_input)
+        except ContextFull:
+            return PolicyOutput(NO_ANSWER, truncated_by=CONTEXT)
         if not self._pending:
             self._since = time.perf_counter()
         self._pending += 1
@@ -269,13 +307,13 @@ def context_of(model: PreTrainedModel) -> int:
     return sys.maxsize if declared is None else int(declared)
 
 
-def check_context(model: PreTrainedModel, prompt: int, completion: int, layout: str) -> None:
-    """Raise `BadSetting` if a prompt and a completion of these lengths do not fit into the model's context."""
+def check_context(context: int, prompt: int, completion: int, layout: str) -> None:
+    """Raise `ContextFull` if a prompt and a completion of these lengths do not fit into the model's context."""
     shorter = "a shorter prompt template, a smaller board"
     if layout == CONVERSATION:
         shorter = "layout turn, a lower max_steps or max_completion_length, a shorter prompt template"
-    advice = f"use {shorter} or a model with a longer context"
-    check_fits(prompt, completion, context_of(model), "the model's", advice)
+    advice = f"use {shorter} or a model with a longer context (vLLM may be started with less than the model's)"
+    check_fits(prompt, completion, context, "the model's", advice)
 
 
 def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -158,6 +158,12 @@ class Results:
             lines["Lost episodes"] = f"the environment raised in {lost} episodes of training"
         if failed:
             lines["Lost episodes"] += f" and in {failed} of the tests, which count with the score they had"
+        for name, rate, setting in (
+            ("Cut answers", "cut_rate", "max_completion_length is too low"),
+            ("Out of context", "context_rate", "see layout, max_steps and max_completion_length"),
+        ):
+            if most := max(getattr(part.evaluation, rate) for part in parts):
+                lines[name] = f"up to {most:.1%} in an evaluation: {setting}"
         played = sum(len(part.episodes) for part in parts)
         lines["Logs"] = f"{len(self.problems)} problems" if self.problems else f"all {played} episodes verified"
         lines["Time"] = f"{self.seconds / 60:.1f} minutes"

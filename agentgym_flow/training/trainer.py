@@ -138,6 +138,8 @@ class AgentTrainer(RowTrainer):
         if source is not None:
             check_source(args)
         env = make_env()
+        if source is None:
+            env.check_servers()
         recorder = EpisodeRecorder(env)
         recorder.reset(seed=0)
         info = recorder.info

@@ -32,7 +32,7 @@ from agentgym_flow.training.loss import completion_logprobs, passes_by_length
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.out_of_memory import CLONING, out_of_memory
 from agentgym_flow.training.outcomes import without_lost
-from agentgym_flow.training.policy import check_context, prompt_text, prompt_tokens
+from agentgym_flow.training.policy import check_context, context_of, prompt_text, prompt_tokens
 from agentgym_flow.training.rows import CONVERSATION, TURN, TrainingRow, rows, teaches
 from agentgym_flow.training.run import load_weights
 from agentgym_flow.training.run_config import WarmStartConfig
@@ -340,7 +340,7 @@ def warm_start(
     )
     turns = sum(row.turns for row in examples)
     longest = max(examples, key=lambda row: len(row.prompt) + len(row.completion))
-    check_context(model, len(longest.prompt), len(longest.completion), layout)
+    check_context(context_of(model), len(longest.prompt), len(longest.completion), layout)
     if config.warm_start_text_weight:
         examples = [with_text(row, config.warm_start_text_weight) for row in examples]
     pad = tokenizer.pad_token_id

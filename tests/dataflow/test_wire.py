@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -148,7 +149,19 @@ def search() -> World:
     return World(make_search, {"one": ModelPolicy(model, tokenizer, text, layout="conversation")})
 
 
-WORLDS = {"sokoban": sokoban, "team": team, "search": search}
+@cache
+def full() -> World:
+    """Conversations that soon fill the context."""
+    world = search()
+    model = copy.deepcopy(world.policies["one"].model)
+    model.config.n_positions = 150
+    policy = ModelPolicy(
+        model, world.policies["one"].tokenizer, OF_SEARCH["text"], layout="conversation", max_new_tokens=2
+    )
+    return replace(world, policies={"one": policy})
+
+
+WORLDS = {"sokoban": sokoban, "team": team, "search": search, "full": full}
 SLOTS = [Slot(0, task, sample, task, 11) for task in range(2) for sample in range(4)]
 
 
@@ -182,6 +195,9 @@ def test_the_recorded_worlds_hold_episodes_of_every_kind() -> None:
     assert len(found) > 3, "too few searches to tell"
     said = [episode.turns for _, episode, _ in recorded("search") if len(episode.turns) > 1]
     assert said
+    full = [episode for _, episode, _ in recorded("full")]
+    assert any(episode.meta.get("truncated_by") and len(episode.turns) > 1 for episode in full)
+    assert any(turn.cut for episode in full for turn in episode.turns)
     for first, second, *_ in said:
         asked = list(first.prompt_ids or ())
         assert list(second.prompt_ids or ())[: len(asked)] == asked
@@ -261,6 +277,20 @@ def test_a_line_that_says_something_else_is_refused(name: str, value: Any, match
     slot, episode, payload = recorded("sokoban")[0]
     assert len(episode.turns) == 5
     forged(slot, edited(payload, name, value), match)
+
+
+def test_a_context_is_full_only_if_the_next_prompt_does_not_fit() -> None:
+    slot, episode, _ = next(one for one in recorded("full") if "truncated_by" in one[1].meta)
+    assert full().receiver().trust(slot, encode(episode, report=True), STEPS) == episode
+    roomy = copy.copy(full().policies["one"])
+    roomy._context = 1024
+    forged(slot, encode(episode), "stops after . turns without", replace(full(), policies={"one": roomy}))
+    slot, episode, _ = next(one for one in recorded("full") if one[1].terminated)
+    ended = edited(encode(episode), "meta", {**episode.meta, "truncated_by": "context"})
+    forged(slot, ended, "meta: the log has", full())
+    report = encode(episode, report=True).split("\n")[2]
+    with pytest.raises(Forged, match="after the end of the episode"):
+        full().receiver().trust(slot, f"{ended}\n{report}", STEPS)
 
 
 @pytest.mark.parametrize("wrong", [{"task": 1}, {"seed": 12}, {"sample": 2}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,10 +19,19 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.errors import BadSetting, ResetNeeded, TrainingFailed, UnknownEnvironment, UnknownOption
+from agentgym_flow.envs.sokoban.env import SokobanEnv
+from agentgym_flow.errors import (
+    BadSetting,
+    ResetNeeded,
+    RetrieverFailed,
+    TrainingFailed,
+    UnknownEnvironment,
+    UnknownOption,
+)
 from agentgym_flow.integrations.chat import ChatEnv
-from agentgym_flow.integrations.trl import OVER, TRLEnvironment, environment_factory
+from agentgym_flow.integrations.trl import OVER, TRLEnvironment, environment_factory, lost_episodes
 from agentgym_flow.integrations.trl_text import TextRollout, native_return, success
+from agentgym_flow.policies import PolicyInput, PolicyOutput
 
 GROUP = 4
 
@@ -201,6 +211,131 @@ def test_an_environment_that_breaks_at_once_ends_the_training(monkeypatch: pytes
     trainer = SimpleNamespace(accelerator=SimpleNamespace(num_processes=1, process_index=0))
     with pytest.raises(TrainingFailed, match="the board fell down"):
         played([[{"role": "user", "content": "", "task": 3}]], trainer)
+
+
+class Speaker:
+    """Answers with tokens, as a model does."""
+
+    name = "speaker"
+
+    def act(self, inputs: list[PolicyInput]) -> list[PolicyOutput]:
+        return [self.answer(policy_input) for policy_input in inputs]
+
+    def answer(self, policy_input: PolicyInput) -> PolicyOutput:
+        episode = policy_input.episode
+        if episode.attempt == 3 and episode.turns:
+            return PolicyOutput("", truncated_by="context")
+        said = [turn.completion_ids for turn in episode.turns]
+        prompt = [1, *(token for ids in said for token in [*(ids or ()), 2])]
+        return PolicyOutput("up", prompt_ids=prompt, completion_ids=[5], logprobs=[-0.5], cut=episode.attempt == 2)
+
+
+def lose(monkeypatch: pytest.MonkeyPatch, attempts: dict[int, int]) -> None:
+    """Let the environment fail from a step on, in the n-th episode after each reset."""
+    begun, played = itertools.count(), SokobanEnv._apply
+    begin = SokobanEnv._begin
+
+    def _begin(env: Any, *told: Any) -> str:
+        env.number = next(begun)
+        return begin(env, *told)
+
+    def _apply(env: Any, action: str) -> Any:
+        if env.steps >= attempts.get(env.number, 1 << 30):
+            raise RetrieverFailed("the retriever gave no usable answer")
+        return played(env, action)
+
+    monkeypatch.setattr(SokobanEnv, "_begin", _begin)
+    monkeypatch.setattr(SokobanEnv, "_apply", _apply)
+
+
+def test_lost_episodes_of_plain_text_are_masked_and_not_rewarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    lose(monkeypatch, {0: 1, 1: 0})
+    played = TextRollout("agentgym_flow/Sokoban-v0", max_steps=3)
+    monkeypatch.setattr(played, "_current_policy", lambda trainer: Speaker())
+    trainer = SimpleNamespace(
+        accelerator=SimpleNamespace(num_processes=1, process_index=0), processing_class=SimpleNamespace(pad_token_id=9)
+    )
+    columns = played([[{"role": "user", "content": "", "task": 3}]] * 4, trainer)
+    assert columns["lost"] == [True, True, False, False]
+    assert columns["env_mask"] == [[0], [0], [1, 0, 1, 0, 1], [1]]
+    assert columns["prompt_ids"] == [[1], [9], [1], [1]]
+    assert [len(ids) for ids in columns["completion_ids"]] == [len(ids) for ids in columns["logprobs"]] == [1, 1, 5, 1]
+    assert columns["success"] == success(**columns) == [None, None, 0.0, 0.0]
+    assert native_return(**columns)[:2] == [None, None]
+    assert columns["out_of_context"] == [False, False, False, True]
+    logged: dict[str, float] = {}
+    success(**columns, log_metric=logged.__setitem__)
+    assert logged == {"lost_episodes": 0.5, "out_of_context": 0.25, "cut_answers": 0.25}
+
+
+def test_a_lost_episode_of_tool_calls_is_over_and_has_no_reward(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lose(monkeypatch, {0: 1})
+    env, other = (environment_factory("agentgym_flow/Sokoban-v0", reward="return")() for _ in range(2))
+    env.reset(task=0)
+    other.reset(task=0)
+    env.step("up")
+    assert env.step("up") == env.step("up") == OVER
+    assert other.step("up") != OVER
+    assert (env.lost, env.get_reward(), other.lost) == (True, None, False)
+    assert [record.message for record in caplog.records] == [
+        "task 0 is lost: RetrieverFailed: the retriever gave no usable answer"
+    ]
+    logged: dict[str, float] = {}
+    assert lost_episodes([env, other], log_metric=logged.__setitem__) == [None, None]
+    assert logged == {"lost_episodes": 0.5}
+    env.reset(task=0)
+    assert not env.lost
+    assert env.get_reward() == 0
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("tools", [False, True])
+def test_a_stock_trainer_leaves_lost_episodes_out_of_their_group(
+    tools: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reward is the mean of the others, and the lost episode has no advantage."""
+    env_id = "agentgym_flow/Sokoban-v0"
+    settings = {"max_steps": 2, **SETTINGS[env_id]}
+    lose(monkeypatch, dict.fromkeys(range(2 if tools else 1, 100, GROUP), 0))
+    factory = environment_factory(env_id, **settings)
+    chat = ChatEnv(env_id, **settings)
+    actions = ["right", "jump"]
+    if tools:
+        env = factory()
+        opening = env.reset(task=0)
+        call = '<tool_call>\n{{"name": "step", "arguments": {{"action": "{}"}}}}\n</tool_call>'
+        answers = [call.format(action) for action in actions]
+        message = [{"role": "user", "content": opening}]
+    else:
+        message = [dict(one) for one in chat.reset(seed=5, task=0)]
+        opening = message[0]["content"]
+        answers = [str(chat.format_action(action)) for action in actions]
+    tokenizer = tokenizer_of([opening], answers, qwen3_chat_template)
+    shown = {"tools": [env.step]} if tools else {}
+    text = tokenizer.apply_chat_template(message, **shown, tokenize=False, add_generation_prompt=True)
+    model = model_of(tokenizer)
+    clone(model, tokenizer, tokenizer(text, add_special_tokens=False).input_ids, answers)
+    how: dict[str, Any] = {"rollout_func": TextRollout(env_id, answer_tokens=24, **settings), "reward_funcs": success}
+    if tools:
+        how = {"environment_factory": factory, "reward_funcs": lost_episodes}
+    row = {"prompt": [{"role": "user", "content": "", "task": 0, "seed": 5}], "task": 0, "seed": 5}
+    trainer = GRPOTrainer(
+        model,
+        args=arguments(tmp_path, max_tool_calling_iterations=2),
+        train_dataset=Dataset.from_list([row] * 4),
+        processing_class=tokenizer,
+        **how,
+    )
+    trainer.train()
+    history = [entry for entry in trainer.state.log_history if "reward" in entry]
+    assert [entry["lost_episodes"] for entry in history] == [0.25] * 3
+    assert [3 * entry["reward"] for entry in history] == pytest.approx(
+        [round(3 * entry["reward"]) for entry in history]
+    )
+    assert any(entry["reward_std"] > 0 for entry in history)
+    assert torch.isfinite(weights(model)).all()
 
 
 def test_settings_and_prompts_that_cannot_work_say_why() -> None:

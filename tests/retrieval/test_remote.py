@@ -9,6 +9,7 @@ import pickle
 import socket
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentgym_flow.errors import BadData, BadSetting, RetrieverFailed
-from agentgym_flow.retrieval import protocol
+from agentgym_flow.retrieval import protocol, remote
 from agentgym_flow.retrieval.corpus import passage_of_record
 from agentgym_flow.retrieval.passage import Hit, Passage
 from agentgym_flow.retrieval.query_cache import QueryCache
@@ -177,6 +178,42 @@ def test_a_server_that_is_not_there_fails_after_all_tries() -> None:
     retriever = RemoteRetriever(f"http://127.0.0.1:{free_port()}", retries=1, **QUICK)
     with pytest.raises(RetrieverFailed, match=r"after 2 tries .*ConnectionRefusedError"):
         retriever.search(["a"], 1)
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_a_server_that_has_never_answered_is_named_soon(single: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "CONTACT", 0.3)
+    retriever = RemoteRetriever(f"http://127.0.0.1:{free_port()}", connect_timeout=0.2, backoff=0.02, single=single)
+    started = time.monotonic()
+    with pytest.raises(RetrieverFailed, match="It has never answered: start it, or correct its address"):
+        retriever.search(["a", "b", "c"], 1)
+    with pytest.raises(RetrieverFailed, match=rf"nothing answers at {retriever.url} .*: start the retriever there"):
+        retriever.check_contact()
+    assert time.monotonic() - started < 2
+
+
+def test_a_server_that_has_answered_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "CONTACT", 0.1)
+    with faults(good, *[hanging_up] * 4) as server:
+        retriever = RemoteRetriever(server.url, **{**QUICK, "backoff": 0.05}, connect_timeout=0.05)
+        retriever.check_contact()
+        assert retriever.search(["a"], 1) == [expected("a", 1)]
+        assert len(server.connections) == 1, "the connection of the check is used"
+        assert retriever.search(["b"], 1) == [expected("b", 1)]
+        assert len(server.asked) == 6
+        server.shutdown()
+        server.server_close()
+        retriever.close()
+        retriever.check_contact()  # it may be down for a while: searches wait for it
+
+
+def test_answers_in_a_cache_need_no_server(tmp_path: Path) -> None:
+    with faults() as server:
+        cache = QueryCache(tmp_path / "answers.db")
+        found = RemoteRetriever(server.url, cache=cache, identity="one", **QUICK).search(["a"], 2)
+    gone = RemoteRetriever(f"http://127.0.0.1:{free_port()}", cache=cache, identity="one", **QUICK)
+    gone.check_contact()
+    assert gone.search(["a"], 2) == found
 
 
 def test_an_open_breaker_sends_nothing_and_fails_at_once_when_its_rest_is_too_long() -> None:

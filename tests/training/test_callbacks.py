@@ -13,8 +13,15 @@ import pytest
 from rich.console import Console
 from transformers import TrainerState
 
+from agentgym_flow.episode import Group
+from agentgym_flow.evaluation import Evaluation
+from agentgym_flow.policies import RandomPolicy
+from agentgym_flow.rollout import EpisodeSpec, rollout
+from agentgym_flow.testing.example import CaveEnv
 from agentgym_flow.training import callbacks
 from agentgym_flow.training.callbacks import LiveProgress, MetricsFile, Validation
+from agentgym_flow.training.model_evaluation import EvaluationRun, ModelEvaluation
+from agentgym_flow.training.results import Results
 
 ARGS: Any = SimpleNamespace()
 
@@ -41,6 +48,7 @@ def test_progress_shows_the_newest_metrics(terminal: bool) -> None:
     progress.on_train_begin(ARGS, at(0), None)
     for step in range(1, 41):
         logs = {"success": step / 40, "entropy": None, "learning_rate": 1.0, "lost_episodes": 3.0 * (step == 40)}
+        logs |= {"cut_answers": 0.25 * (step == 40), "out_of_context": 0.0}
         progress.on_log(ARGS, at(step), None, logs)
     progress.on_log(ARGS, at(40), None, {"train_runtime": 1.0})
     progress.close()
@@ -50,6 +58,8 @@ def test_progress_shows_the_newest_metrics(terminal: bool) -> None:
     assert "learning_rate" not in shown
     assert "lost episodes 3" in shown
     assert "lost episodes 0" not in shown
+    assert "cut_answers 0.25 (see max_completion_length)" in shown
+    assert "out_of_context" not in shown
     if terminal:
         assert "40/40" in shown
     else:
@@ -82,3 +92,20 @@ def test_validation_is_spread_evenly_and_ends_with_the_run() -> None:
     for now in range(7, 11):  # what was due before is not made up for
         resumed.on_step_end(ARGS, at(now, total=10), None)
     assert recorded == [(8, 0.5), (10, 0.5)]
+
+
+def test_the_summary_names_the_settings_of_the_limits_that_were_met() -> None:
+    episodes = rollout(RandomPolicy(), lambda: CaveEnv(split="test"), [EpisodeSpec(0, 0), EpisodeSpec(1, 1)])
+
+    def results() -> Results:
+        run = EvaluationRun(Evaluation.of(episodes, "model"), episodes, Path("log.jsonl"))
+        moment = ModelEvaluation(run, run, {})
+        return Results(moment, moment, None, [], Group(episodes[:1]), [], 1.0)
+
+    assert not {"Cut answers", "Out of context"} & results().summary().keys()
+    episodes[1].meta["truncated_by"] = "context"
+    for turn in episodes[0].turns + episodes[1].turns:
+        turn.cut = True
+    summary = results().summary()
+    assert summary["Cut answers"] == "up to 100.0% in an evaluation: max_completion_length is too low"
+    assert summary["Out of context"].startswith("up to 50.0% in an evaluation: see layout, max_steps")

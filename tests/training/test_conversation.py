@@ -22,16 +22,18 @@ from agentgym_flow.envs.sokoban.level import LLM_SYMBOLS
 from agentgym_flow.envs.sokoban.prompt import RULES
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.errors import BadSetting, TrainingFailed, UnknownOption
+from agentgym_flow.evaluation import evaluate
 from agentgym_flow.generation.key_value_cache import is_cacheable
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.policies import PolicyInput, make_policy
 from agentgym_flow.prompts import TextTemplate
+from agentgym_flow.replay import verify_log
 from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.collate import collate
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.conversation import PROBE, Conversation
 from agentgym_flow.training.outcomes import ended_alike
-from agentgym_flow.training.policy import ModelPolicy
+from agentgym_flow.training.policy import AsyncModelPolicy, ModelPolicy
 from agentgym_flow.training.reference import WEIGHTS
 from agentgym_flow.training.rows import TrainingRow, rows
 from agentgym_flow.training.run_config import WarmStartConfig
@@ -241,17 +243,46 @@ def test_where_qwen3s_template_drops_reasoning_trls_is_used(talker: tuple[Any, A
     assert opening.endswith(f"<|im_start|>assistant\n{speaks}")
 
 
-def test_a_conversation_longer_than_the_context_names_what_to_change(
-    talker: tuple[Any, Any], short_env: MakeEnv
+@pytest.mark.parametrize("kind", [ModelPolicy, AsyncModelPolicy])
+def test_a_conversation_that_no_longer_fits_ends_there(
+    talker: tuple[Any, Any], short_env: MakeEnv, kind: type[ModelPolicy] | type[AsyncModelPolicy], tmp_path: Path
 ) -> None:
-    model, _ = talker
-    first = len(rollout(speaker(talker), short_env, SPECS[:1], stop=lambda _: True)[0].turns[0].prompt_ids or ())
-    model.config.n_positions = first + 100
-    with pytest.raises(BadSetting, match=f"context of {first + 100}: use layout turn, a lower max_steps"):
-        rollout(speaker(talker), short_env, SPECS)
+    model, tokenizer = talker
+    settings: dict[str, Any] = {"temperature": 0.8, "max_new_tokens": 2, "layout": "conversation"}
+    whole = rollout(kind(model, tokenizer, TEMPLATE, **settings), short_env, SPECS[:4])
+    first = max(len(episode.turns[0].prompt_ids or ()) for episode in whole)
+    context = model.config.n_positions = first + 150
+    short = kind(model, tokenizer, TEMPLATE, **settings)
+    log = tmp_path / "log.jsonl"
+    result, episodes = evaluate(
+        short, SOKOBAN, split="train", num_episodes=4, log=log, env_kwargs={"size": 6, "max_steps": STEPS}
+    )
+    assert result.context_rate > 0
+    assert result.context_rate == sum("truncated_by" in episode.meta for episode in episodes) / 4
+    assert result.context_rate + result.truncated_rate + result.success == 1
+    assert verify_log(log).ok
+    for episode, other in zip(rollout(short, short_env, SPECS[:4]), whole, strict=True):
+        count = len(episode.turns)
+        assert episode.turns == other.turns[:count]
+        if count < len(other.turns):
+            assert episode.meta["truncated_by"] == "context"
+            assert not episode.truncated
+            assert len(other.turns[count].prompt_ids or ()) + 2 > context
+        else:
+            assert "truncated_by" not in episode.meta
     model.config.n_positions = first
-    with pytest.raises(BadSetting, match="layout turn"):
-        rollout(speaker(talker), short_env, SPECS)
+    with pytest.raises(BadSetting, match=f"context of {first}: use layout turn, a lower max_steps"):
+        rollout(kind(model, tokenizer, TEMPLATE, **settings), short_env, SPECS[:4])
+
+
+def test_an_answer_cut_at_the_limit_is_told_from_one_that_ended(talker: tuple[Any, Any], short_env: MakeEnv) -> None:
+    eos = talker[1].eos_token_id
+    episodes = rollout(speaker(talker, max_new_tokens=3), short_env, SPECS[:4])
+    turns = turns_of(episodes)
+    for turn in turns:
+        assert turn.cut == (len(turn.completion_ids) == 3 and turn.completion_ids[-1] != eos)
+    assert 0 < sum(turn.cut for turn in turns) < len(turns)
+    assert not any(turn.cut for turn in turns_of(rollout(speaker(talker, max_new_tokens=1), short_env, SPECS[:4])))
 
 
 def test_words_the_tokenizer_does_not_know_are_refused_in_later_turns_too(
@@ -475,6 +506,21 @@ def test_conversations_that_were_lost_are_left_out(
     [first, last] = [log for log in trainer.state.log_history if "success" in log]
     assert 0 < first["lost_episodes"] < last["lost_episodes"] < last["episodes"] == 32
     assert first["rows"] == 16 - first["lost_episodes"]
+
+
+def test_conversations_that_no_longer_fit_are_trained_on_as_far_as_they_went(
+    talker: tuple[Any, Any], short_env: MakeEnv, tmp_path: Path
+) -> None:
+    talker[0].config.n_positions = 420
+    args = agent(tmp_path, max_steps=2, per_device_train_batch_size=4)
+    trainer = AgentTrainer(talker[0], args, talker[1], TEMPLATE, short_env)
+    trainer.train()
+    [log] = [log for log in trainer.state.log_history if "success" in log]
+    assert 0 < log["out_of_context"] <= 1
+    assert 0 < log["cut_answers"] < 1
+    assert log["rows"] == log["episodes"] == 8
+    assert log["lost_episodes"] == 0
+    assert log["length"] < STEPS
 
 
 def test_conversations_are_sampled_dynamically_too(talker: tuple[Any, Any], short_env: MakeEnv, tmp_path: Path) -> None:

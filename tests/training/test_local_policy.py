@@ -41,7 +41,7 @@ def test_it_plays_as_its_run_did(checkpoint: Path, tmp_path: Path) -> None:
         words = ["evaluate", "Sokoban-v0", "--policy", f"hf:{checkpoint}", "--episodes", "4", "--log", str(log), *more]
         result = CliRunner().invoke(app, [*words, "--json"])
         assert result.exit_code == 0, result.output
-        assert json.loads(result.output)["policy"] == f"hf:{checkpoint}"
+        assert json.loads(result.stdout)["policy"] == f"hf:{checkpoint}"
         logs.append([(episode.task, episode.actions) for episode in read_log(log)])
     assert logs[0] == logs[1] != logs[2]
 

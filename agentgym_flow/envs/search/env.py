@@ -260,6 +260,11 @@ class SearchEnv(TextEnv):
         retriever = cast("Retriever", self._finder.retriever)  # None only if there is a recording
         return _passages_of(retriever.search(queries, self._game.topk), len(queries))
 
+    def check_servers(self) -> None:
+        """Raise `RetrieverFailed` within 5 seconds if the retriever is a server that accepts no connection."""
+        if isinstance(self._finder.retriever, RemoteRetriever):
+            self._finder.retriever.check_contact()
+
     @classmethod
     def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
         """Send the queries that `envs` are about to make in one request per retriever.

@@ -243,6 +243,26 @@ def test_nobody_is_there() -> None:
     assert backend.usage == Usage(1, 1, 2)
 
 
+def test_an_address_where_nothing_has_ever_answered_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "CONTACT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    backend = OpenAIBackend("tiny", f"http://127.0.0.1:{port}/v1", retries=50, backoff=0.05)
+    started = time.monotonic()
+    with pytest.raises(ExecutorFailed, match="check that the server runs, its URL"):
+        backend.run(CUSTOM)
+    assert time.monotonic() - started < 10
+
+
+def test_a_server_that_refuses_temperature_gets_none() -> None:
+    refused = b'{"error": {"message": "temperature must be 1"}}'
+    with chat_server(
+        lambda handler: handler.reply(400, refused, Content_Type="application/json"), default=says("four")
+    ) as server:
+        assert backend_at(server).run(CUSTOM).status == "ok"
+    assert ["temperature" in asked for asked in server.asked] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [

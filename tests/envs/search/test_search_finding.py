@@ -26,8 +26,10 @@ from agentgym_flow.envs.search.finding import TOKEN
 from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.episode_log import write_log
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadIndex, BadSetting, RetrieverFailed, UnknownOption
+from agentgym_flow.evaluation import evaluate
 from agentgym_flow.policies import FunctionPolicy
 from agentgym_flow.report.page import render_report
+from agentgym_flow.retrieval import remote
 from agentgym_flow.retrieval.kinds import build_retriever
 from agentgym_flow.retrieval.passage import Hit
 from agentgym_flow.rollout import EpisodeSpec, rollout
@@ -231,6 +233,24 @@ def test_a_token_that_cannot_be_sent_is_refused_unshown(monkeypatch: pytest.Monk
     with pytest.raises(BadSetting, match="a token has one or more ASCII characters") as raised:
         make(retriever="http://127.0.0.1:9")
     assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_a_retriever_that_is_not_there_is_named_before_the_first_episode(
+    cache: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also if the policy does not search; with a cache, the server may not be needed."""
+    monkeypatch.setattr(remote, "CONTACT", 0.2)
+    settings = {"connect_timeout": 0.1, **({"cache": str(tmp_path / "answers.db")} if cache else {})}
+    with faults() as server:
+        address = server.url
+    answering = FunctionPolicy("hasty", lambda inputs: ["answer[no]"] * len(inputs))
+    how: dict[str, Any] = {"num_episodes": 2, "env_kwargs": {"retriever": address, "remote": settings}}
+    if cache:
+        assert evaluate(answering, SearchEnv.env_id, **how)[0].errors == 0
+        return
+    with pytest.raises(RetrieverFailed, match=f"nothing answers at {address}/retrieve .*: start the retriever there"):
+        evaluate(answering, SearchEnv.env_id, **how)
 
 
 # ---------------------------------------------------------------- what is shared

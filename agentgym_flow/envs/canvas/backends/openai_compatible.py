@@ -88,7 +88,8 @@ class OpenAIBackend:
             from each model to its URLs.
         models: name of an operator -> its model; `model` is for all others.
         key_variable: the environment variable with the key, read at each request; unset for servers without keys.
-        temperature: the sampling temperature; 0 is greedy. None: not sent, for models that reject it.
+        temperature: the sampling temperature; 0 is greedy. Not sent if None, or to servers that reject it with status
+            400, which then sample at their default.
         max_tokens: the maximum length of a completion in tokens; sent as `max_completion_tokens` to servers that reject
             `max_tokens` with status 400. None: not sent.
         request: further fields of every request, such as `{"top_p": 0.9}`. Fields that are None are not sent, so

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from agentgym_flow._util.openai_access import CHAT, PATIENCE, PROBE, CompletionLimit, RequestTiming, openai_package
+from agentgym_flow._util.openai_access import CHAT, PATIENCE, PROBE, Dialect, RequestTiming, openai_package
 from agentgym_flow._util.sharing import Lock
 from agentgym_flow.retrieval.exchange import seconds_of
-from agentgym_flow.retrieval.remote import AGAIN, pause_after
+from agentgym_flow.retrieval.remote import AGAIN, CONTACT, pause_after
 from agentgym_flow.seeding import Stream
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Server:
         self.patience = PATIENCE
         self._failed_in_a_row = 0
         self._probing = asyncio.Lock()
-        self._limit = CompletionLimit()
+        self._dialect = Dialect()
         self._answered: RequestTiming | None = None  # the last answered request, in the time of the loop
 
     def start(self, request: Mapping[str, Any], key: str, patience: Patience, deadline: float) -> Future[ModelReply]:
@@ -170,7 +170,8 @@ class Server:
 
     async def _complete(self, request: Mapping[str, Any], key: str, patience: Patience, deadline: float) -> ModelReply:
         chance = Stream("canvas server", self.url, os.getpid(), next(self._numbers))
-        end = self._loop.time() + deadline
+        start = self._loop.time()
+        end = start + deadline
         last, tries = _TryFailure("no request could be sent, others are under way", "timeout"), 0
         failed: float | None = None  # when this request ran out of tries
         try:
@@ -185,7 +186,8 @@ class Server:
                         return found._replace(tries=tries, waited=0.0 if failed is None else now - failed)
                     last = found
                     pause = max(found.least_pause, pause_after(min(tries - 1, 8), patience.backoff, chance))
-                    if not found.passing or tries > patience.retries or now + pause >= end:
+                    absent = found.lasting and self._answered is None and now + pause >= start + CONTACT
+                    if not found.passing or absent or tries > patience.retries or now + pause >= end:
                         if not self._is_outage(found, failed, began):
                             break
                         failed = failed or now
@@ -242,7 +244,7 @@ class Server:
         package = openai_package()
         try:
             async with asyncio.timeout(timeout):
-                return _read(await self._limit.send(partial(self._post, key), request))
+                return _read(await self._dialect.send(partial(self._post, key), request))
         except TimeoutError:
             return _TryFailure(f"no answer in {timeout:g} s", "timeout")
         except _InvalidAnswer as error:
