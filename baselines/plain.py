@@ -220,7 +220,7 @@ def show(line: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Clone, evaluate, train, evaluate."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--algo", default="rewardflow", choices=["grpo", "rloo", "gigpo", "rewardflow", "cwrpo"])
     parser.add_argument("--env", default="Sokoban-v0", choices=ENVIRONMENTS)
     parser.add_argument("--env_kwargs", type=json.loads, help="settings instead of the usual ones, as JSON")
