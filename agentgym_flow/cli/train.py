@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from agentgym_flow._util.signals import exit_status
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import new_table, printed, show_table, stdout
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSetting
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from agentgym_flow.training.config import Configs
     from agentgym_flow.training.results import Results
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -135,7 +137,6 @@ def train(
     check_names(context.args, [name for option in context.command.params for name in option.opts])
     from agentgym_flow.training import recipe
     from agentgym_flow.training.config_file import parse_configs
-    from agentgym_flow.training.processes import leave
     from agentgym_flow.training.run import quiet
 
     quiet()
@@ -145,17 +146,14 @@ def train(
     if dry_run:
         _show_cost(settings)
         return
-    try:
-        results: Results | None
-        if dataflow is None:
-            results = recipe.train(parse_configs(settings), stdout())
-        else:
-            from agentgym_flow.dataflow.config import FlowConfig
-            from agentgym_flow.dataflow.run import train as train_with_workers
+    if dataflow is None:
+        raise typer.Exit(recipe.run_command(parse_configs(settings), stdout()))
+    from agentgym_flow.dataflow.config import FlowConfig
+    from agentgym_flow.dataflow.run import train as train_with_workers
 
-            flow = FlowConfig.read(dataflow)
-            results = train_with_workers(parse_configs(settings), flow, engine, policy, stdout())
-    except KeyboardInterrupt as interrupt:
-        stdout().print(recipe.INTERRUPTED)
-        raise typer.Exit(leave(exit_status(interrupt))) from None
-    raise typer.Exit(leave(1 if results is not None and results.problems else 0))
+    flow = FlowConfig.read(dataflow)
+
+    def start(configs: Configs, console: Console) -> Results | None:
+        return train_with_workers(configs, flow, engine, policy, console)
+
+    raise typer.Exit(recipe.run_command(parse_configs(settings), stdout(), start))
