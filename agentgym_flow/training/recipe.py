@@ -25,7 +25,8 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 
 from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, OtherProcessFailed
-from agentgym_flow.training.callbacks import LiveProgress, MetricsFile, Validation
+from agentgym_flow.progress import LiveProgress
+from agentgym_flow.training.callbacks import MetricsFile, TrainingProgress, Validation
 from agentgym_flow.training.checkpoints import MANIFEST, check_made_with, checkpoints, last_intact, progress_of
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import check_config, parse_configs, write_config
@@ -81,7 +82,15 @@ class Recipe:
             self.model = with_lora(self.model, seed=agent.seed, **run.lora_settings)
         self.generator = make_generator(agent, self.model, self.tokenizer, folder.weights, together)
         self.evaluator = ModelEvaluator(
-            run, agent, self.model, self.tokenizer, self.template, folder.evaluations, together, self.generator
+            run,
+            agent,
+            self.model,
+            self.tokenizer,
+            self.template,
+            folder.evaluations,
+            together,
+            self.generator,
+            console=console,
         )
         if not self.evaluator.held_out:
             console.print("The splits have the same tasks: evaluation uses training tasks.", style="yellow")
@@ -153,7 +162,7 @@ class Recipe:
             done = None
         if done is not None:
             return done
-        with self.console.status("Cloning demonstrations"):
+        with LiveProgress(self.console, "Cloning", self.warm.warm_start_updates) as progress:
             done = warm_start(
                 self.model,
                 self.tokenizer,
@@ -166,6 +175,7 @@ class Recipe:
                 max_new_tokens=self.agent.max_completion_length or 1,
                 validate=partial(self.evaluator.validate_on_main_process, self.warm.warm_start_validation_episodes),
                 precision=self.cloning_precision,
+                on_update=lambda updates, loss: progress.update(updates, f"loss {loss:.3f}"),
             )
         save_model(self.folder.warm_start, self.model, self.tokenizer)
         record_warm_start(self.folder.warm_start, done)
@@ -174,7 +184,7 @@ class Recipe:
 
     def evaluate(self, moment: str, split: str = "test") -> None:
         """Play the held-out tasks of a split, sampled and greedy. `moment` is `before` or `after`."""
-        with self.console.status(f"Evaluating {moment} training"), self._model_to_play():
+        with self._model_to_play():
             found = self.evaluator.evaluate(moment, split)
         if found is None:  # only the main process has the result
             return
@@ -192,7 +202,7 @@ class Recipe:
             self._restore_trained(self._trained)
             return
         self.together.on_main_process(self._remove_stale_logs)
-        progress = LiveProgress(self.console)
+        progress = TrainingProgress(self.console)
         self.trainer.add_callback(self.metrics)
         self.trainer.add_callback(progress)
         if self.run.validations:
