@@ -26,7 +26,7 @@ The formula in code is `agentgym_flow/rewards/credit/cwrpo.py` (advantages, and 
 `baselines/plain.py` is the whole loop without the trainer. Launch this file with any setting of the trainer as
 `--key value`:
 
-    python -m baselines.cwrpo --env_id agentgym_flow/Canvas-v0 --output_dir runs/cwrpo
+    python -m baselines.cwrpo --env Canvas-v0 --out runs/cwrpo
 
 Other environments have no designs: R is then the environment's own return, and a row is a turn.
 """

@@ -23,7 +23,7 @@ model: `--invalid_action_penalty 0.1 --beta 0.01`.
 The formula in code is `agentgym_flow/rewards/credit/gigpo.py`. `baselines/plain.py` is the whole loop without the
 trainer. Launch it with any setting of the trainer as `--key value`:
 
-    python -m baselines.gigpo --output_dir runs/gigpo
+    python -m baselines.gigpo --out runs/gigpo
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ measures the estimators alone.
 The formula in code is `agentgym_flow/rewards/credit/grpo.py`. `baselines/plain.py` is the whole loop without the
 trainer. Launch it with any setting of the trainer as `--key value`:
 
-    python -m baselines.grpo --output_dir runs/grpo
+    python -m baselines.grpo --out runs/grpo
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ times as large is the paper's single step.
 The formula in code is `agentgym_flow/rewards/credit/rloo.py`. `baselines/plain.py` is the whole loop without the
 trainer. Launch it with any setting of the trainer as `--key value`:
 
-    python -m baselines.rloo --output_dir runs/rloo
+    python -m baselines.rloo --out runs/rloo
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
     `--config` is a path or the name of a file of this package, see `find_config`. Without it the file is the
     environment's, see `packaged_config`, overridden by what the algorithm's paper fixes, see
     `algorithms.algorithm_settings`. As in other commands, `--env` may leave out parts of the environment's id,
-    `--env-arg KEY=VALUE` overrides one key of `env_kwargs`, and `--out` is `output_dir`.
+    `--env-arg KEY=VALUE` is a key of `env_kwargs`, and `--out` is `output_dir`.
 
     Args:
         arguments: the command line; None: `sys.argv`.
@@ -181,9 +181,9 @@ def _with_config(
     own = [f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in fixed.items()]
     settings = {} if file is None else read_config(file)
     if found.env_arg:
-        whole_kwargs = mapping("env_kwargs", found.env_kwargs or settings.get("env_kwargs"))
         full_id = text_arguments.full_id(str(found.env_id or settings.get("env_id", env_id)))
-        found.env_kwargs = json.dumps(whole_kwargs | text_arguments.env_settings(full_id, found.env_arg))
+        single = text_arguments.env_settings(full_id, found.env_arg)
+        found.env_kwargs = json.dumps(mapping("env_kwargs", found.env_kwargs) | single)
     chosen = {"env_id": found.env_id, "env_kwargs": found.env_kwargs, "output_dir": found.out, "credit": found.credit}
     given_names = [f"--{name}={value}" for name, value in chosen.items() if value]
     return settings, [*own, *given_names, *rest], kind

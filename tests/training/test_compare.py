@@ -318,7 +318,7 @@ def test_runs_made_with_other_settings_are_refused(
     said = " ".join(capsys.readouterr().out.split())
     assert "learning_rate=0.0005" in said
     assert "small/grpo-seed0" in said
-    assert "another --output" in said
+    assert "another --out" in said
 
 
 @pytest.mark.heavy

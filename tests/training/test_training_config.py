@@ -194,9 +194,9 @@ def test_no_script_takes_abbreviations(root: Path) -> None:
 def test_settings_are_spelled_as_in_other_commands(file: Path, tmp_path: Path) -> None:
     line = ["--config", str(file), "--env", "Sokoban-v0", "--env-arg", "size=7", "--env-arg=boxes=2", "--out", "new"]
     run, _, agent = parse_configs(line)
-    assert (run.env_settings, agent.output_dir) == ({"size": 7, "min_pushes": 2, "boxes": 2}, "new")
-    run = parse_configs([*line, "--env_kwargs", '{"boxes": 1}'])[0]
-    assert run.env_settings == {"size": 7, "boxes": 2}
+    assert (run.env_settings, agent.output_dir) == ({"size": 7, "boxes": 2}, "new")
+    run = parse_configs([*line, "--env_kwargs", '{"boxes": 1, "min_pushes": 2}'])[0]
+    assert run.env_settings == {"size": 7, "boxes": 2, "min_pushes": 2}
     with pytest.raises(UnknownOption, match="Did you mean 'boxes'"):
         parse_configs(["--env-arg", "boxs=2"])
 
