@@ -201,6 +201,14 @@ def test_settings_are_spelled_as_in_other_commands(file: Path, tmp_path: Path) -
         parse_configs(["--env-arg", "boxs=2"])
 
 
+def test_train_takes_the_spellings_of_the_other_commands() -> None:
+    given = (["--env-arg", "size=7", "--out=mine"], ["--env_kwargs", '{"size": 7}', "--output_dir", "mine"])
+    shown = [CliRunner().invoke(app, ["train", "grpo", *words, "--settings"]).stdout for words in given]
+    assert shown[0] == shown[1]
+    assert "{'size': 7}" in shown[0]
+    assert "mine" in shown[0]
+
+
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="nowhere"):
         parse_configs(["--config", str(tmp_path / "nowhere.yaml")])
