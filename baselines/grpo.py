@@ -22,7 +22,7 @@ measures the estimators alone.
 The formula in code is `agentgym_flow/rewards/credit/grpo.py`. `baselines/plain.py` is the whole loop without the
 trainer. Launch it with any setting of the trainer as `--key value`:
 
-    python -m baselines.grpo --output_dir runs/grpo
+    python -m baselines.grpo --out runs/grpo
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ import sys
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+from agentgym_flow.training.main_settings import exit_if_misspelled
+
+if __name__ == "__main__":  # the imports below take seconds
+    exit_if_misspelled()
 
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.recipe import command

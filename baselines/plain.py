@@ -24,7 +24,6 @@ models, several processes, checkpoints, verifiable logs.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 from collections.abc import Iterator, Sequence
@@ -36,6 +35,7 @@ import torch
 from agentgym_flow._util.intervals import wilson
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs.text_arguments import env_settings
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.generation.stops import answer_text
 from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput
@@ -221,10 +221,10 @@ def show(line: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Clone, evaluate, train, evaluate."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--algo", default="rewardflow", choices=["grpo", "rloo", "gigpo", "rewardflow", "cwrpo"])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
+    parser.add_argument("--algo", default="rewardflow", choices=list(CREDIT))
     parser.add_argument("--env", default="Sokoban-v0", choices=ENVIRONMENTS)
-    parser.add_argument("--env_kwargs", type=json.loads, help="settings instead of the usual ones, as JSON")
+    parser.add_argument("--env-arg", "--env_kwargs", action="append", metavar="KEY=VALUE", help="instead of the usual")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--batches", type=int, default=40, help=f"batches of {GROUPS} tasks with {ATTEMPTS} attempts")
     parser.add_argument("--updates", type=int, default=300, help="updates of cloning")
@@ -234,10 +234,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.manual_seed(asked.seed)
     rng = random.Random(asked.seed)
     env_id, (usual, shown) = f"agentgym_flow/{asked.env}", ENVIRONMENTS[asked.env]
+    chosen = env_settings(env_id, asked.env_arg) or usual
     policy = TinyPolicy(template_for(env_id, "compact"), asked.seed)
 
     def make(split: str = "train") -> TextEnv:
-        return make_text_env(env_id, **{**(usual if asked.env_kwargs is None else asked.env_kwargs), "split": split})
+        return make_text_env(env_id, **{**chosen, "split": split})
 
     def say(when: str) -> None:
         figures = ", ".join(success_rate(policy, lambda: make("test"), asked.tasks, greedy) for greedy in (False, True))

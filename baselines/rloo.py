@@ -20,7 +20,7 @@ times as large is the paper's single step.
 The formula in code is `agentgym_flow/rewards/credit/rloo.py`. `baselines/plain.py` is the whole loop without the
 trainer. Launch it with any setting of the trainer as `--key value`:
 
-    python -m baselines.rloo --output_dir runs/rloo
+    python -m baselines.rloo --out runs/rloo
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ import sys
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+from agentgym_flow.training.main_settings import exit_if_misspelled
+
+if __name__ == "__main__":  # the imports below take seconds
+    exit_if_misspelled()
 
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.recipe import command

@@ -606,7 +606,7 @@ def show(line: str) -> None:
 
 def arguments() -> argparse.ArgumentParser:
     """Return the argument parser."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--levels", nargs="+", metavar="PATH", help="Boxoban files or folders; default: our generator")
     parser.add_argument("--held_back", type=int, default=1000, help="number of levels for evaluation only")
     parser.add_argument("--clone", type=float, default=0.0, help="share of the budget for imitating the solver")

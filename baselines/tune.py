@@ -8,7 +8,7 @@ them. Trial 0 has the unchanged settings. Short runs favour high learning rates,
 every estimator (`--finalists`) are trained again for all batches of the setting. The run with the highest mean of
 sampled and greedy success on validation tasks wins. Test tasks are never played.
 
-Runs are stored in `--output`. The same command again runs only what is missing, also with more `--trials`, so Ctrl-C or
+Runs are stored in `--out`. The same command again runs only what is missing, also with more `--trials`, so Ctrl-C or
 SIGTERM loses only the unfinished runs. Then `--results` gets `tuning_sokoban.jsonl` with the outcome of every trial on
 every validation task, and two files made from it: the page `tuning_sokoban.md`, and `tuned_sokoban.yaml` for
 `baselines.compare --tuned FILE`. `--remake FILE.jsonl` makes these two again without training.

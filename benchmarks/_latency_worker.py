@@ -129,7 +129,9 @@ def forged(payload: str, forge: Callable[[Row, list[list[Any]]], None]) -> str:
 
 def main() -> None:
     """Join and play until the process is terminated."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--join", required=True)
     parser.add_argument("--token-file", type=Path, required=True)
     parser.add_argument("--name", required=True)

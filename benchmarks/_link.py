@@ -171,7 +171,9 @@ class Proxy:
 
 def main() -> None:
     """Run the proxy."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--listen", required=True)
     parser.add_argument("--to", required=True)
     parser.add_argument("--delay", type=float, default=0.3, help="seconds of a round trip")

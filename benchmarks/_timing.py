@@ -17,7 +17,9 @@ from pathlib import Path
 
 def arguments(description: str, repetitions: int | None = None) -> argparse.ArgumentParser:
     """Return a parser that prints `description` verbatim, with the option `--repetitions` unless that is None."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     if repetitions is not None:
         what = f"repetitions of every figure (default {repetitions})"
         parser.add_argument("--repetitions", type=int, default=repetitions, help=what)

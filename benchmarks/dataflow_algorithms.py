@@ -77,7 +77,9 @@ def run(env: str, name: str, batches: int, tests: int, warm: Path, output: Path)
 
 def main() -> None:
     """Do all runs, and print a table for each environment."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, default=Path("runs/algorithms"), help="replaced if it is there")
     parser.add_argument("--envs", default=",".join(ENVS))
     parser.add_argument("--batches", type=int, default=24)

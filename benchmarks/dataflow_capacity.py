@@ -130,7 +130,7 @@ def measure(engine: Callable[[], AbstractContextManager[Flow]], slots: int, per_
 
 def main(engines: Mapping[str, Callable[[], AbstractContextManager[Flow]]] = ENGINES) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--slots", type=int, default=10_240, help="in each run; whole batches are made of them")
     parser.add_argument("--calls", type=int, nargs="+", default=[16, 1], help="slots a call")
     parser.add_argument("--bytes", type=int, default=6_000, help="of an episode")

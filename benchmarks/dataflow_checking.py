@@ -107,7 +107,9 @@ def measure(name: str, episodes: int) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("envs", nargs="*", default=list(ENVS))
     parser.add_argument("--episodes", type=int, default=128, help=f"a multiple of {SIZE}")
     chosen = parser.parse_args()

@@ -253,7 +253,9 @@ def problems(found: dict[str, Any], plain: dict[str, Any], chosen: argparse.Name
 
 def arguments() -> argparse.Namespace:
     """Return the settings of the script."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, default=Path("runs/elastic"), help="replaced if it exists")
     parser.add_argument("--batches", type=int, default=32)
     parser.add_argument("--episodes", type=int, default=64, help=f"per batch, a multiple of {SIZE}")

@@ -195,7 +195,9 @@ def watch(trainer: Child, parts: Parts, chaos: Chaos, batches: int) -> None:
 
 def arguments() -> argparse.Namespace:
     """Return the settings of the script."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--engine", choices=("http", "ray"), default="http")
     parser.add_argument("--output", type=Path, default=Path("runs/kills"), help="replaced if it exists")
     for name, default, text in (

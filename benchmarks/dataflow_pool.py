@@ -75,7 +75,9 @@ def shares(folder: Path) -> dict[str, Counter[str]]:
 
 def main() -> None:
     """Do all runs, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, default=Path("runs/pool"), help="replaced if it exists")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--batches", type=int, default=24)

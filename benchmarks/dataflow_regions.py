@@ -236,7 +236,9 @@ def table(runs: dict[str, dict[str, Any]]) -> str:
 
 def arguments() -> argparse.Namespace:
     """Return the settings of the script."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, default=Path("runs/regions"), help="replaced if it exists")
     parser.add_argument("--batches", type=int, default=12)
     parser.add_argument("--episodes", type=int, default=32, help=f"per batch, a multiple of {SIZE}")

@@ -192,7 +192,9 @@ def one_policy(runs: list[dict[str, Any]]) -> bool:
 
 def main() -> None:
     """Do all runs, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, default=Path("runs/study"), help="existing runs are not repeated")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default 1)")
     parser.add_argument("--seeds", type=int, default=3)

@@ -86,7 +86,7 @@ def cases() -> list[Case]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--share", type=float, default=1.0, help="fraction of the episodes, for a quick look")
     asked = parser.parse_args(arguments)

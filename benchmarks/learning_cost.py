@@ -88,7 +88,7 @@ def _figures(recipe: Recipe, seconds: float, batches: int) -> dict[str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure both variants alternately; print a row for each environment and variant."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--envs", nargs="+", default=ENVIRONMENTS, choices=ENVIRONMENTS)
     parser.add_argument("--batches", type=int, default=4)
     parser.add_argument("--repetitions", type=int, default=2)

@@ -53,7 +53,7 @@ def measure(way: str, whole: bool, rows: int, tokens: int, vocabulary: int) -> N
 
 def main() -> None:
     """Measure every variant in its own process and print a table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--vocabulary", type=int, default=151_936)

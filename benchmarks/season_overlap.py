@@ -42,7 +42,7 @@ def tasks_of(name: str, settings: dict[str, Any], split: str, season: str = "", 
 
 def main() -> None:
     """Print one row for each variant."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--environments", nargs="*", default=sorted({name for name, _ in VARIANTS.values()}))
     parser.add_argument("--train", type=int, default=TRAIN, help="number of train tasks to compare with")
     given = parser.parse_args()

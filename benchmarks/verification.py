@@ -71,7 +71,7 @@ def measure(name: str, episodes: int, folder: Path) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("envs", nargs="*", default=list(ENVS))
     parser.add_argument("--episodes", type=int, default=1000)
     options = parser.parse_args()

@@ -144,6 +144,11 @@ def list_tables(app: Sphinx, what: str, name: str, obj: object, options: object,
     lines[:] = written
 
 
+def uncover(app: Sphinx, page: str, source: list[str]) -> None:
+    """Show Sphinx what comments hide from other readers of a page, such as a forge: tables of contents and the like."""
+    source[0] = re.sub(r"^<!-- Sphinx:\n(.*?)^-->$", r"\1", source[0], flags=re.M | re.S)
+
+
 def skip_tuple_fields(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
     """Leave out the accessors of named tuples: the docstring of the class lists the fields."""
     return True if isinstance(obj, TupleField) else None
@@ -160,6 +165,7 @@ def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))
     app.connect("builder-inited", write_environment_pages)
     app.connect("builder-inited", write_reference_pages)
+    app.connect("source-read", uncover)
     app.connect("autodoc-process-docstring", point_to_manual, priority=400)
     app.connect("autodoc-process-docstring", list_tables, priority=405)
     app.connect("autodoc-process-docstring", mark_code, priority=410)

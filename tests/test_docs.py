@@ -22,6 +22,7 @@ import re
 import runpy
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -194,12 +195,54 @@ def test_the_pictures_are_those_that_are_drawn_today(tmp_path: Path) -> None:
     assert (board == drawn).all()
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
-def test_relative_links_lead_somewhere(name: str) -> None:
-    text = (ROOT / name).read_text(encoding="utf-8")
-    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)|src=\"([^\"]+)\"", text)
-    broken = [a or b for a, b in targets if "://" not in (a or b) and not (ROOT / (a or b)).exists()]
+SHOWN = [ROOT / name for name in PAGES] + [*ROOT.glob("docs/environments/*.md"), *ROOT.glob("C*.md")]
+"""The pages that a forge shows as they are."""
+
+
+def as_on_a_forge(page: Path) -> str:
+    """Return a page without its comments, and without code."""
+    text = re.sub(r"<!--.*?-->", "", page.read_text(encoding="utf-8"), flags=re.S)
+    return re.sub(r"^```[a-z]*\n.*?^```$|``[^\n]*?``|`[^`\n]*`", "", text, flags=re.M | re.S)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", SHOWN, ids=lambda page: page.name)
+def test_links_and_pictures_lead_somewhere_on_a_forge(page: Path) -> None:
+    broken = []
+    for link in (a or b for a, b in re.findall(r"\]\(([^)\s]+)\)|src=\"([^\"]+)\"", as_on_a_forge(page))):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if ":" in link:  # another site
+            continue
+        written = target.exists() and "generated" not in link  # pages that the build of the documentation writes
+        if not written or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            broken.append(link)
     assert not broken
+
+
+@pytest.mark.parametrize("page", SHOWN, ids=lambda page: page.name)
+def test_a_forge_shows_no_markup_of_sphinx(page: Path) -> None:
+    assert not re.findall(r"^```\{.*|^:::.*|\{[\w:]+\}(?=`)", as_on_a_forge(page), re.M)
+
+
+def test_code_that_a_page_quotes_is_that_of_the_file() -> None:
+    quotes = [
+        (name, file, code)
+        for name in PAGES
+        for file, code in re.findall(
+            r"^<!-- not run: it is in (\S+) -->\n```python\n(.*?)^```$", (ROOT / name).read_text("utf-8"), re.M | re.S
+        )
+    ]
+    assert len(quotes) == 7
+    for name, file, code in quotes:
+        text = (ROOT / file).read_text("utf-8")
+        assert code in text or textwrap.indent(code, "    ") in text, f"{name}: {file} has changed:\n{code}"
 
 
 def test_a_failing_example_is_reported_with_its_page_and_line(tmp_path: Path) -> None:

@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow._util.intervals import bootstrap, interval_of_runs, share_interval, t_quantile, wilson
+from agentgym_flow._util.intervals import (
+    bootstrap,
+    bounded_interval,
+    interval_of_runs,
+    mean_interval,
+    share_interval,
+    t_quantile,
+    wilson,
+)
 from agentgym_flow._util.strict_json import finite
 from agentgym_flow.episode import Episode
 from agentgym_flow.episode_log import read_log
@@ -148,6 +156,29 @@ class TestIntervals:
     @pytest.mark.parametrize("values", [[[0.25]], [[0.25] * 3], [[0.25]] * 3, [[0.25] * 3] * 2])
     def test_equal_values_have_no_width(values: list[list[float]]) -> None:
         assert interval_of_runs(values) == (0.25, 0.25)
+
+    @staticmethod
+    @pytest.mark.parametrize("tasks", [1, 3, 10, 100])
+    def test_equal_values_have_no_interval_of_width_0(tasks: int) -> None:
+        for value in (0.0, 0.5, 1.0):
+            for low, high in (
+                mean_interval([value] * tasks, range(tasks)),
+                interval_of_runs([[value] * (tasks + 1)] * 2, (0, 1)),
+            ):
+                assert 0 <= low <= value <= high <= 1
+                assert high - low > 1 / (tasks + 3)
+        assert interval_of_runs([[0.0] * tasks] * 2) == (0.0, 0.0)  # nothing is known without bounds
+
+    @staticmethod
+    @pytest.mark.parametrize("tasks", [3, 10, 40])
+    @pytest.mark.parametrize(("better", "worse"), [(0.0, 0.0), (0.1, 0.05), (0.4, 0.1), (0.9, 0.0)])
+    def test_the_truth_is_within_19_of_20_intervals_of_paired_differences(
+        tasks: int, better: float, worse: float
+    ) -> None:
+        rng = np.random.default_rng(0)
+        draws = rng.choice([1.0, -1.0, 0.0], (500, tasks), p=[better, worse, 1 - better - worse])
+        intervals = (bounded_interval(draw.tolist(), range(tasks), (-1.0, 1.0)) for draw in draws)
+        assert np.mean([low <= better - worse <= high for low, high in intervals]) > 0.92
 
     @staticmethod
     def test_bounds_cut_an_interval() -> None:
@@ -449,7 +480,20 @@ class TestPairedDifference:
         assert worse.high < 0
 
     def test_no_difference_is_none(self) -> None:
-        assert paired_difference(self.played(ExpertPolicy()), self.played(ExpertPolicy())) == (0, 0, 0)
+        mean, low, high = paired_difference(self.played(ExpertPolicy()), self.played(ExpertPolicy()))
+        assert (mean, low) == (0, -high)
+        assert high == pytest.approx(1.96 * math.sqrt(2) / 42, abs=1e-4)  # two more tasks, which went either way
+
+    def test_few_tasks_that_all_end_alike_prove_little(self) -> None:
+        """Three tasks without a difference, or all won now, say next to nothing about other tasks."""
+        random, expert = self.played(RandomPolicy()), self.played(ExpertPolicy())
+        same = paired_difference(expert[:3], expert[:3], "score")
+        assert (same.low, same.high) == pytest.approx((-0.554, 0.554), abs=1e-3)
+        tasks = {old.task for old in random if not old.success}
+        lost, won = ([one for one in played if one.task in tasks][:3] for played in (random, expert))
+        better = paired_difference(lost, won)
+        assert better.mean == better.high == 1
+        assert better.low == pytest.approx(-0.101, abs=1e-3)  # the sign test has p = 0.25
 
     def test_order_does_not_matter_and_pairing_does(self) -> None:
         random, expert = self.played(RandomPolicy()), self.played(ExpertPolicy())

@@ -83,16 +83,38 @@ def bootstrap(values: Sequence[float], tasks: Sequence[Hashable] | None = None) 
 def mean_interval(values: Sequence[float], tasks: Sequence[Hashable]) -> Interval:
     """Return the 95 % interval of the mean of values, several of which may belong to one task.
 
-    This is `share_interval` if every value is 0 or 1, and `bootstrap` otherwise: the bootstrap interval of equal values
-    has width 0, which would claim certainty.
+    This is `share_interval` if every value is 0 or 1, and `bootstrap` otherwise. The bootstrap interval of equal values
+    has width 0, which would claim certainty, so these get `bounded_interval`.
 
     Args:
-        values: (n,): at least one.
+        values: (n,): at least one, each in [0, 1].
         tasks: (n,): the task of each value.
     """
     if set(values) <= {0.0, 1.0}:
         return share_interval([value == 1.0 for value in values], tasks)
-    return bootstrap(values, tasks)
+    return bootstrap(values, tasks) if len(set(values)) > 1 else bounded_interval(values, tasks, (0.0, 1.0))
+
+
+def bounded_interval(values: Sequence[float], tasks: Sequence[Hashable], bounds: Interval) -> Interval:
+    """Return the 95 % interval of the mean of values within bounds, such as paired differences of success within -1, 1.
+
+    Two additional tasks, one at each bound, are included in the mean and in its cluster-robust variance, so that few or
+    equal values never give an interval of width 0. For differences of success with one episode per task this is the
+    adjusted Wald interval of paired shares (D. Bonett and R. Price, Journal of Educational and Behavioral Statistics
+    37, 2012).
+
+    Args:
+        values: (n,): at least one, each within the bounds.
+        tasks: (n,): the task of each value.
+        bounds: the least and the greatest possible value. The interval is cut there.
+    """
+    sums, counts = _by_task(values, tasks)
+    usual = counts.mean()
+    sums, counts = np.append(sums, [bounds[0] * usual, bounds[1] * usual]), np.append(counts, [usual, usual])
+    centre = float(sums.sum() / counts.sum())
+    half = _Z * math.sqrt(((sums - centre * counts) ** 2).sum()) / float(counts.sum())
+    mean = math.fsum(values) / len(values)  # the interval holds it, however small the sample
+    return max(bounds[0], min(centre - half, mean)), min(bounds[1], max(centre + half, mean))
 
 
 def resampled_means(strata: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
@@ -144,7 +166,7 @@ def interval_of_runs(values: npt.ArrayLike, bounds: Interval = (-math.inf, math.
     squares include that of the residuals: without it, means that agree by chance would make the interval too narrow.
 
     With a single run the interval covers the choice of tasks only, with a single task that of runs only. If all values
-    are equal, or there is only one, both ends are the mean.
+    are equal, the interval of several tasks with finite bounds is `bounded_interval`; otherwise both ends are the mean.
 
     Args:
         values: (runs, tasks).
@@ -157,6 +179,9 @@ def interval_of_runs(values: npt.ArrayLike, bounds: Interval = (-math.inf, math.
         raise BadSetting(f"the values of runs must be a table of runs and tasks, got shape {table.shape}")
     centre = float(table.mean())
     variance, freedom = _variance_of_mean(table)
+    tasks = table.shape[1]
+    if variance == 0 and tasks > 1 and math.isfinite(bounds[1] - bounds[0]):
+        return bounded_interval([centre] * tasks, range(tasks), bounds)
     half = t_quantile(freedom) * math.sqrt(variance) if variance > 0 else 0.0
     low, high = (min(max(end, bounds[0]), bounds[1]) for end in (centre - half, centre + half))
     return low, high

@@ -45,9 +45,9 @@ class _Commands(TyperGroup):
     """Prints errors of this package and of the file system as one line, without a traceback."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Accept `--import MODULE` anywhere on the command line, because it applies to all commands."""
+        """Accept `--import MODULE` anywhere on the command line, and the names of training settings in all commands."""
         if ctx.parent is None:
-            args = [*_imports(args), *args]
+            args = [*_imports(args), *(args if "train" in args[:1] else _respelled(args))]
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -70,6 +70,17 @@ def _imports(args: list[str]) -> list[str]:
         del args[place : place + width]
         place += not width
     return taken
+
+
+SPELLINGS = {"--env_kwargs": "--env-arg", "--output_dir": "--out"}
+"""Names of training settings, which `train` takes itself -> the options of the other commands."""
+
+
+def _respelled(args: list[str]) -> list[str]:
+    """Return the arguments with options in the documented spelling."""
+    end = args.index("--") if "--" in args else len(args)
+    words = (arg.partition("=") for arg in args[:end])
+    return [*(SPELLINGS.get(name, name) + equals + value for name, equals, value in words), *args[end:]]
 
 
 def _explain(error: Exception) -> None:

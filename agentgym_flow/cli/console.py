@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from agentgym_flow._util.printable import printable
+from agentgym_flow.progress import LiveProgress
 
 _PLAIN_WIDTH = 80  # columns of a terminal with an unknown width
 _QUIET = "#_."
@@ -101,8 +101,6 @@ def share(value: float, interval: tuple[float, float] | None = None) -> str:
     return text if interval is None else f"{text} [{interval[0]:.1%}, {interval[1]:.1%}]"
 
 
-def progress_bars() -> Progress:
-    """Return progress bars on standard error; they are hidden if standard error is not a terminal."""
-    console = stderr()
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+def live_progress(what: str, total: int | None = None) -> LiveProgress:
+    """Return a display of progress on standard error."""
+    return LiveProgress(stderr(), what, total)

@@ -12,7 +12,7 @@ from rich.progress import track
 from agentgym_flow import data as registry
 from agentgym_flow._util.files import check_free
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import Force, new_table, note, printed, progress_bars, say, show_table, stdout
+from agentgym_flow.cli.console import Force, live_progress, new_table, note, printed, say, show_table, stdout
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadData, BadSetting, UnknownEnvironment, UnknownOption
 
@@ -183,12 +183,11 @@ def import_data(
     _check_import(Path(source), Path(folder), files)
     kept = f"progress is kept in {folder.rstrip('/')}.partial; run the same command again to continue"
     try:
-        with progress_bars() as bars:
-            bar = bars.add_task("")
+        with live_progress("") as progress:
 
             def show(now: importing.ImportProgress) -> None:
-                count = f"{now.documents:,} products" if now.documents else f"{now.done:,}"
-                bars.update(bar, description=f"{now.phase}, {count}", completed=now.done, total=now.total or None)
+                count = f"{now.documents:,} products" if now.documents else ""
+                progress.update(now.done, count, what=now.phase, total=now.total)
 
             made = importing.import_catalogue(*files, folder, num_products=products, progress=show)
     except KeyboardInterrupt:

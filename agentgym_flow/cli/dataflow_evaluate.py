@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress, TaskID
 
-from agentgym_flow.cli.console import printed, progress_bars, share, stdout
-from agentgym_flow.episode import Episode
+from agentgym_flow.cli.console import printed, share, stderr, stdout
+from agentgym_flow.progress import LiveSuccess
 
 
 def evaluate(
@@ -39,13 +38,8 @@ def evaluate(
         for greedy in (False, True):
             name = f"{moment}_{'greedy' if greedy else 'sampled'}"
             log = None if out is None else out / f"{name}.jsonl.gz"
-            with progress_bars() as progress:
-                bar = progress.add_task(name, total=episodes)
-
-                def advance(_: Episode, progress: Progress = progress, bar: TaskID = bar) -> None:
-                    progress.advance(bar)
-
-                found, _ = team.evaluate(moment, greedy=greedy, num_episodes=episodes, log=log, on_episode=advance)
+            with LiveSuccess(stderr(), name, episodes) as progress:
+                found, _ = team.evaluate(moment, greedy=greedy, num_episodes=episodes, log=log, on_episode=progress.add)
             summary[name] = found.as_dict()
             rate = share(found.success, found.success_interval)
             stdout().print(printed(f"{name.replace('_', ', ')}: success {rate}, {found.mean_length:.1f} steps"))

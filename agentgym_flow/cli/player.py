@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from agentgym_flow._util.importing import what_raised
 from agentgym_flow._util.intervals import wilson
-from agentgym_flow.cli.console import note, share, stderr
+from agentgym_flow.cli.console import live_progress, note, share
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.episode import Episode
 from agentgym_flow.errors import AgentGymFlowError, BadPolicy, BadResume, BadSetting, ExecutorFailed, ServerDown
@@ -210,30 +209,27 @@ class _AsyncGuardedPolicy(Around):
 
 
 class Live:
-    """The progress bar, the finished episodes, and their success rate so far.
+    """The progress display, the finished episodes, and their success rate so far.
 
     Args:
         num_envs: the number of episodes played in parallel.
     """
 
     def __init__(self, num_envs: int) -> None:
-        console = stderr()
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self.progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self.progress = live_progress("episodes")
         self.finished: list[Episode] = []
         self.split_tasks: int | None = None
         self.total = 0
         self._at_start = num_envs
         self._successes = 0
         self._one_attempt = True
-        self._bar = self.progress.add_task("success", total=None)
 
     def begin(self, plan: EpisodePlan) -> None:
         """Store the number of episodes that will be played."""
         self.split_tasks, self.total = plan.split_tasks, len(plan.tasks) * plan.attempts
         self._one_attempt = plan.attempts == 1
         self._at_start = min(self._at_start, self.total)
-        self.progress.update(self._bar, total=self.total)
+        self.progress.update(0, total=self.total)
 
     def add(self, episode: Episode) -> None:
         """Count a finished episode.
@@ -246,7 +242,7 @@ class Live:
         count = len(self.finished)
         # Wilson's interval of episodes would be too narrow with several attempts at a task.
         so_far = share(self._successes / count, wilson(self._successes, count) if self._one_attempt else None)
-        self.progress.update(self._bar, advance=1, description=f"success {so_far}")
+        self.progress.update(count, f"success {so_far}")
         if count == self._at_start and not any(one.turns or ERROR not in one.meta for one in self.finished):
             reasons = _reasons(self.finished)
             raise BadSetting(f"the environment raised in the first step of all {count} episodes so far ({reasons})")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentgym_flow.cli.console import note, progress_bars, say, stderr
+from agentgym_flow.cli.console import live_progress, note, say, stderr
 from agentgym_flow.errors import BadData, BadSetting
 
 if TYPE_CHECKING:
@@ -48,12 +48,10 @@ def build(
     if not source or not folder:  # an unset variable of a shell; it would name the current folder
         raise BadData("SOURCE or FOLDER is empty; name a file and a folder")
     try:
-        with progress_bars() as bars:
-            bar = bars.add_task("")
+        with live_progress("") as progress:
 
             def show(now: ImportProgress) -> None:
-                description = f"{now.phase}, {now.documents:,} passages"
-                bars.update(bar, description=description, completed=now.done, total=now.total or None)
+                progress.update(now.done, f"{now.documents:,} passages", what=now.phase, total=now.total)
 
             build_retriever(source, folder, kind=kind, index=index, progress=show)
     except KeyboardInterrupt:

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from agentgym_flow._util.files import check_new
-from agentgym_flow.cli.console import Force, note, progress_bars, say, show_table
+from agentgym_flow.cli.console import Force, live_progress, note, say, show_table
 from agentgym_flow.errors import BadSetting, shown
 
 if TYPE_CHECKING:
@@ -176,15 +176,14 @@ def _simulated(scenarios: list[Scenario], seeds: int, folder: Path | None) -> li
     from agentgym_flow.dataflow.simulator.simulate import simulate
 
     events: list[dict[str, Any]] = []
-    with progress_bars() as bars:
-        bar = bars.add_task("simulating", total=len(scenarios) * seeds)
+    with live_progress("simulating", len(scenarios) * seeds) as progress:
         found: list[list[SimulationResult]] = []
         for scenario in scenarios:
             found.append([])
             for seed in range(seeds):
                 record = events.append if folder is not None and seed == 0 else None
                 found[-1].append(simulate(scenario, seed, record))
-                bars.advance(bar)
+                progress.update(sum(map(len, found)))
     if folder is not None:
         events.sort(key=lambda event: event["at"])
         with LineWriter(folder / "trace.jsonl") as lines:

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from agentgym_flow._util.signals import exit_status
+from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import new_table, printed, show_table, stdout
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSetting
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from agentgym_flow.training.config import Configs
     from agentgym_flow.training.results import Results
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -73,6 +76,8 @@ def train(
     env: Annotated[
         str | None, typer.Option(metavar="ENV", help="An id such as Sokoban-v0; see `agentgym-flow list`.")
     ] = None,
+    env_arg: environments.EnvArgs = None,
+    out: Annotated[str | None, typer.Option(metavar="FOLDER", help="The folder of the run.")] = None,
     config: Annotated[
         str | None,
         typer.Option(
@@ -111,9 +116,9 @@ def train(
 ) -> None:
     """Train a policy: warm start, evaluation, training, evaluation. All results go into one folder.
 
-    Give any other setting as --key value; it overrides the configuration file. Examples: --seed 1, --model FOLDER, or,
-    for official data, --env_kwargs '{"data": "PATH"}'. The file `config.yaml` in the folder of a run lists all
-    settings. On Ctrl-C or SIGTERM the command saves the weights trained so far.
+    Give any other setting as --key value; it overrides the configuration file. Examples: --seed 1, --model FOLDER,
+    --credit_settings '{"gamma": 0.8}'. The file `config.yaml` in the folder of a run lists all settings. On Ctrl-C or
+    SIGTERM the command saves the weights trained so far.
     """
     if algorithm.startswith("-") or any(word.partition("=")[0] == "--credit" for word in context.args):
         raise BadSetting("name the algorithm once, as the first word: agentgym-flow train ALGO [--key value ...]")
@@ -122,9 +127,16 @@ def train(
     settings = [*context.args, f"--credit={algorithm}"]
     settings += [] if config is None else [f"--config={config}"]
     settings += [] if env is None else [f"--env_id={text_arguments.full_id(env)}"]
+    settings += [f"--env-arg={pair}" for pair in env_arg or ()]
+    settings += [] if out is None else [f"--out={out}"]
+    from agentgym_flow.rewards.credit import credit_function
+    from agentgym_flow.training.main_settings import check_names
+
+    # Before the imports below, which take seconds.
+    credit_function(algorithm)
+    check_names(context.args, [name for option in context.command.params for name in option.opts])
     from agentgym_flow.training import recipe
     from agentgym_flow.training.config_file import parse_configs
-    from agentgym_flow.training.processes import leave
     from agentgym_flow.training.run import quiet
 
     quiet()
@@ -134,17 +146,14 @@ def train(
     if dry_run:
         _show_cost(settings)
         return
-    try:
-        results: Results | None
-        if dataflow is None:
-            results = recipe.train(parse_configs(settings), stdout())
-        else:
-            from agentgym_flow.dataflow.config import FlowConfig
-            from agentgym_flow.dataflow.run import train as train_with_workers
+    if dataflow is None:
+        raise typer.Exit(recipe.run_command(parse_configs(settings), stdout()))
+    from agentgym_flow.dataflow.config import FlowConfig
+    from agentgym_flow.dataflow.run import train as train_with_workers
 
-            flow = FlowConfig.read(dataflow)
-            results = train_with_workers(parse_configs(settings), flow, engine, policy, stdout())
-    except KeyboardInterrupt as interrupt:
-        stdout().print(recipe.INTERRUPTED)
-        raise typer.Exit(leave(exit_status(interrupt))) from None
-    raise typer.Exit(leave(1 if results is not None and results.problems else 0))
+    flow = FlowConfig.read(dataflow)
+
+    def start(configs: Configs, console: Console) -> Results | None:
+        return train_with_workers(configs, flow, engine, policy, console)
+
+    raise typer.Exit(recipe.run_command(parse_configs(settings), stdout(), start))

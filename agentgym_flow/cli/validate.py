@@ -15,7 +15,7 @@ from rich.table import Table
 
 from agentgym_flow._util.files import check_new, whole
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import Force, printed, progress_bars, show_table, stdout
+from agentgym_flow.cli.console import Force, live_progress, printed, show_table, stdout
 from agentgym_flow.errors import AgentGymFlowError, MissingExtra
 from agentgym_flow.testing.card.findings import SECTIONS, WORDS, Finding, ReportCard, errors_once
 from agentgym_flow.testing.card.made import REFUSED
@@ -58,8 +58,7 @@ def validate(
         if find_spec(package) is None:
             raise MissingExtra.of(package, "test")
     begun = time.monotonic()
-    with progress_bars() as bars:
-        shown = bars.add_task("validating", total=None)
+    with live_progress("validating") as progress:
         imports = ctx.find_root().params["modules"] or []
         made = _made(ValidationRequest(env, {}, [], _MADE * 60 * minutes, imports, env_arg or []))
         findings = [made]
@@ -68,7 +67,7 @@ def validate(
             request = ValidationRequest(**made.figures, seconds=60 * minutes - (time.monotonic() - begun))
             for finding in _findings(request, train):
                 findings.append(finding)
-                bars.update(shown, description=finding.title)
+                progress.update(len(findings), finding.title)
     findings = sorted(errors_once(findings), key=lambda finding: [*SECTIONS].index(finding.section))
     card = ReportCard(request.env_id, request.kwargs, findings, time.monotonic() - begun)
     from agentgym_flow.testing.card.page import render_card

@@ -63,10 +63,11 @@ def full_id(name: str) -> str:
 def settings(pairs: Iterable[str] | None, option: str = "--env-arg") -> dict[str, Any]:
     """Return `KEY=VALUE` arguments as a mapping. Values are parsed as JSON; a value that is not JSON is a string.
 
-    Raises `BadSetting` for an argument without `=` or a key given twice.
+    An argument may also be a JSON object with several keys. Raises `BadSetting` for another argument without `=` or a
+    key given twice.
     """
     result: dict[str, Any] = {}
-    for pair in pairs or ():
+    for pair in _single(pairs or ()):
         key, equals, value = pair.partition("=")
         if not equals or not key.isidentifier():
             raise BadSetting(f"{option} takes KEY=VALUE, got {pair!r}")
@@ -79,14 +80,26 @@ def settings(pairs: Iterable[str] | None, option: str = "--env-arg") -> dict[str
     return result
 
 
+def _single(arguments: Iterable[str]) -> list[str]:
+    """Return arguments with each JSON object in place of `KEY=VALUE` as the pairs that it has."""
+    pairs: list[str] = []
+    for argument in arguments:
+        try:
+            found = json.loads(argument) if argument.startswith("{") else None
+        except ValueError as error:
+            raise BadSetting(f"{argument!r:.80} is not a JSON object ({error})") from None
+        pairs += [argument] if found is None else [f"{key}={json.dumps(value)}" for key, value in found.items()]
+    return pairs
+
+
 def env_settings(env_id: str, pairs: Iterable[str] | None) -> dict[str, Any]:
     """Return the `--env-arg` arguments for the constructor of `env_id`.
 
     Arguments that the environment annotates as text are not parsed as JSON, so data may be named 3. `null` always means
     None. Raises `UnknownOption` if the environment does not take an argument; the message suggests the closest one.
     """
-    given = list(pairs or ())
-    result = settings(given)
+    given = [pair for pair in pairs or () if not pair.startswith("{")]  # a JSON object has its types already
+    result = settings(pairs)
     parameters = inspect.signature(_class_of(env_id)).parameters
     known = [name for name in parameters if name not in ("split", "render_mode")]
     for name in result:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from agentgym_flow.generation.padding import left_padded, positions, positions_from_mask
+from agentgym_flow.generation.padding import cache_argument, left_padded, positions, positions_from_mask
 
 if TYPE_CHECKING:
     from transformers import GPT2LMHeadModel, GPT2Model, PreTrainedModel
@@ -101,7 +101,7 @@ def _last_hidden_state(body: GPT2Model, ids: torch.Tensor, mask: torch.Tensor | 
     places = torch.arange(ids.shape[1], device=ids.device)[None] if mask is None else positions(mask)
     hidden = body.drop(body.wte(ids) + body.wpe(places))
     causal = create_causal_mask(
-        config=body.config, inputs_embeds=hidden, attention_mask=mask, past_key_values=None, position_ids=places
+        config=body.config, inputs_embeds=hidden, attention_mask=mask, position_ids=places, **{cache_argument(): None}
     )
     for block in body.h[:-1]:
         hidden = block(hidden, None, causal, None, position_ids=places)

@@ -25,7 +25,7 @@ from agentgym_flow.generation.batching import RequestBatcher
 from agentgym_flow.generation.key_value_cache import KeyValueCache, States, Tokens, is_cacheable, join_states, states_of
 from agentgym_flow.generation.last_position import exceeds_rounding, ignores_padding, next_logits, probe_prompts
 from agentgym_flow.generation.neutral import NEUTRAL, tell_unused_settings, without_own_settings
-from agentgym_flow.generation.padding import left_padded, positions
+from agentgym_flow.generation.padding import cache_argument, left_padded, positions
 from agentgym_flow.generation.sampling import StopWhenEnded, StreamSampler, answer_draws, check_numbers, first_draw
 from agentgym_flow.generation.stops import holds_stop
 
@@ -242,7 +242,7 @@ class TransformersGenerator:
             self.model.generate(
                 input_ids=ids.to(device),
                 attention_mask=mask.to(device),
-                past_key_values=cache,
+                **{cache_argument(): cache},
                 generation_config=self._settings(sampling),
                 logits_processor=[sampler],
                 stopping_criteria=[StopWhenEnded(sampler)],
@@ -299,7 +299,7 @@ class TransformersGenerator:
         inputs = {"attention_mask": mask, "position_ids": positions(mask), "logits_to_keep": 1}
         found = self.model(input_ids=ids, use_cache=True, **inputs)  # trainers disable it in the model's config
         return {
-            sequence: states_of(found.past_key_values, row, mask[row].nonzero()[:, 0])
+            sequence: states_of(found[cache_argument()], row, mask[row].nonzero()[:, 0])
             for row, sequence in enumerate(sequences)
         }
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow._util.intervals import Interval, bootstrap
+from agentgym_flow._util.intervals import Interval, bootstrap, bounded_interval
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.leaderboard.statistics import Estimate, Table, score_table
 
@@ -132,7 +132,7 @@ class Comparison(NamedTuple):
 
     Attributes:
         difference: the difference of the mean scores, first minus second, with a percentile bootstrap interval that
-            resamples tasks. If all tasks have the same difference, the interval has no width.
+            resamples tasks, or `intervals.bounded_interval` if all tasks have the same difference.
         p_value: the `paired_p_value` of the two entries, not adjusted for other comparisons.
         tasks: the tasks with the largest differences, largest first; equal differences are in the order of rows.
     """
@@ -173,6 +173,8 @@ def compare(first: npt.ArrayLike, second: npt.ArrayLike, most: int = 20) -> Comp
 def _interval(by_task: list[float]) -> Interval:
     """Return the interval of the mean difference. It does not depend on the order of tasks, and mirrors if swapped."""
     here, there = sorted(by_task), sorted(-difference for difference in by_task)
+    if here[0] == here[-1]:  # the bootstrap interval of equal values has width 0
+        return bounded_interval(here, range(len(here)), (-1.0, 1.0))
     if here <= there:
         return bootstrap(here)
     low, high = bootstrap(there)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from agentgym_flow._util.files import naming, whole
+from agentgym_flow.progress import LiveProgress
 
 if TYPE_CHECKING:
     from agentgym_flow.training.config import AgentConfig
@@ -27,9 +25,6 @@ SHOWN = ("success", "valid_success", "entropy", "zero_variance_groups")
 
 LIMITS = {"cut_answers": "max_completion_length", "out_of_context": "max_steps"}
 """Metrics that are shown if they are not 0 -> the setting that changes them."""
-
-_LINES = 10  # the least number of lines printed in a run without a terminal
-_SECONDS = 300.0  # the most seconds between two lines
 
 
 class MetricsFile(TrainerCallback):  # type: ignore[misc]
@@ -75,37 +70,21 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
             file.write(json.dumps(record) + "\n")
 
 
-class LiveProgress(TrainerCallback):  # type: ignore[misc]
-    """A progress bar with success and remaining time; without a terminal, a line with them from time to time."""
+class TrainingProgress(TrainerCallback):  # type: ignore[misc]
+    """Shows the optimizer steps, the newest metrics and the remaining time, see `LiveProgress`."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._progress = Progress(
-            TextColumn("Training"),
-            BarColumn(bar_width=16),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[metrics]}"),
-            TimeRemainingColumn(),
-            TextColumn("to go"),
-            console=console,
-            transient=True,
-        )
-        self._lines = 0
-        self._began = (0, 0.0)  # step and time
-        self._printed = 0.0  # when the last line was
+        self._shown: LiveProgress | None = None
 
     def on_train_begin(self, args: AgentConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Open the bar."""
-        self._printed = time.monotonic()
-        self._began = state.global_step, self._printed  # a resumed run begins in the middle
-        self._lines = state.global_step * _LINES // state.max_steps
-        if state.is_world_process_zero and self._console.is_terminal:
-            self._bar = self._progress.add_task("training", total=state.max_steps, metrics="")
-            self._progress.start()
+        """Open the bar. A resumed run begins in the middle."""
+        if state.is_world_process_zero:
+            self._shown = LiveProgress(self._console, "Training", state.max_steps, state.global_step).__enter__()
 
     def on_log(self, args: Any, state: TrainerState, control: Any, logs: Logs | None = None, **_: Any) -> None:
         """Show the newest metrics."""
-        if not state.is_world_process_zero or not logs or "success" not in logs:
+        if self._shown is None or not logs or "success" not in logs:
             return
         names = SHOWN[:2] if self._console.is_terminal else SHOWN
         metrics = "  ".join(f"{name} {logs[name]:.2f}" for name in names if logs.get(name) is not None)
@@ -114,26 +93,12 @@ class LiveProgress(TrainerCallback):  # type: ignore[misc]
         for name, setting in LIMITS.items():
             if logs.get(name):
                 metrics += f"  {name} {logs[name]:.2f} (see {setting})"
-        if self._console.is_terminal:
-            self._progress.update(self._bar, completed=state.global_step, metrics=metrics)
-        else:
-            self._print_line(state, metrics)
-
-    def _print_line(self, state: TrainerState, metrics: str) -> None:
-        now, lines = time.monotonic(), state.global_step * _LINES // state.max_steps
-        if lines == self._lines and now - self._printed < _SECONDS:
-            return
-        self._lines, self._printed = lines, now
-        (first, began), total = self._began, state.max_steps
-        to_go = (now - began) / max(1, state.global_step - first) * (total - state.global_step)
-        took, left = (timedelta(seconds=round(seconds)) for seconds in (now - began, to_go))
-        line = f"step {state.global_step} of {total}, {took} gone, about {left} to go: {metrics}"
-        self._console.print(line, soft_wrap=True, highlight=False)
+        self._shown.update(state.global_step, metrics)
 
     def close(self) -> None:
         """Remove the bar. May be called at any time."""
-        if self._progress.live.is_started:
-            self._progress.stop()
+        if self._shown is not None:
+            self._shown.__exit__(None, None, None)
 
 
 class Validation(TrainerCallback):  # type: ignore[misc]

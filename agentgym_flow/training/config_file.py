@@ -12,7 +12,7 @@ import inspect
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
@@ -21,13 +21,20 @@ import yaml  # type: ignore[import-untyped]
 from trl import TrlParser
 
 from agentgym_flow._util.files import whole
-from agentgym_flow.envs import text_env_class
-from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption
+from agentgym_flow.envs import text_arguments, text_env_class
+from agentgym_flow.errors import AgentGymFlowError, BadSetting, UnknownEnvironment
 from agentgym_flow.rewards.credit import settings_of
 from agentgym_flow.training.algorithms import CONFIGS, algorithm_settings
 from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.config import AgentConfig, Configs
-from agentgym_flow.training.main_settings import ALWAYS_SHOWN, DERIVED, MAIN_SETTINGS, MAY_CHANGE
+from agentgym_flow.training.main_settings import (
+    ALL_SETTINGS,
+    ALWAYS_SHOWN,
+    DERIVED,
+    MAIN_SETTINGS,
+    MAY_CHANGE,
+    unknown_setting,
+)
 from agentgym_flow.training.run import TINY
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, mapping
 
@@ -85,10 +92,6 @@ def _read_config(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     return merged | settings
 
 
-ALL_SETTINGS = "--all-settings"
-"""With `--help`: list all settings, including those of TRL."""
-
-
 class _Parser(TrlParser):  # type: ignore[misc]
     def format_help(self) -> str:
         """Return the main settings, one per line, or all settings if `--all-settings` is given."""
@@ -112,7 +115,8 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
 
     `--config` is a path or the name of a file of this package, see `find_config`. Without it the file is the
     environment's, see `packaged_config`, overridden by what the algorithm's paper fixes, see
-    `algorithms.algorithm_settings`.
+    `algorithms.algorithm_settings`. As in other commands, `--env` may leave out parts of the environment's id,
+    `--env-arg KEY=VALUE` is a key of `env_kwargs`, and `--out` is `output_dir`.
 
     Args:
         arguments: the command line; None: `sys.argv`.
@@ -120,18 +124,22 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
             algorithm that `--credit` names. `AgentConfig` ignores what papers fix.
 
     Raises:
-        BadSetting: a value is invalid, a key is unknown, or the file cannot be read.
+        BadSetting: a value is invalid, or the file cannot be read.
+        UnknownOption: a key of the file or of the command line is unknown.
         SystemExit: after `--help`.
     """
     try:
-        file, line, agent_type = _with_config(sys.argv[1:] if arguments is None else arguments, agent_type)
-        parser = _Parser((RunConfig, WarmStartConfig, agent_type))
+        settings, line, agent_type = _with_config(sys.argv[1:] if arguments is None else arguments, agent_type)
+        kinds = (RunConfig, WarmStartConfig, agent_type)
+        parser = _Parser(kinds, allow_abbrev=False)
         with TemporaryDirectory() as folder:
             whole_file = Path(folder) / "config.yaml"
-            whole_file.write_text(yaml.safe_dump({} if file is None else read_config(file)), "utf-8")
+            whole_file.write_text(yaml.safe_dump(settings), "utf-8")
             given = ["--config", str(whole_file), *line]
-            run, warm_start, agent = parser.parse_args_and_config(given, fail_with_unknown_args=True)
-    except (BadSetting, UnknownOption):
+            run, warm_start, agent, unknown = parser.parse_args_and_config(given, return_remaining_strings=True)
+        if unknown:
+            raise unknown_setting(unknown[0], [field.name for kind in kinds for field in fields(kind)])
+    except AgentGymFlowError:
         raise
     except (ValueError, OSError, yaml.YAMLError) as error:
         raise BadSetting(str(error)) from error
@@ -144,17 +152,23 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
 
 def _with_config(
     arguments: Sequence[str], agent_type: type[AgentConfig] | None
-) -> tuple[Path | None, list[str], type[AgentConfig]]:
-    """Return the settings file, the rest of the command line, and the class of the trainer's settings."""
+) -> tuple[dict[str, Any], list[str], type[AgentConfig]]:
+    """Return the file's settings, the command line in names of settings, and the class of the trainer's settings."""
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     finder.add_argument("--config")
     finder.add_argument("--env_id", "--env-id")
+    finder.add_argument("--env")
+    finder.add_argument("--env_kwargs", "--env-kwargs")
+    finder.add_argument("--env-arg", "--env_arg", action="append")
+    finder.add_argument("--out")
     finder.add_argument("--credit", default="")
     finder.add_argument("--credit_settings", "--credit-settings")
     try:
         found, rest = finder.parse_known_args(arguments)
     except argparse.ArgumentError as error:
         raise BadSetting(str(error)) from None
+    if found.env is not None:
+        found.env_id = text_arguments.full_id(found.env)
     env_id = found.env_id or RunConfig.env_id
     file = find_config(found.config) if found.config else packaged_config(env_id)
     kind = agent_type or CONFIGS.get(found.credit, AgentConfig)
@@ -165,9 +179,14 @@ def _with_config(
         given = mapping("credit_settings", found.credit_settings)
         fixed["credit_settings"] = {**fixed.get("credit_settings", {}), **given}
     own = [f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in fixed.items()]
-    env = [] if found.env_id is None else ["--env_id", found.env_id]
-    credit = [f"--credit={found.credit}"] if found.credit else []
-    return file, [*own, *env, *credit, *rest], kind
+    settings = {} if file is None else read_config(file)
+    if found.env_arg:
+        full_id = text_arguments.full_id(str(found.env_id or settings.get("env_id", env_id)))
+        single = text_arguments.env_settings(full_id, found.env_arg)
+        found.env_kwargs = json.dumps(mapping("env_kwargs", found.env_kwargs) | single)
+    chosen = {"env_id": found.env_id, "env_kwargs": found.env_kwargs, "output_dir": found.out, "credit": found.credit}
+    given_names = [f"--{name}={value}" for name, value in chosen.items() if value]
+    return settings, [*own, *given_names, *rest], kind
 
 
 def resolved(configs: Configs) -> dict[str, Any]:

@@ -6,12 +6,14 @@ depend on the number of processes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
 
 from agentgym_flow.core import SPLITS
 from agentgym_flow.envs import make_text_env, text_env_class
@@ -22,6 +24,7 @@ from agentgym_flow.evaluation import Evaluation
 from agentgym_flow.generation import Generator
 from agentgym_flow.play_split import play_split
 from agentgym_flow.policies import AsyncPolicy, Policy
+from agentgym_flow.progress import LiveSuccess
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.replay import LogVerdict, verify_log
 from agentgym_flow.training.generators import transformers_generator
@@ -99,6 +102,7 @@ class ModelEvaluator:
         folder: the folder of the logs.
         together: the processes that share the episodes; None: created here.
         generator: the backend that samples; callers update its weights before every evaluation. None: Transformers.
+        console: shows the progress of evaluations; None: nothing is shown.
 
     Attributes:
         held_out: whether the evaluation tasks differ from those of training.
@@ -119,6 +123,7 @@ class ModelEvaluator:
         folder: Path,
         together: Together | None = None,
         generator: Generator | None = None,
+        console: Console | None = None,
     ) -> None:
         self._also_on = {name: _with_split(run.env_id, kwargs) for name, kwargs in run.also_settings.items()}
         self.held_out = _held_out(run)
@@ -127,6 +132,7 @@ class ModelEvaluator:
         self._folder = folder
         self._together = together or Together()
         self._generator = generator
+        self._console = console or Console(quiet=True)
 
     def evaluate(self, moment: str, split: str = "test") -> ModelEvaluation | None:
         """Play the tasks of `split` sampled and greedy, and further tasks sampled; log names begin with `moment`.
@@ -208,7 +214,9 @@ class ModelEvaluator:
 
         if self._together.on_main_process(is_done):
             return EvaluationRun(Evaluation.of(done, name, tasks), done, log) if done else None
-        episodes = self._gathered(name, kwargs, count, greedy=greedy, split=split)
+        own = len(range(self._together.rank, min(count, tasks), self._together.count))
+        with LiveSuccess(self._console, f"Evaluating {name.replace('_', ' training, ', 1)}", own) as progress:
+            episodes = self._gathered(name, kwargs, count, greedy=greedy, split=split, on_episode=progress.add)
         if episodes is None:
             return None
         with LogWriter(log, replace=True) as writer:  # replaces that of a killed run
@@ -217,12 +225,21 @@ class ModelEvaluator:
         return EvaluationRun(Evaluation.of(episodes, name, tasks), episodes, log)
 
     def _gathered(
-        self, name: str, kwargs: Mapping[str, Any], count: int, *, greedy: bool, split: str
+        self,
+        name: str,
+        kwargs: Mapping[str, Any],
+        count: int,
+        *,
+        greedy: bool,
+        split: str,
+        on_episode: Callable[[Episode], None] | None = None,
     ) -> list[Episode] | None:
         """Play the first `count` tasks of a split in all processes; return the ordered episodes in the main one."""
         rank, ranks = self._together.rank, self._together.count
         policy = self._policy(name, self._generator, greedy=greedy)
-        share = partial(self._share, policy, kwargs, count, slice(rank, None, ranks), split=split)
+        share = partial(
+            self._share, policy, kwargs, count, slice(rank, None, ranks), split=split, on_episode=on_episode
+        )
         shares = self._together.gather(share)
         if shares is None:
             return None
@@ -232,7 +249,14 @@ class ModelEvaluator:
         return [episode for episode in episodes if episode is not None]
 
     def _share(
-        self, policy: Policy | AsyncPolicy, kwargs: Mapping[str, Any], count: int, share: slice, *, split: str
+        self,
+        policy: Policy | AsyncPolicy,
+        kwargs: Mapping[str, Any],
+        count: int,
+        share: slice,
+        *,
+        split: str,
+        on_episode: Callable[[Episode], None] | None = None,
     ) -> list[Episode]:
         return play_split(
             policy,
@@ -242,6 +266,7 @@ class ModelEvaluator:
             env_kwargs=kwargs,
             num_envs=self._agent.num_envs,
             share=share,
+            on_episode=on_episode,
         )
 
 

@@ -8,6 +8,7 @@ run folder; the others wait for it at each step, for as long as it takes.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
@@ -24,8 +25,9 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 
 from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, OtherProcessFailed
-from agentgym_flow.training.callbacks import LiveProgress, MetricsFile, Validation
-from agentgym_flow.training.checkpoints import check_made_with, last_intact, progress_of
+from agentgym_flow.progress import LiveProgress
+from agentgym_flow.training.callbacks import MetricsFile, TrainingProgress, Validation
+from agentgym_flow.training.checkpoints import MANIFEST, check_made_with, checkpoints, last_intact, progress_of
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import check_config, parse_configs, recorded_date, write_config
 from agentgym_flow.training.generators import make_generator
@@ -40,6 +42,7 @@ from agentgym_flow.training.run import (
     TINY,
     RunFolder,
     frozen_heap,
+    is_finished,
     last_run,
     load_model,
     load_weights,
@@ -79,7 +82,15 @@ class Recipe:
             self.model = with_lora(self.model, seed=agent.seed, **run.lora_settings)
         self.generator = make_generator(agent, self.model, self.tokenizer, folder.weights, together)
         self.evaluator = ModelEvaluator(
-            run, agent, self.model, self.tokenizer, self.template, folder.evaluations, together, self.generator
+            run,
+            agent,
+            self.model,
+            self.tokenizer,
+            self.template,
+            folder.evaluations,
+            together,
+            self.generator,
+            console=console,
         )
         if not self.evaluator.held_out:
             console.print("The splits have the same tasks: evaluation uses training tasks.", style="yellow")
@@ -151,7 +162,7 @@ class Recipe:
             done = None
         if done is not None:
             return done
-        with self.console.status("Cloning demonstrations"):
+        with LiveProgress(self.console, "Cloning", self.warm.warm_start_updates) as progress:
             done = warm_start(
                 self.model,
                 self.tokenizer,
@@ -164,6 +175,7 @@ class Recipe:
                 max_new_tokens=self.agent.max_completion_length or 1,
                 validate=partial(self.evaluator.validate_on_main_process, self.warm.warm_start_validation_episodes),
                 precision=self.cloning_precision,
+                on_update=lambda updates, loss: progress.update(updates, f"loss {loss:.3f}"),
             )
         save_model(self.folder.warm_start, self.model, self.tokenizer)
         record_warm_start(self.folder.warm_start, done)
@@ -172,7 +184,7 @@ class Recipe:
 
     def evaluate(self, moment: str, split: str = "test") -> None:
         """Play the held-out tasks of a split, sampled and greedy. `moment` is `before` or `after`."""
-        with self.console.status(f"Evaluating {moment} training"), self._model_to_play():
+        with self._model_to_play():
             found = self.evaluator.evaluate(moment, split)
         if found is None:  # only the main process has the result
             return
@@ -190,12 +202,12 @@ class Recipe:
             self._restore_trained(self._trained)
             return
         self.together.on_main_process(self._remove_stale_logs)
-        progress = LiveProgress(self.console)
+        progress = TrainingProgress(self.console)
         self.trainer.add_callback(self.metrics)
         self.trainer.add_callback(progress)
         if self.run.validations:
             self.trainer.add_callback(Validation(self.trainer, self._validate, self.run.validations))
-        stop = StopAfterBatch(self.trainer, self.console.print)
+        stop = StopAfterBatch(self.trainer, partial(self.console.print, soft_wrap=True))
         self.trainer.add_callback(stop)
         with stop.listening():  # also while the model is saved, so that a first signal does not lose it
             try:
@@ -321,10 +333,20 @@ def _open_folder(configs: Configs) -> tuple[RunFolder, str | None]:
     if run.resume is None:
         _ = agent.credit_function  # an unknown one is refused before the folder is made
         return RunFolder(agent.output_dir), agent.date
-    path = last_run(agent.output_dir) if run.resume == LAST_RUN else Path(run.resume)
+    folder = RunFolder(_run_to_resume(configs), resume=True)
+    return folder, agent.date
+
+
+def _run_to_resume(configs: Configs) -> Path:
+    """Return the folder of the run to resume, and take over its date.
+
+    Raises `BadSetting` if there is none, or if it has other settings.
+    """
+    run, _, agent = configs
+    path = last_run(agent.output_dir) if run.resume in (None, LAST_RUN) else Path(run.resume)
     agent.date = recorded_date(path / CONFIG, agent.date)
     check_config(path / CONFIG, configs)
-    return RunFolder(path, resume=True), agent.date
+    return path
 
 
 def train(configs: Configs, console: Console) -> Results:
@@ -344,11 +366,42 @@ def train(configs: Configs, console: Console) -> Results:
         return recipe.finish()
 
 
-INTERRUPTED = "Interrupted. Progress is saved in the run folder; resume with the same command and --resume=true."
+def run_command(configs: Configs, console: Console, run: Callable[[Configs, Console], Results | None] = train) -> int:
+    """Run `run` as a command. Return its exit status: 0, 1 if a log has problems, 130 or 143 after a signal.
+
+    A finished run that is resumed has status 0. Raises what `run` raises.
+    """
+    if configs[0].resume is not None and is_finished(path := _run_to_resume(configs)):
+        console.quiet = console.quiet or os.environ.get("RANK", "0") != "0"  # several processes of a launcher
+        console.print(f"The run in {path} is finished: there is nothing to resume.", soft_wrap=True, markup=False)
+        return leave(0)
+    try:
+        results = run(configs, console)
+    except KeyboardInterrupt as interrupt:
+        console.print(interrupted(Path(configs[2].output_dir)), soft_wrap=True, markup=False)
+        return leave(exit_status(interrupt))
+    return leave(1 if results is not None and results.problems else 0)
+
+
+def interrupted(folder: Path) -> str:
+    """Return what is saved of an interrupted run, and how to resume it."""
+    steps = [path.name for path in checkpoints(folder)]
+    if (folder / "checkpoint" / MANIFEST).exists():
+        saved = "The trained policy is saved; only the evaluation that was interrupted is played again."
+    elif steps:
+        saved = f"Training is saved up to {steps[-1]}."
+    elif (folder / "warm_start" / MANIFEST).exists():
+        saved = "The cloned policy is saved; what followed is done again."
+    else:
+        saved = "Nothing is saved yet, so a resumed run starts with cloning."
+    how = "the same command and --resume true"
+    if "MAKELEVEL" in os.environ:  # set by make for the programs that it starts
+        how = 'make quickstart ARGS="--resume true" (and the other ARGS of this run)'
+    return f"Interrupted. {saved} Resume with {how}."
 
 
 def command(settings: type[AgentConfig], arguments: Sequence[str] | None = None) -> int:
-    """Run a baseline from the command line and return its exit status: 0, 1 after an error, 130 or 143 after a signal.
+    """Run a baseline from the command line and return its exit status: as `run_command`, and 1 after an error.
 
     Args:
         settings: the baseline's configuration, with its paper's constants as defaults.
@@ -361,15 +414,11 @@ def command(settings: type[AgentConfig], arguments: Sequence[str] | None = None)
         chosen = configs[2].credit
         if chosen != settings.credit:
             raise BadSetting(f"this baseline is {settings.credit}, not {chosen}: use agentgym-flow train {chosen}")
-        results = train(configs, console)
-    except KeyboardInterrupt as interrupt:
-        console.print(INTERRUPTED)
-        return leave(exit_status(interrupt))
+        return run_command(configs, console)
     except (AgentGymFlowError, OSError) as error:
         console.quiet = isinstance(error, OtherProcessFailed)  # that process prints the reason
         console.print(f"[red]{type(error).__name__}[/red]: {escape(str(error))}", highlight=False, soft_wrap=True)
         return leave(1)
-    return leave(1 if results.problems else 0)
 
 
 def _show(folder: RunFolder, results: Results, console: Console) -> None:

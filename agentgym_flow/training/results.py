@@ -124,7 +124,7 @@ class Results:
     seconds: float
 
     def improvement(self, greedy: bool = False) -> Difference:
-        """Return the gain in success on the test tasks, with its paired bootstrap interval."""
+        """Return the gain in success on the test tasks, with its paired interval."""
         old, new = (self.before.greedy, self.after.greedy) if greedy else (self.before.sampled, self.after.sampled)
         return paired_difference(old.episodes, new.episodes)
 

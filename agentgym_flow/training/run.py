@@ -38,8 +38,11 @@ SUMMARY = "summary.json"
 VOCABULARY = "vocabulary.json"
 """The file of a run folder with a vocabulary collected by play, for the tiny policy."""
 
-RUNNING = "running"
-"""The status of a run that is running or was killed."""
+OF_THE_START = frozenset({CONFIG, SUMMARY, VOCABULARY, "weights", "dataflow.yaml", "dataflow"})
+"""What a run folder holds before any work. A run that a wrong setting ends there leaves no folder."""
+
+RUNNING, FINISHED = "running", "finished"
+"""The status of a run that is running or was killed, and of a finished one."""
 
 TINY = "tiny"
 """The name of the built-in model, which starts from random weights."""
@@ -54,7 +57,8 @@ class RunFolder:
     """The folder of one run: the given path, or with the suffix `-2`, `-3`, ... if it is taken.
 
     The `status` in `summary.json` is always up to date: `running`, `finished`, `interrupted` or `failed`. Every file
-    except the metrics file, which grows, is written atomically.
+    except the metrics file, which grows, is written atomically. A new run with a wrong setting that is found
+    before any work leaves no folder.
 
     Args:
         wanted: the path.
@@ -74,6 +78,7 @@ class RunFolder:
             number += 1
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
+        self._is_new = not resume
         self.metrics = path / "metrics.jsonl"
         self.config = path / CONFIG
         self.report = path / "report.html"
@@ -108,7 +113,7 @@ class RunFolder:
     def guard(self) -> Iterator[None]:
         """Record in the summary if the run is interrupted or fails; the exception propagates.
 
-        If another process failed first, that process records the reason.
+        The folder of a failed start is removed. If another process failed first, that process records the reason.
         """
         try:
             yield
@@ -119,6 +124,9 @@ class RunFolder:
             raise
         except BaseException as error:
             self._end("failed", {"error": f"{type(error).__name__}: {error}"})
+            wrong_setting = isinstance(error, ValueError | ImportError | OSError)  # not what may be resumed
+            if wrong_setting and self._is_new and {path.name for path in self.path.glob("*")} <= OF_THE_START:
+                shutil.rmtree(self.path, ignore_errors=True)
             raise
 
     def _end(self, status: str, results: Mapping[str, Any] | None = None) -> None:
@@ -129,12 +137,16 @@ class RunFolder:
 
 
 def _check_unfinished(path: Path) -> None:
+    if is_finished(path):
+        raise BadSetting(f"resume: the run in {path} is finished: leave resume out for a new run")
+
+
+def is_finished(path: Path) -> bool:
+    """Return whether the run in a folder is finished. Raises `BadSetting` if there is no run."""
     try:
-        status = _status(path)
+        return _status(path) == FINISHED
     except OSError as error:
         raise BadSetting(f"resume: {path} has no run ({error})") from error
-    if status == "finished":
-        raise BadSetting(f"resume: the run in {path} is finished: leave resume out for a new run")
 
 
 def _status(path: Path) -> str:

@@ -236,6 +236,7 @@ def clone(
     seed: int = 0,
     validate: Callable[[], float] | None = None,
     precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    on_update: Callable[[int, float], None] | None = None,
 ) -> tuple[list[float], list[tuple[int, float]]]:
     """Train `model` in place on `examples` by cross-entropy, with Muon and AdamW and linear decay to 0.
 
@@ -248,6 +249,7 @@ def clone(
         validate: measures the success rate; called `warm_start_validations` times, evenly spread, the last time at the
             end.
         precision: creates the context of an update's forward pass and of a validation, such as autocast.
+        on_update: called after every update with the number of updates done and the loss.
 
     Returns:
         The loss of every update, and (updates done, success rate) for every validation.
@@ -276,6 +278,8 @@ def clone(
             optimizer.step()
         schedule.step()
         losses.append(loss)
+        if on_update is not None:
+            on_update(done, loss)
         if validate is not None and done * config.warm_start_validations // updates > len(validation):
             with precision():
                 validation.append((done, validate()))
@@ -324,6 +328,7 @@ def warm_start(
     validate: Callable[[], float] | None = None,
     layout: str = TURN,
     precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    on_update: Callable[[int, float], None] | None = None,
 ) -> WarmStart:
     """Collect demonstrations and clone them; see `demonstrations` and `clone` for arguments and errors."""
     examples = demonstrations(
@@ -344,5 +349,7 @@ def warm_start(
     if config.warm_start_text_weight:
         examples = [with_text(row, config.warm_start_text_weight) for row in examples]
     pad = tokenizer.pad_token_id
-    losses, validation = clone(model, examples, config, pad=pad, seed=seed, validate=validate, precision=precision)
+    losses, validation = clone(
+        model, examples, config, pad=pad, seed=seed, validate=validate, precision=precision, on_update=on_update
+    )
     return WarmStart(config.warm_start_levels, turns, losses, validation)

@@ -17,13 +17,15 @@ def parser_of(name: str, description: str | None, output: str) -> argparse.Argum
     """Return a parser with the common options; `output` is the default folder of the runs."""
     parser = argparse.ArgumentParser(
         prog=f"python -m baselines.{name}",
+        allow_abbrev=False,
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--env", default="agentgym_flow/Sokoban-v0", help="id of the environment")
     parser.add_argument("--algos", default="grpo,rloo,gigpo,rewardflow,graphgpo", help="the first is the reference")
     parser.add_argument("--config", type=Path, help="a YAML file of settings (default: the environment's)")
-    parser.add_argument("--output", type=Path, default=Path(output), help="folder of the runs")
+    parser.add_argument("--out", dest="output", type=Path, default=Path(output), help="folder of the runs")
+    parser.add_argument("--output", type=Path, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     parser.add_argument("--results", type=Path, default=Path("baselines/results"), help="folder of the results")
     parser.add_argument("--jobs", type=int, default=1, help="parallel runs, each with one process and one thread")
     parser.add_argument("--dry-run", action="store_true", help="show runs and estimated cost without running")

@@ -57,7 +57,7 @@ def finished(plan: Plan, cell: Cell, output: Path) -> Outcome | None:
     try:
         check_same(summary.parent, found["made_with"], plan.made_with(cell))
     except BadSetting as error:
-        raise BadSetting(f"{error} (another --output keeps both)") from None
+        raise BadSetting(f"{error} (another --out keeps both)") from None
     return Outcome.of(found["outcome"])
 
 

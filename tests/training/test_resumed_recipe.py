@@ -18,8 +18,10 @@ import pytest
 import torch
 from rich.console import Console
 from transformers import AutoModelForCausalLM
+from typer.testing import CliRunner
 
 from agentgym_flow._util.signals import Terminated
+from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.training import recipe
 from agentgym_flow.training.callbacks import MetricsFile
@@ -224,10 +226,34 @@ def test_adapters_are_resumed_with_their_reference(
     assert (tmp_path / "run" / "checkpoint" / "adapter_model.safetensors").is_file()
 
 
+def test_an_interrupted_command_says_what_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MAKELEVEL", raising=False)
+    saved = {
+        "": "Nothing is saved yet, so a resumed run starts with cloning.",
+        "warm_start/manifest.json": "The cloned policy is saved; what followed is done again.",
+        "checkpoint-12/manifest.json": "Training is saved up to checkpoint-12.",
+        "checkpoint/manifest.json": "The trained policy is saved; only the evaluation",
+    }
+    for file, sentence in saved.items():
+        if file:
+            (tmp_path / file).parent.mkdir()
+            (tmp_path / file).touch()
+        said = recipe.interrupted(tmp_path)
+        assert sentence in said
+        assert said.endswith("Resume with the same command and --resume true.")
+    monkeypatch.setenv("MAKELEVEL", "1")
+    assert 'make quickstart ARGS="--resume true"' in recipe.interrupted(tmp_path)
+
+
 def test_a_run_is_resumed_with_its_own_settings_only(whole: Path, tmp_path: Path) -> None:
     before = summary(whole)
     with pytest.raises(BadSetting, match="is finished"):
         train(whole, resume=whole)
+    again = CliRunner().invoke(app, ["train", "rewardflow", *arguments(whole, resume="true")])
+    assert (again.exit_code, again.stdout) == (0, f"The run in {whole} is finished: there is nothing to resume.\n")
+    assert summary(whole) == before
+    other = CliRunner().invoke(app, ["train", "rewardflow", *arguments(whole, resume="true", seed=3)])
+    assert (other.exit_code, "made with seed=" in other.stderr) == (2, True)
     (whole / "summary.json").write_text('{"status": "failed"}')
     try:
         for name, value in {

@@ -43,10 +43,22 @@ def test_a_new_run_never_touches_an_older_one(tmp_path: Path) -> None:
 def test_the_summary_says_how_a_run_ended(tmp_path: Path, error: BaseException, summary: dict[str, str]) -> None:
     folder = RunFolder(tmp_path / "run")
     assert status(folder) == {"status": "running"}
+    folder.warm_start.mkdir()
     with pytest.raises(type(error)), folder.guard():
         raise error
     assert status(folder) == summary
     assert not list(folder.path.glob("*.partial"))
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_start_that_fails_leaves_no_new_folder(tmp_path: Path, resume: bool) -> None:
+    RunFolder(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run", resume=resume)
+    (folder.path / "config.yaml").touch()
+    with pytest.raises(ValueError, match="why"), folder.guard():
+        raise ValueError("why")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert folder.path.exists() == resume
 
 
 def test_what_failed_is_raised_even_if_the_summary_cannot_be_written(tmp_path: Path) -> None:
@@ -59,6 +71,7 @@ def test_what_failed_is_raised_even_if_the_summary_cannot_be_written(tmp_path: P
 
 def test_the_first_of_several_processes_says_how_a_run_ended(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
+    folder.warm_start.mkdir()
     with pytest.raises(ValueError, match="why"), folder.guard():
         raise ValueError("why")
     with pytest.raises(ConnectionError), folder.guard():  # it failed for want of the other

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +15,13 @@ import yaml
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
-from agentgym_flow.errors import BadSetting
+from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.training import batch_shape
 from agentgym_flow.training.batch_shape import share_out
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import parse_configs, resolved, write_config
-from agentgym_flow.training.main_settings import MAIN_SETTINGS
+from agentgym_flow.training.main_settings import MAIN_SETTINGS, setting_names
+from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from baselines import grpo
 
 BASE = """
@@ -134,7 +137,6 @@ def test_a_batch_is_said_in_one_way() -> None:
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ("no_such_setting: 1", "no_such_setting"),
         ("env_kwargs: [1]", "env_kwargs must be a mapping"),
         ("warm_start_noise: 1.5", "probability"),
         ("warm_start_updates: 0", "warm_start_updates"),
@@ -150,6 +152,61 @@ def test_bad_files_are_refused(file: Path, key: str, message: str) -> None:
     file.write_text(file.read_text().replace("num_generations: 4\n", "") + key + "\n")
     with pytest.raises(BadSetting, match=message):
         parse_configs(["--config", str(file)])
+
+
+def test_the_names_read_from_sources_are_the_fields_of_the_configurations() -> None:
+    kinds = (RunConfig, WarmStartConfig, AgentConfig)
+    assert setting_names() == {field.name for kind in kinds for field in dataclasses.fields(kind) if field.init}
+
+
+@pytest.mark.parametrize("command", [["agentgym_flow", "train", "grpo"], ["baselines.rewardflow"]])
+def test_a_misspelled_setting_costs_no_import_of_torch(command: list[str], root: Path, tmp_path: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    words = [sys.executable, "-m", *command, f"--output_dir={tmp_path / 'run'}", "--lerning_rate", "1"]
+    said = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=60)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert said.returncode
+    assert "Unknown option 'lerning_rate'. Did you mean 'learning_rate'?" in said.stderr
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2  # with torch 6 to 8
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("word", "meant"), [("learning_rat", "learning_rate"), ("see", "seed"), ("bet", "beta")])
+def test_an_abbreviation_is_an_error(word: str, meant: str, file: Path) -> None:
+    with pytest.raises(UnknownOption, match=f"Did you mean '{meant}'"):
+        parse_configs(["--config", str(file), f"--{word}", "1"])
+
+
+def test_a_misspelled_key_of_a_file_is_an_error(file: Path) -> None:
+    file.write_text(file.read_text() + "lerning_rate: 1\n")
+    with pytest.raises(UnknownOption, match="Did you mean 'learning_rate'"):
+        parse_configs(["--config", str(file)])
+
+
+def test_no_script_takes_abbreviations(root: Path) -> None:
+    for path in (
+        file for folder in ("agentgym_flow", "baselines", "benchmarks") for file in root.glob(f"{folder}/**/*.py")
+    ):
+        text = path.read_text("utf-8")
+        assert text.count("ArgumentParser(") == text.count("allow_abbrev=False") - text.count("_Parser(kinds, "), path
+
+
+def test_settings_are_spelled_as_in_other_commands(file: Path, tmp_path: Path) -> None:
+    line = ["--config", str(file), "--env", "Sokoban-v0", "--env-arg", "size=7", "--env-arg=boxes=2", "--out", "new"]
+    run, _, agent = parse_configs(line)
+    assert (run.env_settings, agent.output_dir) == ({"size": 7, "boxes": 2}, "new")
+    run = parse_configs([*line, "--env_kwargs", '{"boxes": 1, "min_pushes": 2}'])[0]
+    assert run.env_settings == {"size": 7, "boxes": 2, "min_pushes": 2}
+    with pytest.raises(UnknownOption, match="Did you mean 'boxes'"):
+        parse_configs(["--env-arg", "boxs=2"])
+
+
+def test_train_takes_the_spellings_of_the_other_commands() -> None:
+    given = (["--env-arg", "size=7", "--out=mine"], ["--env_kwargs", '{"size": 7}', "--output_dir", "mine"])
+    shown = [CliRunner().invoke(app, ["train", "grpo", *words, "--settings"]).stdout for words in given]
+    assert shown[0] == shown[1]
+    assert "{'size': 7}" in shown[0]
+    assert "mine" in shown[0]
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

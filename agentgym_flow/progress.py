@@ -1,0 +1,98 @@
+"""How far long work is: a bar on a terminal, elsewhere a line from time to time."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from agentgym_flow.episode import Episode
+
+LEAST_SECONDS = 5.0
+"""The least number of seconds between two lines."""
+
+MOST_SECONDS = 30.0
+"""A line comes at every tenth of the work, and after this many seconds, or later in work that takes long."""
+
+
+class LiveProgress:
+    """Shows count, figures and remaining time of some work, within a `with` block.
+
+    Work of a few seconds prints no line.
+
+    Args:
+        console: where to show it.
+        what: the name of the work.
+        total: the number of its parts; None: unknown.
+        first: the number of parts that are done already.
+    """
+
+    def __init__(self, console: Console, what: str, total: int | None = None, first: int = 0) -> None:
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=16),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}", markup=False),
+            TimeRemainingColumn(),
+            TextColumn("to go"),
+        )
+        self._console = console
+        self._bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._bar = self._bars.add_task(what, total=total, completed=first, figures="")
+        self._what, self._total, self._first = what, total, first
+        self._lines = 0 if not total else first * 10 // total
+        self._began = self._printed = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._began = self._printed = time.monotonic()
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def update(self, done: int, figures: str = "", *, what: str | None = None, total: int | None = None) -> None:
+        """Show that `done` parts are done, with figures such as `loss 0.31`.
+
+        Another `what` begins another phase of the work, with a total and a remaining time of its own; 0: unknown.
+        """
+        now = time.monotonic()
+        if what not in (None, self._what):
+            self._what, self._total, self._first, self._began, self._lines = str(what), None, done, now, 0
+        self._total = self._total if total is None else total or None
+        self._bars.tasks[0].total = self._total
+        self._bars.update(self._bar, completed=done, description=self._what, figures=figures)
+        lines = done * 10 // self._total if self._total else 0
+        gone, since = now - self._began, now - self._printed
+        comes_late = since >= max(MOST_SECONDS, gone / 10)
+        if self._console.is_terminal or since < LEAST_SECONDS or (lines == self._lines and not comes_late):
+            return
+        self._lines, self._printed = lines, now
+        parts = [f"{self._what}: {done:,}", f"{timedelta(seconds=round(gone))} gone"]
+        if self._total:
+            to_go = gone / max(1, done - self._first) * (self._total - done)
+            parts[0] += f" of {self._total:,}"
+            parts[1] += f", about {timedelta(seconds=round(to_go))} to go"
+        self._console.print(
+            ", ".join([*parts, *filter(None, [figures])]), soft_wrap=True, markup=False, highlight=False
+        )
+
+
+class LiveSuccess(LiveProgress):
+    """Shows the number of finished episodes, their success rate so far, and the remaining time."""
+
+    def __init__(self, console: Console, what: str, total: int | None = None) -> None:
+        super().__init__(console, what, total)
+        self._episodes = self._successes = 0
+
+    def add(self, episode: Episode) -> None:
+        """Count a finished episode."""
+        self._episodes += 1
+        self._successes += episode.success
+        self.update(self._episodes, f"success {self._successes / self._episodes:.1%}")

@@ -1,0 +1,84 @@
+"""What long work shows: a bar on a terminal, and elsewhere few lines with count, figures and the time left."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from agentgym_flow import progress
+from agentgym_flow.progress import LiveProgress, LiveSuccess
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+def lines(clock: Clock, parts: int, seconds: float, total: int | None = None) -> list[str]:
+    """Return the lines of work of so many parts, each of which takes so many seconds."""
+    screen = io.StringIO()
+    with LiveProgress(Console(file=screen, width=40), "Cloning", total) as shown:
+        for done in range(1, parts + 1):
+            clock.now += seconds
+            shown.update(done, f"loss {1 / done:.2f}")
+    return screen.getvalue().splitlines()
+
+
+def test_without_a_terminal_a_line_tells_count_figures_and_time_left(clock: Clock) -> None:
+    assert lines(clock, 100, 1.0, 1000)[0] == "Cloning: 30 of 1,000, 0:00:30 gone, about 0:16:10 to go, loss 0.03"
+    assert lines(clock, 100, 1.0)[0] == "Cloning: 30, 0:00:30 gone, loss 0.03"
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(0.004, 0), (0.02, 4), (0.06, 10), (1.0, 50), (100.0, 60)])
+def test_lines_are_few_however_long_the_work_takes(clock: Clock, seconds: float, most: int) -> None:
+    count = len(lines(clock, 1000, seconds, 1000))
+    assert most / 2 <= count <= most
+
+
+def test_another_phase_has_a_time_of_its_own(clock: Clock) -> None:
+    screen = io.StringIO()
+    with LiveProgress(Console(file=screen, width=40), "reading", 10) as shown:
+        clock.now += 40
+        shown.update(10)
+        clock.now += 100
+        shown.update(0, what="sorting", total=0)
+        clock.now += 10
+        shown.update(1, what="sorting", total=2)
+    assert screen.getvalue().splitlines() == [
+        "reading: 10 of 10, 0:00:40 gone, about 0:00:00 to go",
+        "sorting: 0, 0:00:00 gone",
+        "sorting: 1 of 2, 0:00:10 gone, about 0:00:10 to go",
+    ]
+
+
+def test_a_terminal_shows_a_bar() -> None:
+    screen = io.StringIO()
+    with LiveProgress(Console(file=screen, force_terminal=True, width=80), "Cloning", 1000) as shown:
+        shown.update(300, "success 50.0% [1.0%, 2.0%]")
+    assert "300/1000" in screen.getvalue()
+    assert "success 50.0% [1.0%, 2.0%]" in screen.getvalue()
+
+
+def test_success_so_far_is_shown(clock: Clock) -> None:
+    screen = io.StringIO()
+    episodes: list[Any] = [SimpleNamespace(success=number == 0) for number in range(3)]
+    with LiveSuccess(Console(file=screen, width=40), "Evaluating", 3) as shown:
+        for episode in episodes:
+            clock.now += 10
+            shown.add(episode)
+    assert screen.getvalue().splitlines()[-1] == "Evaluating: 3 of 3, 0:00:30 gone, about 0:00:00 to go, success 33.3%"
