@@ -143,7 +143,7 @@ def test_ctrl_c_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_quickstart_costs_a_fraction_of_its_long_recipe_and_runs_on_one_thread() -> None:
     """A second thread makes the tiny policy no faster, and waiting for it takes the cores from other programs."""
     quick, long = (parse_configs(words, RewardFlow) for words in ([], ["--config", "sokoban_tiny_long"]))
-    assert quick[0].template_settings == {"turned": True}
+    assert (quick[0].template, long[0].template) == ("compact-turned", "compact")
     assert (quick[0].threads, long[0].threads) == (1, 1)
     assert (long[1].warm_start_updates, long[2].max_steps) == (1000, 1600)
     assert 4 * quick[1].warm_start_updates <= long[1].warm_start_updates

@@ -18,19 +18,18 @@ After the features follow the cells inside the border, row by row, and the word 
 focus box is the nearest one that is not on a target, by distance without obstacles. So the prompt works for any board,
 including boards of other sizes than in training.
 
-With the setting `turned`, the prompt shows one of the board's rotations and mirror images: the one in which the target
-lies as far to the right of the focus box as possible, then as far below it, then the box likewise from the player; the
-text of the board decides among the rest. Directions are those of the turned board, in the prompt and in the completion.
+The template `compact-turned` shows one of the board's rotations and mirror images: the one in which the target lies as
+far to the right of the focus box as possible, then as far below it, then the box likewise from the player; the text of
+the board decides among the rest. Directions are those of the turned board, in the prompt and in the completion.
 Symmetric boards have equal prompts, so there are eight times fewer situations to learn.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from agentgym_flow.envs.sokoban import level as codes
 from agentgym_flow.envs.sokoban.level import LLM_SYMBOLS
@@ -77,19 +76,21 @@ Symmetry = tuple[bool, bool, bool]
 """A symmetry of a square: whether rows and columns are swapped, then rows are reversed, then columns are reversed."""
 
 
-@dataclass(frozen=True, slots=True)
 class SokobanCompactPrompt:
     """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `ACTIONS`.
 
     20 words of features, the cells inside the border, and `go`: 37 words on a 6 by 6 board, 85 on a 10 by 10 one.
 
-    Attributes:
-        turned: show every board in the rotation or mirror image that is described above.
+    Args:
+        turned: show every board in the rotation or mirror image that is described above, as the template
+            `compact-turned`.
     """
 
-    turned: bool = False
-    name: ClassVar[str] = "compact"
-    vocabulary: ClassVar[tuple[str, ...]] = VOCABULARY
+    vocabulary = VOCABULARY
+
+    def __init__(self, *, turned: bool = False) -> None:
+        self.turned = turned
+        self.name = "compact-turned" if turned else "compact"
 
     def prompt(self, policy_input: PromptContext) -> str:
         """Return the words for the present observation. Raises `BadLevel` if it is not a Sokoban board."""
@@ -151,7 +152,7 @@ class _View(NamedTuple):
 
 @lru_cache(maxsize=1 << 16)
 def _view(observation: str, turned: bool) -> _View:
-    """Return a board as it is, or turned as the head of this file says; other than square ones are only mirrored."""
+    """Return a board unchanged or turned as the head of this file says; other than square ones are only mirrored."""
     board = [row.split() for row in observation.splitlines()]
     cells = _focus(board)
     symmetries = (
@@ -250,5 +251,6 @@ PROMPT_TEMPLATES: dict[str, PromptTemplate] = {
     "text": TextTemplate(rules=RULES),
     "choice": ChoiceTemplate(rules=RULES),
     "compact": SokobanCompactPrompt(),
+    "compact-turned": SokobanCompactPrompt(turned=True),
 }
 """The prompt templates of Sokoban by name."""
