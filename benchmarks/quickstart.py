@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -52,7 +53,7 @@ def measure(split: str, *words: str) -> dict[str, Any]:
     quiet()
     found: dict[str, Any] = {}
     with open_run(parse_configs(words, RewardFlow), Console(quiet=True)) as recipe:
-        steps = (
+        steps: tuple[Callable[[], object], ...] = (
             recipe.clone_behaviour,
             partial(recipe.evaluate, "before", split),
             recipe.train,

@@ -223,7 +223,7 @@ def _around(cell: Cell) -> tuple[Cell, ...]:
     return (y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1)
 
 
-_SYMMETRIES: list[Symmetry] = list(product((False, True), repeat=3))  # the first one changes nothing
+_SYMMETRIES: list[Symmetry] = list(product((False, True), (False, True), (False, True)))  # the first changes nothing
 _STEPS = dict(zip(_around((0, 0)), ACTIONS, strict=True))
 _WORDS = {one: {action: _STEPS[_moved(step, one, 1, 1)] for step, action in _STEPS.items()} for one in _SYMMETRIES}
 """For each symmetry, the word of every action on the turned board."""
