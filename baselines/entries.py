@@ -21,6 +21,7 @@ from pathlib import Path
 
 from agentgym_flow.leaderboard.places import REFERENCE, ROOT, SUBMISSIONS, VERDICTS
 from agentgym_flow.leaderboard.submit import make_submission
+from agentgym_flow.training.algorithms import algorithm_settings
 from agentgym_flow.training.run import SUMMARY
 
 ALGORITHMS = ("grpo", "rloo", "gigpo", "rewardflow", "cwrpo")
@@ -52,7 +53,7 @@ BOARDS = (
         "sokoban-10x10-4",
         "Sokoban-v0",
         shlex.split(
-            """--env_kwargs '{"size": 7, "boxes": 2, "min_pushes": 3}' --num_generations 8
+            """--config sokoban_tiny_long --env_kwargs '{"size": 7, "boxes": 2, "min_pushes": 3}' --num_generations 8
             --per_device_train_batch_size 64 --max_steps 64 --num_envs 256"""
         ),
     ),
@@ -82,7 +83,10 @@ def entries(board: Board, work: Path) -> Iterator[LeaderboardEntry]:
     for algorithm in ("warm start", *ALGORITHMS):
         run = work / board.track / ("rewardflow" if algorithm == "warm start" else algorithm)
         folder, name = ("warm_start", "warm-start") if algorithm == "warm start" else ("checkpoint", algorithm)
-        train = ("train", run.name, "--env", board.env, *board.settings, "--output_dir", str(run), *_RUN)
+        # A file that is named takes precedence over what a paper fixes.
+        fixed = algorithm_settings(run.name, trained_in) if "--config" in board.settings else {}
+        own = [f"--{name}={json.dumps(value)}" for name, value in fixed.items()]
+        train = ("train", run.name, "--env", board.env, *board.settings, *own, "--output_dir", str(run), *_RUN)
         submit = ["--badge", "reproduced", "--half", "--policy", str(run / folder), "--prompt", "compact"]
         submit += ["--trained-in", trained_in]
         submit += ["--layout", layout] if (layout := board.layouts.get(algorithm)) else []

@@ -207,7 +207,7 @@ def test_a_negative_history_is_refused() -> None:
 
 
 def test_templates_are_found_by_environment_and_name() -> None:
-    assert set(templates_of("agentgym_flow/Sokoban-v0")) == {"text", "choice", "compact"}
+    assert set(templates_of("agentgym_flow/Sokoban-v0")) == {"text", "choice", "compact", "compact-turned"}
     assert "Sokoban" in template_for("agentgym_flow/Sokoban-v0").prompt(policy_input([]))
     # An environment without prompt templates of its own has the generic one.
     assert templates_of("CartPole-v1") == {

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from agentgym_flow import __version__
+from agentgym_flow._util.waiting import wait_passively
 from agentgym_flow.cli import (
     collect,
     compare,
@@ -176,6 +177,7 @@ app.add_typer(workflow.app, name="workflow")
 
 def main() -> None:
     """Run the program on the arguments of the process, and exit with its status."""
+    wait_passively()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a board must not stop the program on a terminal that cannot show it
             stream.reconfigure(errors="replace")

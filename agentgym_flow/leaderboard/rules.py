@@ -11,7 +11,7 @@ SAME_DATA, ZERO_SHOT, TEN_MINUTES = "same data", "zero-shot", "ten minutes"
 NO_MODEL, SHORT, TEXT, NUMERIC = CLASSES = ("none", "compact", "text", "numeric")
 """The classes of prompts. Entries of different classes are in separate tables. `none` is for scripts."""
 
-_CLASS_OF = {"none": NO_MODEL, "compact": SHORT, "choice": SHORT, "numeric": NUMERIC}
+_CLASS_OF = {"none": NO_MODEL, "compact": SHORT, "compact-turned": SHORT, "choice": SHORT, "numeric": NUMERIC}
 
 
 def class_of(prompt: str) -> str:

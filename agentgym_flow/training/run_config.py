@@ -48,8 +48,8 @@ class RunConfig:
         template: the prompt template of the environment.
         template_settings: fields of the template to override, such as `rules` and `think` of the template `text`; JSON
             on the command line.
-        threads: CPU threads of PyTorch; None: PyTorch's default. A tiny model gains little from a second thread, and
-            loses much where other programs are running.
+        threads: CPU threads of PyTorch; None: PyTorch's default. A tiny model gains little from a second thread. In our
+            commands, waiting threads sleep, unless `OMP_WAIT_POLICY` or its like is set.
         validations: the number of validations during training; 0 for none.
         validation_episodes: episodes of each validation.
         eval_episodes: the most test tasks to play before and after training, sampled and greedy.

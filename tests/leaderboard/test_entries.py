@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentgym_flow.leaderboard.places import SUBMISSIONS
+from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.run import SUMMARY
 from baselines import entries
 
@@ -21,6 +22,16 @@ def entry(tmp_path: Path) -> entries.LeaderboardEntry:
 
 def make(entry: entries.LeaderboardEntry, folder: Path) -> None:
     entries.make(BOARD, entry, "s0", folder / "work", folder / "boards")
+
+
+def test_entries_of_sokoban_train_as_their_prompt_and_paper_say(tmp_path: Path) -> None:
+    for one in entries.entries(BOARD, tmp_path):
+        if one.train:
+            configs = parse_configs([f"--credit={one.train[1]}", f"--env_id=agentgym_flow/{BOARD.env}", *one.train[4:]])
+            run, agent = configs[0], configs[2]
+            assert run.template == one.submit[one.submit.index("--prompt") + 1]
+            assert agent.generation_batch_size == 256
+            assert (agent.epsilon_high, agent.beta) == ((0.2, 0.005) if agent.credit == "cwrpo" else (0.28, 0.0))
 
 
 @pytest.mark.parametrize(("status", "trained"), [("interrupted", True), ("finished", False)])

@@ -22,8 +22,10 @@ from agentgym_flow.replay import verify_log
 from agentgym_flow.rewards.credit import CREDIT, settings_of
 from agentgym_flow.training import lora
 from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.config_file import parse_configs, read_config
 from agentgym_flow.training.run import load_model, save_model
 from agentgym_flow.training.run_config import RunConfig
+from baselines.rewardflow import RewardFlow
 
 SMALL = {
     "env_kwargs": '{"size": 6, "min_pushes": 1}',
@@ -138,8 +140,21 @@ def test_ctrl_c_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert json.loads((tmp_path / "run" / "summary.json").read_text()) == {"status": "interrupted"}
 
 
-def test_settings_of_the_package_are_in_the_package() -> None:
-    assert (Path(training.__file__).parent / "configs" / "sokoban_tiny.yaml").is_file()
+def test_the_quickstart_costs_a_fraction_of_its_long_recipe_and_runs_on_one_thread() -> None:
+    """A second thread makes the tiny policy no faster, and waiting for it takes the cores from other programs."""
+    quick, long = (parse_configs(words, RewardFlow) for words in ([], ["--config", "sokoban_tiny_long"]))
+    assert (quick[0].template, long[0].template) == ("compact-turned", "compact")
+    assert (quick[0].threads, long[0].threads) == (1, 1)
+    assert (long[1].warm_start_updates, long[2].max_steps) == (1000, 1600)
+    assert 4 * quick[1].warm_start_updates <= long[1].warm_start_updates
+    assert 4 * quick[2].max_steps <= long[2].max_steps
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(training.__file__).parent.glob("configs/*_tiny*.yaml")), ids=lambda p: p.stem
+)
+def test_tiny_policies_train_on_one_thread(path: Path) -> None:
+    assert read_config(path)["threads"] == 1
 
 
 # ---------------------------------------------------------------- LoRA

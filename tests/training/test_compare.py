@@ -362,6 +362,14 @@ def test_a_dry_run_knows_what_is_finished(done: Comparison, capsys: pytest.Captu
     assert "About 0.0 core-hours to go" in capsys.readouterr().out
 
 
+def test_the_table_of_sokoban_has_the_settings_of_today(root: Path) -> None:
+    """The quickstart may change; a comparison keeps the settings that its table was made with."""
+    made_with = read_raw(root / "baselines/results/sokoban.jsonl").header["settings"]["horizon40"]["settings"]
+    (today,) = read_settings(SOKOBAN, names=["horizon40"])
+    del made_with["logging_steps"]  # a setting of a single run by now
+    assert today.lasting == made_with
+
+
 def test_the_packaged_settings_differ_in_what_they_are_named_after() -> None:
     settings = {setting.name: setting for setting in read_settings(SOKOBAN)}
     assert list(settings) == ["default", "groups4", "groups8", "boxes2", "horizon40", "horizon40x4"]

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from agentgym_flow._util.waiting import PASSIVE
 from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.training import batch_shape
@@ -221,6 +222,29 @@ def test_only_the_commands_go_off_line(root: Path, module: str, offline: str | N
     command = [sys.executable, "-c", code]
     said = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True, timeout=60)
     assert said.stdout.split() == [str(offline)] * 2
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "spinning"),
+    [
+        ("import baselines", {}, "0"),
+        ("import baselines.rewardflow", {}, "0"),  # before it imports torch
+        ("from agentgym_flow.cli import main\nimport pytest\nwith pytest.raises(SystemExit): main()", {}, "0"),
+        ("import baselines", {"OMP_WAIT_POLICY": "ACTIVE"}, None),
+        ("import baselines", {"GOMP_SPINCOUNT": "7"}, "7"),
+        ("import agentgym_flow.training", {}, None),
+    ],
+)
+def test_threads_of_commands_sleep_while_they_wait(
+    root: Path, command: str, given: dict[str, str], spinning: str | None
+) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in PASSIVE} | given
+    watch = "import sys, os\nclass Watch:\n def find_spec(self, name, *_):\n  if name == 'torch': told()\n"
+    told = "def told(): print('spinning', os.environ.get('GOMP_SPINCOUNT')); os._exit(0)\n"
+    code = f"{watch}{told}sys.meta_path.insert(0, Watch())\nsys.argv[1:] = ['--version']\n{command}\ntold()"
+    words = [sys.executable, "-uc", code]
+    said = subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    assert said.stdout.splitlines()[-1] == f"spinning {spinning}"
 
 
 def test_the_main_settings_are_shown_with_the_values_of_the_run() -> None:

@@ -17,12 +17,19 @@ The fifth feature is the most informative: it finds the way around walls, but do
 After the features follow the cells inside the border, row by row, and the word `go`. If there are several boxes, the
 focus box is the nearest one that is not on a target, by distance without obstacles. So the prompt works for any board,
 including boards of other sizes than in training.
+
+The template `compact-turned` shows one of the board's rotations and mirror images: the one in which the target lies as
+far to the right of the focus box as possible, then as far below it, then the box likewise from the player; the text of
+the board decides among the rest. Directions are those of the turned board, in the prompt and in the completion.
+Symmetric boards have equal prompts, so there are eight times fewer situations to learn.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from functools import lru_cache
+from itertools import product
+from typing import NamedTuple
 
 from agentgym_flow.envs.sokoban import level as codes
 from agentgym_flow.envs.sokoban.level import LLM_SYMBOLS
@@ -66,46 +73,58 @@ A move into a wall changes nothing."""
 
 Cell = tuple[int, int]
 
+Symmetry = tuple[bool, bool, bool]
+"""A symmetry of a square: whether rows and columns are swapped, then rows are reversed, then columns are reversed."""
+
 
 class SokobanCompactPrompt:
     """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `ACTIONS`.
 
     20 words of features, the cells inside the border, and `go`: 37 words on a 6 by 6 board, 85 on a 10 by 10 one.
+
+    Args:
+        turned: show every board in the rotation or mirror image that is described above, as the template
+            `compact-turned`.
     """
 
-    name = "compact"
     vocabulary = VOCABULARY
+
+    def __init__(self, *, turned: bool = False) -> None:
+        self.turned = turned
+        self.name = "compact-turned" if turned else "compact"
 
     def prompt(self, policy_input: PromptContext) -> str:
         """Return the words for the present observation. Raises `BadLevel` if it is not a Sokoban board."""
         now = policy_input.observation
-        return compact_prompt(
-            now, frozenset(turn.action for turn in policy_input.episode.turns if turn.observation == now)
-        )
+        tried = frozenset(turn.action for turn in policy_input.episode.turns if turn.observation == now)
+        return compact_prompt(now, tried, self.turned)
 
     def messages(self, policy_input: PromptContext) -> list[Message]:
         """Return the prompt as one user message."""
         return [{"role": "user", "content": self.prompt(policy_input)}]
 
     def parse_action(self, completion: str, policy_input: PromptContext) -> str:
-        """Return the completion without thoughts and surrounding white space."""
-        return without_thoughts(completion).strip()
+        """Return the completion without thoughts and white space around it; on a turned board, the action it means."""
+        word = without_thoughts(completion).strip()
+        return _view(policy_input.observation, True).meant.get(word, word) if self.turned else word
 
     def format_action(self, action: str, policy_input: PromptContext) -> str | None:
-        """Return the action unchanged; None if it would be parsed differently."""
-        return action if self.parse_action(action, policy_input) == action else None
+        """Return the word for the action on the board as shown; None if it would be parsed differently."""
+        word = _view(policy_input.observation, True).shown.get(action, action) if self.turned else action
+        return word if self.parse_action(word, policy_input) == action else None
 
 
 @lru_cache(maxsize=1 << 16)
-def compact_prompt(observation: str, tried: frozenset[str] = frozenset()) -> str:
+def compact_prompt(observation: str, tried: frozenset[str] = frozenset(), turned: bool = False) -> str:
     """Return the compact prompt of a board in the symbols of the text environment.
 
-    `tried` contains the earlier actions on this board; texts that are not in `ACTIONS` are ignored.
+    `tried` contains the earlier actions on this board; texts that are not in `ACTIONS` are ignored. See
+    `SokobanCompactPrompt` for `turned`.
 
     Raises `BadLevel` unless the text is a rectangle with one player, at least one box and as many targets as boxes.
     """
-    board = [row.split() for row in observation.splitlines()]
-    player, box, target = _focus(board)
+    board, player, box, target, shown, _ = _view(observation, turned)
+    taken = {shown.get(action) for action in tried}
     words = [
         *_offset(player, box),
         *_offset(box, target),
@@ -113,11 +132,56 @@ def compact_prompt(observation: str, tried: frozenset[str] = frozenset()) -> str
         *_neighbours(board, box),
         *_first_steps(board, player, box),
         *(f"{min(row, REACH)},{min(column, REACH)}" for row, column in (player, box, target)),
-        TRIED[sum(1 << bit for bit, action in enumerate(ACTIONS) if action in tried)],
+        TRIED[sum(1 << bit for bit, action in enumerate(ACTIONS) if action in taken)],
         *(symbol for row in board[1:-1] for symbol in row[1:-1]),
         "go",
     ]
     return " ".join(words)
+
+
+class _View(NamedTuple):
+    """A board as a prompt shows it, with the three cells in focus, and the words of actions in both directions."""
+
+    board: list[list[str]]
+    player: Cell
+    box: Cell
+    target: Cell
+    shown: dict[str, str]
+    meant: dict[str, str]
+
+
+@lru_cache(maxsize=1 << 16)
+def _view(observation: str, turned: bool) -> _View:
+    """Return a board unchanged or turned as the head of this file says; other than square ones are only mirrored."""
+    board = [row.split() for row in observation.splitlines()]
+    cells = _focus(board)
+    symmetries = (
+        [one for one in _SYMMETRIES if len(board) == len(board[0]) or not one[0]] if turned else _SYMMETRIES[:1]
+    )
+    return max((_seen(board, cells, symmetry) for symmetry in symmetries), key=_order)
+
+
+def _seen(board: list[list[str]], cells: tuple[Cell, Cell, Cell], symmetry: Symmetry) -> _View:
+    swapped, rows_reversed, columns_reversed = symmetry
+    rows = [list(row) for row in zip(*board, strict=True)] if swapped else board
+    rows = rows[::-1] if rows_reversed else rows
+    player, box, target = (_moved(cell, symmetry, len(board), len(board[0])) for cell in cells)
+    shown = _WORDS[symmetry]
+    meant = {word: action for action, word in shown.items()}
+    return _View([row[::-1] for row in rows] if columns_reversed else rows, player, box, target, shown, meant)
+
+
+def _order(view: _View) -> tuple[int, int, int, int, list[list[str]]]:
+    (y, x), (box_y, box_x), (target_y, target_x) = view.player, view.box, view.target
+    return target_x - box_x, target_y - box_y, box_x - x, box_y - y, view.board
+
+
+def _moved(cell: Cell, symmetry: Symmetry, height: int, width: int) -> Cell:
+    y, x = cell
+    swapped, rows_reversed, columns_reversed = symmetry
+    if swapped:
+        y, x, height, width = x, y, width, height
+    return height - 1 - y if rows_reversed else y, width - 1 - x if columns_reversed else x
 
 
 def _focus(board: list[list[str]]) -> tuple[Cell, Cell, Cell]:
@@ -159,6 +223,12 @@ def _around(cell: Cell) -> tuple[Cell, ...]:
     return (y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1)
 
 
+_SYMMETRIES: list[Symmetry] = list(product((False, True), (False, True), (False, True)))  # the first changes nothing
+_STEPS = dict(zip(_around((0, 0)), ACTIONS, strict=True))
+_WORDS = {one: {action: _STEPS[_moved(step, one, 1, 1)] for step, action in _STEPS.items()} for one in _SYMMETRIES}
+"""For each symmetry, the word of every action on the turned board."""
+
+
 def _neighbours(board: list[list[str]], cell: Cell) -> list[str]:
     return [board[r][c] if 0 <= r < len(board) and 0 <= c < len(board[0]) else OUTSIDE for r, c in _around(cell)]
 
@@ -181,5 +251,6 @@ PROMPT_TEMPLATES: dict[str, PromptTemplate] = {
     "text": TextTemplate(rules=RULES),
     "choice": ChoiceTemplate(rules=RULES),
     "compact": SokobanCompactPrompt(),
+    "compact-turned": SokobanCompactPrompt(turned=True),
 }
 """The prompt templates of Sokoban by name."""

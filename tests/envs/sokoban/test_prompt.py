@@ -175,6 +175,60 @@ def test_what_was_done_on_this_very_board_is_remembered() -> None:
     assert words[:19] + words[20:] == [word for word in compact_prompt(SMALL).split() if word != "tried:"]
 
 
+def turn(rows: list[str]) -> list[str]:
+    """Return a board turned clockwise by a quarter."""
+    return ["".join(column) for column in zip(*rows[::-1], strict=True)]
+
+
+def mirror(rows: list[str]) -> list[str]:
+    return [row[::-1] for row in rows]
+
+
+CLOCKWISE = {"up": "right", "right": "down", "down": "left", "left": "up"}
+MIRRORED = {"left": "right", "right": "left", "up": "up", "down": "down"}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["######", "#__O_#", "#_X__#", "#P___#", "#_##_#", "######"],
+        ["#######", "#O__X_#", "#_#___#", "#__P_##", "#_X___#", "#__O__#", "#######"],
+        ["#####", "#S_X#", "#_#_#", "#___#", "#####"],
+    ],
+)
+def test_turned_prompts_of_symmetric_boards_are_equal_and_answers_mean_the_same(rows: list[str]) -> None:
+    template = SokobanCompactPrompt(turned=True)
+    words_for = {action: action for action in ACTIONS}  # what each action of the first board is on the present one
+    seen = []
+    for _ in range(2):
+        for _ in range(4):
+            turns = [SimpleNamespace(observation=board(*rows), action=words_for["left"])]
+            policy_input: Any = SimpleNamespace(observation=board(*rows), episode=SimpleNamespace(turns=turns))
+            answers = [template.format_action(words_for[action], policy_input) for action in ACTIONS]
+            assert [template.parse_action(f" {word} ", policy_input) for word in answers] == [*words_for.values()]
+            seen.append((template.prompt(policy_input), answers))
+            rows, words_for = turn(rows), {action: CLOCKWISE[word] for action, word in words_for.items()}
+        rows, words_for = mirror(rows), {action: MIRRORED[word] for action, word in words_for.items()}
+    assert seen == seen[:1] * 8
+    assert template.parse_action("go", policy_input) == "go"
+    assert template.format_action(" up", policy_input) is None
+
+
+def test_a_turned_prompt_has_the_target_to_the_right_of_the_box_and_below() -> None:
+    for seed in range(20):
+        observation, _ = make_text_env("agentgym_flow/Sokoban-v0", size=6, min_pushes=3).reset(seed=seed)
+        down, right = map(int, compact_prompt(observation, turned=True).split()[2:4])
+        assert right >= down >= 0
+
+
+def test_boards_that_are_not_square_are_mirrored_only() -> None:
+    wide = ["#######", "#P_X_O#", "#_____#", "#######"]
+    prompts = {
+        compact_prompt(board(*rows), turned=True) for rows in (wide, mirror(wide), wide[::-1], mirror(wide)[::-1])
+    }
+    assert [prompt.split()[20:-1] for prompt in prompts] == [[*"_____", *"P_X_O"]]
+
+
 def test_the_text_prompt_explains_every_symbol() -> None:
     rules = PROMPT_TEMPLATES["text"].rules  # type: ignore[attr-defined]
     assert all(f"{symbol} " in rules for symbol in SYMBOLS)
