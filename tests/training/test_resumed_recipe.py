@@ -20,6 +20,7 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
+from agentgym_flow import progress
 from agentgym_flow._util.signals import Terminated
 from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting
@@ -224,6 +225,19 @@ def test_adapters_are_resumed_with_their_reference(
     check_equal(tmp_path / "run", tmp_path / "whole")
     assert curve(tmp_path / "run")[-1]["kl"] > 0
     assert (tmp_path / "run" / "checkpoint" / "adapter_model.safetensors").is_file()
+
+
+@pytest.mark.heavy
+def test_each_step_shows_how_far_it_is_without_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LEAST_SECONDS", 0.0)
+    said = train(tmp_path / "run", max_steps=4)
+    for line in (
+        r"Cloning: 8 of 8, 0:00:0\d gone, about 0:00:00 to go, loss \d\.\d{3}",
+        r"Evaluating before training, sampled: 8 of 8, 0:00:0\d gone, about 0:00:00 to go, success \d+\.\d%",
+        r"Evaluating after training, greedy: 8 of 8, .* success ",
+        r"Training: 4 of 4, .* success ",
+    ):
+        assert re.search(line, said), said
 
 
 def test_an_interrupted_command_says_what_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,11 @@ def test_cloning_lowers_the_loss_and_validates_when_told(
     tiny: tuple[Any, Any], template: PromptTemplate, make_env: Any
 ) -> None:
     model, tokenizer = tiny
-    result = warm_start(model, tokenizer, template, make_env, SMALL, validate=lambda: 0.5)
+    shown: list[tuple[int, float]] = []
+    result = warm_start(
+        model, tokenizer, template, make_env, SMALL, validate=lambda: 0.5, on_update=lambda *now: shown.append(now)
+    )
+    assert shown == list(enumerate(result.losses, 1))
     assert result.episodes == 20
     assert result.turns > 20
     assert result.validation == [(4, 0.5), (8, 0.5), (12, 0.5)]
