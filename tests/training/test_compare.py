@@ -51,6 +51,7 @@ SOKOBAN = "agentgym_flow/Sokoban-v0"
 ALGOS = ("grpo", "rewardflow")
 MINIATURE = {
     "common": {
+        "config": "sokoban_tiny_long",  # as the packaged file of comparisons
         "env_kwargs": {"size": 6, "min_pushes": 1},
         "threads": 1,
         "learning_rate": 5e-4,

@@ -32,6 +32,8 @@ SMALL = {
     "max_steps": 8,
     "num_generations": 4,
     "per_device_train_batch_size": 8,
+    "steps_per_generation": 4,
+    "logging_steps": 4,
     "eval_episodes": 20,
     "validations": 2,
     "validation_episodes": 4,
@@ -86,7 +88,7 @@ def test_the_run_folder_is_complete(finished: Path) -> None:
 def test_every_log_verifies_and_gives_the_figures_of_the_summary(finished: Path) -> None:
     summary = json.loads((finished / "summary.json").read_text())
     assert summary["status"] == "finished"
-    assert summary["template"] == "compact"
+    assert summary["template"] == "compact-turned"
     assert summary["problems"] == []
     for moment in ("before", "after"):
         for kind in ("sampled", "greedy"):
@@ -116,7 +118,7 @@ def test_the_page_shows_curve_graph_and_player(finished: Path) -> None:
     facts = dict(re.findall(r'<tr><th scope="row">(.*?)</th><td>(.*?)</td></tr>', page))
     assert re.fullmatch(r"tiny \(GPT2LMHeadModel, \d+ parameters\)", facts["Model"])
     assert facts["Seed"] == "0"
-    assert facts["Prompt template"] == "compact"
+    assert facts["Prompt template"] == "compact-turned"
     assert "template=" not in facts["Settings"]  # which may name a file
     assert facts["Environment"].startswith("agentgym_flow/Sokoban-v0 (")
     assert facts["Algorithm"].startswith("rewardflow (outcome=success, ")
