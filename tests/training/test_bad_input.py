@@ -31,6 +31,7 @@ SMALL = {
     "max_steps": 4,
     "num_generations": 4,
     "per_device_train_batch_size": 4,
+    "steps_per_generation": 4,
     "eval_episodes": 2,
     "validations": 0,
 }

@@ -37,6 +37,8 @@ SMALL = {
     "max_steps": 8,
     "num_generations": 4,
     "per_device_train_batch_size": 8,
+    "steps_per_generation": 4,
+    "logging_steps": 4,
     "eval_episodes": 8,
     "num_envs": 64,
     "validations": 0,

@@ -44,6 +44,8 @@ SMALL = {
     "save_total_limit": 2,
     "num_generations": 4,
     "per_device_train_batch_size": 8,
+    "steps_per_generation": 4,
+    "logging_steps": 4,
     "eval_episodes": 8,
     "validations": 2,
     "validation_episodes": 4,
