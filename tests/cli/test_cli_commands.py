@@ -592,8 +592,8 @@ def program(*arguments: str, **streams: object) -> subprocess.CompletedProcess[s
 @pytest.mark.parametrize(  # the empty text is Python's own way, in which most people run it
     ("arguments", "unbuffered"),
     [
-        (["list"], ""),
-        (["list", "--json"], "1"),
+        pytest.param(["list"], "", marks=pytest.mark.heavy),
+        pytest.param(["list", "--json"], "1", marks=pytest.mark.heavy),
         *((words, how) for words in (["--help"], ["--version"]) for how in ("", "1")),
     ],
 )

@@ -42,7 +42,7 @@ def test_compare_tells_difference_interval_and_the_tasks_that_differ(logs: Path)
 def test_a_log_does_not_differ_from_itself(logs: Path) -> None:
     status, told = run("compare", logs / "random.jsonl", logs / "random.jsonl", "--metric", "score")
     assert status == 0
-    assert "A - B: +0.0 points, 95 % interval +0.0 to +0.0, p = 1.0000" in told
+    assert "A - B: +0.0 points, 95 % interval -19.8 to +19.8, p = 1.0000" in told
     assert "\ntask" not in told
 
 

@@ -59,6 +59,7 @@ def keys(env: TextEnv, tasks: range) -> list[str]:
     return [str(env.reset(seed=0, options={"task": task})[1]["task_key"]) for task in tasks]
 
 
+@pytest.mark.heavy
 @every
 def test_a_season_has_tasks_of_its_own(env_id: str, settings: dict[str, Any]) -> None:
     tasks = range(40)

@@ -34,6 +34,13 @@ SOKOBAN = "agentgym_flow/Sokoban-v0"
 TEMPLATE = PROMPT_TEMPLATES["compact"]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what reads the results of a comparison or a tuning that really runs, which is slow to make."""
+    for item in items:
+        if {"done", "copied"} & {*getattr(item, "fixturenames", ())}:
+            item.add_marker(pytest.mark.heavy)
+
+
 MINUTES = 10
 """How long the processes of one test may take; several that wait for each other would wait for ever."""
 

@@ -222,8 +222,7 @@ def test_a_run_survives_an_environment_that_raises(tmp_path: Path, monkeypatch: 
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     lost = records[-1]["lost_episodes"]
     assert 0 < lost < records[-1]["episodes"] == 32
-    assert f"lost episodes {lost}" in result.stdout  # while it runs
-    assert f"the environment raised in {lost} episodes" in result.stdout  # and in the end
+    assert f"the environment raised in {lost} episodes" in result.stdout
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["status"], summary["lost_episodes"]) == ("finished", lost)
 

@@ -76,6 +76,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, narrow: None) -> dict[str
     return folders
 
 
+@pytest.mark.heavy
 def test_a_baseline_trains_with_its_own_estimator(finished: dict[str, Path]) -> None:
     for name, folder in finished.items():
         saved = yaml.safe_load((folder / "config.yaml").read_text())

@@ -159,6 +159,7 @@ class Live(TorchDispatchMode):
         self.now -= size
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_the_peak_of_a_pass_is_the_activations_that_were_promised(checkpointed: bool, tmp_path: Path) -> None:
     config = qwen(layers=12)

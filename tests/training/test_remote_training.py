@@ -37,6 +37,7 @@ def run(folder: Path, **env_kwargs: Any) -> tuple[Any, dict[str, Any], list[dict
     return result, json.loads((folder / "summary.json").read_text()), records
 
 
+@pytest.mark.heavy
 def test_a_run_survives_a_server_that_fails_now_and_then(tmp_path: Path) -> None:
     numbers = itertools.count(1)
 
@@ -66,9 +67,7 @@ def test_where_no_server_is_a_run_ends_with_a_sentence(tmp_path: Path) -> None:
     kwargs = json.dumps({"retriever": "http://127.0.0.1:9", "remote": {"retries": 0}})
     result = train(ENV, "grpo", tmp_path / "run", env_kwargs=kwargs, eval_episodes=2)
     assert result.exit_code == 2
-    assert (
-        "error: the environment raised in all 12 demonstrations: RetrieverFailed: the retriever gave" in result.stderr
-    )
+    assert "error: nothing answers at http://127.0.0.1:9/retrieve" in result.stderr
 
 
 @pytest.mark.heavy

@@ -77,15 +77,18 @@ def run(
         (4, {}),  # at a checkpoint
         (7, {"logging_steps": 3}),  # within a batch, with values measured and not yet logged in the checkpoint
         (7, {"muon_learning_rate": None, "merge_prompts": False, "num_iterations": 2, "max_steps": 8}),
-        (7, {"gradient_accumulation_steps": 2, "logging_steps": 1, "save_steps": 3}),
+        pytest.param(
+            7, {"gradient_accumulation_steps": 2, "logging_steps": 1, "save_steps": 3}, marks=pytest.mark.heavy
+        ),
         pytest.param(7, {"replay_share": 0.5}, marks=pytest.mark.heavy),
         pytest.param(
             7, {"dynamic_sampling": True, "max_sampling_rounds": 3, "logging_steps": 1}, marks=pytest.mark.heavy
         ),
-        (
+        pytest.param(  # both of these
             7,
             {"dynamic_sampling": True, "max_sampling_rounds": 2, "replay_share": 0.25, "max_steps": 8},
-        ),  # both of these
+            marks=pytest.mark.heavy,
+        ),
     ],
 )
 def test_a_resumed_run_equals_one_that_never_stopped(

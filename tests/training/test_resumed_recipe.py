@@ -190,6 +190,7 @@ def test_a_run_that_a_signal_stops_at_the_end_is_not_trained_again(
     assert page(tmp_path / "run") == page(whole)
 
 
+@pytest.mark.heavy
 def test_a_trained_model_that_is_damaged_is_trained_again(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

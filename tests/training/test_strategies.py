@@ -136,6 +136,7 @@ def test_references_of_canvas_play_test_tasks(references: dict[str, Outcome]) ->
     assert references[RANDOM].success < references[SCRIPT].success <= references[EXPERT].success == 1
 
 
+@pytest.mark.heavy
 def test_the_fixed_row_is_that_of_the_strategy_chosen_on_validation_tasks(references: dict[str, Outcome]) -> None:
     strategies, kwargs = packaged(), {"max_steps": 12}
     for name in (FIXED, FIXED_BY_TYPE):

@@ -28,7 +28,7 @@ ENV = "agentgym_flow/WebShop-v0"
     [
         pytest.param("grpo", "synthetic", marks=pytest.mark.nightly),
         pytest.param("rloo", "human", marks=pytest.mark.nightly),
-        ("gigpo", "synthetic"),
+        pytest.param("gigpo", "synthetic", marks=pytest.mark.heavy),
         ("rewardflow", "human"),
     ],
 )

@@ -78,6 +78,7 @@ def test_each_program_passes_and_fails_what_it_must(every: list[OwnTask]) -> Non
             assert task.score("", program) == float(not made)
 
 
+@pytest.mark.heavy
 def test_the_verdicts_are_those_of_the_real_tests(every: list[OwnTask]) -> None:
     """The public and hidden tests of the problem, run as they are written, say what the task says."""
     for task in every[::3]:

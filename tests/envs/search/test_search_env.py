@@ -109,13 +109,13 @@ def test_the_worked_rows_score_as_specified(
         assert env.score() == reward
 
 
-def test_of_several_answers_in_one_response_the_first_ends_the_episode(env: SearchEnv) -> None:
-    """Row 3: a response is cut after its first block, so that the environment never sees a second one."""
+def test_of_several_answers_in_one_response_the_last_ends_the_episode(env: SearchEnv) -> None:
+    """Row 3: a response is one action, so the environment never sees a second answer."""
     said = "<answer>Bo</answer> or rather <answer>Ada Voss</answer>"
-    assert last_answer(said) == "Ada Voss"  # of a whole transcript the last one counts
+    assert last_answer(said) == "Ada Voss"  # of a whole transcript the last one counts, too
     action = tagged(said)
-    assert action == "answer[Bo]"
-    assert env.step(action)[1:3] == (0.0, True)
+    assert action == "answer[Ada Voss]"
+    assert env.step(action)[1:3] == (1.0, True)
 
 
 def test_one_answer_is_enough(env: SearchEnv) -> None:

@@ -310,7 +310,7 @@ def test_a_conversation_masks_what_was_retrieved() -> None:
     """Tokens are letters here, so that the mask can be read."""
 
     class Letters:
-        chat_template = None
+        chat_template = unk_token_id = None
 
         def __call__(self, text: str, **options: Any) -> Any:
             return letters(text, **options)
