@@ -66,14 +66,18 @@ class Weights:
 
 
 def take_all(flow: Weights, room: int, versions: list[int]) -> list[float | str]:
-    """Take all versions at once, use each for a moment, and return the weights that each got."""
+    """Take all versions at once, use each until `room` were taken, and return the weights that each got."""
+    taken = 0
 
     async def use(residents: Residents, version: int) -> float | str:
+        nonlocal taken
         try:
             policy: Any = await residents.take(version, weights.digest(state(version)))
         except BadData as error:
             return str(error)
-        await asyncio.sleep(0.05)  # so that others have theirs before this one is free again
+        taken += 1
+        while taken < min(room, len(versions)):  # others have theirs before this one is free again
+            await asyncio.sleep(0.001)
         found = float(policy.model.weight[0, 0])
         assert policy.generator.version == version
         residents.give_back(weights.digest(state(version)))
