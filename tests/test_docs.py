@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from thinned import thinned
 
 ROOT = Path(__file__).resolve().parents[1]
 FENCE = re.compile(
@@ -134,7 +135,10 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("page", [page for page, blocks in PAGES.items() if any(not block.needs for block in blocks)])
+# README comes first, so it is one of those that run by default.
+@pytest.mark.parametrize(
+    "page", thinned((page for page, blocks in PAGES.items() if any(not block.needs for block in blocks)), 4)
+)
 def test_examples_run_on_the_base_install(page: str, base_python: Path, tmp_path: Path) -> None:
     play(base_python, page, [block for block in PAGES[page] if not block.needs], tmp_path)
 

@@ -80,6 +80,7 @@ def test_a_bug_is_not_hidden(run, monkeypatch):
 
 
 # ---------------------------------------------------------------- list
+@pytest.mark.heavy
 def test_list_names_every_id_and_its_tasks(run):
     rows = {row["id"]: row for row in json.loads(run("list", "--json").stdout)}
     assert rows["agentgym_flow/Sokoban-v0"]["tasks"] == {"train": 10000, "valid": 500, "test": 500}

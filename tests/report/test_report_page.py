@@ -220,6 +220,7 @@ def test_a_failed_write_leaves_the_old_page_and_nothing_else(tmp_path, monkeypat
     assert page.read_text() == "old"
 
 
+@pytest.mark.heavy
 def test_templates_are_in_the_wheel(archives):
     with zipfile.ZipFile(archives.wheel) as wheel:
         packed = {Path(name).name for name in wheel.namelist() if name.startswith("agentgym_flow/report/templates/")}

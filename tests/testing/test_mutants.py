@@ -9,6 +9,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
 from hypothesis import Phase
 from mutant_register import MUTANTS
+from thinned import thinned
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs.sokoban.grid import SokobanGridEnv
@@ -100,7 +101,7 @@ def suite_for(mutant: Any, wanted: set[str]) -> Any:
     return text_suite(mutant, twin if wanted & REFERENCES else mutant)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("mutant", thinned(MUTANTS, 4), ids=lambda cls: cls.__name__)
 def test_the_named_check_finds_the_mutant(mutant: type, tmp_path: Path) -> None:
     check, also = MUTANTS[mutant]
     found = failures(suite_for(mutant, {check, *also}), tmp_path, STARTS_PROCESSES - {check}, {check})

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from thinned import thinned
 from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
 from typer.testing import CliRunner, Result
 
@@ -53,31 +54,34 @@ def refusal(result: Result) -> str:
 # ---------------------------------------------------------------- numbers
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("max_steps", 0),
-        ("num_iterations", 0),
-        ("per_device_train_batch_size", 0),
-        ("gradient_accumulation_steps", 0),
-        ("steps_per_generation", 0),
-        ("max_completion_length", 0),
-        ("learning_rate", "nan"),
-        ("learning_rate", "inf"),
-        ("learning_rate", -1),
-        ("muon_learning_rate", "nan"),
-        ("muon_learning_rate", 0),
-        ("warm_start_learning_rate", "nan"),
-        ("warm_start_muon_learning_rate", -1),
-        ("seed", -1),
-        ("seed", 2**32),
-        ("threads", 0),
-        ("epsilon", "nan"),
-        ("epsilon_high", -1),
-        ("max_grad_norm", "nan"),
-        ("weight_decay", -1),
-        ("entropy_coef", "nan"),
-        ("final_lr_ratio", 2),
-        ("temperature", 0),
-    ],
+    thinned(
+        [
+            ("max_steps", 0),
+            ("num_iterations", 0),
+            ("per_device_train_batch_size", 0),
+            ("gradient_accumulation_steps", 0),
+            ("steps_per_generation", 0),
+            ("max_completion_length", 0),
+            ("learning_rate", "nan"),
+            ("learning_rate", "inf"),
+            ("learning_rate", -1),
+            ("muon_learning_rate", "nan"),
+            ("muon_learning_rate", 0),
+            ("warm_start_learning_rate", "nan"),
+            ("warm_start_muon_learning_rate", -1),
+            ("seed", -1),
+            ("seed", 2**32),
+            ("threads", 0),
+            ("epsilon", "nan"),
+            ("epsilon_high", -1),
+            ("max_grad_norm", "nan"),
+            ("weight_decay", -1),
+            ("entropy_coef", "nan"),
+            ("final_lr_ratio", 2),
+            ("temperature", 0),
+        ],
+        4,
+    ),
 )
 def test_numbers_that_cannot_work_are_refused_before_a_folder_is_made(name: str, value: Any, tmp_path: Path) -> None:
     assert refusal(train(tmp_path / "run", **{name: value})).startswith(f"error: {name} must be ")
@@ -163,6 +167,7 @@ def test_models_that_cannot_be_trained_are_refused(
     assert not (tmp_path / "run").exists()  # before any work
 
 
+@pytest.mark.heavy
 def test_a_tokenizer_may_be_without_padding(tiny: Tiny, tmp_path: Path) -> None:
     model, tokenizer = tiny
     tokenizer.pad_token = None

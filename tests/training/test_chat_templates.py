@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import trl
+from thinned import thinned
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
@@ -129,7 +130,7 @@ def spoken(tokenizer: Any, said: Sequence[tuple[str, bool]]) -> list[tuple[Any, 
     return [(episode, row, policy.asked[episode.task]) for episode, row in zip(episodes, made, strict=True)]
 
 
-@pytest.mark.parametrize(("name", "thinking"), EVERY)
+@pytest.mark.parametrize(("name", "thinking"), thinned(EVERY, 4))
 def test_what_was_sampled_is_what_a_row_trains_on(name: str, thinking: dict[str, bool]) -> None:
     end = next((one for one in ENDS if one in SHIPPED[name]), ENDS[0])
     tokenizer = byte_tokenizer(SHIPPED[name], end)
@@ -153,7 +154,7 @@ def test_what_was_sampled_is_what_a_row_trains_on(name: str, thinking: dict[str,
     assert f"{end}{end}" not in text  # an answer that ended is not ended again
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", thinned(FAMILIES, 2))
 @pytest.mark.parametrize("thinking", THINKING)
 def test_a_conversation_is_the_template_that_trl_trains_with(name: str, thinking: dict[str, bool]) -> None:
     tokenizer = byte_tokenizer(SHIPPED[name])
@@ -344,7 +345,7 @@ def test_published_prompts_read_thoughts_as_they_are() -> None:
     assert output.action == Transcript().parse_action("hm\n", env)
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", thinned(SHIPPED, 4))
 def test_the_thought_of_every_template_is_known(name: str) -> None:
     tokenizer = byte_tokenizer(SHIPPED[name])
     style = thought_style(tokenizer)

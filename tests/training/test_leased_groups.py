@@ -95,6 +95,7 @@ def test_without_staleness_it_is_the_plain_trainer(make_trainer: Trainers, make_
     assert stream["states"]["used"] + stream["states"]["trained"] == 3 * 16
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "settings",
     [
@@ -252,6 +253,7 @@ def test_ready_order_trains_on_what_is_complete(make_trainer: Trainers, make_war
     assert max(row.get("staleness_max", 0) for row in trainer.state.log_history) <= 2  # steps, two to an update
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "settings",
     [
@@ -282,6 +284,7 @@ def test_data_algorithms_do_not_depend_on_the_number_of_workers(
         assert same(*found)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("lockstep", [False, True])
 def test_two_policies_take_turns_and_each_is_trained(make_trainer: Trainers, make_warm: Any, lockstep: bool) -> None:
     manager = Manager()

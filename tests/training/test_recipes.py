@@ -56,6 +56,7 @@ def test_each_environment_has_a_recipe_in_three_sizes_that_differ_in_size_alone(
     assert found["0.5b"] == found["1.5b"] == found["7b"]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "env", ["sokoban", *(pytest.param(env, marks=pytest.mark.nightly) for env in ENVS if env != "sokoban")]
 )

@@ -58,6 +58,7 @@ def played(model: Any, batch: Batch) -> torch.Tensor:
     return found
 
 
+@pytest.mark.heavy
 def test_under_lora_the_reference_is_an_adapter_and_not_a_model(
     make_trainer: Trainers, adapted: tuple[Any, Any], batch: Batch, tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ def test_a_resumed_run_equals_one_that_never_stopped(
     assert any(not torch.equal(moved[name], start[name]) for name in start)
 
 
+@pytest.mark.heavy
 def test_a_resumed_run_may_log_and_save_at_other_steps(make_trainer: Trainers, make_warm: Warm, tmp_path: Path) -> None:
     whole = run(make_trainer, make_warm, tmp_path / "whole", logging_steps=3)
     run(make_trainer, make_warm, tmp_path / "killed", 5, logging_steps=3)
@@ -115,6 +116,7 @@ def test_a_resumed_run_may_log_and_save_at_other_steps(make_trainer: Trainers, m
     assert [path.name for path in checkpoints(tmp_path / "killed")] == [f"checkpoint-{step}" for step in (4, 6, 8, 10)]
 
 
+@pytest.mark.heavy
 def test_the_order_of_tasks_goes_on_in_later_epochs(
     make_trainer: Trainers, make_warm: Warm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,6 +99,7 @@ def test_a_stopped_run_goes_on_and_can_be_played_and_evaluated(
         assert verdict.matched == 4
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -134,6 +135,7 @@ def test_no_levels_are_not_those_of_the_generator(capsys: pytest.CaptureFixture[
     assert "--levels" in capsys.readouterr().err
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -101,6 +101,7 @@ def test_invalid_actions_cost_what_the_setting_says(make_trainer: Trainers, merg
     assert costly._metrics["train"]["invalid_penalty"] == [pytest.approx(0.25 * sum(invalid) / len(invalid))]
 
 
+@pytest.mark.heavy
 def test_a_strong_pull_keeps_the_policy_at_its_reference(make_trainer: Trainers, template: Any) -> None:
     from agentgym_flow.training.run import load_model
 

@@ -33,6 +33,7 @@ OF_A_BATCH = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("merge", "names"),
     [

@@ -111,6 +111,7 @@ def test_one_solver_alone_solves_less_than_half() -> None:
         assert share(solver, of_all("valid", SAMPLE)) <= 0.50
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_fixed_workflow_solves_more_than_four_in_five_of_a_family(family: str) -> None:
     among = (*tasks("valid", family, SAMPLE // 3), *tasks("test", family, SAMPLE // 3))

@@ -208,6 +208,7 @@ def test_repairs_of_prompts_say_what_was_there() -> None:
     assert repairs == (("tag_case", "Prompt"), ("stray_tag", "answer"), ("text_around", r"Sure!\n42"))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "text",
     [

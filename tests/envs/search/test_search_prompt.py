@@ -156,6 +156,7 @@ def test_tags_may_be_left_out_where_they_are_not_required() -> None:
     assert loose.parse_action("<search>tarn</search>", Talk()) == "search[tarn]"
 
 
+@pytest.mark.heavy
 def test_reading_takes_linear_time() -> None:
     for text in ("<search>", "<answer>", "<answer>x</search", "</answer><answer>"):
         assert tagged(text * 100_000, strict=True) is None

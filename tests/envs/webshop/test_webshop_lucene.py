@@ -41,6 +41,7 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lucene.searched_by_lucene.cache_clear()
 
 
+@pytest.mark.heavy
 def test_the_engine_that_was_asked_for_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(lucene, "LuceneIndex", Backwards)
     env: Any = WebShopEnv(search="pyserini")

@@ -115,6 +115,7 @@ def test_the_target_scores_one_and_says_so_on_its_pages(kind: str) -> None:
             assert all(value in goal.instruction for value in goal.options)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_else_in_the_family_would_do(kind: str) -> None:
     relatives = {number: family for split in SPLITS for family in tasks.families(split) for number in family}

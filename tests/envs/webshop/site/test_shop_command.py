@@ -86,6 +86,7 @@ def listened_on(port: int) -> set[str]:
     }
 
 
+@pytest.mark.heavy
 def test_the_shop_is_on_the_loopback_interface_and_ctrl_c_says_where_the_logs_are(opened, tmp_path) -> None:
     running = opened("--task", "5", "--split", "test", "--max-steps", "9")
     if Path("/proc/net/tcp").exists():
