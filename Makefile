@@ -2,7 +2,7 @@
 #
 #   make quickstart                                  train and evaluate a tiny policy on Sokoban
 #   make test                                        run the default test suite
-#   make test PYTEST_ARGS="-n 0"                     run it in one process instead of two
+#   make test PYTEST_ARGS="-n 0"                     run it in one process instead of three
 #   make quickstart ARGS="--seed 1"                  further settings of the training run
 #   make quickstart PYTHON=python3.12                choose the interpreter
 #   make test TORCH_PIP_ARGS="torch==2.13.0 --index-url URL"    choose the build of PyTorch (docs/installation.md)
@@ -33,13 +33,13 @@ quickstart: $(VENV)/.train ## set up, warm-start a tiny policy, train it with Re
 	$(BIN)/python -m baselines.rewardflow --output_dir $(OUT) \
 		$(if $(BOXOBAN),--also_on '{"boxoban": {"data": "$(BOXOBAN)"}}') $(ARGS)
 
-# Two processes, of which each begins with one half in its order, so that few fixtures are made twice. The threads of
-# numerical libraries would only get into each other's way.
+# Three processes for two cores, because tests also wait for servers and time-outs. Each begins with its share in order,
+# so that few fixtures are made twice. The threads of numerical libraries would only get into each other's way.
 test: $(VENV)/.dev ## run the default test suite
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 3 --dist worksteal $(PYTEST_ARGS)
 
 heavy: $(VENV)/.dev $(VENV)/.deepspeed ## run the heavy tests: browsers, kills, several processes
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2 --dist worksteal -m "heavy and not nightly" $(PYTEST_ARGS)
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 3 --dist worksteal -m "heavy and not nightly" $(PYTEST_ARGS)
 
 # Each part that passes is recorded in .ci/nightly.json, from which CI says what is due.
 nightly: nightly-long nightly-vllm nightly-peers nightly-openenv ## run the slowest tests: calibrations, whole splits, long runs, real vLLM and peers

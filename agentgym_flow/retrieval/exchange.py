@@ -46,6 +46,9 @@ class Exchange:
         connect_timeout: seconds to establish a connection.
         read_timeout: seconds to wait for more data.
         max_answer: the largest number of bytes in a response.
+
+    Attributes:
+        accepted: whether the server has ever accepted a connection.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Exchange:
         self._idle: list[_Connection] = []
         self._lock = Lock()
         self._process = os.getpid()
+        self.accepted = False
 
     def post(self, body: bytes, deadline: float) -> Answer:
         """Send `body` and return the response, at the latest when `time.monotonic()` reaches `deadline`.
@@ -102,6 +106,7 @@ class Exchange:
         except BaseException:
             wrapped.close()
             raise
+        self.accepted = True
         return _Connection(host, port, _TimedSocket(wrapped, self._read_timeout))
 
     def _post(self, connection: _Connection, body: bytes, deadline: float) -> Answer:

@@ -29,7 +29,7 @@ LONGEST_PAUSE = 8.0
 """The longest pause between attempts, in seconds."""
 
 CONTACT = 4.5
-"""Seconds in which a server that has never answered must accept a connection: its address may be wrong."""
+"""Seconds in which a server that was never reached must accept a connection: its address may be wrong."""
 
 BUSY = frozenset({429, 503})
 """Statuses of an overloaded server. It is alive, so they do not open the breaker."""
@@ -50,8 +50,8 @@ class RemoteRetriever(Shared):
         topk_limit: the largest number of passages per query.
         connect_timeout: seconds to establish a connection.
         read_timeout: seconds to wait for more data.
-        deadline: seconds for one request, including all attempts and pauses. While the server has never answered, no
-            attempt starts that may end more than `CONTACT` seconds after the first if there is no connection.
+        deadline: seconds for one request, including all attempts and pauses. While the server has never accepted a
+            connection, no attempt starts that may end more than `CONTACT` seconds after the first.
         retries: the number of attempts after the first.
         backoff: seconds of the first pause. Each pause is twice as long as the one before, up to 8 seconds, and is
             multiplied by a random factor between 0.5 and 1, so that many clients do not return at the same time.
@@ -124,7 +124,6 @@ class RemoteRetriever(Shared):
             max_answer=max_answer,
         )
         self._connect_timeout = min(connect_timeout, CONTACT)
-        self._reached = False  # whether the server has ever accepted a connection or answered
         self._numbers = itertools.count()
 
     def __repr__(self) -> str:
@@ -164,8 +163,8 @@ class RemoteRetriever(Shared):
     def _ask_all(self, queries: Sequence[str], topk: int, known: dict[str, list[Hit]]) -> RetrieverFailed | None:
         """Send the queries in one or more requests, add the answers to `known`, and return the first failure.
 
-        After a failure the other requests are still sent, unless half the deadline has passed or the server has never
-        answered.
+        After a failure the other requests are still sent, unless half the deadline has passed or the server was never
+        reached.
         """
         failure, begun = None, time.monotonic()
         step = 1 if self._single else protocol.MAX_QUERIES
@@ -175,7 +174,7 @@ class RemoteRetriever(Shared):
                 answers = list(zip(part, self._ask(part, topk), strict=True))
             except RetrieverFailed as error:
                 failure = failure or error
-                if not self._reached or time.monotonic() - begun > self._deadline / 2:
+                if not self._exchange.accepted or time.monotonic() - begun > self._deadline / 2:
                     break
                 continue
             known.update(answers)
@@ -190,10 +189,9 @@ class RemoteRetriever(Shared):
         may have all answers.
         """
         until = time.monotonic() + CONTACT
-        while self._cache is None and not self._reached:
+        while self._cache is None and not self._exchange.accepted:
             try:
                 self._exchange.connect(until)
-                self._reached = True
             except OSError as error:
                 if time.monotonic() + self._backoff + self._connect_timeout >= until:
                     raise RetrieverFailed(
@@ -213,11 +211,10 @@ class RemoteRetriever(Shared):
         chance = Stream("remote retriever", self.url, os.getpid(), next(self._numbers))
         what = "the breaker is open after earlier failures"
         for tried in range(self._retries + 1):
-            last = end if self._reached else min(end, begun + CONTACT - self._connect_timeout)
+            last = end if self._exchange.accepted else min(end, begun + CONTACT - self._connect_timeout)
             given = self._enter(last, tried, what)
             try:
                 answer = self._exchange.post(body, end)
-                self._reached = True
                 problem = _problem(answer)
                 if problem is None:
                     found = protocol.read_answer(answer.body, len(queries), topk)
@@ -236,6 +233,7 @@ class RemoteRetriever(Shared):
                 if answer.status not in AGAIN:
                     raise self._failed(what, tried + 1)
             if tried < self._retries:
+                last = end if self._exchange.accepted else last
                 least = 0.0 if answer is None or answer.retry_after is None else answer.retry_after
                 self._pause(max(least, pause_after(tried, self._backoff, chance)), last, tried + 1, what)
         raise self._failed(what, self._retries + 1)
@@ -253,8 +251,9 @@ class RemoteRetriever(Shared):
     def _failed(self, what: str, tried: int) -> RetrieverFailed:
         # Without the address, because the message goes into the episode's log, which may be published.
         times = "1 try" if tried == 1 else f"{tried} tries"
-        seconds = self._deadline if self._reached else min(self._deadline, CONTACT)
-        advice = "" if self._reached else ". It has never answered: start it, or correct its address in retriever"
+        reached = self._exchange.accepted
+        seconds = self._deadline if reached else min(self._deadline, CONTACT)
+        advice = "" if reached else ". It has never answered: start it, or correct its address in retriever"
         return RetrieverFailed(
             f"the retriever gave no usable answer after {times} within {seconds:g} s; last: {what}{advice}"
         )

@@ -107,6 +107,14 @@ def test_after_any_fault_it_is_tried_again(fault) -> None:
         assert len(server.asked) == 2
 
 
+@pytest.mark.parametrize("fault", [cut_off, hanging_up])
+def test_a_server_that_accepts_a_connection_is_there(fault) -> None:
+    """Only a wrong address has a few seconds; a slow first answer that fails is no sign of one."""
+    with faults(fault) as server:
+        retriever = RemoteRetriever(server.url, **QUICK, connect_timeout=remote.CONTACT)
+        assert retriever.search(["a"], 1) == [expected("a", 1)]
+
+
 @pytest.mark.parametrize("fault", sorted(FAULTS.keys() - {"silent"}))
 def test_when_all_tries_fail_one_clear_error_is_raised(fault) -> None:
     with faults(*[FAULTS[fault]] * 5) as server:
