@@ -24,7 +24,14 @@ from _timing import print_header, print_row
 GROUPS, SIZE, STEPS = 16, 8, 2
 
 ENVS: dict[str, list[object]] = {
-    "sokoban": ["--env", "Sokoban-v0", "--env_kwargs", '{"size": 6, "boxes": 1, "min_pushes": 3}'],
+    "sokoban": [
+        "--env",
+        "Sokoban-v0",
+        "--config",
+        "sokoban_tiny_long",
+        "--env_kwargs",
+        '{"size": 6, "boxes": 1, "min_pushes": 3}',
+    ],
     "alfworld": ["--env", "ALFWorld-v0", "--env_kwargs", '{"max_steps": 16}'],
 }
 

@@ -32,7 +32,17 @@ BATCH = [
     "--per_device_train_batch_size", GROUPS * SIZE // 4, "--save_strategy", "no", "--validations", 0, "--threads", 1,
 ]  # fmt: skip
 RUNS: Mapping[str, tuple[str, list[str]]] = {
-    "sokoban": ("grpo", ["--env", "Sokoban-v0", "--env_kwargs", '{"size": 6, "boxes": 1, "min_pushes": 3}']),
+    "sokoban": (
+        "grpo",
+        [
+            "--env",
+            "Sokoban-v0",
+            "--config",
+            "sokoban_tiny_long",
+            "--env_kwargs",
+            '{"size": 6, "boxes": 1, "min_pushes": 3}',
+        ],
+    ),
     "alfworld": ("rewardflow", ["--env", "ALFWorld-v0", "--env_kwargs", '{"max_steps": 16}']),
 }
 """Algorithm and environment of each run, by the name of its policy."""

@@ -33,7 +33,16 @@ GROUPS, SIZE, STEPS = 16, 8, 2
 WORKERS, PLACES = 4, 16
 TEAM = ("a", "b")
 
-ENV = ["--env", "Sokoban-v0", "--env_kwargs", '{"size": 6, "boxes": 1, "min_pushes": 3}', "--threads", 1]
+ENV = [
+    "--env",
+    "Sokoban-v0",
+    "--config",
+    "sokoban_tiny_long",
+    "--env_kwargs",
+    '{"size": 6, "boxes": 1, "min_pushes": 3}',
+    "--threads",
+    1,
+]
 BATCH = [
     "--num_generations", SIZE, "--groups_per_batch", GROUPS, "--steps_per_batch", STEPS,
     "--per_device_train_batch_size", GROUPS * SIZE // 4, "--save_strategy", "no", "--validations", 0,
