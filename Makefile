@@ -39,7 +39,7 @@ test: $(VENV)/.dev ## run the default test suite
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 3 --dist worksteal $(PYTEST_ARGS)
 
 heavy: $(VENV)/.dev $(VENV)/.deepspeed ## run the heavy tests: browsers, kills, several processes
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 3 --dist worksteal -m "heavy and not nightly" $(PYTEST_ARGS)
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2 --dist worksteal -m "heavy and not nightly" $(PYTEST_ARGS)
 
 # Each part that passes is recorded in .ci/nightly.json, from which CI says what is due.
 nightly: nightly-long nightly-vllm nightly-peers nightly-openenv ## run the slowest tests: calibrations, whole splits, long runs, real vLLM and peers
