@@ -145,7 +145,7 @@ def list_tables(app: Sphinx, what: str, name: str, obj: object, options: object,
 
 
 def uncover(app: Sphinx, page: str, source: list[str]) -> None:
-    """Show Sphinx what comments hide from other readers of a page, such as a forge: tables of contents and the like."""
+    """Show Sphinx what comments hide from other readers of a page, such as a forge, for example tables of contents."""
     source[0] = re.sub(r"^<!-- Sphinx:\n(.*?)^-->$", r"\1", source[0], flags=re.M | re.S)
 
 

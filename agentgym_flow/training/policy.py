@@ -108,7 +108,7 @@ class PromptedPolicy:
         self.name = name
         self.settings: dict[str, Any] = {}
         self.conversation = Conversation(tokenizer, template, ends) if layout == CONVERSATION else None
-        # Published templates read completions as they are.
+        # Published templates read completions verbatim.
         reads = isinstance(template, TextTemplate | IndexTemplate)
         self._thoughts = thought_style(tokenizer) if reads else ThoughtStyle()
         self.seconds = 0.0
