@@ -165,7 +165,7 @@ class LoggedEpisode:
         remarks = dict(self.meta or {})
         policies, cut = remarks.pop(POLICIES, None), remarks.pop(CUT_TURNS, None)
         for turn, completion in zip(episode.turns, self.completions or (), strict=False):
-            turn.completion = completion
+            turn.completion = None if completion == turn.action else completion
         if isinstance(policies, list):  # `meta` is not checked when it is read
             for turn, policy in zip(episode.turns, policies, strict=False):
                 turn.policy = policy if isinstance(policy, str) else None
