@@ -39,15 +39,9 @@ LOOK = 0.1
 """Seconds between two checks of a run."""
 
 ENV = [
-    "--env",
-    "Sokoban-v0",
-    "--config",
-    "sokoban_tiny_long",
-    "--env_kwargs",
-    '{"size": 6, "boxes": 1, "min_pushes": 1}',
-    "--threads",
-    1,
-]
+    "--env", "Sokoban-v0", "--config", "sokoban_tiny_long",
+    "--env_kwargs", '{"size": 6, "boxes": 1, "min_pushes": 1}', "--threads", 1,
+]  # fmt: skip
 CHEAP = ["--validations", 0, "--eval_episodes", 1]
 CLONE = ["--warm_start_updates", 400, "--warm_start_validations", 1, "--warm_start_validation_episodes", 1]
 

@@ -34,15 +34,9 @@ WORKERS, PLACES = 4, 16
 TEAM = ("a", "b")
 
 ENV = [
-    "--env",
-    "Sokoban-v0",
-    "--config",
-    "sokoban_tiny_long",
-    "--env_kwargs",
-    '{"size": 6, "boxes": 1, "min_pushes": 3}',
-    "--threads",
-    1,
-]
+    "--env", "Sokoban-v0", "--config", "sokoban_tiny_long",
+    "--env_kwargs", '{"size": 6, "boxes": 1, "min_pushes": 3}', "--threads", 1,
+]  # fmt: skip
 BATCH = [
     "--num_generations", SIZE, "--groups_per_batch", GROUPS, "--steps_per_batch", STEPS,
     "--per_device_train_batch_size", GROUPS * SIZE // 4, "--save_strategy", "no", "--validations", 0,

@@ -333,8 +333,8 @@ def _open_folder(configs: Configs) -> tuple[RunFolder, str | None]:
     if run.resume is None:
         _ = agent.credit_function  # an unknown one is refused before the folder is made
         return RunFolder(agent.output_dir), agent.date
-    folder = RunFolder(_run_to_resume(configs), resume=True)
-    return folder, agent.date
+    path = _run_to_resume(configs)  # sets the date
+    return RunFolder(path, resume=True), agent.date
 
 
 def _run_to_resume(configs: Configs) -> Path:

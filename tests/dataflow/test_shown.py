@@ -103,15 +103,9 @@ def test_one_policy_goes_on_while_the_trainer_of_another_is_dead(
     settings = tmp_path / "flow.yaml"
     settings.write_text(f"{{staleness: {staleness}, workers: 0, deadline: 120, turns: [a, b, a, b, a, b]}}", "utf-8")
     env = [
-        "--env",
-        "Sokoban-v0",
-        "--config",
-        "sokoban_tiny_long",
-        "--env_kwargs",
-        '{"size": 6, "boxes": 1, "min_pushes": 3}',
-        "--threads",
-        1,
-    ]
+        "--env", "Sokoban-v0", "--config", "sokoban_tiny_long",
+        "--env_kwargs", '{"size": 6, "boxes": 1, "min_pushes": 3}', "--threads", 1,
+    ]  # fmt: skip
     size = ["--num_generations", 4, "--groups_per_batch", 4, "--steps_per_batch", 1]
     size += ["--per_device_train_batch_size", 4]
     rest = ["--max_steps", batches, "--save_strategy", "steps", "--save_steps", 2, "--validations", 0]
