@@ -60,7 +60,7 @@ def check(
 
     Functions that return objects, functions or classes of their own cannot be judged; the outcome is `unsupported`, not
     passed. Identity and attributes are lost between the processes, and a value of a derived class arrives as its base
-    class.
+    class. Sets iterate in the same order in both, except for a few from which items were removed.
 
     Args:
         program: the source text. It is loaded under the name `program`, so `if __name__ == "__main__"` does not run.

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -39,6 +42,8 @@ def test_plain_data_survives_the_way(value: object) -> None:
 
 def test_what_json_lacks_survives_too() -> None:
     for value in (
+        bytearray(b"ab"),
+        "\ud83d\ude00 and \U0001f600",
         {1, 2},
         frozenset("ab"),
         (1, [2, (3,)]),
@@ -56,6 +61,31 @@ def test_what_json_lacks_survives_too() -> None:
     assert math.isnan(decode(json.loads(json.dumps(encode(math.nan)))))
     assert math.copysign(1, decode(json.loads(json.dumps(encode(-0.0))))) == -1
     assert list(decode(encode(iter([1, 2])))) == [1, 2]
+
+
+def _sets(draw: random.Random) -> Iterator[set[Any]]:
+    """Yield sets built in the ways of programs, whose iteration order depends on how they were built."""
+    items: list[Callable[[], Any]] = [
+        lambda: draw.randrange(40),
+        lambda: draw.randrange(-(10**9), 10**9),
+        lambda: (draw.randrange(9), draw.randrange(9)),
+        lambda: draw.randrange(100) / 4,
+    ]
+    for item in items:
+        for size in range(1, 61):
+            listed = [item() for _ in range(size)]
+            literal: set[Any] = set()
+            literal.update(frozenset(listed))  # as the compiler does for constants
+            yield from (literal, set(listed), set(listed) | {item(), item()}, set(listed) & set(listed[1:]))
+
+
+def test_a_set_keeps_the_order_in_which_it_iterates() -> None:
+    found = Counter(
+        list(decode(json.loads(json.dumps(encode(value))))) == list(value) for value in _sets(random.Random(1))
+    )
+    assert found[False] <= 0.02 * found.total()  # half without the search for an order
+    nested = [frozenset({12, 13, 14, 15, 16}), {8: {frozenset({16, 8}), 3}}]
+    assert repr(decode(encode(nested))) == repr(nested)
 
 
 def test_derived_classes_arrive_as_their_base() -> None:
@@ -129,6 +159,13 @@ def test_a_call_says_what_went_wrong(box: Sandbox) -> None:
             "def f(x): x.update(a=1)", "d = {'b': 2}\nf(d)\nassert d == {'a': 1, 'b': 2}", id="a changed dict"
         ),
         pytest.param("def f(*, x): x.clear()", "s = {1}\nf(x=s)\nassert s == set()", id="a changed set"),
+        pytest.param("def f(x): x[0] = 66", "b = bytearray(b'a')\nf(b)\nassert b == b'B'", id="a changed bytearray"),
+        pytest.param(
+            "def f(x): return tuple(x)",
+            "s = {12, 13, 14, 15, 16}\nassert f(s) == tuple(s) == (16, 12, 13, 14, 15)\n"
+            "w = set('the order of sets'.split())\nassert f(w) == tuple(w)",
+            id="the order of a set",
+        ),
         pytest.param("def f(n):\n    for i in range(n): yield i", "assert list(f(3)) == [0, 1, 2]", id="a generator"),
         pytest.param(
             "def f(x): raise KeyError(x)",

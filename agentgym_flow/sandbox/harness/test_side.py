@@ -18,7 +18,7 @@ import types
 
 from agentgym_flow.sandbox.harness.names import free_names
 from agentgym_flow.sandbox.harness.trace import line_in
-from agentgym_flow.sandbox.harness.values import NotPlain, ObjectReference, decode, encode
+from agentgym_flow.sandbox.harness.values import NotPlain, ObjectReference, decode, encode, insertion
 from agentgym_flow.sandbox.keeper import wire
 
 TYPE_CHECKING = False
@@ -277,11 +277,11 @@ def _change(arguments: Any, after: Any) -> None:
     for mine, changed in pairs:
         if type(mine) is not type(changed):
             continue
-        if isinstance(mine, list):
+        if isinstance(mine, (list, bytearray)):
             mine[:] = changed
         elif isinstance(mine, (dict, set)):
             mine.clear()
-            mine.update(changed)
+            mine.update(insertion(changed) if isinstance(changed, set) else changed)
 
 
 def _exception(raised: Any) -> Exception:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, product
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 1 << 62  # larger integers are sent as hexadecimal text, for which Python has no limit of digits
 _MOST_ITEMS = 100_000
+_MOST_STEPS = 300_000  # in the search for an order of insertion: all rotations of 550 items, all moves of 65
 
 
 class ObjectReference:
@@ -41,6 +42,15 @@ def encode(value: object) -> Any:
         raise NotPlain("nested too deeply") from None
 
 
+def _is_unicode(text: str) -> bool:
+    """Return whether a text has no surrogates, two of which JSON would join into one character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _encode(value: object) -> Any:
     if value is None or isinstance(value, bool):
         return value
@@ -50,16 +60,20 @@ def _encode(value: object) -> Any:
     if isinstance(value, float):
         return float(value)
     if isinstance(value, str):
-        return str.__str__(value)
+        text = str.__str__(value)
+        return text if text.isascii() or _is_unicode(text) else ["str", text.encode("utf-8", "surrogatepass").hex()]
     if isinstance(value, complex):
         return ["complex", value.real, value.imag]
     if isinstance(value, (bytes, bytearray)):
-        return ["bytes", bytes(value).hex()]
+        return ["bytes" if isinstance(value, bytes) else "bytearray", bytes(value).hex()]
     if isinstance(value, range):
         return ["range", *map(_encode, (value.start, value.stop, value.step))]
     if isinstance(value, dict):
         return ["dict", *([_encode(key), _encode(entry)] for key, entry in value.items())]
-    for kind in (list, tuple, set, frozenset):
+    if isinstance(value, (set, frozenset)):
+        items = insertion(value)
+        return ["set" if isinstance(value, set) else "frozenset", isinstance(items, dict), *map(_encode, items)]
+    for kind in (list, tuple):
         if isinstance(value, kind):
             return [kind.__name__, *map(_encode, value)]
     if isinstance(value, Iterator):
@@ -71,6 +85,32 @@ def _encode(value: object) -> Any:
     if isinstance(value, ObjectReference):
         return ["held", object.__getattribute__(value, "number")]
     raise NotPlain(type(value).__name__)
+
+
+def insertion(value: set[Any] | frozenset[Any]) -> list[Any] | dict[Any, None]:
+    """Return the items of a set such that a set made of them iterates in the same order.
+
+    The order depends on when items with colliding hashes were inserted, and on the size of the table: a list makes it
+    grow, a dictionary, like a literal in a program, allots it at once. Colliding items at the end of the table move to
+    its front, so rotations are tried first, then orders with one item moved. If none of them has the same order, which
+    is rare unless items were removed from the set, the result is in the order of `value`.
+    """
+    wanted = list(value)
+    identities = list(map(id, wanted))
+    for order in islice(_orders(wanted), _MOST_STEPS // (len(wanted) + 1)):
+        for items in (order, dict.fromkeys(order)):
+            if list(map(id, set(items))) == identities:
+                return items
+    return wanted
+
+
+def _orders(items: list[Any]) -> Iterator[list[Any]]:
+    for start in range(len(items)):
+        yield items[start:] + items[:start]
+    for old, new in product(range(len(items)), repeat=2):
+        order = list(items)
+        order.insert(new, order.pop(old))
+        yield order
 
 
 def decode(data: Any, held: Mapping[int, Any] | None = None) -> Any:
@@ -85,8 +125,12 @@ def decode(data: Any, held: Mapping[int, Any] | None = None) -> Any:
         return int(parts[0], 16)
     if kind == "complex":
         return complex(*parts)
+    if kind == "str":
+        return bytes.fromhex(parts[0]).decode("utf-8", "surrogatepass")
     if kind == "bytes":
         return bytes.fromhex(parts[0])
+    if kind == "bytearray":
+        return bytearray.fromhex(parts[0])
     if kind == "type":
         found = getattr(builtins, parts[0], None)
         if not isinstance(found, type):
@@ -96,6 +140,10 @@ def decode(data: Any, held: Mapping[int, Any] | None = None) -> Any:
         if held is None or parts[0] not in held:
             raise ValueError("nothing is kept under this number")
         return held[parts[0]]
+    if kind in ("set", "frozenset"):
+        at_once, *parts = parts
+        items = [decode(part, held) for part in parts]
+        return (set if kind == "set" else frozenset)(dict.fromkeys(items) if at_once else items)
     items = [decode(part, held) for part in parts] if kind != "dict" else []
     if kind == "range":
         return range(*items)
@@ -103,7 +151,6 @@ def decode(data: Any, held: Mapping[int, Any] | None = None) -> Any:
         return {decode(key, held): decode(entry, held) for key, entry in parts}
     if kind == "iterator":
         return iter(items)
-    for sequence in (list, tuple, set, frozenset):
-        if kind == sequence.__name__:
-            return sequence(items)
+    if kind in ("list", "tuple"):
+        return items if kind == "list" else tuple(items)
     raise ValueError(f"no plain data: {kind!r}")
