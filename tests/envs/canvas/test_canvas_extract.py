@@ -30,6 +30,25 @@ from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
         ("**Answer:** (1, 2)", "(1, 2)", True),
         ("answer:\n 12", "12", True),
         ("I got 12, then 13.", "I got 12, then 13.", False),
+        ("#### Conclusion\nThe answer is 25.", "25", True),
+        ("So \\boxed{25}.\n#### Check\nIt fits.", "25", True),
+        ("#### $n = 2$\nThis gives \\boxed{25}.", "25", True),
+        ("\\boxed{25}\n#### 3. Check\nAll 4 fit.", "25", True),
+        ("The answer is 24.\n#### 25", "25", True),
+        ("The answer is 25.\n#### Step 4", "25", True),
+        ("#### 25\n#### Check\nIt is below 26.", "25", True),
+        ("#### 24\nSo the answer is 25.", "25", True),
+        ("#### Answer: 25\nnot 26", "25", True),
+        ("#### **25**", "25", True),
+        ("##### 25", "25", True),
+        ("24 #### 25", "25", True),
+        ("#### Answer\n25\n#### Check\n24 < 25", "25", True),
+        ("### Final Answer\n\n25\n\nIt is below 26.", "25", True),
+        ("#### Evelyn", "Evelyn", True),
+        ("#### Step 3\n5 * 5 = 25", "#### Step 3\n5 * 5 = 25", False),
+        ("The answer is 25. I checked the result: it fits.", "25", True),
+        ("25 \\boxed{I do not know.}", "I do not know.", True),
+        ("25. The answer is: unknown.", "unknown", True),
         ("", "", False),
     ],
 )
@@ -88,14 +107,19 @@ OPTIONS = ("100", "110", "120", "none of these")
 
 
 @pytest.mark.parametrize(
-    "text", ["C", "c", "(C)", "C)", "C) 120", "The answer is (C).", "\\boxed{C}", "<answer>C. 120</answer>", "120",
-             "120.0", "The answer is 120", "The final answer is C"],
+    "text",
+    [
+        "C", "c", "(C)", "C)", "C) 120", "The answer is (C).", "\\boxed{C}", "<answer>C. 120</answer>", "120", "120.0",
+        "The answer is 120", "The final answer is C", "#### C", "#### C) 120", "#### Step 1\nThe answer is (C).",
+        "\\boxed{C}\n#### Check\nB is wrong",
+    ],
 )  # fmt: skip
 def test_a_right_choice_counts_by_letter_or_by_text(text: str) -> None:
     assert right_choice(text, OPTIONS, "C")
     assert not right_choice(text, OPTIONS, "B")
 
 
-@pytest.mark.parametrize("text", ["", "B", "B) 120", "110", "E", "A, B and C", "I choose well"])
+@pytest.mark.parametrize("text", ["", "B", "B) 120", "110", "E", "A, B and C", "I choose well", "120 \\boxed{?}",
+                                  "120. The answer is E.", "120\n#### unknown"])  # fmt: skip
 def test_a_wrong_or_undecided_choice_does_not_count(text: str) -> None:
     assert not right_choice(text, OPTIONS, "C")

@@ -6,6 +6,7 @@ import multiprocessing
 import re
 import resource
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -48,6 +49,49 @@ NOT_FORTY_EIGHT = ["49 or 48", "48 or 49", "The answer is 49 or 48.", "\\boxed{4
     ],
 )  # fmt: skip
 def test_equal_answers_are_right_and_others_wrong(gold: str, right: list[str], wrong: list[str]) -> None:
+    assert [text for text in right if not equal(text, gold)] == []
+    assert [text for text in wrong if equal(text, gold)] == []
+
+
+@with_math_verify
+@pytest.mark.parametrize("find", [equal, same_number])
+def test_a_heading_hides_no_answer_and_a_refusal_stands(find: Callable[[str, str], bool]) -> None:
+    right = ["#### Conclusion\nThe answer is 25.", "\\boxed{25}\n#### Check\nIt fits 26.", "The answer is 24.\n#### 25",
+             "#### Answer: 25", "24\n#### **25**", "24\n##### 25", "#### Step 3\n5 * 5 = 25", "#### $25 each\nbye 9",
+             "### Final Answer\n25\n\n### Check\n25 < 26", "#### Answer\n25\n#### Check\n24 < 25 < 26"]  # fmt: skip
+    wrong = ["25 \\boxed{I do not know.}", "\\boxed{25} \\boxed{}", "25. The answer is: I do not know.",
+             "25 #### unknown", "25 <answer>none</answer>", "<answer>25 \\boxed{none}</answer>", "25\n#### 24",
+             "$25$ \\boxed{?}"]  # fmt: skip
+    assert [text for text in right if not find(text, "25")] == []
+    assert [text for text in wrong if find(text, "25")] == []
+
+
+@with_math_verify
+@pytest.mark.parametrize(
+    "text", ["The answer is - 5.", "The answer is: - 5", "The answer is \N{MINUS SIGN}5.", "= - 5",
+             "The answer is -$5$.", "The answer is - $5.", "<answer>- 5 degrees</answer>",
+             "#### - 5", "\\boxed{- 5}", "x = - 5"],
+)  # fmt: skip
+def test_a_sign_belongs_to_the_number_after_it(text: str) -> None:
+    assert equal(text, "-5")
+    assert not equal(text, "5")
+    assert equal("7 - 5", "2")
+    assert not equal("It is 7 - 5 = 2.", "-5")
+
+
+@with_math_verify
+@pytest.mark.parametrize(
+    ("gold", "right", "wrong"),
+    [
+        ("48", ["48%", "48\\%", "\\boxed{48\\%}", "48 percent"], ["4800%", "0.48", "4.8%"]),
+        ("12.5", ["12.5%", "\\boxed{12.5\\%}"], ["1250%", "0.125"]),
+        (".48", ["48%", "\\boxed{48\\%}", "0.48", "12/25"], ["48", ".48%"]),
+        ("1", ["100%", "1"], ["1%", "100"]),
+        ("48\\%", ["48%", "48", ".48", "The answer is 48 percent."], ["4800", "4.8%"]),
+        ("\\frac{12}{25}", ["48%", ".48"], ["48"]),
+    ],
+)
+def test_a_percentage_is_read_as_the_gold_answer_is_written(gold: str, right: list[str], wrong: list[str]) -> None:
     assert [text for text in right if not equal(text, gold)] == []
     assert [text for text in wrong if equal(text, gold)] == []
 
@@ -188,7 +232,30 @@ def test_a_part_of_a_calculation_is_no_number() -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["1", "1,", "1,000", "1 ", "1 - ", "\t-", "**", "1^", "1/", "1.", "48e", "1 or ", "\\cdot"]
+    "piece",
+    [
+        "1",
+        "1,",
+        "1,000",
+        "1 ",
+        "1 - ",
+        "\t-",
+        "**",
+        "1^",
+        "1/",
+        "1.",
+        "48e",
+        "1 or ",
+        "\\cdot",
+        "####",
+        "#### ",
+        "\n# ",
+        "answer:",
+        "answer: .",
+        "\\boxed{",
+        "\\boxed",
+        "#### the final ",
+    ],
 )
 def test_a_hostile_text_is_read_to_its_end(piece: str) -> None:  # for ever, should an expression backtrack
     assert not same_number(piece * 20_000 + "x", "48")

@@ -1,11 +1,19 @@
-r"""Finds the answer in a text: in an answer tag, after `####`, in a box, or after a phrase that announces it.
+r"""Finds the answer that a text states: the first of these that it has.
 
-The first of these that occurs counts, and the last complete occurrence of it, because conclusions come last.
+1. the last `<answer>` tag, inside which the others are searched
+2. a `####` followed by a number or formula on its line, if no box and no phrase comes later
+3. the last box, `\boxed{...}`
+4. the last phrase that announces a number or formula, such as *the answer is*, else the last phrase
+5. a `####` on the last line, whatever follows it
+
+So headings, `#### Step 3` or `#### Check`, do not hide an answer. The answer may stand on the line below a heading
+`#### Answer` with any number of `#`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from agentgym_flow.envs.answers import last_answer
@@ -15,10 +23,18 @@ MAX_TEXT = 20_000
 
 _BOXES = ("\\boxed", "\\fbox")
 _LONGEST_BOX = 600
-_MOST_BOXES = 50
-_PHRASE = re.compile(r"(?:final\s+answer|answer|result)\b(?:\s+(?:is|are|equals)\b\s*:?|\s*[:=])[ \t*]*", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"[.!?](?=\s+[A-Z*]|\s*$)|[;\n]")
+_MOST = 50  # boxes and phrases that are read, from the end of a text
+_PHRASE = re.compile(r"(?:final\s+answer|answer|result)\b(?:\s+(?:is|are|equals)\b\s*:?|\s*[:=])[\s*]*", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"[.!?](?=\s+[A-Z*#]|[ \t]*\n|\s*$)|[;\n]")
 _QUOTES = "*_`\"' \t\r\n"
+_TITLE = r"[*_]*(?:the\s+)?(?:final\s+)?(?:answer|result)\b[*_:= \t]*"
+_MARKER = re.compile(
+    rf"(?:#{{4,}}\s*(?:{_TITLE}\s*)?|^#{{1,3}}[ \t]+{_TITLE}\n\s*)(?P<line>[^\n#]*)", re.IGNORECASE | re.MULTILINE
+)
+_NUMBERING = re.compile(r"\(?(?:\d{1,2}[.):]\s|[a-z][.):]\s+\S*[a-z]{2})", re.IGNORECASE)  # 1. Two cases, (a) Find x
+_FORMULA = re.compile(r"[-+\N{MINUS SIGN}]?\s*(?:\\?[$€£]\s*)?\.?\d|\\?\$|\\[(\[a-zA-Z]")
+_WORD = re.compile(r"[^\W\d_]{2}")
+_BETWEEN_BOXES = re.compile(r"[\s$)\]\\]*(?:,?\s*(?:and|or)\b|,)[\s$(\[\\]*(?:[a-zA-Z](?:_\{?\w+\}?)?\s*=\s*)?")
 
 
 class StatedAnswer(NamedTuple):
@@ -36,51 +52,102 @@ def stated_answer(text: str) -> StatedAnswer:
     boxed = last_box(text)
     if boxed is not None:
         return StatedAnswer(boxed, True)
-    phrase = None
-    for phrase in _PHRASE.finditer(text):  # noqa: B007 - the last one counts
-        pass
-    if phrase is not None:
-        rest = text[phrase.end() :].lstrip()
-        stop = _SENTENCE_END.search(rest)
-        answer = (rest[: stop.start()] if stop else rest).strip(_QUOTES)
-        if answer:
-            return StatedAnswer(answer, True)
+    phrases = [answer for _, answer in _phrases(text)]
+    if phrases:
+        return StatedAnswer(
+            next((one for one in reversed(phrases) if _is_formula(one, within=True)), phrases[-1]), True
+        )
     return StatedAnswer(text.strip(_QUOTES), marked is not None)
 
 
 def marked_answer(text: str) -> str | None:
-    """Return the content of the last `<answer>` block of a text, else the text after its last `####`, or None."""
+    """Return the content of the last `<answer>` block of a text, else the line after a `####` that counts, or None."""
     tagged = last_answer(text)
     if tagged is not None:
         return tagged
-    _, hashes, after = text.rpartition("####")
-    return after.strip().partition("\n")[0].strip() if hashes else None
+    markers = list(_MARKER.finditer(text))
+    if not markers:
+        return None
+    box = next(_boxes(text), None)
+    later = max([start for start, _ in _phrases(text)] + ([box[0]] if box else []), default=-1)
+    marker = next((one for one in reversed(markers) if _is_formula(one["line"])), None)
+    if marker is None and later < 0 and not text[markers[-1].end() :].strip(_QUOTES):
+        marker = markers[-1]
+    return marker["line"].strip() or None if marker and later < marker.end() else None
+
+
+def answering_part(text: str) -> str:
+    r"""Return the part of a text that has its answer, for a parser that finds formulas and numbers by itself.
+
+    If the text answers in a box, this is the last box, or several in a row, `\boxed{2}` and `\boxed{3}`. If it
+    announces an answer and has no number or formula from there on, it is what the text announces.
+    """
+    text = text[-MAX_TEXT:]
+    marked = marked_answer(text)
+    text = text if marked is None else marked
+    boxes: list[str] = []
+    end = len(text)
+    for start, stop, inner in _boxes(text):
+        if boxes and not _BETWEEN_BOXES.fullmatch(text, stop, end):
+            break
+        boxes.insert(0, f"\\boxed{{{inner}}}")
+        end = start
+    if boxes:
+        return boxes[0] if len(boxes) == 1 else " and ".join(f"${box}$" for box in boxes)
+    announced = [(start, answer) for start, answer in _phrases(text) if text[start] not in "rR"]  # not: the result is
+    if announced and not re.search(r"[\d\\$]", text[announced[0][0] :]):
+        return announced[-1][1]
+    return text
 
 
 def last_box(text: str) -> str | None:
     r"""Return the content of the last complete `\boxed{...}`, `\fbox{...}` or `\boxed 5` of a text, or None."""
+    return next((inner for _, _, inner in _boxes(text)), None)
+
+
+def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield start, end and content of the complete boxes, the last first."""
     end = len(text)
-    for _ in range(_MOST_BOXES):
+    for _ in range(_MOST):
         start, name = max((text.rfind(name, 0, end), name) for name in _BOXES)
         if start < 0:
-            return None
-        inner = _in_braces(text, start + len(name))
-        if inner is not None:
-            return inner.strip()
+            return
+        inside = _in_braces(text, start + len(name))
+        if inside is not None:
+            yield start, inside[1], inside[0].strip()
         end = start
-    return None
 
 
-def _in_braces(text: str, start: int) -> str | None:
+def _phrases(text: str) -> list[tuple[int, str]]:
+    """Return the start of each phrase that announces something, and what it announces."""
+    found = []
+    for phrase in list(_PHRASE.finditer(text))[-_MOST:]:
+        stop = _SENTENCE_END.search(text, phrase.end())
+        answer = text[phrase.end() : stop.start() if stop else None].strip(_QUOTES)
+        if answer:
+            found.append((phrase.start(), answer))
+    return found
+
+
+def _is_formula(line: str, *, within: bool = False) -> bool:
+    """Return whether a line is a number, a formula or a letter, or only contains a digit (`within`); not a heading."""
+    line = line.strip(_QUOTES + ".")
+    if within and re.search(r"\d", line):
+        return True
+    return bool(line) and not _NUMBERING.match(line) and bool(_FORMULA.match(line) or not _WORD.search(line))
+
+
+def _in_braces(text: str, start: int) -> tuple[str, int] | None:
+    """Return the text in the braces at `start`, or the word there, and its end."""
     while start < len(text) and text[start] == " ":
         start += 1
     if start >= len(text) or text[start] != "{":
         word = re.match(r"[^\s$]+", text[start : start + _LONGEST_BOX])
-        return word.group() if word else None
+        return (word.group(), start + word.end()) if word else None
     depth = 0
     for place in range(start, min(len(text), start + _LONGEST_BOX)):
         if text[place] in "{}" and text[place - 1] != "\\":
             depth += 1 if text[place] == "{" else -1
             if depth == 0:
-                return text[start + 1 : place]
+                return text[start + 1 : place], place + 1
     return None

@@ -20,7 +20,7 @@ from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 
-from agentgym_flow.envs.canvas.scoring.extract import MAX_TEXT, marked_answer
+from agentgym_flow.envs.canvas.scoring.extract import answering_part
 from agentgym_flow.errors import MissingExtra
 
 CPU_SECONDS = 5.0
@@ -56,17 +56,16 @@ def scorer() -> str:
 def equal(text: str, gold: str) -> bool:
     """Return whether a text answers with `gold`.
 
-    Math-Verify searches the last `<answer>` block of the text, or the text after its last `####`, or all of it for a
-    box, *the answer is* and the last formula or number, with the settings of its own tasks (GSM8K, MATH, AIME). The
-    result must equal `gold` within six decimals, or as a formula. An answer identical to `gold` is always right; one
-    that takes longer than `CPU_SECONDS` is wrong.
+    Math-Verify reads the last `<answer>` block of the text, or the line after a `####` (see `extract`), or all of it.
+    There the last box counts, or what *the answer is* announces, or the last formula or number, with the settings of
+    its own tasks (GSM8K, MATH, AIME). A refusal in a box or after *the answer is* is wrong, whatever precedes it.
+    The result must equal `gold` within six decimals, or as a formula. An answer identical to `gold` is always right;
+    one that takes longer than `CPU_SECONDS` is wrong.
 
     Raises `MissingExtra` if Math-Verify is not installed.
     """
     check_installed()
-    text = text[-MAX_TEXT:]
-    marked = marked_answer(text)
-    answer = (text if marked is None else marked).strip()
+    answer = answering_part(text).strip()
     if answer == gold.strip():
         return bool(answer)
     return bool(answer) and _equal(json.dumps([answer, gold]))

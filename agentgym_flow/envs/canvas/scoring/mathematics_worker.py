@@ -15,6 +15,7 @@ import logging
 import re
 import signal
 import sys
+from decimal import Decimal
 from typing import Any
 
 if sys.platform != "win32":  # on Windows this module can be imported but not used
@@ -32,12 +33,38 @@ _CHOICE = re.compile(
     re.IGNORECASE,
 )
 _ESCAPED_MONEY = re.compile(r"\\\$(?=\s*\d)")
+_SIGN = re.compile(  # a minus that no number precedes: `is - 5`, `= -$5$`
+    r"((?:\A(?=[^\n]*\Z)|[=:(\[{,]|\b(?:is|are|was|be|equals?)\b)[ \t*\\$]{0,9})"
+    r"(?:-[ \t]*|\N{EN DASH})(?:(?P<formula>\$)(?=[^$\n]*\$)|\$[ \t]*)?(?=\.?\d)",
+    re.IGNORECASE,
+)
+_PERCENTAGE = re.compile(rf"(?<![\d./])({_NUMBER}|\.\d+)\s*(?:\\?%|(?:percent|per cent|pct)\b)", re.IGNORECASE)
+_PLAIN = re.compile(rf"{_NUMBER}|-?\.\d+")
 
 
 def equal(text: str, gold: str) -> bool:
-    """Return whether the answer that Math-Verify finds in `text` equals `gold`, with its default settings."""
+    """Return whether the answer that Math-Verify finds in `text` equals `gold`, with its default settings.
+
+    A percentage is read as `gold` is written: for a number above 1, `48%` is 48; for one up to 1, `48%` is .48; for a
+    percentage, `48%`, 48 and .48 are the same. For other formulas, Math-Verify decides.
+    """
+    text, gold = (one.replace("\N{MINUS SIGN}", "-").strip() for one in (text, gold))
+    pairs = [(text, gold)]
+    if _PERCENTAGE.fullmatch(gold):
+        pairs.append((_PERCENTAGE.sub(r"\1", text), _PERCENTAGE.sub(r"\1", gold)))
+    elif _PLAIN.fullmatch(gold):
+        above_1 = abs(Decimal(gold.replace(",", ""))) > 1
+        pairs = [(_PERCENTAGE.sub(r"\1" if above_1 else _hundredth, text), gold)]
+    return any(_same(*pair) for pair in pairs)
+
+
+def _same(text: str, gold: str) -> bool:
     wanted = _parsed(f"\\boxed{{{gold}}}")
     return any(math_verify.verify(wanted, _parsed(reading), timeout_seconds=None) for reading in _readings(text))
+
+
+def _hundredth(percentage: re.Match[str]) -> str:
+    return f"{Decimal(percentage[1].replace(',', '')) / 100:f}"
 
 
 def _parsed(text: str) -> list[Any]:
@@ -50,7 +77,7 @@ def _readings(text: str) -> list[str]:
 
     `49 or 48` in words, or `49 (or 48)`, becomes LaTeX that Math-Verify reads as two answers.
     """
-    text = _ESCAPED_MONEY.sub("", text).strip()
+    text = _SIGN.sub(lambda sign: f"{sign[1]}{sign['formula'] or ''}-", _ESCAPED_MONEY.sub("", text).strip())
     formal = _CHOICE.sub(r"\1 or \3", text)
     formula = formal.strip("*_` \n").rstrip(".")
     short = "\n" not in formula and len(formula) <= _LONGEST_FORMULA
