@@ -68,6 +68,38 @@ def test_exact_and_near_overlaps_are_found_and_can_be_removed() -> None:
     assert overlap(train, without(test, ["test/1", "test/2"])).near == ()
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("How many  jars are there?", "how many JARS are there", True),
+        ("What\u2019s x if x \N{MINUS SIGN} 4 = 10?", "What's x if x - 4 = 10 ?", True),
+        ("x - 4 = 10", "x + 4 = 10", False),
+        ("Evaluate $-5^2$.", "Evaluate $5^2$.", False),
+        ('A string of "<" and ">".', 'A string of "(" and ")".', False),
+        ("Find 3.5 of it", "Find 35 of it", False),
+        ("What is 5!", "What is 5", False),
+        ("Solve $x \\le 3$", "Solve $x \\ge 3$", False),
+    ],
+)
+def test_only_what_carries_no_meaning_is_folded(one: str, other: str, same: bool) -> None:
+    assert (folded(one) == folded(other)) is same
+    first, second = Problem("1", one, "math", "a", ("5",)), Problem("2", other, "math", "b", ("-5",))
+    assert bool(overlap([first], [second]).first()) is same
+    assert check_problems([first, second]).conflicting == ((("a/1", "b/2"),) if same else ())
+
+
+def test_similar_texts_with_different_numbers_or_signs_are_two_problems() -> None:
+    text = "A tailor has 40 well-made coats and sells 12 of them on each of the 3 days of the fair. How many are left?"
+    for other, near in (
+        (text.replace("tailor", "trader"), True),
+        (text.replace("well-made", "well made"), True),
+        (text.replace("12", "14"), False),
+        (text.replace("40", "-40"), False),
+    ):
+        found = overlap(asked([text], "train"), asked([other], "test"))
+        assert (len(found.near), found.exact) == (int(near), ())
+
+
 def test_a_set_compared_with_itself_shares_everything() -> None:
     problems = asked([sentence(Stream("test", place)) for place in range(20)])
     assert len(overlap(problems, problems).exact) == 20

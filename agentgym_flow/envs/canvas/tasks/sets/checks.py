@@ -13,7 +13,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Pair(NamedTuple):
-    """The keys of two problems and the similarity of their texts; 1.0 means the same words."""
+    """The keys of two problems and the similarity of their texts; 1.0 means the same text, see `near.folded`."""
 
     first: str
     second: str
@@ -27,9 +27,9 @@ class Findings:
     Attributes:
         problems: the number of problems.
         distinct: the number of different questions.
-        repeated: groups of problems with the same words.
+        repeated: groups of problems with the same text, see `near.folded`.
         conflicting: those of these groups that have different answers.
-        near: pairs of problems with nearly the same words.
+        near: pairs of problems with nearly the same text.
         unanswerable: questions without an answer.
         untested: programming problems without tests, which can only score 0.
     """

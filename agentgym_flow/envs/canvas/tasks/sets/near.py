@@ -2,7 +2,7 @@
 
 A text is represented by the set of its five-character sequences. Similar sets share some of their smallest hashes
 (MinHash), so only texts that agree in a band of these are compared exactly, by the share of their characters that is
-left when all differing characters are removed.
+left when all differing characters are removed. Texts with different numbers or signs are not similar.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ ROWS = 3
 s = 0.52 and 0.9999 for s = 0.72. Questions with a similarity of 0.9 share about 0.7."""
 _MOST = 20_000
 
-_WORD = re.compile(r"\w+")
+_TYPOGRAPHY = str.maketrans("\N{MINUS SIGN}\N{EN DASH}\u2018\u2019\u201c\u201d", "--''\"\"")
+_NUMBER_OR_SIGN = re.compile(  # the hyphen of a word is not a sign
+    r"\d+(?:\.\d+)?|[+*/^<>=%\[\]]|(?<=[\d)])!|\\[a-z]+|(?<![^\W\d_])-|-(?![^\W\d_])"
+)
 _draw = Stream("canvas.near")
 _FACTORS: NDArray[np.uint64] = np.array([_draw.below(2**63) * 2 + 1 for _ in range(BANDS * ROWS)], dtype=np.uint64)
 _OFFSETS: NDArray[np.uint64] = np.array([_draw.below(2**64) for _ in range(BANDS * ROWS)], dtype=np.uint64)
@@ -33,8 +36,11 @@ _SHIFTS: NDArray[np.uint64] = np.arange(GRAM, dtype=np.uint64) * np.uint64(8)
 
 
 def folded(text: str) -> str:
-    """Return the words of a text in lower case, separated by single blanks, without punctuation."""
-    return " ".join(_WORD.findall(text.casefold()))
+    """Return a text in lower case with single blanks, plain quotes and dashes, and no punctuation at its end.
+
+    Everything else may carry a meaning, as in `x - 4 = 10` and `x + 4 = 10`, or a string of `<` and one of `(`.
+    """
+    return " ".join(text.casefold().translate(_TYPOGRAPHY).split()).rstrip(" .,:;?")
 
 
 def near_pairs(
@@ -42,6 +48,7 @@ def near_pairs(
 ) -> Iterator[tuple[int, int, float]]:
     """Yield the indices of two similar texts and their similarity, in [`threshold`, 1], for each pair found.
 
+    Texts with different numbers or signs are not similar: `x - 4 = 10` and `x + 4 = 10` are two problems.
     Pairs are sorted by the index in `right` (or by the larger index), then by that in `left`.
 
     Args:
@@ -58,7 +65,7 @@ def near_pairs(
         bands = _bands(text)
         for other in sorted({other for band in bands for other in table.get(band, ())}):
             similarity = fuzz.ratio(left[other], text, score_cutoff=100 * threshold) / 100
-            if similarity > 0:
+            if similarity and _NUMBER_OR_SIGN.findall(left[other]) == _NUMBER_OR_SIGN.findall(text):
                 yield other, place, similarity
         if right is None:
             for band in bands:
