@@ -41,6 +41,8 @@ from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
         ("#### Answer: 25\nnot 26", "25", True),
         ("#### **25**", "25", True),
         ("##### 25", "25", True),
+        ("#### The final answer is 25.\n\nQ: Tom had 4 pencils.", "25.", True),
+        ("#### Final Answer\n\\[\nx = 25\n\\]\nas 24 < 25", "\\[\nx = 25\n\\]", True),
         ("24 #### 25", "25", True),
         ("#### Answer\n25\n#### Check\n24 < 25", "25", True),
         ("### Final Answer\n\n25\n\nIt is below 26.", "25", True),

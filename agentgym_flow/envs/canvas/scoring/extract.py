@@ -27,9 +27,10 @@ _MOST = 50  # boxes and phrases that are read, from the end of a text
 _PHRASE = re.compile(r"(?:final\s+answer|answer|result)\b(?:\s+(?:is|are|equals)\b\s*:?|\s*[:=])[\s*]*", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?](?=\s+[A-Z*#]|[ \t]*\n|\s*$)|[;\n]")
 _QUOTES = "*_`\"' \t\r\n"
-_TITLE = r"[*_]*(?:the\s+)?(?:final\s+)?(?:answer|result)\b[*_:= \t]*"
+_TITLE = r"[*_]*(?:the\s+)?(?:final\s+)?(?:answer|result)\b(?:\s+(?:is|are|equals)\b)?[*_:= \t]*"
+_LINE = r"(?P<line>\\\[[^#]{1,600}?\\\]|\$\$[^#$]{1,600}\$\$|[^\n#]*)"  # or a displayed formula
 _MARKER = re.compile(
-    rf"(?:#{{4,}}\s*(?:{_TITLE}\s*)?|^#{{1,3}}[ \t]+{_TITLE}\n\s*)(?P<line>[^\n#]*)", re.IGNORECASE | re.MULTILINE
+    rf"(?:#{{4,}}\s*(?:{_TITLE}\s*)?|^#{{1,3}}[ \t]+{_TITLE}\n\s*){_LINE}", re.IGNORECASE | re.MULTILINE
 )
 _NUMBERING = re.compile(r"\(?(?:\d{1,2}[.):]\s|[a-z][.):]\s+\S*[a-z]{2})", re.IGNORECASE)  # 1. Two cases, (a) Find x
 _FORMULA = re.compile(r"[-+\N{MINUS SIGN}]?\s*(?:\\?[$€£]\s*)?\.?\d|\\?\$|\\[(\[a-zA-Z]")
@@ -134,7 +135,8 @@ def _is_formula(line: str, *, within: bool = False) -> bool:
     line = line.strip(_QUOTES + ".")
     if within and re.search(r"\d", line):
         return True
-    return bool(line) and not _NUMBERING.match(line) and bool(_FORMULA.match(line) or not _WORD.search(line))
+    begins = _FORMULA.match(line) or not _WORD.search(line)
+    return bool(begins and re.search(r"\w", line)) and not _NUMBERING.match(line)
 
 
 def _in_braces(text: str, start: int) -> tuple[str, int] | None:
