@@ -162,7 +162,7 @@ def test_a_call_says_what_went_wrong(box: Sandbox) -> None:
         pytest.param("def f(x): x[0] = 66", "b = bytearray(b'a')\nf(b)\nassert b == b'B'", id="a changed bytearray"),
         pytest.param(
             "def f(x): return tuple(x)",
-            "s = {12, 13, 14, 15, 16}\nassert f(s) == tuple(s) == (16, 12, 13, 14, 15)\n"
+            "s = {12, 13, 14, 15, 16}\nassert f(s) == tuple(s)\n"
             "w = set('the order of sets'.split())\nassert f(w) == tuple(w)",
             id="the order of a set",
         ),

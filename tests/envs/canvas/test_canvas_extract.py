@@ -122,6 +122,6 @@ def test_a_right_choice_counts_by_letter_or_by_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "B", "B) 120", "110", "E", "A, B and C", "I choose well", "120 \\boxed{?}",
-                                  "120. The answer is E.", "120\n#### unknown"])  # fmt: skip
+                                  "C. \\boxed{?}", "120. The answer is E.", "120\n#### unknown"])  # fmt: skip
 def test_a_wrong_or_undecided_choice_does_not_count(text: str) -> None:
     assert not right_choice(text, OPTIONS, "C")

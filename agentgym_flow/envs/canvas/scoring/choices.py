@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from agentgym_flow.envs.canvas.scoring import mathematics
-from agentgym_flow.envs.canvas.scoring.extract import stated_answer
+from agentgym_flow.envs.canvas.scoring.extract import last_box, stated_answer
 
 LETTERS = "ABCDEFGH"
 FEWEST = 3
@@ -62,7 +62,7 @@ def right_choice(text: str, options: tuple[str, ...], letter: str) -> bool:
 
     Raises `MissingExtra` as `mathematics.equal` does, if the text contains no letter.
     """
-    for said in (stated_answer(text).text, text.strip()):
+    for said in (stated_answer(text).text, "" if last_box(text) is not None else text.strip()):
         found = _ANSWERED.fullmatch(said)
         if found and len(said) <= _LONGEST and found["letter"].upper() in LETTERS[: len(options)]:
             return bool(found["letter"].upper() == letter)
