@@ -80,11 +80,13 @@ def test_scripts_of_verifiers_run(tmp_path: Path) -> None:
     module, script = scripts("verifiers")
     (tmp_path / "my_flow_env.py").write_text(module, "utf-8")
     _, answers = won("agentgym_flow/Sokoban-v0", 0, max_steps=20)
-    with serving({"my-model": answers}) as url:
+    _, tested = won("agentgym_flow/Sokoban-v0", 0, split="test")
+    [line] = re.findall("^vf-eval .*$", PAGE.read_text("utf-8"), re.M)
+    with serving({"my-model": answers, "MODEL": tested}) as url:
         names = run(script, {"http://localhost:8000/v1": url, '"max_steps": 10': '"max_steps": 20'}, tmp_path)
-        command = [str(Path(sys.executable).with_name("vf-eval")), "my_flow_env", "--no-push", "--no-rich"]
-        command += ["--env.taskset.env-id", "agentgym_flow/Sokoban-v0", "--model", "my-model", "--select.limit", "1"]
-        command += ["--client.base-url", url, "--client.api-key-var", "MY_KEY"]
+        command = line.replace("Search-v0", "Sokoban-v0").replace("-n 20", "-n 1").split()
+        command[0] = str(Path(sys.executable).with_name("vf-eval"))
+        command += ["--no-rich", "--client.base-url", url, "--client.api-key-var", "MY_KEY"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
         finished = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert [trace.reward for trace in names["traces"]] == [1.0] * 4
