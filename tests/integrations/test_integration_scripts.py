@@ -67,9 +67,10 @@ def test_scripts_of_trl_run(tmp_path: Path) -> None:
     tokenizer = tokenizer_of([tools], [], qwen3_chat_template)
     model_of(tokenizer, 4096).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
-    short = "max_completion_length=8, max_steps=1, use_cpu=True, num_generations=2, per_device_train_batch_size=2"
-    changes = {"max_completion_length=2048": f"{short}, report_to='none'"}
-    names = run(tools, {"Qwen/Qwen3-0.6B": str(tmp_path / "model"), **changes}, tmp_path)
+    short = "max_steps=1, use_cpu=True, num_generations=2, per_device_train_batch_size=2, report_to='none'"
+    changes = {"GRPOConfig(": f"GRPOConfig({short}, "}
+    shorter = {"Qwen/Qwen3-0.6B": str(tmp_path / "model"), "max_completion_length=2048": "max_completion_length=8"}
+    names = run(tools, {**shorter, **changes}, tmp_path)
     assert names["trainer"].state.global_step == 1
     less = {"answer_tokens=64, max_steps=10": "answer_tokens=4, max_steps=2"}
     names = run(text, {"Qwen/Qwen2.5-0.5B-Instruct": str(tmp_path / "model"), **changes, **less}, tmp_path)
