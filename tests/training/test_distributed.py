@@ -80,7 +80,7 @@ def test_two_processes_equal_one(
     assert both[0]["lengths"] == both[1]["lengths"] == alone["lengths"]
     played = [length for group in alone["lengths"] for length in group]
     assert sum(played[:18]) != sum(played[18:])  # unequal numbers of turns
-    exact = ("success", "return", "turns", "zero_variance_groups", "episodes", "env_steps")
+    exact = ("success", "return", "turns", "frac_reward_zero_std", "episodes", "env_steps")
     assert curve(both[0], *exact) == curve(alone, *exact)
     assert any(success for success, *_ in curve(alone, *exact))
     close = ("loss", "grad_norm", "entropy", *(["kl"] if "beta" in settings else []))
