@@ -40,6 +40,7 @@ from trl import GRPOConfig
 
 from agentgym_flow.prompts import template_for
 from agentgym_flow.rollout import ERROR, EnvPool, EpisodeSpec, rollout
+from agentgym_flow.training._trl import frozen_model
 from agentgym_flow.training.chat_template import checked_date, write_date, write_settings
 from agentgym_flow.training.outcomes import is_lost
 from agentgym_flow.training.policy import ModelPolicy, pad_token
@@ -95,7 +96,8 @@ class TextRollout:
         """
         self._check(trainer.args)
         specs = [self._spec(prompt, trainer) for prompt in prompts]
-        episodes = rollout(self._current_policy(trainer), self._pool, specs)
+        with frozen_model(trainer) as model:
+            episodes = rollout(self._current_policy(trainer, model), self._pool, specs)
         lost = [is_lost(episode) for episode in episodes]
         self._together = self._together or Together()
         if all(self._together.share(lambda: all(lost))):
@@ -147,9 +149,8 @@ class TextRollout:
         first = trainer.args.seed << 32  # runs with another seed have other attempts
         return EpisodeSpec(*begun, attempt=first + number * ranks.num_processes + ranks.process_index)
 
-    def _current_policy(self, trainer: Any) -> ModelPolicy:
+    def _current_policy(self, trainer: Any, model: Any) -> ModelPolicy:
         """Return the policy with the trainer's current weights."""
-        model = trainer.accelerator.unwrap_model(trainer.model)
         if self._policy is None:
             tokenizer = copy.copy(trainer.processing_class)  # the user's keeps its chat template
             write_settings(tokenizer, trainer.chat_template_kwargs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,6 +31,7 @@ from agentgym_flow.errors import (
     UnknownEnvironment,
     UnknownOption,
 )
+from agentgym_flow.integrations import trl_text
 from agentgym_flow.integrations.chat import ChatEnv, rounded_return
 from agentgym_flow.integrations.trl import OVER, TRLEnvironment, environment_factory, lost_episodes
 from agentgym_flow.integrations.trl_text import NOT_READ, TextRollout, native_return, success
@@ -217,7 +219,8 @@ def test_an_environment_that_breaks_at_once_ends_the_training(monkeypatch: pytes
 
     monkeypatch.setattr("agentgym_flow.envs.sokoban.env.SokobanEnv._apply", broken)
     played = TextRollout("agentgym_flow/Sokoban-v0")
-    monkeypatch.setattr(played, "_current_policy", lambda trainer: Player())
+    monkeypatch.setattr(played, "_current_policy", lambda trainer, model: Player())
+    monkeypatch.setattr(trl_text, "frozen_model", nullcontext)
     with pytest.raises(TrainingFailed, match="the board fell down"):
         played([[{"role": "user", "content": "", "task": 3}]], stub(tmp_path))
 
@@ -262,7 +265,8 @@ def test_lost_episodes_of_plain_text_are_masked_and_not_rewarded(
 ) -> None:
     lose(monkeypatch, {0: 1, 1: 0})
     played = TextRollout("agentgym_flow/Sokoban-v0", max_steps=3)
-    monkeypatch.setattr(played, "_current_policy", lambda trainer: Speaker())
+    monkeypatch.setattr(played, "_current_policy", lambda trainer, model: Speaker())
+    monkeypatch.setattr(trl_text, "frozen_model", nullcontext)
     columns = played([[{"role": "user", "content": "", "task": 3}]] * 4, stub(tmp_path))
     assert columns["lost"] == [True, True, False, False]
     assert columns["env_mask"] == [[0], [0], [1, 0, 1, 0, 1], [1]]
@@ -434,9 +438,8 @@ def test_the_seed_and_the_chat_template_settings_of_trl_are_read(tmp_path: Path)
     assert len({spec.attempt for spec in (*first, *other)}) == 4
     tokenizer = tokenizer_of(["Hello"], [], qwen3_chat_template)
     trainer.processing_class, trainer.chat_template_kwargs = tokenizer, {"enable_thinking": False}
-    trainer.model, trainer.temperature = model_of(tokenizer), 0.7
-    trainer.accelerator.unwrap_model = lambda model: model
-    policy = played._current_policy(trainer)
+    trainer.temperature = 0.7
+    policy = played._current_policy(trainer, model_of(tokenizer))
     asked = [{"role": "user", "content": "Hello"}]
     wanted = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True, enable_thinking=False)
     assert policy.tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True) == wanted

@@ -124,7 +124,8 @@ def test_deepspeed_takes_two_updates(
     run: Run, launcher: Launcher, tmp_path: Path, acting_model: Path, stage: int
 ) -> None:
     command = launcher(f"zero{stage}.yaml")
-    for said in run(tmp_path / "out", command, settings={**SETTINGS, **UNEQUAL}, one_turn_rank=1):
+    settings = {**SETTINGS, **UNEQUAL, "max_completion_length": 2}  # `generate` would wait for the other process
+    for said in run(tmp_path / "out", command, settings=settings, one_turn_rank=1):
         assert (said["distributed_type"], said["backend"], said["stage"]) == ("DEEPSPEED", "gloo", stage)
         assert said["processes"] == 2
         check_unequal(said)
