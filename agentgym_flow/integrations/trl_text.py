@@ -36,8 +36,6 @@ from agentgym_flow.integrations.chat import named_start, rounded_return
 if find_spec("trl") is None:
     raise MissingExtra.of("trl", "train")
 
-from trl import GRPOConfig
-
 from agentgym_flow.prompts import template_for
 from agentgym_flow.rollout import ERROR, EnvPool, EpisodeSpec, rollout
 from agentgym_flow.training._trl import frozen_model
@@ -123,7 +121,7 @@ class TextRollout:
 
     def _check(self, args: Any) -> None:
         """Raise `BadSetting` if a setting of TRL would have no effect, or another one than it says."""
-        for setting in fields(GRPOConfig):
+        for setting in fields(args):
             name, value = setting.name, getattr(args, setting.name)
             if name == "max_completion_length" and args.loss_type == "dr_grpo":  # the loss is divided by it
                 continue
