@@ -73,7 +73,7 @@ def run(env: str, name: str, batches: int, tests: int, warm: Path, output: Path)
     rows = [json.loads(row) for row in (output / "run" / "metrics.jsonl").read_text("utf-8").splitlines()]
     rows = [row for row in rows if "success" in row]
     played = [now["episodes"] - before for now, before in zip(rows, [0, *(r["episodes"] for r in rows)], strict=False)]
-    varied = sum(count * (1 - row["zero_variance_groups"]) for count, row in zip(played, rows, strict=True))
+    varied = sum(count * (1 - row["frac_reward_zero_std"]) for count, row in zip(played, rows, strict=True))
     replayed = SIZE * sum(row.get("dataflow/replayed_groups", 0.0) for row in rows)
     trained = sum(policy["ages"].values())
     after = json.loads((output / "run" / "summary.json").read_text("utf-8"))["after"]

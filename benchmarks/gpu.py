@@ -117,7 +117,7 @@ RESERVE = 3.0
 LAST = 5.0
 """Seconds before the deadline when work is interrupted, so that the tables are printed in time."""
 
-PARTS = ("env", "generate", "score", "update")
+PARTS = ("env", "generate", "credit", "update")
 HOW, WHAT = ("sampled", "greedy"), ("before", "after", "gain in points")
 
 

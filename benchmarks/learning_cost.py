@@ -41,7 +41,7 @@ from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.run import quiet
 
 ENVIRONMENTS = ("Sokoban-v0", "ALFWorld-v0", "WebShop-v0", "Search-v0", "Canvas-v0")
-PHASES = ("time/env", "time/generate", "time/score", "time/update")
+PHASES = ("time/env", "time/generate", "time/credit", "time/update")
 COLUMNS = ("warm start", *PHASES, "all", "padding")
 COMPARED = ("warm start", "time/generate", "time/update", "all")
 ONE_PASS = 1 << 60

@@ -59,7 +59,7 @@ TOLERANCE = 1e-3
 BATCHES = 3
 """Batches that are played and trained on for the last table; the first is not counted."""
 
-PARTS = ("env", "generate", "score", "update")
+PARTS = ("env", "generate", "credit", "update")
 
 
 class StepClock(TrainerCallback):  # type: ignore[misc]

@@ -243,6 +243,7 @@ class TransformersGenerator:
                 input_ids=ids.to(device),
                 attention_mask=mask.to(device),
                 **{cache_argument(): cache},
+                synced_gpus=False,  # weights are whole here, and other processes make other numbers of calls
                 generation_config=self._settings(sampling),
                 logits_processor=[sampler],
                 stopping_criteria=[StopWhenEnded(sampler)],

@@ -6,17 +6,23 @@ goal, observation, how to answer), every later message, and the action in an ans
 
 from __future__ import annotations
 
+import difflib
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, EpisodeRecorder, Turn
-from agentgym_flow.errors import BadSetting, ResetNeeded
+from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption, shown
 from agentgym_flow.policies.base import PolicyInput
 from agentgym_flow.prompts import ConversationTemplate, Message, template_for
 from agentgym_flow.seeding import Stream
 
 REWARDS = ("success", "return")
 """Rewards: success, or the sum of native rewards."""
+
+BITS = 16
+"""Significant bits of `rounded_return`: float32 has 24, so sum and mean of up to 256 equal numbers are exact."""
 
 
 class ChatEnv:
@@ -95,6 +101,48 @@ class ChatEnv:
         if self._policy_input is None:
             raise ResetNeeded("call reset() before the first step()")
         return self._policy_input
+
+
+def named_start(row: Mapping[str, Any], what: str) -> tuple[int, int | None]:
+    """Return the seed and the task that a row of a data set names. The seed is 0 if it names only a task.
+
+    Args:
+        row: the columns; None and NaN stand for no value.
+        what: the row's name in messages.
+
+    Raises:
+        BadSetting: the row names neither, so all such rows would start equally, or a value is not a whole number.
+        UnknownOption: the row names no task, but has a column with almost this name.
+    """
+    named: dict[str, int] = {}
+    for name in ("task", "seed"):
+        value = row.get(name)
+        if value is None or value != value:
+            continue
+        try:
+            named[name] = int(value)
+        except (OverflowError, TypeError, ValueError):
+            raise BadSetting(f"{name} must be a whole number, got {shown(value)}") from None
+        if isinstance(value, float) and not value.is_integer():
+            raise BadSetting(f"{name} must be a whole number, got {value}")
+    if "task" not in named:
+        for column in difflib.get_close_matches("task", [key for key in row if key not in ("task", "seed")], 1, 0.7):
+            raise UnknownOption.among(column, ("task", "seed"), f"They select the task of {what}.")
+    if not named:
+        raise BadSetting(f"{what} has neither a task nor a seed; it has {', '.join(row) or 'nothing'}")
+    return named.get("seed", 0), named.get("task")
+
+
+def rounded_return(value: float) -> float:
+    """Return a sum of rewards with `BITS` significant bits.
+
+    TRL computes the mean of a group in float32. If it is not exact, episodes with equal returns get advantages: those
+    of eight returns of 10.9 are -0.009.
+    """
+    if not math.isfinite(value):
+        return value
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(round(math.ldexp(mantissa, BITS)), exponent - BITS)
 
 
 def results(episode: Episode) -> dict[str, float]:

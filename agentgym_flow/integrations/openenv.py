@@ -3,17 +3,18 @@
 `agentgym_flow.integrations.openenv_server` serves it. Each session of the server has its own environment:
 
     with FlowClient("http://127.0.0.1:8000", headers=bearer(token)).sync() as env:
-        result = env.reset(seed=0)
+        result = env.reset(task=7, seed=0)
         result = env.step(FlowAction(action="up"))
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import Any
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.errors import MissingExtra
+from agentgym_flow.errors import MissingExtra, UnknownOption
 from agentgym_flow.retrieval.protocol import check_token
 
 if find_spec("openenv") is None:
@@ -23,6 +24,9 @@ from openenv.core import EnvClient
 from openenv.core.client_types import StepResult
 from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, Observation, State
+
+RESET = ("task", "seed", "episode_id")
+"""The arguments of `reset`."""
 
 
 class FlowAction(Action):  # type: ignore[misc]  # the package's types are not read
@@ -58,10 +62,15 @@ class OpenEnvEnvironment(Environment):  # type: ignore[misc]
         self._state = State()
 
     def reset(
-        self, seed: int | None = None, episode_id: str | None = None, index: int | None = None
+        self, seed: int | None = None, episode_id: str | None = None, task: int | None = None, **others: Any
     ) -> FlowObservation:
-        """Start task `index`, or the one that `seed` selects. Raises `UnknownTask` if there is no such task."""
-        text, info = self._env.reset(seed=seed, options=None if index is None else {"task": index})
+        """Start `task`, or the one that `seed` selects.
+
+        Raises `UnknownTask` if there is no such task, and `UnknownOption` for other arguments, which OpenEnv's server
+        would drop without a word if this signature did not take them.
+        """
+        _check_reset(others)
+        text, info = self._env.reset(seed=seed, options=None if task is None else {"task": task})
         self._state = State(episode_id=episode_id, env_id=self._env.env_id, split=self._env.split)
         return self._observation(text, info, None, done=False, truncated=False)
 
@@ -88,7 +97,20 @@ class OpenEnvEnvironment(Environment):  # type: ignore[misc]
 
 
 class FlowClient(EnvClient[FlowAction, FlowObservation, State]):  # type: ignore[misc]
-    """A client of the server: `FlowClient(url, headers=bearer(token))`; `.sync()` returns a synchronous client."""
+    """A client of the server: `FlowClient(url, headers=bearer(token))`; `.sync()` returns a synchronous client.
+
+    `reset` takes `task`, `seed` and `episode_id`, and `step` an action; both raise `UnknownOption` for other arguments.
+    """
+
+    # Both clients, the asynchronous and the synchronous one, call these two.
+    async def _reset_async(self, **arguments: Any) -> StepResult:
+        _check_reset(arguments)
+        return await super()._reset_async(**arguments)
+
+    async def _step_async(self, action: FlowAction, **arguments: Any) -> StepResult:
+        if arguments:
+            raise UnknownOption(f"step takes an action and nothing else, got {', '.join(arguments)}")
+        return await super()._step_async(action)
 
     def _step_payload(self, action: FlowAction) -> dict[str, Any]:
         return {"action": action.action}
@@ -100,6 +122,12 @@ class FlowClient(EnvClient[FlowAction, FlowObservation, State]):  # type: ignore
 
     def _parse_state(self, payload: dict[str, Any]) -> State:
         return State(**payload)
+
+
+def _check_reset(arguments: Iterable[str]) -> None:
+    for name in arguments:
+        if name not in RESET:
+            raise UnknownOption.among(name, RESET, "They are the arguments of reset; the server has chosen the split.")
 
 
 def bearer(token: str) -> dict[str, str]:

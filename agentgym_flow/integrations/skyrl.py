@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
-from agentgym_flow.integrations.chat import REWARDS, ChatEnv, results
+from agentgym_flow.integrations.chat import REWARDS, ChatEnv, named_start, results
 
 if find_spec("skyrl_gym") is None:
     raise MissingExtra.of("skyrl-gym", "skyrl")
@@ -33,12 +33,12 @@ class SkyRLEnv(BaseTextEnv):  # type: ignore[misc]  # the package has no types
             default: 1 for the last turn of a successful episode; `"return"`: every turn's native reward), and
             `settings`, the keyword arguments of the environment.
         extras: the row of the data set. `task` is the index of the task. `seed` determines the noise, and the task if
-            none is given. The rows of a group are equal, so their episodes start equally. `max_turns`, which SkyRL's
-            generator adds, is the step limit unless `settings` have one.
+            none is given; a row must have one of them. The rows of a group are equal, so their episodes start equally.
+            `max_turns`, which SkyRL's generator adds, is the step limit unless `settings` have one.
 
     Raises:
-        BadSetting: `env_id` is missing, or a setting of the environment is invalid.
-        UnknownOption: `env_config` has another key, or `reward` is unknown.
+        BadSetting: `env_id` is missing, a setting of the environment is invalid, or the row names no task and no seed.
+        UnknownOption: `env_config` has another key, `reward` is unknown, or the row misspells `task`.
         UnknownEnvironment: there is no text environment with this id.
     """
 
@@ -53,18 +53,17 @@ class SkyRLEnv(BaseTextEnv):  # type: ignore[misc]  # the package has no types
         self._reward = config.get("reward", "success")
         if self._reward not in REWARDS:
             raise UnknownOption.among(self._reward, REWARDS)
+        self._seed, self._task = named_start(row, "a row")
         settings = dict(config.get("settings", {}))
         if "max_turns" in row:
             settings.setdefault("max_steps", row["max_turns"])
         self._chat = ChatEnv(config["env_id"], config.get("template", "text"), **settings)
-        self._seed, self._task = int(row.get("seed", 0)), row.get("task")
         self.max_turns = self._chat.env.max_steps
 
     def init(self, prompt: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Start the episode; return system messages of `prompt` and its first messages, and its keys."""
         system = [message for message in prompt if message["role"] == "system"]
-        task = None if self._task is None else int(self._task)
-        messages = self._chat.reset(seed=self._seed, task=task)
+        messages = self._chat.reset(seed=self._seed, task=self._task)
         episode = self._chat.episode
         self.turns = 0
         return [*system, *(dict(message) for message in messages)], {

@@ -7,8 +7,9 @@
     )
 
 A row of the data set names its task: `{"prompt": [{"role": "user", "content": ""}], "task": 7}`, or a `seed` that
-selects one. TRL resets all environments of a group with the same row, so their episodes start equally. For models that
-answer in text instead of calling tools, see `agentgym_flow.integrations.trl_text`.
+selects one; a row that names neither is refused. TRL resets all environments of a group with the same row, so their
+episodes start equally. For models that answer in text instead of calling tools, see
+`agentgym_flow.integrations.trl_text`.
 
 If the environment raises, the episode is lost: the tool answers that it is over, and its reward is None, so TRL leaves
 it out of its group. Add `lost_episodes` to `reward_funcs` to log how many.
@@ -25,7 +26,7 @@ from typing import Any
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.errors import ResetNeeded, UnknownOption
-from agentgym_flow.integrations.chat import REWARDS
+from agentgym_flow.integrations.chat import REWARDS, named_start, rounded_return
 from agentgym_flow.prompts import templates_of
 
 EXAMPLES = 8
@@ -43,7 +44,8 @@ class TRLEnvironment:
 
     Args:
         env_id: the id of a text environment.
-        reward: `"success"` (1 or 0) or `"return"` (the sum of native rewards).
+        reward: `"success"` (1 or 0) or `"return"` (the sum of native rewards, see
+            `agentgym_flow.integrations.chat.rounded_return`).
         settings: keyword arguments of the environment.
 
     Raises:
@@ -72,14 +74,16 @@ class TRLEnvironment:
             raise ResetNeeded("call reset() before reading the episode")
         return self._recorder.episode
 
-    def reset(self, seed: int | None = None, task: int | None = None, **row: Any) -> str:
+    def reset(self, **row: Any) -> str:
         """Start the episode of a data set row; return the text that TRL appends to the user's message.
 
-        Other columns of the row are ignored. Raises `UnknownTask` if there is no such task.
+        The row has a `task`, a `seed` or both; other columns are ignored. Raises `UnknownTask` if there is no such
+        task, and what `agentgym_flow.integrations.chat.named_start` raises.
         """
+        seed, task = named_start(row, "a row (Dataset.from_list keeps only the columns of the first one)")
         if self._lost:  # the state of the environment is unknown
             self._recorder, self._lost = EpisodeRecorder(self._make_env()), False
-        episode = self._recorder.reset(seed=0 if seed is None else int(seed), task=None if task is None else int(task))
+        episode = self._recorder.reset(seed=seed, task=task)
         how = "Act by calling step, once per turn, with exactly one action."
         return "\n\n".join([self._rules, f"Your task: {_plain(episode.goal)}", self._shown(), how])
 
@@ -108,7 +112,7 @@ class TRLEnvironment:
         """Return the reward of the episode so far, None if it is lost; an unfinished episode is not successful."""
         if self._lost:
             return None
-        return float(self.episode.success) if self._reward == "success" else self.episode.total_reward
+        return float(self.episode.success) if self._reward == "success" else rounded_return(self.episode.total_reward)
 
     def _shown(self) -> str:
         """Return the observation and the available actions."""

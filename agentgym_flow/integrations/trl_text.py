@@ -24,33 +24,45 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib.util import find_spec
 from typing import Any
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import TRUNCATED_BY, Episode, Group
 from agentgym_flow.errors import BadSetting, MissingExtra, TrainingFailed
+from agentgym_flow.integrations.chat import named_start, rounded_return
 
 if find_spec("trl") is None:
     raise MissingExtra.of("trl", "train")
 
 from agentgym_flow.prompts import template_for
 from agentgym_flow.rollout import ERROR, EnvPool, EpisodeSpec, rollout
-from agentgym_flow.training.chat_template import checked_date, write_date
+from agentgym_flow.training._trl import frozen_model
+from agentgym_flow.training.chat_template import checked_date, write_date, write_settings
 from agentgym_flow.training.outcomes import is_lost
 from agentgym_flow.training.policy import ModelPolicy, pad_token
 from agentgym_flow.training.processes import Together
 from agentgym_flow.training.rows import CONVERSATION, TrainingRow, rows
 
+NOT_READ = {
+    *("top_k", "top_p", "min_p", "repetition_penalty", "generation_kwargs", "max_completion_length"),
+    *("cache_implementation", "ds3_gather_for_generation", "use_vllm", "use_transformers_paged"),
+    *("use_transformers_continuous_batching", "transformers_continuous_batching_config"),
+}
+"""Settings of TRL's generation that have no effect on a `TextRollout`. A value other than TRL's default is refused."""
+
 
 class TextRollout:
     """Plays the episodes of a batch with the trainer's model, in this process with Transformers.
 
+    It reads `temperature`, `seed` and `chat_template_kwargs` of TRL's configuration, and refuses the settings in
+    `NOT_READ`.
+
     Args:
         env_id: the id of a text environment.
         template: the name of a prompt template with a `follow_up` message.
-        answer_tokens: the longest answer of one turn. TRL's `max_completion_length` has no effect.
+        answer_tokens: the longest answer of one turn. With the environment's `max_steps` it limits an episode.
         date: the date, in ISO format, for chat templates that read the clock; None: today's.
         settings: keyword arguments of the environment.
 
@@ -77,11 +89,13 @@ class TextRollout:
         These are `success` and `native_return` (None for lost episodes), `lost`, `out_of_context` (whether the episode
         no longer fitted into the model's context), and `cut_answers` (the fraction of answers cut at `answer_tokens`).
 
-        Raises `BadSetting` for a prompt without task and seed, or one that is longer than the model's context, and
-        `TrainingFailed` if all episodes of a batch are lost.
+        Raises `BadSetting` for a prompt without task and seed, or one that is longer than the model's context, and for
+        a setting of TRL that has no effect here; `TrainingFailed` if all episodes of a batch are lost.
         """
-        specs = [self._spec(prompt, trainer.accelerator) for prompt in prompts]
-        episodes = rollout(self._current_policy(trainer), self._pool, specs)
+        self._check(trainer.args)
+        specs = [self._spec(prompt, trainer) for prompt in prompts]
+        with frozen_model(trainer) as model:
+            episodes = rollout(self._current_policy(trainer, model), self._pool, specs)
         lost = [is_lost(episode) for episode in episodes]
         self._together = self._together or Together()
         if all(self._together.share(lambda: all(lost))):
@@ -97,29 +111,47 @@ class TextRollout:
             "logprobs": [list(row.logprobs) for row in made],
             "env_mask": [list(row.sampled or ()) for row in made],
             "success": [None if gone else float(e.success) for e, gone in zip(episodes, lost, strict=True)],
-            "native_return": [None if gone else e.total_reward for e, gone in zip(episodes, lost, strict=True)],
+            "native_return": [
+                None if gone else rounded_return(e.total_reward) for e, gone in zip(episodes, lost, strict=True)
+            ],
             "lost": lost,
             "out_of_context": [TRUNCATED_BY in episode.meta for episode in episodes],
             "cut_answers": [sum(turn.cut for turn in e.turns) / max(1, len(e.turns)) for e in episodes],
         }
 
-    def _spec(self, prompt: Any, accelerator: Any) -> EpisodeSpec:
+    def _check(self, args: Any) -> None:
+        """Raise `BadSetting` if a setting of TRL would have no effect, or another one than it says."""
+        for setting in fields(args):
+            name, value = setting.name, getattr(args, setting.name)
+            if name == "max_completion_length" and args.loss_type == "dr_grpo":  # the loss is divided by it
+                continue
+            if name in NOT_READ and (value or None) != (setting.default or None):
+                raise BadSetting(
+                    f"{name}={value!r} has no effect with TextRollout: leave it out. Transformers samples from the "
+                    "whole distribution, and answer_tokens and max_steps limit an episode"
+                )
+        if args.mask_truncated_completions and getattr(self._template, "stops", ()):
+            raise BadSetting(
+                "mask_truncated_completions would mask every episode: TRL takes an answer that ends with a stop text "
+                f"of template {self._template.name} for a truncated one. Leave it out"
+            )
+
+    def _spec(self, prompt: Any, trainer: Any) -> EpisodeSpec:
         """Return the spec of a prompt's episode; attempts differ only in the random draws of the policy."""
         message = prompt[-1] if isinstance(prompt, list) and prompt else {}
         named: Mapping[str, Any] = message if isinstance(message, Mapping) else {}
-        seed, task = named.get("seed"), named.get("task")
-        if seed is None and task is None:
-            raise BadSetting("a prompt must be a list of messages, whose last one has a task or a seed")
-        begun = (int(seed or 0), None if task is None else int(task))
+        begun = named_start(named, "the last message of a prompt")
         number = self._attempts[begun]
         self._attempts[begun] += 1
-        return EpisodeSpec(*begun, attempt=number * accelerator.num_processes + accelerator.process_index)
+        ranks = trainer.accelerator
+        first = trainer.args.seed << 32  # runs with another seed have other attempts
+        return EpisodeSpec(*begun, attempt=first + number * ranks.num_processes + ranks.process_index)
 
-    def _current_policy(self, trainer: Any) -> ModelPolicy:
+    def _current_policy(self, trainer: Any, model: Any) -> ModelPolicy:
         """Return the policy with the trainer's current weights."""
-        model = trainer.accelerator.unwrap_model(trainer.model)
         if self._policy is None:
             tokenizer = copy.copy(trainer.processing_class)  # the user's keeps its chat template
+            write_settings(tokenizer, trainer.chat_template_kwargs)
             write_date(tokenizer, self._date)
             self._policy = ModelPolicy(
                 model,

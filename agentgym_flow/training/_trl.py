@@ -116,6 +116,23 @@ def _without_step_check(engine: Any) -> Iterator[None]:
         hooks[hook.id] = check
 
 
+@contextmanager
+def frozen_model(trainer: GRPOTrainer) -> Iterator[PreTrainedModel]:
+    """Yield the model of a trainer to sample from, under ZeRO-3 with gathered weights.
+
+    It computes in the precision of the updates (`bf16`), so that both have the same log-probabilities.
+    """
+    kwargs = trainer.args.gradient_checkpointing_kwargs
+    with (
+        unwrap_model_for_generation(
+            trainer.model_wrapped, trainer.accelerator, gradient_checkpointing_kwargs=kwargs
+        ) as model,
+        _without_step_check(trainer.model_wrapped),
+        trainer.accelerator.autocast(),
+    ):
+        yield model
+
+
 def _two_columns(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Add a masked second column to `batch` if all completions are single tokens.
 
@@ -208,19 +225,8 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
 
     @contextmanager
     def frozen_model(self) -> Iterator[PreTrainedModel]:
-        """Yield the model to sample from, under ZeRO-3 with gathered weights.
-
-        It computes in the precision of the updates (`bf16`), so that both have the same log-probabilities.
-        """
-        kwargs = self.args.gradient_checkpointing_kwargs
-        with (
-            unwrap_model_for_generation(
-                self.model_wrapped, self.accelerator, gradient_checkpointing_kwargs=kwargs
-            ) as model,
-            _without_step_check(self.model_wrapped),
-            self.accelerator.autocast(),
-            out_of_memory(PLAY),
-        ):
+        """Yield the model to sample from, see `frozen_model`."""
+        with frozen_model(self) as model, out_of_memory(PLAY):
             yield model
 
     # ---------------------------------------------------------------- checkpoints

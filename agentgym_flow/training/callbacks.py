@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 Logs = dict[str, float]
 
-SHOWN = ("success", "valid_success", "entropy", "zero_variance_groups")
+SHOWN = ("success", "valid_success", "entropy", "frac_reward_zero_std")
 """Metrics in a printed line. The progress bar has room for the first two in a terminal of 80 columns."""
 
-LIMITS = {"cut_answers": "max_completion_length", "out_of_context": "max_steps"}
+LIMITS = {"completions/clipped_ratio": "max_completion_length", "out_of_context": "max_steps"}
 """Metrics that are shown if they are not 0 -> the setting that changes them."""
 
 

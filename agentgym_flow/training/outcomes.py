@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from agentgym_flow.episode import TRUNCATED_BY, Episode, Group
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.penalty import ACCEPTED, IsValid
@@ -35,7 +37,11 @@ def ended_alike(group: Group, outcome: str = "success", policy: str | None = Non
     Episodes without turns of `policy` are ignored; None stands for all policies.
     """
     left = [episode for episode in group if not is_lost(episode) and episode.counts_for(policy)]
-    return len({episode.success if outcome == "success" else episode.total_reward for episode in left}) <= 1
+    return len({_value(episode, outcome) for episode in left}) <= 1
+
+
+def _value(episode: Episode, outcome: str) -> float:
+    return float(episode.success) if outcome == "success" else episode.total_reward
 
 
 @dataclass
@@ -73,10 +79,14 @@ def outcome_metrics(
 ) -> dict[str, float]:
     """Return means over episodes: success, native return, length and others. Lost episodes count as they ended.
 
+    Metrics that TRL's trainer has too have its names: `reward` and `reward_std` are the mean and the standard deviation
+    of the values that are compared (see `ended_alike`), `frac_reward_zero_std` is the fraction of groups without
+    variance, and of completions, the answers of single turns, `completions/mean_length` is the number of tokens and
+    `completions/clipped_ratio` the fraction that was cut at `max_completion_length`.
+
     `invalid_actions` is the fraction of turns whose action the environment rejected, `invalid_penalty` the mean penalty
-    of a turn for answers that are not `is_valid`, `cut_answers` the fraction of turns whose completion was cut at
-    `max_completion_length`, `out_of_context` the fraction of episodes that ended because they no longer fitted into the
-    model's context, and `zero_variance_groups` the fraction of groups without variance.
+    of a turn for answers that are not `is_valid`, and `out_of_context` the fraction of episodes that ended because they
+    no longer fitted into the model's context.
 
     With `policy` the means are over its turns and the episodes in which it acted, whose whole return counts. Raises
     `BadSetting` if there is no such episode.
@@ -89,13 +99,17 @@ def outcome_metrics(
     penalised = sum(not is_valid(turn) for turn in turns) / max(1, len(turns))
     acted = [group for group in groups if any(episode.counts_for(policy) for episode in group)]
     alike = sum(ended_alike(group, outcome, policy) for group in acted)
+    values = [_value(episode, outcome) for episode in episodes]
     return {
+        "reward": sum(values) / len(values),
+        "reward_std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
+        "frac_reward_zero_std": alike / len(acted),
         "success": sum(episode.success for episode in episodes) / len(episodes),
         "return": sum(episode.total_reward for episode in episodes) / len(episodes),
         "length": len(turns) / len(episodes),
         "invalid_actions": invalid,
         "invalid_penalty": invalid_action_penalty * penalised,
-        "cut_answers": sum(turn.cut for turn in turns) / max(1, len(turns)),
+        "completions/mean_length": sum(len(turn.completion_ids or ()) for turn in turns) / max(1, len(turns)),
+        "completions/clipped_ratio": sum(turn.cut for turn in turns) / max(1, len(turns)),
         "out_of_context": sum(TRUNCATED_BY in episode.meta for episode in episodes) / len(episodes),
-        "zero_variance_groups": alike / len(acted),
     }

@@ -313,7 +313,7 @@ class AgentTrainer(RowTrainer):
             is_valid=is_valid,
             policy=self.acts_as,
         )
-        self.record({"time/score": done - scoring, **counts, **taken.metrics, **figures, **mismatch})
+        self.record({"time/credit": done - scoring, **counts, **taken.metrics, **figures, **mismatch})
         return batch
 
     def _weights(self) -> Weights:

@@ -67,9 +67,10 @@ def test_scripts_of_trl_run(tmp_path: Path) -> None:
     tokenizer = tokenizer_of([tools], [], qwen3_chat_template)
     model_of(tokenizer, 4096).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
-    short = "max_completion_length=8, max_steps=1, use_cpu=True, num_generations=2, per_device_train_batch_size=2"
-    changes = {"max_completion_length=2048": f"{short}, report_to='none'"}
-    names = run(tools, {"Qwen/Qwen3-0.6B": str(tmp_path / "model"), **changes}, tmp_path)
+    short = "max_steps=1, use_cpu=True, num_generations=2, per_device_train_batch_size=2, report_to='none'"
+    changes = {"GRPOConfig(": f"GRPOConfig({short}, "}
+    shorter = {"Qwen/Qwen3-0.6B": str(tmp_path / "model"), "max_completion_length=2048": "max_completion_length=8"}
+    names = run(tools, {**shorter, **changes}, tmp_path)
     assert names["trainer"].state.global_step == 1
     less = {"answer_tokens=64, max_steps=10": "answer_tokens=4, max_steps=2"}
     names = run(text, {"Qwen/Qwen2.5-0.5B-Instruct": str(tmp_path / "model"), **changes, **less}, tmp_path)
@@ -80,11 +81,13 @@ def test_scripts_of_verifiers_run(tmp_path: Path) -> None:
     module, script = scripts("verifiers")
     (tmp_path / "my_flow_env.py").write_text(module, "utf-8")
     _, answers = won("agentgym_flow/Sokoban-v0", 0, max_steps=20)
-    with serving({"my-model": answers}) as url:
+    _, tested = won("agentgym_flow/Sokoban-v0", 0, split="test")
+    [line] = re.findall("^vf-eval .*$", PAGE.read_text("utf-8"), re.M)
+    with serving({"my-model": answers, "MODEL": tested}) as url:
         names = run(script, {"http://localhost:8000/v1": url, '"max_steps": 10': '"max_steps": 20'}, tmp_path)
-        command = [str(Path(sys.executable).with_name("vf-eval")), "my_flow_env", "--no-push", "--no-rich"]
-        command += ["--env.taskset.env-id", "agentgym_flow/Sokoban-v0", "--model", "my-model", "--select.limit", "1"]
-        command += ["--client.base-url", url, "--client.api-key-var", "MY_KEY"]
+        command = line.replace("Search-v0", "Sokoban-v0").replace("-n 20", "-n 1").split()
+        command[0] = str(Path(sys.executable).with_name("vf-eval"))
+        command += ["--no-rich", "--client.base-url", url, "--client.api-key-var", "MY_KEY"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
         finished = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert [trace.reward for trace in names["traces"]] == [1.0] * 4

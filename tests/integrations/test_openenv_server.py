@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from expert_play import TEXT_IDS, won
 
-from agentgym_flow.errors import BadSetting, UnknownEnvironment
+from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption
 
 pytest.importorskip("openenv", reason="needs openenv, in an environment of its own: make nightly")
 
@@ -71,7 +71,7 @@ def session(address: str, headers: dict[str, str] | None = None) -> Any:
 def test_the_expert_wins_over_the_network(address: str) -> None:
     episode, _ = won("agentgym_flow/Sokoban-v0", 3, max_steps=30)
     with client_of(address) as env:
-        result = env.reset(index=3, seed=0, episode_id="third")
+        result = env.reset(task=3, seed=0, episode_id="third")
         assert result.observation.text == episode.observation
         assert result.observation.admissible_actions == ["up", "down", "left", "right"]
         assert not result.done
@@ -90,7 +90,7 @@ def test_the_expert_wins_over_the_network(address: str) -> None:
 def test_the_expert_wins_every_environment_of_openenv(env_id: str) -> None:
     episode, _ = won(env_id, 2)
     env = OpenEnvEnvironment(env_id)
-    observation = env.reset(seed=0, index=2)
+    observation = env.reset(seed=0, task=2)
     assert (observation.goal, observation.task_key) == (episode.goal, episode.task_key)
     for turn in episode.turns:
         assert not observation.done
@@ -124,12 +124,44 @@ def test_mistakes_of_clients_are_told_and_end_no_session(address: str) -> None:
             return told(json.dumps({"type": "step", "data": {"action": action}}))
 
         assert "call reset() before the first step" in step("up")
-        assert "task 99999999 does not exist" in told('{"type": "reset", "data": {"index": 99999999}}')
+        assert "task 99999999 does not exist" in told('{"type": "reset", "data": {"task": 99999999}}')
+        assert "Did you mean 'seed'?" in told('{"type": "reset", "data": {"task": 7, "sede": 3}}')
         assert told("no JSON").startswith("error")
         assert told('{"type": "step", "data": {"action": 3}}').startswith("error")
         assert told('{"type": "reset", "data": {"seed": 1}}').startswith("observation")
         for text in ("", "up" * 100_000, "\x00\ud800", "<action>up</action>"):
             assert step(text).startswith("observation")
+
+
+@pytest.mark.parametrize("other", [{"index": 7}, {"tsk": 7}, {"task": 7, "sede": 3}, {"task": 7, "split": "test"}])
+def test_other_arguments_of_reset_are_refused_on_both_sides(address: str, other: dict[str, Any]) -> None:
+    """OpenEnv's server drops what the environment's signature lacks, and another task was played."""
+    with client_of(address) as env, pytest.raises(UnknownOption, match="Known: task, seed, episode_id"):
+        env.reset(**other)
+
+    async def own() -> Any:
+        async with FlowClient(address, headers=bearer(TOKEN)) as env:
+            return await env.reset(**other)
+
+    async def openenvs() -> Any:
+        async with GenericEnvClient(address, headers=bearer(TOKEN)) as env:
+            return await env.reset(**other)
+
+    with pytest.raises(UnknownOption, match="Known: task, seed, episode_id"):
+        asyncio.run(own())
+    with pytest.raises(RuntimeError, match="Known: task, seed, episode_id"):
+        asyncio.run(openenvs())
+    env = OpenEnvEnvironment("agentgym_flow/Sokoban-v0")
+    with pytest.raises(UnknownOption, match="Known: task, seed, episode_id"):
+        env.reset(**other)
+    env.close()
+
+
+def test_the_named_task_is_played(address: str) -> None:
+    with client_of(address) as env:
+        assert [env.reset(task=7, seed=seed).observation.task for seed in (0, 1)] == [7, 7]
+        with pytest.raises(UnknownOption, match="step takes an action and nothing else, got timeout_s"):
+            env.step(FlowAction(action="up"), timeout_s=1.0)
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKEN}"}])

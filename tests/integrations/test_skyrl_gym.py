@@ -75,4 +75,18 @@ def test_turns_of_the_generator_are_the_step_budget_and_equal_rows_begin_equally
 )
 def test_configurations_that_cannot_work_say_why(config: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        skyrl_gym.make(NAME, env_config=config, extras={})
+        skyrl_gym.make(NAME, env_config=config, extras={"task": 0})
+
+
+@pytest.mark.parametrize(
+    ("row", "error", "message"),
+    [
+        ({}, BadSetting, "a row has neither a task nor a seed; it has nothing"),
+        ({"max_turns": 3, "task": None}, BadSetting, "neither a task nor a seed; it has max_turns, task"),
+        ({"seed": 0, "tasks": 7}, UnknownOption, "Did you mean 'task'"),
+        ({"task": 7.5}, BadSetting, "whole number"),
+    ],
+)
+def test_a_row_without_a_task_is_refused(row: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make("agentgym_flow/Sokoban-v0", row)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+from contextlib import nullcontext
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +19,7 @@ from datasets import Dataset
 from tool_model import clone, model_of, tokenizer_of
 from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template
+from trl.trainer.utils import nanstd
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.env import SokobanEnv
@@ -28,9 +31,10 @@ from agentgym_flow.errors import (
     UnknownEnvironment,
     UnknownOption,
 )
-from agentgym_flow.integrations.chat import ChatEnv
+from agentgym_flow.integrations import trl_text
+from agentgym_flow.integrations.chat import ChatEnv, rounded_return
 from agentgym_flow.integrations.trl import OVER, TRLEnvironment, environment_factory, lost_episodes
-from agentgym_flow.integrations.trl_text import TextRollout, native_return, success
+from agentgym_flow.integrations.trl_text import NOT_READ, TextRollout, native_return, success
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 
 GROUP = 4
@@ -56,7 +60,6 @@ def arguments(folder: Path, **more: Any) -> GRPOConfig:
         output_dir=str(folder),
         num_generations=GROUP,
         per_device_train_batch_size=GROUP,
-        max_completion_length=400,
         max_steps=3,
         learning_rate=1e-4,
         logging_steps=1,
@@ -65,6 +68,15 @@ def arguments(folder: Path, **more: Any) -> GRPOConfig:
         use_cpu=True,
         seed=0,
         **more,
+    )
+
+
+def stub(folder: Path) -> SimpleNamespace:
+    """Return what a rollout reads of a trainer, but for its model."""
+    return SimpleNamespace(
+        args=arguments(folder),
+        accelerator=SimpleNamespace(num_processes=1, process_index=0),
+        processing_class=SimpleNamespace(pad_token_id=9),
     )
 
 
@@ -98,7 +110,7 @@ def test_a_stock_trainer_learns_from_tool_calls(env_id: str, tmp_path: Path) -> 
     trainer = GRPOTrainer(
         model,
         reward_funcs=watched,
-        args=arguments(tmp_path, max_tool_calling_iterations=2),
+        args=arguments(tmp_path, max_tool_calling_iterations=2, max_completion_length=400),
         train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": ""}], "task": 0, "seed": 5}] * 4),
         processing_class=tokenizer,
         environment_factory=factory,
@@ -195,7 +207,7 @@ def test_arguments_of_a_model_that_are_no_text_are_refused_actions() -> None:
     assert env.get_reward() < 0
 
 
-def test_an_environment_that_breaks_at_once_ends_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_breaks_at_once_ends_the_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Player:
         name = "player"
 
@@ -207,10 +219,10 @@ def test_an_environment_that_breaks_at_once_ends_the_training(monkeypatch: pytes
 
     monkeypatch.setattr("agentgym_flow.envs.sokoban.env.SokobanEnv._apply", broken)
     played = TextRollout("agentgym_flow/Sokoban-v0")
-    monkeypatch.setattr(played, "_current_policy", lambda trainer: Player())
-    trainer = SimpleNamespace(accelerator=SimpleNamespace(num_processes=1, process_index=0))
+    monkeypatch.setattr(played, "_current_policy", lambda trainer, model: Player())
+    monkeypatch.setattr(trl_text, "frozen_model", nullcontext)
     with pytest.raises(TrainingFailed, match="the board fell down"):
-        played([[{"role": "user", "content": "", "task": 3}]], trainer)
+        played([[{"role": "user", "content": "", "task": 3}]], stub(tmp_path))
 
 
 class Speaker:
@@ -248,14 +260,14 @@ def lose(monkeypatch: pytest.MonkeyPatch, attempts: dict[int, int]) -> None:
     monkeypatch.setattr(SokobanEnv, "_apply", _apply)
 
 
-def test_lost_episodes_of_plain_text_are_masked_and_not_rewarded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_episodes_of_plain_text_are_masked_and_not_rewarded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     lose(monkeypatch, {0: 1, 1: 0})
     played = TextRollout("agentgym_flow/Sokoban-v0", max_steps=3)
-    monkeypatch.setattr(played, "_current_policy", lambda trainer: Speaker())
-    trainer = SimpleNamespace(
-        accelerator=SimpleNamespace(num_processes=1, process_index=0), processing_class=SimpleNamespace(pad_token_id=9)
-    )
-    columns = played([[{"role": "user", "content": "", "task": 3}]] * 4, trainer)
+    monkeypatch.setattr(played, "_current_policy", lambda trainer, model: Speaker())
+    monkeypatch.setattr(trl_text, "frozen_model", nullcontext)
+    columns = played([[{"role": "user", "content": "", "task": 3}]] * 4, stub(tmp_path))
     assert columns["lost"] == [True, True, False, False]
     assert columns["env_mask"] == [[0], [0], [1, 0, 1, 0, 1], [1]]
     assert columns["prompt_ids"] == [[1], [9], [1], [1]]
@@ -323,7 +335,7 @@ def test_a_stock_trainer_leaves_lost_episodes_out_of_their_group(
     row = {"prompt": [{"role": "user", "content": "", "task": 0, "seed": 5}], "task": 0, "seed": 5}
     trainer = GRPOTrainer(
         model,
-        args=arguments(tmp_path, max_tool_calling_iterations=2),
+        args=arguments(tmp_path, **({"max_tool_calling_iterations": 2, "max_completion_length": 400} if tools else {})),
         train_dataset=Dataset.from_list([row] * 4),
         processing_class=tokenizer,
         **how,
@@ -344,8 +356,95 @@ def test_settings_and_prompts_that_cannot_work_say_why() -> None:
     with pytest.raises(UnknownEnvironment, match="Did you mean"):
         environment_factory("agentgym_flow/Sokobahn-v0")()
     for prompt in ("a text", [], [{"role": "user", "content": "no task"}]):
-        with pytest.raises(BadSetting, match="has a task or a seed"):
+        with pytest.raises(BadSetting, match="the last message of a prompt has neither a task nor a seed"):
             TextRollout("agentgym_flow/Sokoban-v0")._spec(prompt, None)
+
+
+def test_a_row_without_a_task_is_refused() -> None:
+    """Else all such rows would play the task of seed 0."""
+    env = environment_factory("agentgym_flow/Sokoban-v0")()
+    shortened = Dataset.from_list([{"answer": "the first row has no task"}, {"answer": "", "task": 7}])
+    for row in (shortened[1], {"task": None, "seed": float("nan")}, {}):
+        with pytest.raises(BadSetting, match="neither a task nor a seed"):
+            env.reset(prompt=[], **row)
+    for column in ("tsk", "tasks", "task_id", "Task"):
+        with pytest.raises(UnknownOption, match="Did you mean 'task'"):
+            env.reset(prompt=[], seed=0, **{column: 7})
+    for value in (7.5, "seven", [7]):
+        with pytest.raises(BadSetting, match="task must be a whole number"):
+            env.reset(task=value)
+    assert env.reset(task=7.0, task_type="sokoban") == env.reset(task=7, seed=None)
+    assert env.episode.task == 7
+
+
+def test_equal_returns_have_no_advantage_in_trl() -> None:
+    """The advantages as TRL 1.16 computes them, in float32."""
+
+    def largest(value: float, group: int) -> float:
+        rewards = torch.tensor([value] * group, dtype=torch.float32)
+        return float(((rewards - torch.nanmean(rewards)) / (nanstd(rewards) + 1e-4)).abs().max())
+
+    returns = [length * -0.1 + 11 * won for length in range(60) for won in (0, 1)]
+    assert largest(10.9, 8) == pytest.approx(0.00944, abs=1e-5)
+    assert all(largest(rounded_return(value), group) == 0 for value in returns for group in (3, 8, 16, 256))
+    assert [rounded_return(value) for value in (0.0, 1.0, -0.5, float("inf"))] == [0.0, 1.0, -0.5, float("inf")]
+    assert rounded_return(10.9) == pytest.approx(10.9, rel=2**-16)
+    env = environment_factory("agentgym_flow/Sokoban-v0", reward="return", **SETTINGS["agentgym_flow/Sokoban-v0"])()
+    env.reset(task=0)
+    env.step("right")
+    assert env.get_reward() == rounded_return(10.9) != 10.9
+
+
+UNREAD = {
+    "cache_implementation": "static",
+    "ds3_gather_for_generation": False,
+    "generation_kwargs": {"num_beams": 2},
+    "max_completion_length": 400,
+    "min_p": 0.1,
+    "repetition_penalty": 1.1,
+    "top_k": 20,
+    "top_p": 0.9,
+    "transformers_continuous_batching_config": {"max_batch_tokens": 1},
+    "use_transformers_continuous_batching": True,
+    "use_transformers_paged": True,
+    "use_vllm": True,
+}
+
+
+def test_settings_of_trl_that_a_text_rollout_does_not_read_are_refused(tmp_path: Path) -> None:
+    assert UNREAD.keys() == NOT_READ <= {setting.name for setting in fields(GRPOConfig)}
+    played, trainer = TextRollout("agentgym_flow/Sokoban-v0"), stub(tmp_path)
+    played._check(trainer.args)
+    for name, value in UNREAD.items():
+        trainer.args = stub(tmp_path).args
+        setattr(trainer.args, name, value)
+        with pytest.raises(BadSetting, match=f"{name}=.* has no effect with TextRollout"):
+            played([[{"role": "user", "content": "", "task": 3}]], trainer)
+    played._check(arguments(tmp_path, max_completion_length=400, loss_type="dr_grpo", top_k=None, min_p=0.0))
+    masking = arguments(tmp_path, mask_truncated_completions=True)
+    played._check(masking)
+    played._template = SimpleNamespace(name="search-r1", stops=("</search>",))  # type: ignore[assignment]
+    with pytest.raises(BadSetting, match="mask_truncated_completions would mask every episode"):
+        played._check(masking)
+
+
+def test_the_seed_and_the_chat_template_settings_of_trl_are_read(tmp_path: Path) -> None:
+    played = TextRollout("agentgym_flow/Sokoban-v0", date="2026-11-27")
+    prompt = [{"role": "user", "content": "", "task": 3}]
+    trainer = stub(tmp_path)
+    first = [played._spec(prompt, trainer) for _ in range(2)]
+    trainer.args.seed = 1
+    other = [played._spec(prompt, trainer) for _ in range(2)]
+    assert len({spec.attempt for spec in (*first, *other)}) == 4
+    tokenizer = tokenizer_of(["Hello"], [], qwen3_chat_template)
+    trainer.processing_class, trainer.chat_template_kwargs = tokenizer, {"enable_thinking": False}
+    trainer.temperature = 0.7
+    policy = played._current_policy(trainer, model_of(tokenizer))
+    asked = [{"role": "user", "content": "Hello"}]
+    wanted = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+    assert policy.tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True) == wanted
+    assert tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True) != wanted
+    assert policy.sampling.temperature == 0.7
 
 
 def test_what_is_shown_without_markup_is_an_action() -> None:

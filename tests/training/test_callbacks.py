@@ -52,7 +52,7 @@ def test_progress_shows_the_newest_metrics(terminal: bool, monkeypatch: pytest.M
     for step in range(9, 41):
         now += 10
         logs = {"success": step / 40, "entropy": None, "learning_rate": 1.0, "lost_episodes": 3.0 * (step == 40)}
-        logs |= {"cut_answers": 0.25 * (step == 40), "out_of_context": 0.0}
+        logs |= {"completions/clipped_ratio": 0.25 * (step == 40), "out_of_context": 0.0}
         callback.on_log(ARGS, at(step), None, logs)
     callback.on_log(ARGS, at(40), None, {"train_runtime": 1.0})
     callback.close()
@@ -62,7 +62,7 @@ def test_progress_shows_the_newest_metrics(terminal: bool, monkeypatch: pytest.M
     assert "learning_rate" not in shown
     assert "lost episodes 3" in shown
     assert "lost episodes 0" not in shown
-    assert "cut_answers 0.25 (see max_completion_length)" in shown
+    assert "completions/clipped_ratio 0.25 (see max_completion_length)" in shown
     assert "out_of_context" not in shown
     if terminal:
         assert "40/40" in shown

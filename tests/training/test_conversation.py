@@ -518,7 +518,7 @@ def test_conversations_that_no_longer_fit_are_trained_on_as_far_as_they_went(
     trainer.train()
     [log] = [log for log in trainer.state.log_history if "success" in log]
     assert 0 < log["out_of_context"] <= 1
-    assert 0 < log["cut_answers"] < 1
+    assert 0 < log["completions/clipped_ratio"] < 1
     assert log["rows"] == log["episodes"] == 8
     assert log["lost_episodes"] == 0
     assert log["length"] < STEPS

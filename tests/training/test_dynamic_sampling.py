@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from trl import GRPOTrainer
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.episode import Episode, Group, Turn
@@ -87,6 +89,15 @@ def test_a_batch_is_always_full_and_loses_no_group_with_variance(
 
 
 # ---------------------------------------------------------------- outcomes
+@pytest.mark.parametrize("outcome", ["success", "return"])
+def test_metrics_that_trl_has_too_have_its_names(outcome: str) -> None:
+    found = outcome_metrics([group(True, False)], outcome=outcome)
+    assert found["reward"] == found[outcome]
+    of_trl = {name for name in found if f'"{name}"' in inspect.getsource(GRPOTrainer)}
+    assert of_trl >= {"reward", "reward_std", "frac_reward_zero_std"}
+    assert of_trl >= {"completions/mean_length", "completions/clipped_ratio"}
+
+
 def test_variance_is_that_of_what_episodes_are_worth() -> None:
     assert ended_alike(group(True, True))
     assert not ended_alike(group(True, False))
@@ -107,7 +118,8 @@ def test_everything_counts_in_the_figures_of_a_batch() -> None:
     groups = [group(True, False), group(False, False), Group([episode(True, lost=True), episode(False)])]
     found = outcome_metrics(groups)
     assert found["success"] == pytest.approx(2 / 6)
-    assert found["zero_variance_groups"] == pytest.approx(2 / 3)
+    assert found["frac_reward_zero_std"] == pytest.approx(2 / 3)
+    assert (found["reward"], found["reward_std"]) == (found["success"], pytest.approx((8 / 30) ** 0.5))
     played = TrainingOutcomes()
     played.count(groups)
     played.count(groups[:1])
@@ -154,7 +166,7 @@ def test_a_batch_is_full_of_groups_with_variance(
     assert metrics["groups_played"] == len(counted) / 4 > metrics["groups_kept"] == 4
     assert metrics["sampling_rounds"] > 1
     assert metrics["success"] == pytest.approx(sum(e.success for e in counted) / len(counted))
-    assert metrics["zero_variance_groups"] == pytest.approx(1 - 4 * 4 / len(counted))
+    assert metrics["frac_reward_zero_std"] == pytest.approx(1 - 4 * 4 / len(counted))
     assert metrics["turns"] == turns
     assert trainer.played == TrainingOutcomes(1, len(counted), sum(len(e.turns) for e in counted), 0)
 
@@ -197,7 +209,7 @@ def test_variance_is_that_of_what_the_credit_function_compares(
     assert not any(ended_alike(g, "return") for g in trainer.groups)
     assert any(ended_alike(g) for g in trainer.groups)
     alike = [ended_alike(Group(counted[i : i + 4]), "return") for i in range(0, len(counted), 4)]
-    assert trainer._metrics["train"]["zero_variance_groups"] == [pytest.approx(sum(alike) / len(alike))]
+    assert trainer._metrics["train"]["frac_reward_zero_std"] == [pytest.approx(sum(alike) / len(alike))]
 
 
 def test_it_goes_together_with_task_replay(

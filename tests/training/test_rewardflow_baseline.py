@@ -107,7 +107,7 @@ def test_every_log_verifies_and_gives_the_figures_of_the_summary(finished: Path)
 def test_metrics_are_written_per_batch(finished: Path) -> None:
     records = metrics(finished)
     assert [(record["step"], record["episodes"]) for record in records] == [(4, 32), (8, 64)]
-    for name in ("success", "return", "zero_variance_groups", "unique_prompts", "time/env", "valid_success"):
+    for name in ("success", "return", "frac_reward_zero_std", "unique_prompts", "time/env", "valid_success"):
         assert all(record[name] is not None for record in records), name
 
 

@@ -124,10 +124,11 @@ def test_weights_penalties_and_figures_are_those_worked_out_by_hand(team: Group)
     nothing = [[[0.0] * len(episode.turns) for episode in team]]
     assert penalise_invalid([team], nothing, 0.5, policy=P) == [[[0, 0, 0], [0, -0.5, 0], [0]]]
     assert penalise_invalid([team], nothing, 0.5, policy=S) == nothing
-    figures = {"return": 1 / 3, "length": 4 / 3, "invalid_actions": 1 / 4, "zero_variance_groups": 0.0}
+    figures = {"return": 1 / 3, "reward": 1 / 3, "length": 4 / 3, "invalid_actions": 1 / 4, "frac_reward_zero_std": 0.0}
     found = outcome_metrics([team], policy=P)
     assert {name: found[name] for name in figures} == pytest.approx(figures)
-    figures = {"success": 1 / 2, "length": 3 / 2, "invalid_actions": 0.0, "zero_variance_groups": 0.0}
+    figures = {"success": 1 / 2, "length": 3 / 2, "invalid_actions": 0.0, "frac_reward_zero_std": 0.0}
+    figures |= {"reward": 1 / 2, "reward_std": 0.5**0.5, "completions/mean_length": 2.0}
     found = outcome_metrics([team, Group([team.episodes[2]])], policy=S)  # the second group is none of the solver's
     assert {name: found[name] for name in figures} == pytest.approx(figures)
     assert ended_alike(Group(team.episodes[1:]), policy=S)

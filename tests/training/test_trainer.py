@@ -123,13 +123,13 @@ def test_metrics_of_a_batch_add_up(make_trainer: Trainers, warm: tuple[Any, Any]
     episodes = [episode for group in groups for episode in group]
     assert log["success"] == sum(episode.success for episode in episodes) / 16
     assert log["return"] == pytest.approx(sum(episode.total_reward for episode in episodes) / 16)
-    assert log["zero_variance_groups"] == sum(len({e.success for e in group}) == 1 for group in groups) / 4
+    assert log["frac_reward_zero_std"] == sum(len({e.success for e in group}) == 1 for group in groups) / 4
     assert log["turns"] == len(turns_of(trainer))
     assert log["unique_prompts"] == log["rows"] == len({turn.prompt_ids for turn in turns_of(trainer)})
     assert (log["episodes"], log["env_steps"], log["lost_episodes"]) == (16, log["turns"], 0)
     assert 0 < log["entropy"] < 5
     assert 0 <= log["clip_fraction"] <= 1
-    assert min(log[f"time/{part}"] for part in ("env", "generate", "score")) > 0
+    assert min(log[f"time/{part}"] for part in ("env", "generate", "credit")) > 0
 
 
 def test_episodes_can_stop_on_a_flag_of_info(make_trainer: Trainers, warm: tuple[Any, Any]) -> None:

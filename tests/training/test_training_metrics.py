@@ -27,9 +27,10 @@ def last(trainer: AgentTrainer, name: str) -> float:
 
 
 OF_A_BATCH = {
-    *("step", "episodes", "env_steps", "lost_episodes", "success", "return", "length", "zero_variance_groups"),
+    *("step", "episodes", "env_steps", "lost_episodes", "success", "return", "length", "frac_reward_zero_std"),
     *("turns", "rows", "dropped_rows", "padding", "entropy", "kl", "invalid_actions", "invalid_penalty"),
-    *("time/env", "time/generate", "time/score", "time/update", "loss", "grad_norm", "learning_rate"),
+    *("reward", "reward_std", "completions/mean_length", "completions/clipped_ratio", "step_time"),
+    *("time/env", "time/generate", "time/credit", "time/update", "loss", "grad_norm", "learning_rate"),
 }
 
 
@@ -82,7 +83,7 @@ def test_time_is_split_into_what_it_was_spent_on(
     assert calls["losses"] == calls["validations"] == 2
     assert log["time/env"] == calls["steps"] > 16
     assert log["time/generate"] == 1e3 * calls["passes"] > 0
-    assert log["time/score"] == 1e6
+    assert log["time/credit"] == 1e6
     assert log["time/update"] == 2e9
 
 
