@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import secrets
 import signal
 import socket
 import threading
-import time
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -37,7 +37,6 @@ def worker(
         float, typer.Option(min=0.1, help="Seconds without an answer after which the worker exits with an error.")
     ] = 600.0,
     stay: Annotated[bool, typer.Option("--stay", help="When all runs are finished, wait for the next one.")] = False,
-    parent: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Join a dataflow and play its episodes. Workers may join and leave at any time.
 
@@ -61,8 +60,7 @@ def worker(
         flow.deadline = min(flow.deadline, LEAVING)
         service.stop()
 
-    if parent is not None:
-        threading.Thread(target=follow, args=(parent,), daemon=True).start()
+    threading.Thread(target=follow_trainer, daemon=True).start()
     note(f"worker {called} joins {flow.url}; Ctrl-C lets it leave")
     with sigterm_raises(), signals_go_to(leave):  # the first, because the second leaves defaults alone
         try:
@@ -75,8 +73,9 @@ def worker(
         raise typer.Exit(128 + signal.SIGTERM)
 
 
-def follow(parent: int) -> None:
-    """Stop this process with SIGTERM when its parent process has ended."""
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os.kill(os.getpid(), signal.SIGTERM)
+def follow_trainer() -> None:
+    """Stop this process with SIGTERM when the trainer that started it has ended; do nothing if none has."""
+    trainer = multiprocessing.parent_process()
+    if trainer is not None:
+        trainer.join()
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -21,6 +21,10 @@ LASTING = ("order", "staleness", "max_attempts", "turns", "lockstep", "tasks", "
 """Settings that must stay the same when a run is resumed: they decide what is trained on or sent."""
 
 
+NUM_ENVS = 16
+"""Episodes that a worker plays at a time if nothing says how many."""
+
+
 @dataclass(frozen=True)
 class FlowConfig:
     """How workers play the episodes of a run.
@@ -34,7 +38,8 @@ class FlowConfig:
             as many as a Ray cluster has room for, including machines that join later.
         resources: what each worker on Ray takes, by Ray's names, such as {CPU: 1, GPU: 0.5}; other names are custom
             resources of the machines. Without Ray it has no effect.
-        num_envs: episodes that a worker plays at a time.
+        num_envs: episodes that a worker plays at a time. None: those of the trainer's `num_envs`, shared out among
+            `workers`; `NUM_ENVS` if their number is open.
         versions: how many versions of the weights a worker has room for.
         lease_seconds: seconds after its last call in which a worker keeps its leases.
         episode_seconds: seconds after which a lease is not renewed: another worker then plays an episode that hangs.
@@ -64,7 +69,7 @@ class FlowConfig:
     staleness: int = 4
     workers: int | None = 1
     resources: dict[str, float] = field(default_factory=lambda: {"CPU": 1})
-    num_envs: int = 16
+    num_envs: int | None = None
     versions: int = 2
     lease_seconds: float = 60.0
     episode_seconds: float = 3600.0
@@ -84,7 +89,8 @@ class FlowConfig:
         if self.workers is not None:
             check_integer("workers", self.workers, 0)
         self._check_resources()
-        check_positive("num_envs", self.num_envs)
+        if self.num_envs is not None:
+            check_positive("num_envs", self.num_envs)
         check_positive("versions", self.versions)
         if not isinstance(self.turns, list) or not all(isinstance(name, str) and name for name in self.turns):
             raise BadSetting(f"turns must be a list of names of policies, got {self.turns!r}")

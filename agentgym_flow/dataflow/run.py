@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,14 +55,16 @@ def train(configs: Configs, config: FlowConfig, engine: str, policy: str, consol
         NoWorkers: no worker has called for longer than the deadline.
     """
     check(configs)
+    if config.num_envs is None and config.workers:
+        config = replace(config, num_envs=math.ceil(configs[2].num_envs / config.workers))
     with open_run(configs, console) as recipe, _engine(recipe, config, engine, policy) as running:
         _replace_rollout(recipe, config, policy, running)  # checks the settings before any work
         alone = len(config.policies(policy)) == 1
+        if running is not None:
+            running.start(config.workers)  # they start meanwhile, and wait for the first batch
         recipe.clone_behaviour()
         if alone:
             recipe.evaluate("before")
-        if running is not None:
-            running.start(config.workers)
         recipe.train()
         if running is not None:
             running.close()  # evaluation needs the processors

@@ -1,12 +1,13 @@
-"""A rollout worker that plays nothing: it commits a sentence for every lease. Run as a program, it joins over HTTP."""
+"""A rollout worker that plays nothing: it commits a sentence for every lease."""
 
 from __future__ import annotations
 
 import argparse
 import signal
 import threading
+from collections.abc import Sequence
 
-from agentgym_flow.cli.worker import follow
+from agentgym_flow.cli.worker import follow_trainer
 from agentgym_flow.dataflow.network.http_client import HttpFlow
 from agentgym_flow.dataflow.network.tokens import read_token
 from agentgym_flow.dataflow.records import Commit, Flow, Lease, LeaseKey
@@ -39,20 +40,20 @@ class LittleWorker:
         self._stopped.set()
 
 
-if __name__ == "__main__":
+def play(options: Sequence[str]) -> None:
+    """Run a little worker with options of `agentgym-flow worker`, and `--seconds`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--join")
     parser.add_argument("--name")
-    parser.add_argument("--parent", type=int)
     parser.add_argument("--seconds", type=float, default=0.0)
-    options = parser.parse_args()
-    flow = HttpFlow(options.join, read_token())
-    worker = LittleWorker(flow, options.name, options.seconds)
+    given = parser.parse_args(options)
+    flow = HttpFlow(given.join, read_token())
+    worker = LittleWorker(flow, given.name, given.seconds)
 
     def leave(*_: object) -> None:
         flow.deadline = 1.0  # as the real one: a manager that is gone is not waited for
         worker.stop()
 
     signal.signal(signal.SIGTERM, leave)
-    threading.Thread(target=follow, args=(options.parent,), daemon=True).start()
+    threading.Thread(target=follow_trainer, daemon=True).start()
     worker.run()

@@ -7,15 +7,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from flow_trace import manager, opened, slots
-from little_worker import held
+from little_worker import held, play
+from rich.console import Console
 
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
+from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.engines.crew import Crew
 from agentgym_flow.dataflow.engines.local_engine import LocalEngine
 from agentgym_flow.dataflow.network.http_server import serving
@@ -24,7 +28,6 @@ from agentgym_flow.dataflow.records import Arrival, Claim, Flow, Slot
 from agentgym_flow.errors import NoWorkers
 
 HERE = Path(__file__).parent
-LITTLE = (sys.executable, str(HERE / "little_worker.py"))
 
 
 def collected(flow: Flow, claim: Claim, wanted: list[Slot]) -> dict[Slot, int]:
@@ -61,7 +64,7 @@ def test_a_killed_process_is_replaced_and_nothing_is_lost() -> None:
     there = manager(lease_seconds=2.0)
     claim = opened(there)
     there.admit(claim, slots(0, groups=6))
-    with LocalEngine(there, program=LITTLE, options=["--seconds", "0.2"]) as engine:
+    with LocalEngine(there, program=play, options=["--seconds", "0.2"]) as engine:
         engine.start(2)
         until(lambda: there.status()["streams"]["s"]["states"]["leased"])
         (victim, *_) = pids(engine)
@@ -77,7 +80,7 @@ def test_workers_that_all_hang_end_in_an_error_within_the_deadline() -> None:
     there = manager(lease_seconds=0.5, deadline=1.0)
     claim = opened(there)
     there.admit(claim, slots(0, groups=50))
-    with LocalEngine(there, program=LITTLE, options=["--seconds", "0.05"]) as engine:
+    with LocalEngine(there, program=play, options=["--seconds", "0.05"]) as engine:
         engine.start(1)
         # The trainer is alive meanwhile: on a busy machine a worker needs longer than the deadline to start.
         until(lambda: there.beat(claim) or there.status()["streams"]["s"]["states"]["committed"])
@@ -88,12 +91,15 @@ def test_workers_that_all_hang_end_in_an_error_within_the_deadline() -> None:
         os.kill(worker, signal.SIGCONT)
 
 
+def fail(options: Sequence[str]) -> None:
+    sys.exit("no such data set")
+
+
 def test_what_a_process_said_last_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentgym_flow.dataflow.engines.crew.FIRST_PAUSE", 0.01)
     there = manager()
     claim = opened(there)
-    program = (sys.executable, "-c", "import sys; sys.exit('no such data set')")
-    with LocalEngine(there, program=program, most_failures=2) as engine:
+    with LocalEngine(there, program=fail, most_failures=2) as engine:
         engine.start(1)
         with pytest.raises(NoWorkers, match=r"status 1; no such data set"):
             collected(engine.flow, claim, slots(0))
@@ -102,22 +108,25 @@ def test_what_a_process_said_last_is_shown(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_token_is_in_no_command_line() -> None:
     there = manager()
     claim = opened(there)
-    with LocalEngine(there, program=LITTLE) as engine:
+    with LocalEngine(there, program=play) as engine:
         engine.start(1)
         collected(engine.flow, claim, slots(0))
         (worker,) = pids(engine)
-        assert engine._token in Path(f"/proc/{worker}/environ").read_text()
-        assert engine._token not in Path(f"/proc/{worker}/cmdline").read_text()
+        parts = Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()
+        for process in (worker, int(parts[1])):  # and the fork server
+            assert engine._token not in Path(f"/proc/{process}/cmdline").read_text()
+            assert engine._token not in Path(f"/proc/{process}/environ").read_text()
 
 
 TRAINER = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from flow_trace import manager, opened
+from little_worker import play
 from agentgym_flow.dataflow.engines.local_engine import LocalEngine
 there = manager()
 opened(there)
-engine = LocalEngine(there, program=sys.argv[2:])
+engine = LocalEngine(there, program=play)
 engine.start(2)
 while len(there.status()["workers"]) < 2:
     time.sleep(0.05)
@@ -127,7 +136,7 @@ time.sleep(600)
 
 
 def test_workers_end_when_their_trainer_is_killed() -> None:
-    command = [sys.executable, "-c", TRAINER, str(HERE), *LITTLE]
+    command = [sys.executable, "-c", TRAINER, str(HERE)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
         assert trainer.stdout is not None
         workers = [int(pid) for pid in trainer.stdout.readline().split()]
@@ -213,3 +222,51 @@ def test_the_command_ends_when_all_runs_are_finished() -> None:
         command = [sys.executable, "-m", "agentgym_flow", "worker", "--join", url]
         with subprocess.Popen(command, env={**os.environ, VARIABLE: "token"}, stderr=subprocess.PIPE) as worker:
             assert worker.wait() == 0
+
+
+def test_workers_start_before_the_trainer_clones_and_share_out_its_environments(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from agentgym_flow.dataflow import run  # imports TRL
+
+    done: list[Any] = []
+
+    class Recorded:
+        """A recipe and an engine: each call is noted."""
+
+        folder, together, agent = (
+            SimpleNamespace(path=tmp_path),
+            SimpleNamespace(on_main_process=lambda call: call()),
+            None,
+        )
+
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            return lambda *arguments: done.append((name, *arguments))
+
+    @contextmanager
+    def engine_of(name: str, config: FlowConfig, folder: Path) -> Iterator[Recorded]:
+        done.append(config.num_envs)
+        yield Recorded()
+
+    monkeypatch.setattr(run, "open_run", lambda *_: nullcontext(Recorded()))
+    monkeypatch.setattr(run, "engine_of", engine_of)
+    monkeypatch.setattr(run, "_replace_rollout", lambda *_: None)
+    configs: Any = (None, None, SimpleNamespace(generator="transformers", num_envs=25))
+    run.train(configs, FlowConfig(workers=2), "local", "policy", Console())
+    assert done[:4] == [13, ("start", 2), ("clone_behaviour",), ("evaluate", "before")]
+    assert ("close",) in done
+
+
+@pytest.mark.heavy  # the fork server imports PyTorch and Transformers
+def test_workers_are_forked_from_one_process_that_has_imported_what_they_need() -> None:
+    script = TRAINER.replace("opened(there)", "").replace("(there, program=play)", "(there)")  # nothing to play
+    with subprocess.Popen([sys.executable, "-c", script, str(HERE)], stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None
+        workers = [int(pid) for pid in trainer.stdout.readline().split()]
+        parents = {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] for pid in workers}
+        libraries = [Path(f"/proc/{pid}/maps").read_text() for pid in parents]
+        trainer.kill()
+    assert len(workers) == 2
+    assert len(parents) == 1
+    assert "libtorch_cpu" in libraries[0]
+    until(lambda: not any(alive(int(pid)) for pid in [*workers, *parents]))

@@ -11,9 +11,9 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from agentgym_flow.dataflow.config import FlowConfig
+from agentgym_flow.dataflow.config import NUM_ENVS, FlowConfig
 from agentgym_flow.dataflow.engines.hosting import hosted
 from agentgym_flow.dataflow.engines.local_engine import LocalEngine
 from agentgym_flow.dataflow.network.http_client import HttpFlow
@@ -59,8 +59,8 @@ def engine_of(name: str, config: FlowConfig, folder: Path) -> Iterator[Engine]:
     if name == LOCAL:
         if config.workers is None:
             raise BadSetting("only a Ray cluster can choose the number of workers: set workers to a number")
-        options = ["--num-envs", config.num_envs, "--versions", config.versions, "--deadline", config.deadline]
-        options.append("--stay")  # the engine ends them
+        options: list[Any] = ["--num-envs", config.num_envs or NUM_ENVS, "--versions", config.versions]
+        options += ["--deadline", config.deadline, "--stay"]  # the engine ends them
         with hosted(folder, config) as manager, LocalEngine(manager, options=[*map(str, options)]) as local:
             yield local
     elif name.startswith(ADDRESSES):

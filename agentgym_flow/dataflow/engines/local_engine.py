@@ -1,14 +1,20 @@
-"""Workers on the trainer's machine: processes that connect over the loopback interface."""
+"""Workers on the trainer's machine: processes that connect over the loopback interface.
+
+They are forked from a process that has imported what they need, because importing PyTorch and Transformers takes much
+of a worker's memory, and several CPU-seconds. It is `multiprocessing`'s fork server.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
-import subprocess
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from multiprocessing.context import ForkServerContext
 from typing import Any, Self
 
 from agentgym_flow.dataflow.engines.crew import Crew, CrewWorker
@@ -19,7 +25,21 @@ from agentgym_flow.dataflow.records import Flow
 LAST_LINES = 15
 """Lines of a dead process's output that are shown."""
 
+PRELOADED = ("agentgym_flow.cli.app", "agentgym_flow.dataflow.rollout.service")
+"""Modules that every worker needs. The fork server also imports the models that this process has imported."""
+
+Program = Callable[[Sequence[str]], object]
+"""Runs a worker with these options of `agentgym-flow worker`; a function that can be imported."""
+
 _LAST_BYTES = 8192
+
+
+def worker_command(options: Sequence[str]) -> None:
+    """Run `agentgym-flow worker` with these options in this process, and exit with its status."""
+    from agentgym_flow.cli import main
+
+    sys.argv = ["agentgym-flow", "worker", *options]
+    main()
 
 
 class WatchedFlow(RemoteFlow):
@@ -43,10 +63,12 @@ class WatchedFlow(RemoteFlow):
 class LocalEngine:
     """Starts workers beside the trainer, replaces those that die, and ends them with it.
 
+    A script that uses this engine needs `if __name__ == "__main__":`, as everything that `multiprocessing` starts.
+
     Args:
         manager: the manager, in this process.
         options: of `agentgym-flow worker`.
-        program: a command to run in place of `agentgym-flow worker`, with the same options.
+        program: what a worker runs.
         crew: see `agentgym_flow.dataflow.engines.crew.Crew`.
 
     Attributes:
@@ -60,10 +82,14 @@ class LocalEngine:
         manager: Flow,
         *,
         options: Sequence[str] = (),
-        program: Sequence[str] = (sys.executable, "-m", "agentgym_flow", "worker"),
+        program: Program = worker_command,
         **crew: Any,
     ) -> None:
-        self._manager, self._command = manager, [*program, *options]
+        self._manager, self._program, self._options = manager, program, options
+        self._context = multiprocessing.get_context("forkserver")
+        if program is worker_command:
+            models = [name for name in sys.modules if name.startswith("transformers.models.")]
+            self._context.set_forkserver_preload([*PRELOADED, *models])
         self._stack = ExitStack()
         self._url, self._token = "", tokens.new_token()
         self.crew = Crew(self._process, **crew)
@@ -95,35 +121,31 @@ class LocalEngine:
         self._url = ""
 
     def _process(self, number: int) -> CrewWorker:
-        named = ["--join", self._url, "--parent", str(os.getpid()), "--name", f"process-{number}"]
-        return _Process([*self._command, *named], {**os.environ, tokens.VARIABLE: self._token})
+        options = [*self._options, "--join", self._url, "--name", f"process-{number}"]
+        return _Process(self._context, self._program, options, {**os.environ, tokens.VARIABLE: self._token})
 
 
 class _Process:
-    def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed by `end`
-        # In a session of its own, so that Ctrl-C in a terminal reaches only the trainer, which then ends its workers.
-        self._process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._said,
-            start_new_session=True,
-        )
+    def __init__(
+        self, context: ForkServerContext, program: Program, options: Sequence[str], environment: dict[str, str]
+    ) -> None:
+        self._said = tempfile.NamedTemporaryFile()  # noqa: SIM115  closed by `end`
+        self._process = context.Process(target=_run, args=(program, options, environment, self._said.name))
+        self._process.start()
+        assert self._process.pid is not None
         self.pid = self._process.pid
 
     def ended(self) -> str | None:
-        status = self._process.poll()
+        status = self._process.exitcode
         return None if status is None else f"status {status}; {self._last_lines()}"
 
     def leave(self) -> None:
         self._process.terminate()
 
     def end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        self._process.wait()
+        with contextlib.suppress(ProcessLookupError):  # by its number, as it lives on if the fork server was killed
+            os.kill(self.pid, signal.SIGKILL)
+        self._process.join()
         self._said.close()
 
     def _last_lines(self) -> str:
@@ -131,3 +153,13 @@ class _Process:
         self._said.seek(max(0, size - _LAST_BYTES))
         lines = self._said.read().decode("utf-8", "replace").strip().splitlines()[-LAST_LINES:]
         return "\n".join(lines) if lines else "it wrote nothing"
+
+
+def _run(program: Program, options: Sequence[str], environment: dict[str, str], errors: str) -> None:
+    # In a session of its own, so that Ctrl-C in a terminal reaches only the trainer, which then ends its workers.
+    os.setsid()
+    for stream, path, flags in ((1, os.devnull, os.O_WRONLY), (2, errors, os.O_WRONLY | os.O_APPEND)):
+        os.dup2(os.open(path, flags), stream)
+    os.environ.clear()  # it was the fork server's
+    os.environ.update(environment)
+    program(options)

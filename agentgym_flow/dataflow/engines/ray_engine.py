@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from agentgym_flow.dataflow.config import FlowConfig
+from agentgym_flow.dataflow.config import NUM_ENVS, FlowConfig
 from agentgym_flow.dataflow.engines.crew import Crew, CrewWorker
 from agentgym_flow.dataflow.engines.local_engine import WatchedFlow
 from agentgym_flow.dataflow.engines.ray_cluster import (
@@ -107,7 +107,7 @@ class RayEngine:
     ) -> None:
         self._started = join(address)
         self._config, self._service = config, service
-        usual = {"num_envs": config.num_envs, "versions": config.versions, "stay": True}
+        usual = {"num_envs": config.num_envs or NUM_ENVS, "versions": config.versions, "stay": True}
         self._options = dict(usual if options is None else options)
         self._closing = threading.Event()
         self._growing: threading.Thread | None = None
