@@ -269,15 +269,11 @@ def _teller(env: str, dataset: str | None) -> Callable[[registry.DataSet], Itera
 
         return lambda found: games.remarks(found.path)
     if name == "sokoban":
-        from agentgym_flow.envs.sokoban.source import levels_per_split
+        from agentgym_flow.envs.sokoban import source as levels
 
-        return lambda found: _played_as(levels_per_split(found.path))
+        return lambda found: levels.remarks(found.path)
     if name == "webshop":
         from agentgym_flow.envs.webshop import source as shops
 
         return lambda found: shops.remarks(found.path)
     raise UnknownEnvironment.among(env, _READERS, "`data check --env` supports these environments.")
-
-
-def _played_as(sizes: Mapping[str, int]) -> Iterator[str]:
-    yield "played as: " + ", ".join(f"{split} {count:,}" for split, count in sizes.items())
