@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -286,9 +287,10 @@ def resolve(data: str | os.PathLike[str] | DataSet) -> DataSet:
         found = located("", data)
         name = found.path.name
         return replace(found, name=name if found.path.is_dir() else Path(name.removesuffix(".gz")).stem)
+    advised = data if _NAME.fullmatch(str(data)) else "NAME"
     variable = f", or set {_ANNOUNCED[data][0]}" if data in _ANNOUNCED else ""
     raise UnknownData.among(
-        data, known, f"No such path exists. Register data with: agentgym-flow data add {data} PATH{variable}"
+        data, known, f"No such path exists. Register data with: agentgym-flow data add {advised} PATH{variable}"
     )
 
 
@@ -312,7 +314,7 @@ def check_content(entry: RegisteredData) -> None:
     if content_digest(entry.path) != entry.sha256:
         raise BadData(
             f"data set {entry.name!r} at {entry.path} has changed since it was added; "
-            f"run: agentgym-flow data add {entry.name} {entry.path}"
+            f"run: agentgym-flow data add {entry.name} {shlex.quote(str(entry.path))}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -198,7 +199,7 @@ def import_data(
             note(kept)
         raise
     goals = " and ".join(f"{len(made.official_order(kind)):,} {kind}" for kind in ("synthetic", "human"))
-    advice = f"Name it as data={folder}, or register it: agentgym-flow data add webshop {folder}"
+    advice = f"Name it as data={folder}, or register it: agentgym-flow data add webshop {shlex.quote(folder)}"
     if made.left_out:
         note(LEFT_OUT.format(made.left_out))
     say(f"{len(made):,} products, {goals} goals: {folder}. {advice}")

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -20,10 +21,13 @@ from typer.testing import CliRunner
 from agentgym_flow import __version__
 from agentgym_flow.cli import app, doctor, evaluate
 from agentgym_flow.cli.console import board, printed
+from agentgym_flow.cli.environments import check_command
 from agentgym_flow.cli.list_envs import EXTRAS
+from agentgym_flow.data import DataSet
 from agentgym_flow.envs.text_arguments import env_settings, registered_ids
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadLog
+from agentgym_flow.leaderboard.track import make_track
 
 
 @pytest.fixture
@@ -270,6 +274,32 @@ def test_the_advice_to_verify_works_for_data_that_are_not_registered(run, comman
     assert said.endswith("agentgym-flow verify b.jsonl\n")
     assert run("verify", "b.jsonl").exit_code == 0
     assert run(*given, option, "c.jsonl").stdout.endswith("agentgym-flow verify c.jsonl\n")
+
+
+def test_the_advice_to_verify_a_track_works_in_a_shell(run):
+    Path("some levels.txt").write_text("#######\n#@ $ .#\n#######\n")
+    made = make_track(
+        "agentgym_flow/Sokoban-v0", "mine", "Mine", kwargs={"data": DataSet("mine", Path("some levels.txt").resolve())}
+    )
+    made.write(Path("mine.json"))
+    given = ["evaluate", "--track", "mine.json", "--data", "some levels.txt", "--policy", "random", "--out", "a run"]
+    said = run(*given).stdout
+    advice = shlex.split(said.rpartition("Check it with: agentgym-flow ")[2])
+    assert advice[:3] == ["verify", "a run/episodes.jsonl.gz", "--data"]
+    assert run(*advice).exit_code == 0
+    Path("some levels.txt").rename("mine.txt")
+    assert run(*advice).exit_code == 1
+    run("data", "add", "mine", "mine.txt")
+    said = run(*given[:3], *given[5:-1], "b").stdout
+    assert said.endswith("agentgym-flow verify b/episodes.jsonl.gz\n")
+
+
+def test_the_advice_to_verify_allows_what_was_downloaded(run):
+    run("evaluate", "sokoban", "--episodes", 1, "--policy", "random", "--log", "a log.jsonl")
+    line = json.loads(Path("a log.jsonl").read_text())
+    for data, more in (({"hub:gsm8k": "0" * 64}, " --fetch"), ({"gsm8k": "0" * 64}, "")):
+        Path("a log.jsonl").write_text(json.dumps(line | {"data": data}) + "\n")
+        assert check_command("a log.jsonl", {"dataset": "gsm8k"}) == f"agentgym-flow verify 'a log.jsonl'{more}"
 
 
 def test_evaluate_passes_settings_on_and_prints_json(run):

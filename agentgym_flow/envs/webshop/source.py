@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -148,7 +149,7 @@ def official_catalogue(path: Path, num_products: int | None = None) -> Catalogue
     if num_products is None and files.items.stat().st_size > IN_MEMORY:
         raise BadData(
             f"{files.items} is too large to read at every start; make a store of it once, "
-            f"with: agentgym-flow data import webshop {path} FOLDER, and name that folder"
+            f"with: agentgym-flow data import webshop {shlex.quote(str(path))} FOLDER, and name that folder"
         )
     stamps = tuple(state_of(file) for file in files if file is not None)
     return _read(path, files, stamps, num_products)
