@@ -109,6 +109,13 @@ def digest_of_files(digests: Mapping[str, str]) -> str:
     return total.hexdigest()
 
 
+def digests_line(digests: Mapping[str, str]) -> str:
+    """Return a line for reports with the SHA-256 that logs and tracks hold, given as split -> SHA-256."""
+    if len(set(digests.values())) == 1:
+        return f"SHA-256 in logs and tracks: {next(iter(digests.values()))[:16]}..."
+    return "SHA-256 in logs and tracks: " + ", ".join(f"{split} {found[:16]}..." for split, found in digests.items())
+
+
 def write_statement(folder: Path, kind: str, digest: str, facts: Mapping[str, Any]) -> None:
     """Make a folder a store: write its kind, the SHA-256 of its content, the sizes of its files, and other facts."""
     sizes = {file.relative_to(folder).as_posix(): file.stat().st_size for file in files_below(folder)}

@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex, cast
 from agentgym_flow import data as registry
 from agentgym_flow._util.file_state import file_digest, per_state
 from agentgym_flow.core import SPLITS, check_positive, check_season, check_split
-from agentgym_flow.data import digest_of_files
+from agentgym_flow.data import digest_of_files, digests_line
 from agentgym_flow.envs.sokoban import tasks
 from agentgym_flow.envs.sokoban.boxoban import all_level_files, is_level_file, level_files, read_levels
 from agentgym_flow.envs.sokoban.generator import LevelSettings, default_max_steps
@@ -214,22 +214,18 @@ def _levels_on_disk(place: Path, split: str, skip_damaged: bool) -> tuple[_Level
 
 def levels_per_split(place: Path) -> dict[str, int]:
     """Return split -> its number of levels in a file or folder. Raises `BadData` and `BadLevel`."""
-    return {split: len(levels) for split, (levels, _) in _splits_on_disk(place, False).items()}
+    return {split: len(_levels_on_disk(place, split, False)[0][0]) for split in splits_of(place, _NAMES, is_level_file)}
 
 
 def remarks(place: Path) -> Iterator[str]:
     """Yield a report of a file or folder, line by line: its damaged levels, its splits. Raises as `LevelSource`."""
-    splits = _splits_on_disk(place, True)
-    damaged = [problem for _, problems in splits.values() for problem in problems]
+    splits = {split: _levels_on_disk(place, split, True) for split in splits_of(place, _NAMES, is_level_file)}
+    damaged = [problem for (_, problems), _ in splits.values() for problem in problems]
     yield from damaged
     if damaged:
         yield f"{len(damaged):,} damaged levels: fix or remove them, or skip them (skip_damaged=True)"
-    yield "played as: " + ", ".join(f"{split} {len(levels):,}" for split, (levels, _) in splits.items())
-
-
-def _splits_on_disk(place: Path, skip_damaged: bool) -> dict[str, _LevelsRead]:
-    splits = splits_of(place, _NAMES, is_level_file)
-    return {split: _levels_on_disk(place, split, skip_damaged)[0] for split in splits}
+    yield "played as: " + ", ".join(f"{split} {len(levels):,}" for split, ((levels, _), _) in splits.items())
+    yield digests_line({split: digest for split, (_, digest) in splits.items()})
 
 
 @per_state

@@ -165,6 +165,7 @@ def remarks(path: Path) -> Iterator[str]:
     ends = {kind: catalogue.goal_table(kind).ends for kind in KINDS}
     goals = " and ".join(f"{int(last[-1]) if len(last) else 0:,} {kind}" for kind, last in ends.items())
     yield f"played as: {len(catalogue):,} products, {goals} goals"
+    yield registry.digests_line({"": catalogue.digest})
     if left_out:
         yield LEFT_OUT.format(left_out)
 
