@@ -34,7 +34,7 @@ def loaded(name, answers, **options):
     return [row["answer"] for row in rows], rows.features["answer"]
 
 
-print("Expected: the answers of a file are loaded as they are, or loading fails:")
+print("Expected: the answers of a file are loaded unchanged, or loading fails:")
 print(f"  {answers}")
 try:
     seen, kind = loaded("mixed", answers)

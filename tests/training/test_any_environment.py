@@ -13,8 +13,10 @@ import gymnasium as gym
 import pytest
 from rich.console import Console
 from short_run import train
+from typer.testing import CliRunner
 
 import agentgym_flow.testing.example  # noqa: F401 - registers the cave
+from agentgym_flow.cli import app
 from agentgym_flow.envs import make_text_env, plugins
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.evaluation import evaluate
@@ -95,6 +97,8 @@ def test_a_default_is_lowered_for_a_small_environment_and_a_chosen_number_refuse
     assert run_command(configs, said, lambda *_: None) == 0
     assert said.file.getvalue() == "warm_start_levels is 30 instead of 100: the split 'train' has 30 tasks.\n"
     assert configs[1].warm_start_levels == 30
+    told = CliRunner().invoke(app, ["train", "grpo", "--env", maze, "--output_dir", "run", "--dry-run"])
+    assert (told.exit_code, told.stderr) == (0, said.file.getvalue())
     assert fit_demonstrations(*configs[:2]) == ""
     (tmp_path / "mine.yaml").write_text(f"env_id: {maze}\noutput_dir: run\nwarm_start_levels: 31\n")
     for words in (["--config", "mine.yaml"], ["--env_id", maze, "--warm-start-levels=31", "--output_dir", "run"]):

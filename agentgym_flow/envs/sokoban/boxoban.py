@@ -62,8 +62,8 @@ def read_levels(path: str | os.PathLike[str], *, skipped: list[str] | None = Non
                 raise found
             else:
                 skipped.append(str(found))
-    if not levels:
-        raise BadLevel(f"{root}: no level can be played. The first problem: {(skipped or ['it is empty'])[0]}")
+    if skipped and not levels:
+        raise BadLevel(f"{root}: no level can be played. The first problem: {skipped[0]}")
     return levels
 
 
@@ -120,7 +120,7 @@ def _read_file(file: Path) -> Iterator[Level | BadLevel]:
 
 
 def _boards(text: str) -> Iterator[tuple[int, str, str]]:
-    """Yield (number of the first line, text, problem) of every board; without a problem, this is empty.
+    """Yield (number of the first line, text, problem) of every board. The problem is empty if there is none.
 
     If the file begins with a header, every header must have a board and every board a header. Otherwise it is cut off.
     """
@@ -134,8 +134,9 @@ def _boards(text: str) -> Iterator[tuple[int, str, str]]:
         if comment_end is not None:
             comment_end = None if comment_end.match(line) else comment_end
         elif _COMMENT.fullmatch(line):
-            marks = (after for after in lines[number:] if _COMMENT.fullmatch(after) or _COMMENT_END.match(after))
-            comment_end = _COMMENT_END if _COMMENT_END.match(next(marks, "")) else _BLANK
+            below = (lines[place] for place in range(number, len(lines)))
+            mark = next((line for line in below if _COMMENT.fullmatch(line) or _COMMENT_END.match(line)), "")
+            comment_end = _COMMENT_END if _COMMENT_END.match(mark) else _BLANK
         is_row = _NEXT_ROW.match(line) if rows or header is not None else _FIRST_ROW.fullmatch(line)
         if is_row and not is_comment:
             rows.append(line)

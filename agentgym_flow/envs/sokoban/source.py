@@ -212,11 +212,6 @@ def _levels_on_disk(place: Path, split: str, skip_damaged: bool) -> tuple[_Level
     return _read(files, where.path, skip_damaged), digest_of_files(digests)
 
 
-def levels_per_split(place: Path) -> dict[str, int]:
-    """Return split -> its number of levels in a file or folder. Raises `BadData` and `BadLevel`."""
-    return {split: len(_levels_on_disk(place, split, False)[0][0]) for split in splits_of(place, _NAMES, is_level_file)}
-
-
 def remarks(place: Path) -> Iterator[str]:
     """Yield a report of a file or folder, line by line: its damaged levels, its splits. Raises as `LevelSource`."""
     splits = {split: _levels_on_disk(place, split, True) for split in splits_of(place, _NAMES, is_level_file)}
