@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -106,6 +107,13 @@ def digest_of_files(digests: Mapping[str, str]) -> str:
     for name, digest in sorted(digests.items()):
         total.update(name.encode("utf-8", "surrogateescape") + b"\0" + digest.encode() + b"\n")
     return total.hexdigest()
+
+
+def digests_line(digests: Mapping[str, str]) -> str:
+    """Return a line for reports with the SHA-256 that logs and tracks hold, given as split -> SHA-256."""
+    if len(set(digests.values())) == 1:
+        return f"SHA-256 in logs and tracks: {next(iter(digests.values()))[:16]}..."
+    return "SHA-256 in logs and tracks: " + ", ".join(f"{split} {found[:16]}..." for split, found in digests.items())
 
 
 def write_statement(folder: Path, kind: str, digest: str, facts: Mapping[str, Any]) -> None:
@@ -286,9 +294,10 @@ def resolve(data: str | os.PathLike[str] | DataSet) -> DataSet:
         found = located("", data)
         name = found.path.name
         return replace(found, name=name if found.path.is_dir() else Path(name.removesuffix(".gz")).stem)
+    advised = data if _NAME.fullmatch(str(data)) else "NAME"
     variable = f", or set {_ANNOUNCED[data][0]}" if data in _ANNOUNCED else ""
     raise UnknownData.among(
-        data, known, f"No such path exists. Register data with: agentgym-flow data add {data} PATH{variable}"
+        data, known, f"No such path exists. Register data with: agentgym-flow data add {advised} PATH{variable}"
     )
 
 
@@ -312,7 +321,7 @@ def check_content(entry: RegisteredData) -> None:
     if content_digest(entry.path) != entry.sha256:
         raise BadData(
             f"data set {entry.name!r} at {entry.path} has changed since it was added; "
-            f"run: agentgym-flow data add {entry.name} {entry.path}"
+            f"run: agentgym-flow data add {entry.name} {shlex.quote(str(entry.path))}"
         )
 
 

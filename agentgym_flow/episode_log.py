@@ -73,6 +73,10 @@ class LogLimits:
                 raise BadSetting(f"{limit.name} must be a positive number, got {value!r:.60}")
 
 
+NO_LIMITS = LogLimits(*(1 << 62,) * 5)
+"""Limits that no log exceeds, for logs that this machine wrote."""
+
+
 @dataclass(slots=True)
 class LoggedEpisode:
     """One line of a log. The fields are in the order of the file.
@@ -304,9 +308,9 @@ def scan_log(
 
 def limits_beyond_default(path: str | os.PathLike[str]) -> dict[str, int]:
     """Return the size limits that must be raised to verify a log: name -> value. Empty if there is no log."""
-    default, unlimited = LogLimits(), (1 << 62,) * 5
+    default = LogLimits()
     lines = total = longest = actions = spoken = 0
-    for number, raw in raw_lines(path, LogLimits(*unlimited)):
+    for number, raw in raw_lines(path, NO_LIMITS):
         if isinstance(raw, BadLog):
             break
         lines, total, longest = number, total + len(raw), max(longest, len(raw))

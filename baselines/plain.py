@@ -102,10 +102,8 @@ class TinyPolicy:
         else:  # each episode draws from its own stream
             draws = torch.tensor([[policy_input.rng.uniform()] for policy_input in inputs])
             tokens = (logprobs.exp().cumsum(-1) < draws).sum(-1).clamp(max=logprobs.shape[1] - 1)
-        return [
-            self.output(policy_input, prompt, int(token), float(row[token]))
-            for policy_input, prompt, token, row in zip(inputs, prompts, tokens, logprobs, strict=True)
-        ]
+        columns = zip(inputs, prompts, tokens.tolist(), logprobs, strict=True)
+        return [self.output(one, prompt, token, float(row[token])) for one, prompt, token, row in columns]
 
     def output(self, policy_input: PolicyInput, prompt: tuple[int, ...], token: int, logprob: float) -> PolicyOutput:
         """Return the policy output for a word."""
@@ -121,21 +119,15 @@ class Demonstrator(ExpertPolicy):
 
     def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return the expert's actions."""
-        return [
-            self.shown(policy_input, output) for policy_input, output in zip(inputs, super().act(inputs), strict=True)
-        ]
+        return [self.shown(one, output) for one, output in zip(inputs, super().act(inputs), strict=True)]
 
     def shown(self, policy_input: PolicyInput, output: PolicyOutput) -> PolicyOutput:
         """Add the prompt and the word that asks for the action."""
         template, answer = self.policy.template, self.policy.template.format_action(output.action, policy_input)
         if answer is None:  # the prompt template cannot express the action
             return output
-        return PolicyOutput(
-            template.parse_action(answer, policy_input),
-            None,
-            self.policy.encode(template.prompt(policy_input)),
-            self.policy.encode(answer),
-        )
+        prompt, action = self.policy.encode(template.prompt(policy_input)), template.parse_action(answer, policy_input)
+        return PolicyOutput(action, None, prompt, self.policy.encode(answer))
 
 
 # ---------------------------------------------------------------- from episodes to a loss
@@ -174,7 +166,7 @@ def step(policy: TinyPolicy, optimizer: torch.optim.Optimizer, loss: torch.Tenso
 # ---------------------------------------------------------------- the parts of a run
 def clone(policy: TinyPolicy, env: TextEnv, make: Any, episodes: int, updates: int, rng: random.Random) -> None:
     """Imitate the expert on a few training tasks."""
-    specs = [EpisodeSpec(task, task, 0) for task in rng.sample(range(env.num_tasks), episodes)]
+    specs = [EpisodeSpec(task, task, 0) for task in rng.sample(range(env.num_tasks), min(episodes, env.num_tasks))]
     shown = rollout(Demonstrator(policy), make, specs, num_envs=256)
     pairs = [(turn.prompt_ids, turn.completion_ids[0]) for one in shown for turn in one.turns if turn.completion_ids]
     optimizer = torch.optim.AdamW(policy.model.parameters(), 2e-3)
@@ -192,7 +184,8 @@ def train(
     for batch in range(batches):
         for group in optimizer.param_groups:  # linear decay to a tenth
             group["lr"] = STEP * (1 - 0.9 * batch / batches)
-        tasks = [EpisodeSpec(rng.randrange(1 << 30), task, 0) for task in rng.sample(range(env.num_tasks), GROUPS)]
+        drawn = rng.sample(range(env.num_tasks), min(GROUPS, env.num_tasks))
+        tasks = [EpisodeSpec(rng.randrange(1 << 30), task, 0) for task in drawn]
         groups = rollout_groups(policy, make, tasks, ATTEMPTS, num_envs=GROUPS * ATTEMPTS)
         turns = with_advantages(algo, groups)
         rng.shuffle(turns)
@@ -204,10 +197,8 @@ def train(
 def success_rate(policy: TinyPolicy, make: Any, tasks: int, greedy: bool) -> str:
     """Return the success rate on test tasks with its 95 % interval."""
     policy.greedy = greedy
-    wins = [
-        one.success
-        for one in rollout(policy, make, [EpisodeSpec(task, task, 0) for task in range(tasks)], num_envs=256)
-    ]
+    specs = [EpisodeSpec(task, task, 0) for task in range(min(tasks, make().num_tasks))]
+    wins = [one.success for one in rollout(policy, make, specs, num_envs=256)]
     policy.greedy = False
     low, high = wilson(sum(wins), len(wins))
     return f"{'greedy' if greedy else 'sampled'} {sum(wins) / len(wins):.1%} [{low:.1%}, {high:.1%}]"
@@ -228,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--batches", type=int, default=40, help=f"batches of {GROUPS} tasks with {ATTEMPTS} attempts")
     parser.add_argument("--updates", type=int, default=300, help="updates of cloning")
-    parser.add_argument("--tasks", type=int, default=500, help="test tasks to evaluate on")
+    parser.add_argument("--tasks", type=int, default=500, help="test tasks to evaluate on, at most")
     asked = parser.parse_args(arguments)
     torch.set_num_threads(1)
     torch.manual_seed(asked.seed)

@@ -8,7 +8,7 @@ import importlib
 import io
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -45,6 +45,14 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise BadData(f"{path} cannot be read: it is not a gzip file, or is cut off.") from error
     except OSError as error:
         raise BadData(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def no_value(record: Mapping[str, Any], names: Collection[str]) -> str:
+    """Return why none of these fields of a record has a value: one is null, or all are missing."""
+    null = next((name for name in names if name in record), None)
+    if null is not None:
+        return f"the field {null} is null"
+    return f"the field {' or '.join(names)} is missing; there are {', '.join(sorted(record)) or 'none'}"
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,13 +15,23 @@ from agentgym_flow._util.files import check_free
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import Force, live_progress, new_table, note, printed, say, show_table, stdout
 from agentgym_flow.envs import text_arguments
-from agentgym_flow.errors import BadData, BadSetting, UnknownEnvironment, UnknownOption
+from agentgym_flow.errors import BadData, BadLevel, BadSetting, UnknownEnvironment, UnknownOption
 
 if TYPE_CHECKING:
     from agentgym_flow.envs.webshop.official import OfficialFiles
 
 _READERS = ("alfworld", "canvas", "search", "sokoban", "webshop")
 """The environments whose data this command can read."""
+
+_READER_OF = {
+    "alfworld": "alfworld",
+    "boxoban": "sokoban",
+    "flowsteer": "canvas",
+    "hotpotqa": "search",
+    "nq": "search",
+    "webshop": "webshop",
+}
+"""The first word of a name that tracks use -> the environment that reads data of this name."""
 
 app = typer.Typer(
     help="Register, check and import official data, and export generated tasks as files.", no_args_is_help=True
@@ -39,16 +50,29 @@ def add(
 ) -> None:
     """Register a file or folder under a name. The SHA-256 of its content is stored, so that later changes are detected.
 
-    Data named alfworld is read as ALFWorld reads it, and the command prints the number of games in each split and what
-    is left out.
+    With --env, the data is read as the environment reads it, and registered only if it can be played. The command
+    prints what is played and left out, and the SHA-256 that logs and tracks hold. The names alfworld, boxoban-...,
+    flowsteer, hotpotqa, nq and webshop imply the environment whose tracks use them.
     """
     if not path:  # an unset variable of a shell; it would name the current folder
         raise BadData("PATH is empty; name a file or a folder")
-    env = env or (name if name == "alfworld" else None)
-    remarks = list(_teller(env, None)(registry.located(name, path))) if env else []
+    reader = env or _reader_of(name)
+    try:
+        remarks = list(_teller(reader, None)(registry.located(name, path))) if reader else []
+    except (BadData, BadLevel) as error:
+        implied = "" if env else f" (the name {name} implies --env {reader}; --env names another environment)"
+        raise type(error)(f"{error}{implied}") from error
     added = registry.add(name, path)
-    for line in (f"{added.name}: {added.path}, SHA-256 {added.sha256[:16]}...", *remarks):
+    digest = "" if reader else f", SHA-256 of all files {added.sha256[:16]}..."
+    for line in (f"{added.name}: {added.path}{digest}", *remarks):
         say(line)
+    if not reader:
+        note("not checked: --env ENV says whether an environment can play the data")
+
+
+def _reader_of(name: str) -> str | None:
+    """Return the environment that reads data of this name; None if it may be any."""
+    return _READER_OF.get(name.partition("-")[0])
 
 
 @app.command("list")
@@ -58,7 +82,7 @@ def list_data() -> None:
     if not known:
         stdout().print("No data is registered. Add some with: agentgym-flow data add NAME PATH", soft_wrap=True)
         return
-    table = new_table("name", "SHA-256", "path")
+    table = new_table("name", "SHA-256 of all files", "path")
     for entry in known:
         table.add_row(entry.name, entry.sha256[:16], printed(str(entry.path)))
     show_table(table)
@@ -198,7 +222,7 @@ def import_data(
             note(kept)
         raise
     goals = " and ".join(f"{len(made.official_order(kind)):,} {kind}" for kind in ("synthetic", "human"))
-    advice = f"Name it as data={folder}, or register it: agentgym-flow data add webshop {folder}"
+    advice = f"Name it as data={folder}, or register it: agentgym-flow data add webshop {shlex.quote(folder)}"
     if made.left_out:
         note(LEFT_OUT.format(made.left_out))
     say(f"{len(made):,} products, {goals} goals: {folder}. {advice}")
@@ -230,13 +254,13 @@ def check(
 ) -> None:
     """Read data completely, and compare its digest with the registered one. A store is checked against its own digest.
 
-    If no digest is known for the data, the command only prints it. Data named alfworld is read as ALFWorld reads it.
+    If no digest is known for the data, the command only prints it. Names imply the environment as in `data add`.
     """
     from agentgym_flow.envs.webshop.store import StoredCatalogue, is_store
 
     if env is None and dataset is not None:
         raise BadSetting("--dataset says how to read the problems of canvas: add --env canvas")
-    env = env or (data if data == "alfworld" else None)
+    env = env or _reader_of(data)
     remarks = None if env is None else _teller(env, dataset)
     found = registry.resolve(data)
     if isinstance(found, registry.RegisteredData):
@@ -246,9 +270,8 @@ def check(
     for line in remarks(found) if remarks else ():
         say(line)
     compared = is_store(found.path) or isinstance(found, registry.RegisteredData)
-    digest = f"SHA-256 {registry.content_digest(found.path)[:16]}..."
-    said = f"{found.name}: {digest} is right" if compared else f"{found.name} is {digest}"
-    say(said)
+    digest = f"the SHA-256 of all files {registry.content_digest(found.path)[:16]}..."
+    say(f"{found.name}: {digest} is right" if compared else f"{found.name}: {digest}")
 
 
 def _teller(env: str, dataset: str | None) -> Callable[[registry.DataSet], Iterator[str]]:
@@ -269,15 +292,11 @@ def _teller(env: str, dataset: str | None) -> Callable[[registry.DataSet], Itera
 
         return lambda found: games.remarks(found.path)
     if name == "sokoban":
-        from agentgym_flow.envs.sokoban.source import levels_per_split
+        from agentgym_flow.envs.sokoban import source as levels
 
-        return lambda found: _played_as(levels_per_split(found.path))
+        return lambda found: levels.remarks(found.path)
     if name == "webshop":
         from agentgym_flow.envs.webshop import source as shops
 
         return lambda found: shops.remarks(found.path)
     raise UnknownEnvironment.among(env, _READERS, "`data check --env` supports these environments.")
-
-
-def _played_as(sizes: Mapping[str, int]) -> Iterator[str]:
-    yield "played as: " + ", ".join(f"{split} {count:,}" for split, count in sizes.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -73,8 +74,8 @@ def serve(
             flow = stack.enter_context(hosted(folder, config))
 
         def on_ready(address: str) -> None:
-            advice = f"agentgym-flow worker --join {address} --token-file {workers_file(token_file)}"
-            say(f"The manager answers at {address}. Workers join with: {advice}")
+            words = ["agentgym-flow", "worker", "--join", address, "--token-file", str(workers_file(token_file))]
+            say(f"The manager answers at {address}. Workers join with: {shlex.join(words)}")
 
         with contextlib.suppress(KeyboardInterrupt):
             serve_flow(flow, token, worker_token, port=port, host=host, on_ready=on_ready)

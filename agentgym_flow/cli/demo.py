@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -77,7 +78,7 @@ def demo(
     )
     console.print(
         printed(f"\nOpen {page} in a browser to see the graph and watch the attempts.\n")
-        .append(f"Check {log} with: agentgym-flow verify {log}")
+        .append(f"Check {log} with: agentgym-flow verify {shlex.quote(str(log))}")
         .append("\nPlay yourself with: agentgym-flow play Sokoban-v0"),
         soft_wrap=True,
     )

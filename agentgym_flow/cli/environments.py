@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
 
 from agentgym_flow import data as registry
+from agentgym_flow.data import FETCHED, DataSet
 from agentgym_flow.envs.plugins import module_of
-from agentgym_flow.episode_log import limits_beyond_default
+from agentgym_flow.episode_log import NO_LIMITS, LoggedEpisode, limits_beyond_default, scan_log
 from agentgym_flow.errors import BadSetting
 
 EnvName = Annotated[
@@ -27,9 +29,9 @@ def check_command(
 ) -> str:
     """Return the command that verifies `log`, whose environment was made with these arguments.
 
-    The command adds what the log does not store: the path of data on disk (the log has only its last part), and imports
-    of third-party modules (that of the environment, and those of `module:Class` arguments). It also raises the limits
-    that the log exceeds.
+    The command adds what the log does not store: the path of data on disk (the log has only a name), and imports of
+    third-party modules (that of the environment, and those of `module:Class` arguments). It also allows the download of
+    data that was downloaded, and raises the limits that the log exceeds. Words are quoted for a shell.
     """
     words = ["agentgym-flow", "verify", str(log)]
     settings = dict(env_kwargs or {})
@@ -39,11 +41,16 @@ def check_command(
     own = None if env_id is None else module_of(env_id)
     for module in dict.fromkeys([*([own] if own else []), *named]):
         words += ["--import", module]
-    if data is not None and registry.place(str(data)) is None:
-        words += ["--data", f"{registry.resolve(data).name}={data}"]
+    if data is not None:
+        found = registry.resolve(data)
+        if registry.place(found.name) != found.path:
+            words += ["--data", f"{found.name}={found.path if isinstance(data, DataSet) else os.fspath(data)}"]
+    first = next((episode for _, episode in scan_log(log, NO_LIMITS)), None)
+    if isinstance(first, LoggedEpisode) and any(name.startswith(FETCHED) for name in first.data):
+        words.append("--fetch")
     for name, value in limits_beyond_default(log).items():
         words += [f"--{name.replace('_', '-')}", str(value)]
-    return " ".join(words)
+    return shlex.join(words)
 
 
 def data_paths(pairs: Iterable[str] | None) -> dict[str, str]:

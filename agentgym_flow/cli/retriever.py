@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -58,7 +59,7 @@ def build(
         note("stopped; progress is kept: run the same command again to continue")
         raise typer.Exit(130) from None
     options = ("" if kind == "bm25" else f" --kind {kind}") + ("" if index is None else f" --index {index}")
-    advice = f"Serve it with: agentgym-flow retriever serve {folder}{options}"
+    advice = f"Serve it with: agentgym-flow retriever serve {shlex.quote(folder)}{options}"
     say(f"{folder} is ready. {advice}")
 
 

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import new_table, printed, show_table, stdout
+from agentgym_flow.cli.console import new_table, note, printed, show_table, stdout
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSetting
 
@@ -41,9 +41,13 @@ def _list(wanted: bool) -> None:
 def _show_cost(settings: list[str]) -> None:
     from agentgym_flow.training.config_file import parse_configs
     from agentgym_flow.training.estimate import estimate
+    from agentgym_flow.training.warm_start import fit_demonstrations
 
+    configs = parse_configs(settings)
+    if lowered := fit_demonstrations(*configs[:2]):
+        note(lowered)
     table = Table(show_header=False, title="What the run would cost", title_justify="left")
-    for name, text in estimate(parse_configs(settings)).summary().items():
+    for name, text in estimate(configs).summary().items():
         table.add_row(name, text)
     stdout().print(table)
     stdout().print("Nothing was run.")

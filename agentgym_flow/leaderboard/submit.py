@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Mapping
 from datetime import date
@@ -109,7 +110,9 @@ def evaluated(run: Path) -> str:
     """Return the track that was evaluated in a folder. Raises `BadSubmission` if there is no such evaluation."""
     for name in (EVALUATION, LOG):
         if not (run / name).is_file():
-            raise BadSubmission(f"{run} has no {name}: run agentgym-flow evaluate --track TRACK ... --out {run}")
+            raise BadSubmission(
+                f"{run} has no {name}: run agentgym-flow evaluate --track TRACK ... --out {shlex.quote(str(run))}"
+            )
     value = decode_file((run / EVALUATION).read_bytes(), BadSubmission, EVALUATION)
     if not isinstance(value, dict) or not isinstance(value.get("track"), str):
         raise BadSubmission(f"{EVALUATION} names no track")

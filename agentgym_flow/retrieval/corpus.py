@@ -152,7 +152,7 @@ def passage_of_record(record: Any, number: int, where: str) -> Passage:
     passage = Passage.of_fields(str(name), record)
     if passage is not None:
         return Passage(*map(writable, passage))
-    fields = ", ".join(map(repr, sorted(record))) or "nothing"
+    fields = ", ".join(f"{name!r}{' (null)' * (record[name] is None)}" for name in sorted(record)) or "nothing"
     raise BadData(f"{where}: a passage needs a text as 'contents', or as 'text' and 'title'; it has {fields:.200}.")
 
 

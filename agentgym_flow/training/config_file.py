@@ -129,7 +129,7 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
         SystemExit: after `--help`.
     """
     try:
-        settings, line, agent_type = _with_config(sys.argv[1:] if arguments is None else arguments, agent_type)
+        settings, line, agent_type, chosen = _with_config(sys.argv[1:] if arguments is None else arguments, agent_type)
         kinds = (RunConfig, WarmStartConfig, agent_type)
         parser = _Parser(kinds, allow_abbrev=False)
         with TemporaryDirectory() as folder:
@@ -145,6 +145,7 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
         raise BadSetting(str(error)) from error
     except TypeError as error:
         raise BadSetting(f"a setting has a value of the wrong type ({error})") from error
+    warm_start.levels_are_chosen = "warm_start_levels" in chosen
     if agent.activation_checkpointing is None:
         agent.use_checkpointing(run.model != TINY)
     return run, warm_start, agent
@@ -152,8 +153,11 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
 
 def _with_config(
     arguments: Sequence[str], agent_type: type[AgentConfig] | None
-) -> tuple[dict[str, Any], list[str], type[AgentConfig]]:
-    """Return the file's settings, the command line in names of settings, and the class of the trainer's settings."""
+) -> tuple[dict[str, Any], list[str], type[AgentConfig], set[str]]:
+    """Return the file's settings, the command line in names of settings, and the class of the trainer's settings.
+
+    The last set has the names of the settings that the user chose, in a file that is not of this package or in `rest`.
+    """
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     finder.add_argument("--config")
     finder.add_argument("--env_id", "--env-id")
@@ -186,7 +190,9 @@ def _with_config(
         found.env_kwargs = json.dumps(mapping("env_kwargs", found.env_kwargs) | single)
     chosen = {"env_id": found.env_id, "env_kwargs": found.env_kwargs, "output_dir": found.out, "credit": found.credit}
     given_names = [f"--{name}={value}" for name, value in chosen.items() if value]
-    return settings, [*own, *given_names, *rest], kind
+    is_of_user = found.config is not None and Path(__file__).parent not in Path(file or "").resolve().parents
+    on_line = {word[2:].partition("=")[0].replace("-", "_") for word in rest if word.startswith("--")}
+    return settings, [*own, *given_names, *rest], kind, on_line | {*settings} if is_of_user else on_line
 
 
 def resolved(configs: Configs) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.run import TINY, is_own_model, load_model
 from agentgym_flow.training.run_config import RunConfig
 from agentgym_flow.training.vocabulary import template_of
-from agentgym_flow.training.warm_start import check_demonstrations
+from agentgym_flow.training.warm_start import check_demonstrations, fit_demonstrations
 
 CHARACTERS_PER_TOKEN = 4.0
 """Roughly, for English text and a large language model. The tiny policy's tokens are words."""
@@ -146,6 +146,7 @@ def estimate(configs: Configs) -> CostEstimate:
         AgentGymFlowError: a setting is invalid, or the size of the model is unknown.
     """
     run, warm, agent = configs
+    fit_demonstrations(run, warm)
     _ = agent.credit_function  # raises for invalid settings
     template = template_of(run)
     with closing(run.make_env()) as env:  # fails now instead of soon after the start of the run

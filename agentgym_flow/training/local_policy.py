@@ -11,6 +11,7 @@ import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.leaderboard.submission import ABOUT, Submission
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training.chat_template import checked_date, reads_clock, write_date
 from agentgym_flow.training.policy import ModelPolicy, check_vocabulary
@@ -36,7 +37,8 @@ def local_policy(
     """Return the policy of a causal language model in a folder, on the GPU if there is one.
 
     If the folder is the checkpoint of a run, beside its `config.yaml`, the defaults of prompt template, prompt template
-    settings, layout and longest completion are those of the run.
+    settings, layout and longest completion are those of the run. For `policy/` of a leaderboard entry, the defaults of
+    prompt template and layout are those of the entry's `submission.yaml`.
 
     Args:
         folder: a folder saved by Hugging Face, with its tokenizer, or the name of a downloaded model.
@@ -52,6 +54,7 @@ def local_policy(
 
     Raises:
         BadSetting: a number is out of range, or the model does not exist or does not fit the prompt template.
+        BadSubmission: the entry's `submission.yaml` is invalid.
         UnknownTemplate, UnknownOption: the prompt template or layout is unknown.
     """
     if max_tokens is not None:
@@ -88,10 +91,11 @@ def local_policy(
 
 
 def _settings_of_run(folder: Path) -> Mapping[str, Any]:
-    """Return the settings of the run whose checkpoint a folder is; empty if there is no run."""
-    file = folder.parent / CONFIG
+    """Return the settings of the run or leaderboard entry whose model a folder is; empty if there is neither."""
+    file, entry = folder.parent / CONFIG, folder.parent / ABOUT
     if not file.is_file():
-        return {}
+        about = Submission.parse(entry.read_bytes()) if entry.is_file() else None
+        return {} if about is None else {"template": about.prompt, "layout": about.layout}
     try:
         settings = yaml.safe_load(file.read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -54,7 +54,13 @@ from agentgym_flow.training.run_config import LAST_RUN
 from agentgym_flow.training.trained import Trained, read_trained, record_trained
 from agentgym_flow.training.trainer import AgentTrainer
 from agentgym_flow.training.vocabulary import template_of
-from agentgym_flow.training.warm_start import WarmStart, record_warm_start, restore_warm_start, warm_start
+from agentgym_flow.training.warm_start import (
+    WarmStart,
+    fit_demonstrations,
+    record_warm_start,
+    restore_warm_start,
+    warm_start,
+)
 
 
 class Recipe:
@@ -371,8 +377,10 @@ def run_command(configs: Configs, console: Console, run: Callable[[Configs, Cons
 
     A finished run that is resumed has status 0. Raises what `run` raises.
     """
+    console.quiet = console.quiet or os.environ.get("RANK", "0") != "0"  # several processes of a launcher
+    if lowered := fit_demonstrations(configs[0], configs[1]):
+        console.print(lowered, style="yellow", soft_wrap=True, markup=False)
     if configs[0].resume is not None and is_finished(path := _run_to_resume(configs)):
-        console.quiet = console.quiet or os.environ.get("RANK", "0") != "0"  # several processes of a launcher
         console.print(f"The run in {path} is finished: there is nothing to resume.", soft_wrap=True, markup=False)
         return leave(0)
     try:

@@ -250,13 +250,14 @@ def load_model(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return model and tokenizer: a new tiny model for the template's vocabulary, or a Hugging Face causal model.
 
-    For a folder with LoRA adapters, the adapters on their base model. For `module:function`, what the user's function
-    returns when called with the prompt template and the keyword argument `seed`. Weights are converted to `dtype`,
-    adapters to float32.
+    For a folder with LoRA adapters, the adapters on their base model. A folder without a tokenizer, such as `policy/`
+    of a leaderboard entry, has the words of the template, if it has as many. For `module:function`, what the user's
+    function returns when called with the prompt template and the keyword argument `seed`. Weights are converted to
+    `dtype`, adapters to float32.
 
     Raises:
-        BadSetting: the prompt template has no vocabulary for the tiny model, the model does not exist, or the function
-            returns something else.
+        BadSetting: the prompt template has no vocabulary for the tiny model, the model or its tokenizer does not exist,
+            or the function returns something else.
         UnknownOption: the function does not exist.
     """
     if is_own_model(name):
@@ -277,7 +278,7 @@ def load_model(
         raise BadSetting(f"there is no folder {name}")
     load = load_adapter if is_adapter(name) else _load_whole
     try:
-        return load(name, dtype), AutoTokenizer.from_pretrained(name, padding_side="left")
+        model, tokenizer = load(name, dtype), AutoTokenizer.from_pretrained(name, padding_side="left")
     except BadSetting:
         raise
     except (OSError, ValueError, SafetensorError) as error:
@@ -291,6 +292,14 @@ def load_model(
             f"cannot load a causal language model from {name!r}, which must be a folder saved by Hugging Face, with "
             f"its tokenizer. {reason}"
         ) from error
+    if len(tokenizer) > len(tokenizer.added_tokens_decoder):
+        return model, tokenizer
+    # The folder has no tokenizer, and Transformers has made one that has only special tokens.
+    vocabulary = getattr(template, "vocabulary", ())
+    tokenizer = word_tokenizer(vocabulary) if vocabulary else None
+    if tokenizer is None or len(tokenizer) != model.config.get_text_config().vocab_size:
+        raise BadSetting(f"{name} has no tokenizer: save it there, or use the prompt template of its training")
+    return model, tokenizer
 
 
 def is_own_model(name: str) -> bool:

@@ -152,7 +152,8 @@ class WarmStartConfig:
     """Settings of the warm start: behaviour cloning of expert episodes, which may be noisy.
 
     Attributes:
-        warm_start_levels: training tasks that the expert plays, once each; 0 for no warm start.
+        warm_start_levels: training tasks that the expert plays, once each; 0 for no warm start. In commands, a default
+            is lowered to the number of training tasks; a larger number that the user chose is an error.
         warm_start_noise: the probability that a step is a random valid action instead of the expert's.
         warm_start_imitate_noise: whether random actions are imitated. False shows them as context only.
         warm_start_text_weight: the weight in the loss, in [0, 1], of tokens of prompts and observations; tokens of
@@ -165,6 +166,7 @@ class WarmStartConfig:
         warm_start_validation_episodes: episodes of each validation.
     """
 
+    levels_are_chosen = True  # no setting: whether the user chose warm_start_levels, which is then not lowered
     warm_start_levels: int = 300
     warm_start_noise: float = 0.3
     warm_start_imitate_noise: bool = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ from agentgym_flow.training.outcomes import without_lost
 from agentgym_flow.training.policy import check_context, context_of, prompt_text, prompt_tokens
 from agentgym_flow.training.rows import CONVERSATION, TURN, TrainingRow, rows, teaches
 from agentgym_flow.training.run import load_weights
-from agentgym_flow.training.run_config import WarmStartConfig
+from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -165,6 +165,21 @@ def restore_warm_start(folder: Path, model: PreTrainedModel) -> WarmStart | None
     load_weights(folder, model)
     recorded = json.loads((folder / RECORD).read_text("utf-8"))
     return WarmStart(**{**recorded, "validation": [(update, success) for update, success in recorded["validation"]]})
+
+
+def fit_demonstrations(run: RunConfig, config: WarmStartConfig) -> str:
+    """Lower a number of demonstrations that the user did not choose to that of training tasks; return what to say.
+
+    Raises what the environment's constructor raises.
+    """
+    if config.levels_are_chosen or not config.warm_start_levels:
+        return ""
+    with closing(run.make_env()) as env:
+        count = len(env.drawn_tasks)
+    default, config.warm_start_levels = config.warm_start_levels, min(config.warm_start_levels, count)
+    if default <= count:
+        return ""
+    return f"warm_start_levels is {count} instead of {default}: the split 'train' has {count} tasks."
 
 
 def check_demonstrations(env: TextEnv, tasks: int, noise: float) -> None:

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -20,10 +21,16 @@ from typer.testing import CliRunner
 from agentgym_flow import __version__
 from agentgym_flow.cli import app, doctor, evaluate
 from agentgym_flow.cli.console import board, printed
+from agentgym_flow.cli.environments import check_command
 from agentgym_flow.cli.list_envs import EXTRAS
+from agentgym_flow.data import DataSet
+from agentgym_flow.envs.canvas.tasks.published import PublishedTasks
+from agentgym_flow.envs.search.source import QuestionSource
+from agentgym_flow.envs.sokoban.source import LevelSource
 from agentgym_flow.envs.text_arguments import env_settings, registered_ids
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadLog
+from agentgym_flow.leaderboard.track import make_track
 
 
 @pytest.fixture
@@ -272,6 +279,32 @@ def test_the_advice_to_verify_works_for_data_that_are_not_registered(run, comman
     assert run(*given, option, "c.jsonl").stdout.endswith("agentgym-flow verify c.jsonl\n")
 
 
+def test_the_advice_to_verify_a_track_works_in_a_shell(run):
+    Path("some levels.txt").write_text("#######\n#@ $ .#\n#######\n")
+    made = make_track(
+        "agentgym_flow/Sokoban-v0", "mine", "Mine", kwargs={"data": DataSet("mine", Path("some levels.txt").resolve())}
+    )
+    made.write(Path("mine.json"))
+    given = ["evaluate", "--track", "mine.json", "--data", "some levels.txt", "--policy", "random", "--out", "a run"]
+    said = run(*given).stdout
+    advice = shlex.split(said.rpartition("Check it with: agentgym-flow ")[2])
+    assert advice[:3] == ["verify", "a run/episodes.jsonl.gz", "--data"]
+    assert run(*advice).exit_code == 0
+    Path("some levels.txt").rename("mine.txt")
+    assert run(*advice).exit_code == 1
+    run("data", "add", "mine", "mine.txt")
+    said = run(*given[:3], *given[5:-1], "b").stdout
+    assert said.endswith("agentgym-flow verify b/episodes.jsonl.gz\n")
+
+
+def test_the_advice_to_verify_allows_what_was_downloaded(run):
+    run("evaluate", "sokoban", "--episodes", 1, "--policy", "random", "--log", "a log.jsonl")
+    line = json.loads(Path("a log.jsonl").read_text())
+    for data, more in (({"hub:gsm8k": "0" * 64}, " --fetch"), ({"gsm8k": "0" * 64}, "")):
+        Path("a log.jsonl").write_text(json.dumps(line | {"data": data}) + "\n")
+        assert check_command("a log.jsonl", {"dataset": "gsm8k"}) == f"agentgym-flow verify 'a log.jsonl'{more}"
+
+
 def test_evaluate_passes_settings_on_and_prints_json(run):
     arguments = [
         "evaluate",
@@ -432,6 +465,43 @@ def test_data_is_registered_listed_and_a_change_is_found(run, tmp_path):
     [check] = [check for check in doctor.examine() if check.subject == "data mine"]
     assert (check.state, check.fix) == ("warning", "agentgym-flow data add mine PATH")
     assert "has changed" in check.detail
+
+
+def test_only_what_can_be_played_is_registered_and_the_digest_is_that_of_logs(run):
+    rows = [{"question": f"Who is number {number}?", "answer": ["Ann"]} for number in range(40)]
+    lines = [json.dumps(row) + "\n" for row in rows]
+    Path("nq-data").mkdir()
+    Path("nq-data", "NQ-open.dev.jsonl").write_text("".join(lines))
+    result = run("data", "add", "nq", "nq-data")
+    assert result.exit_code == 2
+    assert "there is no file test, dev or train" in result.stderr
+    assert "the name nq implies --env search; --env names another environment" in result.stderr
+    assert "No data is registered" in run("data", "list").stdout
+    assert run("data", "add", "nq", "nq-data", "--env", "canvas").exit_code == 0
+    Path("nq-data", "NQ-open.dev.jsonl").rename("nq-data/test.jsonl")
+    Path("nq-data", "train.jsonl").write_text(lines[0].replace("Who", "Where"))
+    for env_id, name, path, more in (
+        ("Search-v0", "nq", "nq-data", ()),
+        ("Search-v0", "nq", "nq-data/test.jsonl", ()),
+        ("Sokoban-v0", "boxoban-mine", "levels.txt", ()),
+        ("Canvas-v0", "gsm8k", "gsm8k.jsonl", ("--env", "canvas")),
+    ):
+        Path("levels.txt").write_text("#####\n#@$.#\n#####\n")
+        Path("gsm8k.jsonl").write_text(json.dumps({"question": "Half of 8?", "answer": "8/2=<<8/2=4>>4\n#### 4"}))
+        said = run("data", "add", name, path, *more).stdout
+        source = SOURCES[env_id](name)
+        assert f"SHA-256 in logs and tracks: {source.data[name][:16]}..." in said
+        assert "of all files" not in said
+    Path("gsm8k.jsonl").write_text(json.dumps({"question": "Half of 8?", "answer": "#### 4"}))
+    result = run("data", "add", "unplayable", "gsm8k.jsonl", "--env", "canvas")
+    assert (result.exit_code, "no split of gsm8k can be played" in result.stderr) == (2, True)
+
+
+SOURCES = {
+    "Search-v0": lambda name: QuestionSource(name, "test"),
+    "Sokoban-v0": lambda name: LevelSource(data=name, split="test"),
+    "Canvas-v0": lambda name: PublishedTasks(name, None, "test", simulated=True),
+}
 
 
 def test_data_add_of_nothing_is_bad_input(run):

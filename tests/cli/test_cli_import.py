@@ -44,7 +44,7 @@ def test_a_store_is_made_registered_and_checked(run, tmp_path):
     stored = StoredCatalogue("store")
     assert stored.digest == in_memory(write_files(tmp_path / "official")).digest
     assert stored.digest[:16] in run("data", "add", "shop", "store").stdout
-    assert run("data", "check", "shop").stdout == f"shop: SHA-256 {stored.digest[:16]}... is right\n"
+    assert run("data", "check", "shop").stdout == f"shop: the SHA-256 of all files {stored.digest[:16]}... is right\n"
     assert data.registered()[0].sha256 == stored.digest
     again = run("data", "import", "WebShop-v0", "official", "store")
     assert again.exit_code == 2
@@ -118,7 +118,7 @@ def test_a_check_reads_what_opening_does_not(run):
     assert "saturations.npy is not the file" in result.stderr
     Path("plain").write_text("x")
     compared_with_nothing = run("data", "check", "plain").stdout
-    assert compared_with_nothing.startswith("plain is SHA-256 ")
+    assert compared_with_nothing.startswith("plain: the SHA-256 of all files ")
     assert "is right" not in compared_with_nothing
     run("data", "add", "text", "plain")
     assert "is right" in run("data", "check", "text").stdout

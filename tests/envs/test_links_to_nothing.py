@@ -9,7 +9,7 @@ import pytest
 
 from agentgym_flow.envs.canvas.tasks.sets.naming import parts_in
 from agentgym_flow.envs.search.official import split_files
-from agentgym_flow.envs.sokoban.source import levels_per_split
+from agentgym_flow.envs.sokoban.source import remarks
 from agentgym_flow.errors import BadData
 
 
@@ -26,7 +26,7 @@ def test_a_part_that_is_gone_does_not_make_another_one_the_test_split(tmp_path: 
 def test_levels_that_are_gone_are_named(tmp_path: Path) -> None:
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "000.txt").write_text("; 0\n#####\n#@$.#\n#####\n")
-    assert levels_per_split(tmp_path) == {"test": 1}
+    assert next(remarks(tmp_path)) == "played as: test 1"
     (tmp_path / "test" / "001.txt").symlink_to("gone")
     with pytest.raises(BadData, match=r"001\.txt is a link to nothing"):
-        levels_per_split(tmp_path)
+        list(remarks(tmp_path))

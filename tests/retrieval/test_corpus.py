@@ -95,6 +95,7 @@ def test_passages_without_an_id_are_named_by_their_number(tmp_path: Path) -> Non
         (b'{"text": "\xff"}', "line 1: not UTF-8"),
         ("\n" + '{"text": ' + "[" * 100_000, "line 2: nested too deeply"),
         ('{"text": "x", "n": ' + "9" * 5000 + "}", "line 1: cannot be read"),
+        (lines({"id": "1", "contents": None}), r"line 1: a passage needs a text .* it has 'contents' \(null\), 'id'"),
         (lines({"title": "x", "txt": "y"}), r"line 1: a passage needs a text as 'contents'.* it has 'title', 'txt'"),
         (lines({}), "line 1: .* it has nothing"),
         (lines({"title": 3, "text": "y"}), "line 1: a passage needs"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -10,18 +11,23 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from rich.console import Console
 from short_run import train
+from typer.testing import CliRunner
 
 import agentgym_flow.testing.example  # noqa: F401 - registers the cave
+from agentgym_flow.cli import app
 from agentgym_flow.envs import make_text_env, plugins
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.evaluation import evaluate
 from agentgym_flow.policies import make_policy
 from agentgym_flow.training import vocabulary
 from agentgym_flow.training.config_file import packaged_config, parse_configs
+from agentgym_flow.training.recipe import run_command
 from agentgym_flow.training.run import load_model
 from agentgym_flow.training.tiny import CONTEXT, UNKNOWN
 from agentgym_flow.training.vocabulary import collect_vocabulary, template_of
+from agentgym_flow.training.warm_start import check_demonstrations, fit_demonstrations
 from agentgym_flow.word_prompts import FIXED, MOST_WORDS, WordTemplate
 
 CAVE = "example/Cave-v0"
@@ -80,6 +86,26 @@ def test_an_environment_names_its_settings(maze: str, tmp_path: Path, monkeypatc
         parse_configs(["--env_id", maze, "--output_dir", "run"])
     (tmp_path / "maze.yaml").write_text("seed: 17\noutput_dir: run\n")
     assert parse_configs(["--env_id", maze])[2].seed == 17
+
+
+def test_a_default_is_lowered_for_a_small_environment_and_a_chosen_number_refused(
+    maze: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gym.registry[maze].entry_point, "num_tasks", 30)
+    configs = parse_configs(["--env_id", maze, "--output_dir", "run"])
+    said = Console(file=io.StringIO())
+    assert run_command(configs, said, lambda *_: None) == 0
+    assert said.file.getvalue() == "warm_start_levels is 30 instead of 100: the split 'train' has 30 tasks.\n"
+    assert configs[1].warm_start_levels == 30
+    told = CliRunner().invoke(app, ["train", "grpo", "--env", maze, "--output_dir", "run", "--dry-run"])
+    assert (told.exit_code, told.stderr) == (0, said.file.getvalue())
+    assert fit_demonstrations(*configs[:2]) == ""
+    (tmp_path / "mine.yaml").write_text(f"env_id: {maze}\noutput_dir: run\nwarm_start_levels: 31\n")
+    for words in (["--config", "mine.yaml"], ["--env_id", maze, "--warm-start-levels=31", "--output_dir", "run"]):
+        run, warm_start, _ = parse_configs(words)
+        assert fit_demonstrations(run, warm_start) == ""
+        with pytest.raises(BadSetting, match="warm_start_levels is 31, but split 'train' has only 30 tasks"):
+            check_demonstrations(run.make_env(), warm_start.warm_start_levels, 1)
 
 
 @pytest.mark.heavy

@@ -98,7 +98,8 @@ def test_an_unknown_algorithm_is_refused_before_a_folder_is_made(words: list[str
 
 # ---------------------------------------------------------------- models
 def no_tokenizer(folder: Path, tiny: Tiny) -> None:
-    save_model(folder, *tiny)
+    model = tiny_model(word_tokenizer(["neither", "this", "nor", "that"]))  # other words than the prompt template's
+    save_model(folder, model, tiny[1])
     for file in folder.glob("token*"):
         file.unlink()
 
@@ -145,7 +146,7 @@ def few_words(folder: Path, _: Tiny) -> None:
     ("write", "message"),
     [
         (lambda folder, _: folder.mkdir(), "must be a folder saved by Hugging Face"),
-        (no_tokenizer, "cannot express the answer 'up': set model to one whose tokenizer"),
+        (no_tokenizer, "has no tokenizer: save it there, or use the prompt template of its training"),
         (no_weights, "must be a folder saved by Hugging Face"),
         (broken_weights, "must be a folder saved by Hugging Face"),
         (reconfigured(n_embd=48), "use a folder whose weights and config.json belong together"),

@@ -16,8 +16,10 @@ from typer.testing import CliRunner
 from agentgym_flow.cli import app
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption, UnknownTemplate
+from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.policies import make, make_policy
 from agentgym_flow.prompts import template_for
+from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.run import load_model, save_model
 
@@ -44,6 +46,17 @@ def test_it_plays_as_its_run_did(checkpoint: Path, tmp_path: Path) -> None:
         assert json.loads(result.stdout)["policy"] == f"hf:{checkpoint}"
         logs.append([(episode.task, episode.actions) for episode in read_log(log)])
     assert logs[0] == logs[1] != logs[2]
+
+
+def test_the_policy_of_a_leaderboard_entry_plays(root: Path) -> None:
+    entry = max((root / "leaderboards" / "submissions" / "alfworld-s0").glob("*-tiny-rewardflow"))
+    assert sorted(file.name for file in (entry / "policy").iterdir()) == ["config.json", "model.safetensors"]
+    track = Track.read(root / "leaderboards" / "tracks" / "alfworld-s0.json")
+    policy = make_policy(f"hf:{entry / 'policy'}", track.env_id)
+    played = rollout(policy, track.make_env, [EpisodeSpec(task, task) for task in range(8)])
+    assert sum(episode.success for episode in played) >= 6  # 96 % in the entry
+    with pytest.raises(BadSetting, match="policy has no tokenizer: save it there"):
+        make_policy(f"hf:{entry / 'policy'}", track.env_id, template="text")
 
 
 def test_what_its_run_says_gives_way_to_what_is_asked(checkpoint: Path) -> None:

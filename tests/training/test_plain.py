@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,10 @@ from agentgym_flow.training.rows import TrainingRow, merge, rows
 from baselines import plain
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
+
+
+def test_the_file_can_be_read_at_once() -> None:
+    assert len(Path(plain.__file__).read_text("utf-8").splitlines()) <= 250
 
 
 def make() -> TextEnv:
@@ -78,3 +83,11 @@ def test_the_algorithm_in_one_file_clones_trains_and_reports(capsys: pytest.Capt
     assert "cloned: sampled" in said
     assert "batch 1: success" in said
     assert "trained: sampled" in said
+
+
+def test_the_usual_numbers_are_lowered_for_small_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for split in ("train", "test"):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "levels.xsb").write_text("######\n#@$. #\n######\n\n#####\n#.$@#\n#####\n")
+    assert plain.main(["--batches", "1", "--updates", "2", "--env-arg", f"data={tmp_path}"]) == 0
+    assert "trained: sampled" in capsys.readouterr().out

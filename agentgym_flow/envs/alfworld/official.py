@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentgym_flow._util.file_state import per_state
-from agentgym_flow.data import digest_of_files
+from agentgym_flow.data import digest_of_files, digests_line
 from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, TRAJECTORY_FILE, content_of, object_in
 from agentgym_flow.envs.split_folders import find_split, split_folders, splits_of
 from agentgym_flow.errors import BadData, BadGame
@@ -83,6 +83,7 @@ def remarks(place: Path) -> Iterator[str]:
     """Yield a report of the games in a file or folder: splits, and what is left out. Raises as `find_games` does."""
     found = games_by_split(place)
     yield "played as: " + ", ".join(f"{split} {len(games.names):,}" for split, games in found.items())
+    yield digests_line({split: games.digest for split, games in found.items()})
     for split, games in found.items():
         for reason, names in games.left_out:
             yield f"{split}: {len(names):,} left out, {reason}. The first: {names[0]}"

@@ -19,7 +19,7 @@ from agentgym_flow.envs.alfworld.compiled_game import CompiledGame, compile_game
 from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, content_of, game_in, game_json
 from agentgym_flow.envs.alfworld.goal import TASK_TYPES
 from agentgym_flow.envs.alfworld.grammar import Words
-from agentgym_flow.envs.alfworld.official import Games, find_games
+from agentgym_flow.envs.alfworld.official import VERSION, Games, find_games
 from agentgym_flow.envs.alfworld.pddl import PDDLProblem
 from agentgym_flow.errors import BadSetting, UnknownOption, UnknownTask
 from agentgym_flow.seeding import seasonal, stable_hash
@@ -114,7 +114,8 @@ class GameSource:
         """Return the number of the game at a path.
 
         The path is absolute, or relative to the current folder, the data, the folder of all splits, or the folder of
-        the split. It can be the folder of a `game.tw-pddl`. Raises `UnknownTask` if the split has no such game.
+        the split. As in published lists, it may begin with `json_2.1.1/`, whatever the folder of all splits is called.
+        It can be the folder of a `game.tw-pddl`. Raises `UnknownTask` if the split has no such game.
         """
         if self._found is None:
             raise BadSetting(
@@ -124,6 +125,8 @@ class GameSource:
         names = self._games.names
         bases = (Path.cwd(), self._found, self._games.top, self._games.folder)
         places = dict.fromkeys(base / wanted for base in bases)
+        if wanted.parts[:1] == (VERSION,):
+            places[self._games.top / wanted.relative_to(VERSION)] = None
         found = {name for place in places for name in _names_below(self._games.top, place) if name in names}
         if len(found) == 1:
             return names.index(found.pop())

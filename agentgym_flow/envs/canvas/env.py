@@ -308,7 +308,7 @@ class CanvasEnv(TextEnv):
             data, dataset, split, family, simulated=simulated, skip_damaged=skip_damaged, season=season
         )
         if skipped := self._source.skipped:
-            which = "`agentgym-flow data check --env canvas` names them all"
+            which = "`agentgym-flow data check --env canvas` says more"
             warnings.warn(f"{len(skipped)} damaged rows are skipped, the first: {skipped[0]} {which}.", stacklevel=2)
         super().__init__(
             split=split,

@@ -15,7 +15,7 @@ from agentgym_flow.envs.answers import normalise
 from agentgym_flow.envs.published_splits import UNUSED, unused_files
 from agentgym_flow.envs.search.official import QuestionSet, read_questions, split_files
 from agentgym_flow.envs.search.question import question_key
-from agentgym_flow.envs.search.source import split_sizes
+from agentgym_flow.envs.search.source import published_set
 
 MOST_KINDS = 8
 """With more kinds of questions than this, only their number is reported (PopQA's kinds are properties)."""
@@ -31,12 +31,14 @@ class SearchSetReport(NamedTuple):
         files: file name -> its questions, in the order `test`, `dev`, `train`.
         shared: (file, other file, number of questions in both), compared by `question_key`; only non-zero numbers.
         splits: split -> number of questions that the environment uses; 0 for a missing split.
+        digest: the SHA-256 that logs and tracks hold.
         unused: the names of the other files with records in the folder.
     """
 
     files: Mapping[str, QuestionSet]
     shared: tuple[tuple[str, str, int], ...]
     splits: Mapping[str, int]
+    digest: str
     unused: tuple[str, ...] = ()
 
 
@@ -53,9 +55,9 @@ def check_questions(data: str | os.PathLike[str] | DataSet) -> SearchSetReport:
     files = {path.name: read_questions(path) for path in parts}
     keys = {name: {question_key(one.text) for one in read.questions} for name, read in files.items()}
     shared = tuple((a, b, both) for a, b in combinations(files, 2) if (both := len(keys[a] & keys[b])))
-    sizes = split_sizes(found)
+    read = published_set(found.path)
     unused = unused_files(found.path, parts)
-    return SearchSetReport(files, shared, {split: sizes[split] for split in SPLITS}, unused)
+    return SearchSetReport(files, shared, {name: len(read.splits[name]) for name in SPLITS}, read.digest, unused)
 
 
 def remarks(checked: SearchSetReport) -> Iterator[str]:
@@ -79,6 +81,7 @@ def remarks(checked: SearchSetReport) -> Iterator[str]:
     if checked.unused:
         yield UNUSED.format(", ".join(checked.unused))
     yield "played as: " + ", ".join(f"{split} {count:,}" for split, count in checked.splits.items())
+    yield registry.digests_line({"": checked.digest})
 
 
 def _kinds(read: QuestionSet) -> str:

@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -134,8 +135,8 @@ def _opened(place: Path, kind: str) -> tuple[Retriever, str]:
     stamp = _stamp(place)
     if kind != "bm25" or (stamp is not None and stamp[0] > IN_MEMORY):
         raise BadData(
-            f"{place} must be indexed first: run agentgym-flow retriever build {place} FOLDER --kind {kind}, "
-            "and name that folder"
+            f"{place} must be indexed first: run agentgym-flow retriever build {shlex.quote(str(place))} FOLDER "
+            f"--kind {kind}, and name that folder"
         )
     return _file(place.resolve(), stamp)
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow._util.file_state import is_junk, is_whole
-from agentgym_flow._util.records import SUFFIXES, read_records
+from agentgym_flow._util.records import SUFFIXES, no_value, read_records
 from agentgym_flow.envs.published_splits import (
     PART_WORDS,
     PARTS,
@@ -161,20 +161,24 @@ def question_of(record: Mapping[str, Any], *, where: str, source: str, number: i
 
 
 def _text(record: Mapping[str, Any], where: str) -> str:
-    found = next((record[name] for name in _TEXTS if name in record), None)
+    found = next((record[name] for name in _TEXTS if record.get(name) is not None), None)
     if found is None and isinstance(record.get("prompt"), list) and record["prompt"]:
         message = record["prompt"][-1]
         match = _ASKED.fullmatch(_plain(message.get("content")) if isinstance(message, Mapping) else "")
-        found = match and match[1]
+        if not match:
+            raise BadData(f"{where}: there is no question in the last message of the field prompt.")
+        found = match[1]
+    if found is None:
+        raise BadData(f"{where}: {no_value(record, _TEXTS)}.")
     if not isinstance(found, str) or not one_line(found):
-        raise BadData(f"{where}: the question is missing or not a string, got {found!r:.60}.")
+        raise BadData(f"{where}: the question must be a text that is not blank, got {found!r:.60}.")
     return one_line(found)
 
 
 def _answers(record: Mapping[str, Any], where: str) -> list[str]:
-    name = next((name for name in _ANSWERS if name in record), None)
+    name = next((name for name in _ANSWERS if record.get(name) is not None), None)
     if name is None:
-        raise BadData(f"{where}: there is no answer in any of the fields {', '.join(_ANSWERS)}.")
+        raise BadData(f"{where}: {no_value(record, _ANSWERS)}.")
     value = record[name]
     if name == "reward_model":
         value = _member(_member(value, "ground_truth"), "target")

@@ -62,7 +62,7 @@ class QuestionSource(Shared):
             self.content = tasks.DIGEST
             return
         self._found = registry.resolve(data)
-        published = _published(self._found.path)
+        published = published_set(self._found.path)
         self.data = {self._found.name: published.digest}
         self.questions = published.splits.get(self.split, ())
         self.content = ""
@@ -88,12 +88,7 @@ def _again(found: DataSet | None, split: str, season: str, data: Mapping[str, st
     return source
 
 
-def split_sizes(data: str | os.PathLike[str] | DataSet) -> dict[str, int]:
-    """Return split -> number of questions in a published set, possibly 0. Raises like `QuestionSource`."""
-    return {split: len(questions) for split, questions in _published(registry.resolve(data).path).splits.items()}
-
-
-class _PublishedSet(NamedTuple):
+class PublishedQuestions(NamedTuple):
     """A published set: the digest of its files, its splits, and a remark for the error about a missing split."""
 
     digest: str
@@ -101,19 +96,20 @@ class _PublishedSet(NamedTuple):
     remark: str
 
 
-def _published(place: Path) -> _PublishedSet:
+def published_set(place: Path) -> PublishedQuestions:
+    """Return a published set in a file or folder, read once per process until its files change. Raises `BadData`."""
     return _read(stamps_of(split_files(place)), place.is_file())
 
 
 @once(8)  # the stamps are part of the key, so changed files are read again
-def _read(stamps: tuple[Stamp, ...], alone: bool) -> _PublishedSet:
+def _read(stamps: tuple[Stamp, ...], alone: bool) -> PublishedQuestions:
     files = {name: file for name, file, _ in stamps}
     digests = {name: content_digest(file) for name, file in files.items()}
     digest = next(iter(digests.values())) if alone else stable_hash(sorted(digests.items()))
     read = {name: read_questions(file).questions for name, file in files.items()}
     splits = Splits(read, read.__getitem__, lambda one: one.id, _without)
     remark = ALONE if alone else f"its files are {', '.join(file.name for file in files.values())}"
-    return _PublishedSet(digest, {split: splits[split] for split in SPLITS}, remark)
+    return PublishedQuestions(digest, {split: splits[split] for split in SPLITS}, remark)
 
 
 def _without(questions: Iterable[Question], others: Iterable[Question]) -> tuple[Question, ...]:

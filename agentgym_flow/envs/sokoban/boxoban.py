@@ -27,27 +27,53 @@ _HEADER = re.compile(r";\s*[0-9]+\s*")
 _FIRST_ROW = re.compile(r"(?=.*#)[0-9#@+$*.|_\s-]+")
 _NEXT_ROW = re.compile(r"[\s_-]*(?:[#@+$*.|]|[0-9]{1,3}[#@+$*. _|-]+[0-9#@+$*. _|-]*$)")
 _COMMENT, _COMMENT_END = re.compile(r"comment:\s*", re.IGNORECASE), re.compile(r"comment[- ]end", re.IGNORECASE)
+_BLANK = re.compile(r"\s*$")
+
+_NO_HEADER = "a board without a '; number' header, or a blank line inside a board"
+_NO_BOARD = "the header has no board below it"
+_XML = ".slc"
+_NO_XML = f"XML collections ({_XML}) are not supported; use the {', '.join(SUFFIXES)} file of the same collection"
 
 
-def read_levels(path: str | os.PathLike[str]) -> list[Level]:
+def read_levels(path: str | os.PathLike[str], *, skipped: list[str] | None = None) -> list[Level]:
     """Return the levels of a file, or of all files below a folder with one of `SUFFIXES`, in sorted order.
 
     Lines between boards are remarks, such as titles, authors and comments. A board begins with a row that contains only
-    symbols of XSB and at least one wall. It continues while rows begin with a symbol, after any floor. If a file begins
-    with `; number`, like Boxoban's, every board must have such a header. In a folder, files named LICENSE or README are
-    ignored.
+    symbols of XSB and at least one wall. It continues while rows begin with a symbol, after any floor. A comment after
+    a line `Comment:` ends at `Comment-End:` or, without such a line, at a blank one. If a file begins with `; number`,
+    like Boxoban's, every board must have such a header. In a folder, files named LICENSE or README are ignored.
+
+    Args:
+        path: the file or folder.
+        skipped: gets a sentence with the location of each damaged level and each file without levels, which are then
+            left out; None to raise.
 
     Raises:
         BadLevel: there are no levels, or a level is malformed, solved at the start or cut off; the message names the
             file and the line.
     """
     root = Path(path)
-    if not root.is_dir():
-        return _read_file(root)
-    files = level_files(root)
+    levels: list[Level] = []
+    for file in all_level_files(root):
+        for found in _read_file(file):
+            if isinstance(found, Level):
+                levels.append(found)
+            elif skipped is None:
+                raise found
+            else:
+                skipped.append(str(found))
+    if skipped and not levels:
+        raise BadLevel(f"{root}: no level can be played. The first problem: {skipped[0]}")
+    return levels
+
+
+def all_level_files(place: Path) -> tuple[Path, ...]:
+    """Return a file, or the level files below a folder, sorted. Raises `BadLevel` if there are none."""
+    files = level_files(place) if place.is_dir() else (place,)
     if not files:
-        raise BadLevel(f"{root}: the folder holds no {' or '.join(SUFFIXES)} file")
-    return [level for file in files for level in _read_file(file)]
+        has_xml = any(file.suffix.lower() == _XML for file in files_below(place))
+        raise BadLevel(f"{place}: the folder holds no {' or '.join(SUFFIXES)} file{f'; {_NO_XML}' if has_xml else ''}")
+    return files
 
 
 def level_files(folder: Path, *, deep: bool = True) -> tuple[Path, ...]:
@@ -61,30 +87,40 @@ def is_level_file(file: Path) -> bool:
     return file.suffix in SUFFIXES and not is_junk(file.name) and not file.name.upper().startswith(_NOT_LEVELS)
 
 
-def _read_file(file: Path) -> list[Level]:
+def _read_file(file: Path) -> Iterator[Level | BadLevel]:
+    """Yield each level of a file, or in its place the reason why it cannot be played."""
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise BadLevel(f"{file}: cannot be read ({error.strerror})") from error
+        yield BadLevel(f"{file}: cannot be read ({error.strerror})")
+        return
+    if file.suffix.lower() == _XML:
+        yield BadLevel(f"{file}: {_NO_XML}")
+        return
     if b"\0" in content or content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise BadLevel(f"{file}: is not a text file in UTF-8 or Latin-1")
+        yield BadLevel(f"{file}: is not a text file in UTF-8 or Latin-1")
+        return
     try:
         text = content.decode("utf-8-sig")  # some editors write a byte order mark
     except UnicodeDecodeError:
         text = content.decode("latin-1")  # names of authors are often in this encoding
-    levels = []
-    for line, board in _boards(text, str(file)):
-        level = Level.parse(board, str(file), line)
-        if level.is_solved:
-            raise BadLevel(f"{file}: line {line}: {SOLVED_ALREADY}")
-        levels.append(level)
-    if not levels:
-        raise BadLevel(f"{file}: line 1: the file holds no level")
-    return levels
+    line = 0
+    for line, board, problem in _boards(text):
+        try:
+            level = Level.parse(board, str(file), line) if not problem else None
+        except BadLevel as error:
+            yield error
+            continue
+        if level is None or level.is_solved:
+            yield BadLevel(f"{file}: line {line}: {problem or SOLVED_ALREADY}")
+        else:
+            yield level
+    if not line:
+        yield BadLevel(f"{file}: line 1: the file holds no level")
 
 
-def _boards(text: str, where: str) -> Iterator[tuple[int, str]]:
-    """Yield (number of the first line, text) of every board.
+def _boards(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield (number of the first line, text, problem) of every board. The problem is empty if there is none.
 
     If the file begins with a header, every header must have a board and every board a header. Otherwise it is cut off.
     """
@@ -92,32 +128,30 @@ def _boards(text: str, where: str) -> Iterator[tuple[int, str]]:
     is_headed = any(_HEADER.fullmatch(line) for line in [line for line in lines if line.strip()][:1])
     header: int | None = None
     rows: list[str] = []
-    comment: int | None = None
+    comment_end: re.Pattern[str] | None = None
     for number, line in enumerate(lines, 1):
-        if comment is not None:
-            comment = None if _COMMENT_END.match(line) else comment
+        is_comment = comment_end is not None
+        if comment_end is not None:
+            comment_end = None if comment_end.match(line) else comment_end
         elif _COMMENT.fullmatch(line):
-            comment = number
+            below = (lines[place] for place in range(number, len(lines)))
+            mark = next((line for line in below if _COMMENT.fullmatch(line) or _COMMENT_END.match(line)), "")
+            comment_end = _COMMENT_END if _COMMENT_END.match(mark) else _BLANK
         is_row = _NEXT_ROW.match(line) if rows or header is not None else _FIRST_ROW.fullmatch(line)
-        if is_row and comment is None:
+        if is_row and not is_comment:
             rows.append(line)
             continue
         if rows:
             first = number - len(rows)
-            if is_headed and header is None:
-                raise BadLevel(
-                    f"{where}: line {first}: a board without a '; number' header, or a blank line inside a board"
-                )
-            yield first, "\n".join(rows)
+            lost = is_headed and header is None
+            yield first, "\n".join(rows), _NO_HEADER if lost else ""
             header, rows = None, []
         if is_headed and _HEADER.fullmatch(line):
             if header is not None:
-                raise BadLevel(f"{where}: line {header}: the header has no board below it")
+                yield header, "", _NO_BOARD
             header = number
-    if comment is not None:
-        raise BadLevel(f"{where}: line {comment}: the comment has no end; put a line 'Comment-End:' below it")
     if header is not None:
-        raise BadLevel(f"{where}: line {header}: the header has no board below it; the file is cut off")
+        yield header, "", f"{_NO_BOARD}; the file is cut off"
 
 
 def write_levels(path: str | os.PathLike[str], levels: Iterable[Level]) -> None:

@@ -14,7 +14,7 @@ from agentgym_flow.envs.sokoban.level import BOX, LLM_SYMBOLS, PLAYER, TARGET
 from agentgym_flow.envs.sokoban.rules import ACTIONS, STEP_REWARD
 from agentgym_flow.envs.sokoban.source import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, ENV_ID, GOAL, LevelSource
 from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import Integer, Items, OneOf, SeasonSeed, Setting, Text
+from agentgym_flow.settings import Flag, Integer, Items, OneOf, SeasonSeed, Setting, Text
 
 _INDEX = {word: index for index, word in enumerate(ACTIONS)}
 _STAND_IN = "*"  # for the one symbol outside ASCII, so that the canvas has one byte a character
@@ -121,6 +121,7 @@ class SokobanEnv(TextEnv):
     | `min_pushes` | `1` | the minimum number of pushes that a generated level needs |
     | `level` | `None` | one level as text, which is then the only task of every split |
     | `data` | `None` | a file or folder in Boxoban's format or in XSB, or the name of registered data |
+    | `skip_damaged` | `False` | leave out the levels of `data` that cannot be played, with a warning that counts them |
     | `backend` | `"native"` | the rules to use: `"native"`, or `"gym-sokoban"` (extra `sokoban`) |
     | `split` | `"train"` | `"train"`, `"valid"` or `"test"` |
     | `season` | `""` | the seed of a season: other generated test levels of the same kind, see "Seasons" in the docs |
@@ -129,7 +130,9 @@ class SokobanEnv(TextEnv):
     | `render_mode` | `None` | `"ansi"` (the board) or `"rgb_array"` |
 
     `level` uses the symbols above or those of XSB (`# @ + $ * .`; floor is a space, `-` or `_`; run-length encoding is
-    accepted). Files may be XSB collections with titles and remarks between the boards.
+    accepted). Files may be XSB collections (`.xsb`, `.sok`, `.txt`) with titles and remarks between the boards, but not
+    XML (`.slc`). With `skip_damaged=True`, task numbers do not count the levels that are left out, and the log's `meta`
+    has their number as `skipped_levels`.
 
     Register data with `agentgym-flow data add NAME PATH`. The tasks are the levels in file order. If a folder has
     sub-folders named after splits, `split` selects one of them. A file or folder inside a folder named after a split
@@ -171,6 +174,7 @@ class SokobanEnv(TextEnv):
         "min_pushes": Integer(1, 1 << 16),
         "level": Text(),
         "backend": OneOf(*BACKENDS),
+        "skip_damaged": Flag(),
         "season": SeasonSeed(),
     }
 
@@ -182,6 +186,7 @@ class SokobanEnv(TextEnv):
         min_pushes: int = DEFAULT_MIN_PUSHES,
         level: str | None = None,
         data: str | os.PathLike[str] | None = None,
+        skip_damaged: bool = False,
         backend: str = "native",
         split: str = "train",
         season: str = "",
@@ -190,13 +195,20 @@ class SokobanEnv(TextEnv):
         render_mode: str | None = None,
     ) -> None:
         source = LevelSource(
-            size=size, boxes=boxes, min_pushes=min_pushes, level=level, data=data, split=split, season=season
+            size=size,
+            boxes=boxes,
+            min_pushes=min_pushes,
+            level=level,
+            data=data,
+            skip_damaged=skip_damaged,
+            split=split,
+            season=season,
         )
         check_backend(backend)
         super().__init__(
             split=split,
             max_steps=source.default_max_steps if max_steps is None else max_steps,
-            settings={**source.settings, "backend": backend},
+            settings={**source.settings, "backend": backend, **({"skip_damaged": True} if skip_damaged else {})},
             data=source.data,
             season=season,
             render_mode=render_mode,
@@ -287,6 +299,11 @@ class SokobanEnv(TextEnv):
     def expert_action(self) -> str | None:
         """Return the next move of a push-optimal solution of the present state, or None if it has no solution."""
         return self._expert.next(self._game.board.player, self._game.boxes)
+
+    def log_meta(self) -> dict[str, Any]:
+        """Return the entries of the log's `meta` for the current task: its type, and how many levels are left out."""
+        count = len(self._source.skipped)
+        return {**super().log_meta(), **({"skipped_levels": count} if count else {})}
 
     def _requested_info(self, key: str) -> str:
         """Return the state key of RewardFlow: the board as text (its code uses the picture)."""

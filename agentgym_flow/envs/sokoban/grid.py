@@ -125,6 +125,7 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
         min_pushes: int = DEFAULT_MIN_PUSHES,
         level: str | None = None,
         data: str | os.PathLike[str] | None = None,
+        skip_damaged: bool = False,
         backend: str = "native",
         split: str = "train",
         season: str = "",
@@ -133,7 +134,8 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
         info_keys: Sequence[str] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        levels: dict[str, Any] = {"size": size, "boxes": boxes, "min_pushes": min_pushes, "level": level, "data": data}
+        levels: dict[str, Any] = {"size": size, "boxes": boxes, "min_pushes": min_pushes, "level": level}
+        levels |= {"data": data, "skip_damaged": skip_damaged}
         self._source = LevelSource(**levels, split=split, season=season)
         self._among = tasks_of_types(task_types, **levels, split=split, season=season)
         check_backend(backend)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, SupportsIndex, cast
 
 from agentgym_flow import data as registry
 from agentgym_flow._util.file_state import file_digest, per_state
 from agentgym_flow.core import SPLITS, check_positive, check_season, check_split
-from agentgym_flow.data import digest_of_files
+from agentgym_flow.data import digest_of_files, digests_line
 from agentgym_flow.envs.sokoban import tasks
-from agentgym_flow.envs.sokoban.boxoban import SUFFIXES, is_level_file, level_files, read_levels
+from agentgym_flow.envs.sokoban.boxoban import all_level_files, is_level_file, level_files, read_levels
 from agentgym_flow.envs.sokoban.generator import LevelSettings, default_max_steps
 from agentgym_flow.envs.sokoban.level import SOLVED_ALREADY, Level
 from agentgym_flow.envs.sokoban.packed import PackedLevels
 from agentgym_flow.envs.split_folders import find_split, split_folders, splits_of
 from agentgym_flow.errors import BadData, BadLevel, BadSetting, shown
+from agentgym_flow.settings import Flag
 from agentgym_flow.task_choice import task_identity
 
 ENV_ID = "agentgym_flow/Sokoban-v0"
@@ -46,6 +48,8 @@ class LevelSource:
         level: the text of a single level (XSB or LLM symbols), which is the only task of every split.
         data: a file or folder of levels in Boxoban's format, or the name of registered data; `split_folders` finds its
             splits.
+        skip_damaged: leave out the levels of `data` that cannot be played instead of raising, and warn how many there
+            are; task numbers do not count them.
         split: `"train"`, `"valid"` or `"test"`.
         season: the seed of a season of generated test levels; `""` for the standard levels.
 
@@ -55,6 +59,7 @@ class LevelSource:
         num_tasks: the number of levels in the split.
         settings: the arguments that create the same source again, JSON-serialisable and without paths.
         data: name -> SHA-256 of the official data in use.
+        skipped: a sentence with the location of each level that was left out.
 
     Raises:
         BadSetting: an argument has an invalid value, or contradicts another argument.
@@ -72,6 +77,7 @@ class LevelSource:
         min_pushes: int = DEFAULT_MIN_PUSHES,
         level: str | None = None,
         data: str | os.PathLike[str] | None = None,
+        skip_damaged: bool = False,
         split: str = "train",
         season: str = "",
     ) -> None:
@@ -81,6 +87,10 @@ class LevelSource:
         self.data: dict[str, str] = {}
         self._generated: LevelSettings | None = None
         self._levels: tuple[Level, ...] = ()
+        self.skipped: tuple[str, ...] = ()
+        Flag().check("skip_damaged", skip_damaged)
+        if skip_damaged and data is None:
+            raise BadSetting("skip_damaged is for level files (data=); leave it out")
         if level is None and data is None:
             # NumPy integers become plain integers, because settings are written to logs.
             boxes, min_pushes = check_positive("boxes", boxes), check_positive("min_pushes", min_pushes)
@@ -96,7 +106,11 @@ class LevelSource:
             self.settings = {"level": self._levels[0].xsb()}
         elif data is not None:
             found = registry.resolve(data)
-            self._levels, digest = _levels_on_disk(found.path, self.split)
+            (self._levels, self.skipped), digest = _levels_on_disk(found.path, self.split, skip_damaged)
+            if self.skipped:
+                which = "`agentgym-flow data check --env sokoban` names them all"
+                counted = f"{len(self.skipped)} damaged levels are skipped, the first: {self.skipped[0]}; {which}."
+                warnings.warn(counted, stacklevel=3)
             self.data = {found.name: digest}
             self.settings = {}
         self.num_tasks = len(self._levels)
@@ -179,7 +193,11 @@ def _check_alone(*, level: object, data: object, size: tuple[int, int], boxes: i
             raise BadSetting(f"{name} describes generated levels and has no effect with {given}=; leave it out")
 
 
-def _levels_on_disk(place: Path, split: str) -> tuple[tuple[Level, ...], str]:
+_LevelsRead = tuple[tuple[Level, ...], tuple[str, ...]]
+"""Levels, and a sentence for each damaged one."""
+
+
+def _levels_on_disk(place: Path, split: str, skip_damaged: bool) -> tuple[_LevelsRead, str]:
     """Return the levels of a split in a file or folder, and the SHA-256 of their files.
 
     Raises `BadData` if the split is missing or ambiguous, and `BadLevel` if a file cannot be read.
@@ -187,19 +205,26 @@ def _levels_on_disk(place: Path, split: str) -> tuple[tuple[Level, ...], str]:
     if place.is_dir() and split_folders(place, _NAMES) and (loose := level_files(place, deep=False)):
         raise BadData(f"{place} has folders of splits, and levels of none of them beside: {loose[0].name}")
     where = find_split(place, split, _NAMES, is_level_file)
+    files = all_level_files(where.path)
     if where.path.is_file():
-        return _read((where.path,)), file_digest(where.path)
-    files = level_files(where.path)
-    if not files:
-        raise BadLevel(f"{where.path}: the folder holds no {' or '.join(SUFFIXES)} file")
-    return _read(files), digest_of_files({file.relative_to(where.path).as_posix(): file_digest(file) for file in files})
+        return _read(files, where.path, skip_damaged), file_digest(where.path)
+    digests = {file.relative_to(where.path).as_posix(): file_digest(file) for file in files}
+    return _read(files, where.path, skip_damaged), digest_of_files(digests)
 
 
-def levels_per_split(place: Path) -> dict[str, int]:
-    """Return split -> its number of levels in a file or folder. Raises `BadData` and `BadLevel`."""
-    return {split: len(_levels_on_disk(place, split)[0]) for split in splits_of(place, _NAMES, is_level_file)}
+def remarks(place: Path) -> Iterator[str]:
+    """Yield a report of a file or folder, line by line: its damaged levels, its splits. Raises as `LevelSource`."""
+    splits = {split: _levels_on_disk(place, split, True) for split in splits_of(place, _NAMES, is_level_file)}
+    damaged = [problem for (_, problems), _ in splits.values() for problem in problems]
+    yield from damaged
+    if damaged:
+        yield f"{len(damaged):,} damaged levels: fix or remove them, or skip them (skip_damaged=True)"
+    yield "played as: " + ", ".join(f"{split} {len(levels):,}" for split, ((levels, _), _) in splits.items())
+    yield digests_line({split: digest for split, (_, digest) in splits.items()})
 
 
 @per_state
-def _read(files: tuple[Path, ...]) -> tuple[Level, ...]:
-    return tuple(level for file in files for level in read_levels(file))
+def _read(files: tuple[Path, ...], place: Path, skip_damaged: bool) -> _LevelsRead:
+    skipped: list[str] = []
+    levels = tuple(read_levels(place, skipped=skipped if skip_damaged else None))
+    return levels, tuple(skipped)

@@ -100,6 +100,7 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
         min_pushes: int = DEFAULT_MIN_PUSHES,
         level: str | None = None,
         data: str | os.PathLike[str] | None = None,
+        skip_damaged: bool = False,
         split: str = "train",
         season: str = "",
         task_types: Sequence[str] | None = None,
@@ -109,7 +110,8 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
     ) -> None:
-        levels: dict[str, Any] = {"size": size, "boxes": boxes, "min_pushes": min_pushes, "level": level, "data": data}
+        levels: dict[str, Any] = {"size": size, "boxes": boxes, "min_pushes": min_pushes, "level": level}
+        levels |= {"data": data, "skip_damaged": skip_damaged}
         self._source = LevelSource(**levels, split=split, season=season)
         self._among = tasks_of_types(task_types, **levels, split=split, season=season)
         self.max_steps = step_budget(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -148,7 +149,7 @@ def official_catalogue(path: Path, num_products: int | None = None) -> Catalogue
     if num_products is None and files.items.stat().st_size > IN_MEMORY:
         raise BadData(
             f"{files.items} is too large to read at every start; make a store of it once, "
-            f"with: agentgym-flow data import webshop {path} FOLDER, and name that folder"
+            f"with: agentgym-flow data import webshop {shlex.quote(str(path))} FOLDER, and name that folder"
         )
     stamps = tuple(state_of(file) for file in files if file is not None)
     return _read(path, files, stamps, num_products)
@@ -164,6 +165,7 @@ def remarks(path: Path) -> Iterator[str]:
     ends = {kind: catalogue.goal_table(kind).ends for kind in KINDS}
     goals = " and ".join(f"{int(last[-1]) if len(last) else 0:,} {kind}" for kind, last in ends.items())
     yield f"played as: {len(catalogue):,} products, {goals} goals"
+    yield registry.digests_line({"": catalogue.digest})
     if left_out:
         yield LEFT_OUT.format(left_out)
 

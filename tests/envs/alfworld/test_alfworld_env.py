@@ -89,11 +89,17 @@ def test_official_names_of_the_splits_are_understood(sample_data: Path) -> None:
 def test_a_game_is_chosen_by_its_file(sample_data: Path, tmp_path: Path) -> None:
     root = sample_data / "alfworld"
     env = make(split="valid", data=root)
+    renamed = tmp_path / "json_2.1.1"  # as published lists say, and ALFWORLD_DATA names its parent
+    renamed.symlink_to(root)
+    lists = (env, *(make(split="valid", data=data) for data in (tmp_path, renamed)))
     for path in sorted(root.rglob(GAME_FILE))[::5]:
         for name in (path, path.parent, path.relative_to(root), str(path.parent.relative_to(root))):
             _, info = env.reset(options={"game_file": name})
             assert info["game_file"] == path.relative_to(root).as_posix()
         assert env.reset(options={"task": info["task"]})[1]["game_file"] == info["game_file"]
+        for named in lists:
+            listed = f"json_2.1.1/{path.relative_to(root)}"
+            assert named.reset(options={"game_file": listed})[1]["task"] == info["task"]
     with pytest.raises(UnknownTask, match="none of the 12 games"):
         env.reset(options={"game_file": tmp_path / GAME_FILE})
     with pytest.raises(UnknownTask, match="one of them"):

@@ -232,6 +232,25 @@ def test_rows_that_come_through_datasets_are_the_same(tmp_path: Path) -> None:
     assert load_from_hub("gsm8k", "test", repository=str(tmp_path)).problems == (one("gsm8k"),)
 
 
+def test_texts_that_datasets_would_change_are_read_as_they_are_or_refused(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    golds = ["007", "1e3", "null", 7, "x"]
+    rows = [{"problem": f"What is number {number}?", "ground_truth": gold} for number, gold in enumerate(golds)]
+    rows = [{**row, "problem_type": "math"} for row in rows]
+    (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    loaded = load_from_hub("flowsteer", repository=str(tmp_path))
+    assert loaded == load_problems("flowsteer", tmp_path / "test.jsonl")
+    assert [problem.answers for problem in loaded.problems] == [(str(gold),) for gold in golds]
+    with pytest.raises(BadData, match="has no files of the split 'valid'; it has test"):
+        load_from_hub("flowsteer", "valid", repository=str(tmp_path))
+    (tmp_path / "table.csv").write_text("problem,ground_truth,problem_type\nWhat?,007,math\n")
+    (tmp_path / "dates.jsonl").write_text('{"problem": "When?", "ground_truth": "2020-01-01", "problem_type": "qa"}\n')
+    for kind, file in (("json", "test.jsonl"), ("json", "dates.jsonl"), ("csv", "table.csv")):
+        retyped = datasets.load_dataset(kind, data_files=str(tmp_path / file), cache_dir=str(tmp_path / "cache"))
+        with pytest.raises(BadData, match=r"guessed the types of ground_truth \(.*load_problems\('flowsteer', FILE\)"):
+            problems_of("flowsteer", retyped["train"])
+
+
 def test_what_datasets_cannot_load_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnknownData, match=r"'humaneval, train'.*Known: humaneval, test"):
         load_from_hub("humaneval", "train")
@@ -247,18 +266,21 @@ def test_what_datasets_cannot_load_is_named(tmp_path: Path, monkeypatch: pytest.
 
 DAMAGED = [
     ("gsm8k", {"answer": "40"}, "the field answer must end with ####"),
-    ("gsm8k", {"question": None}, "the field question is missing; there are answer, question"),
+    ("gsm8k", {"question": None}, "the field question is null"),
+    ("gsm8k", {"answer": None}, "the field answer is null"),
     ("gsm8k", {"question": " "}, "the field question is blank"),
     ("gsm8k", {"question": ["a"]}, r"the field question must be a text, got \['a'\]"),
     ("math", {"solution": "It is one half."}, r"its answer in \\boxed"),
     ("mathqa", {"correct": "f"}, "must be the letter of an option, got 'F'"),
     ("mathqa", {"options": "nine or ten"}, "the field options must list"),
     ("aime_2025", {"answer": "1000"}, "an integer from 0 to 999, got '1000'"),
-    ("hotpotqa", {"context": None}, "the field context must be a list, got None"),
+    ("hotpotqa", {"context": None}, "the field context is null"),
     ("hotpotqa", {"context": [["Acme"]]}, "must be a list of pairs with a title"),
     ("hotpotqa", {"context": {"title": ["a"], "sentences": []}}, "has 1 titles for 0 of sentences"),
     ("squad_v2", {"answers": "1902"}, "the field answers must be a list, got '1902'"),
-    ("triviaqa", {"Answer": None}, "the field answer must be an object"),
+    ("triviaqa", {"Answer": None}, "the field Answer is null"),
+    ("nq", {"answer": None}, "the field answer is null"),
+    ("mbpp", {"test_list": None}, "the field test_list is null"),
     ("nq", {"answer": [1]}, "must be a list of texts, got 1"),
     ("nq", {"answer": []}, "the field answer has no answer"),
     ("mbpp", {"test_list": []}, "the field test_list is empty"),

@@ -87,8 +87,9 @@ def test_texts_are_one_line_and_a_question_mark_stays_missing() -> None:
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({}, "no answer in any of the fields"),
-        ({"question": "q"}, "no answer in any of the fields"),
+        ({}, "golden_answers or .* is missing; there are none"),
+        ({"question": "q"}, "golden_answers or .* is missing; there are question"),
+        ({"question": "q", "answer": None}, "the field answer is null"),
         ({"question": "q", "answer": []}, "at least one"),
         ({"question": "q", "answer": ["", " "]}, "at least one"),
         ({"question": "q", "answer": ["a", 3]}, "must be texts"),
@@ -96,10 +97,11 @@ def test_texts_are_one_line_and_a_question_mark_stays_missing() -> None:
         ({"question": "q", "answer": {"Aliases": ["a"]}}, "must be texts"),
         ({"question": "q", "possible_answers": "cook"}, "must be texts"),
         ({"question": "q", "reward_model": {"ground_truth": "a"}}, "must be texts"),
-        ({"question": "  ", "answer": "a"}, "question is missing"),
-        ({"question": None, "answer": "a"}, "question is missing"),
-        ({"answer": "a", "prompt": ["x"]}, "question is missing"),
-        ({"answer": "a", "prompt": [{"content": "no mark"}]}, "question is missing"),
+        ({"question": "  ", "answer": "a"}, "question must be a text that is not blank"),
+        ({"question": None, "answer": "a"}, "the field question is null"),
+        ({"answer": "a", "prompt": ["x"]}, "no question in the last message of the field prompt"),
+        ({"answer": "a", "prompt": [{"content": "no mark"}]}, "no question in the last message of the field prompt"),
+        ({"answer": "a", "prompt": []}, "question or .* is missing; there are answer, prompt"),
     ],
 )
 def test_damaged_records_say_what_is_wrong(record: dict[str, Any], message: str) -> None:
@@ -226,7 +228,11 @@ def test_what_is_there_twice_is_reported(tmp_path: Path) -> None:
         ("a.jsonl", b'{"question": "q", "answer": "a"}\n{"question": "q', r"a\.jsonl, line 2: is not JSON"),
         ("a.jsonl", b'\n[1]\n{"question": "q", "answer": "a"}\n', r"a\.jsonl, line 2: must be an object"),
         ("a.jsonl", b'{"question": "q", "answer": "\xff"}', r"a\.jsonl, line 1: must be UTF-8; byte 30"),
-        ("a.jsonl", b'{"question": "q", "answer": "a"}\n{"question": "r"}', r"a\.jsonl, line 2: there is no answer"),
+        (
+            "a.jsonl",
+            b'{"question": "q", "answer": "a"}\n{"question": "r"}',
+            r"a\.jsonl, line 2: the field golden_answers or .* is missing",
+        ),
         ("a.jsonl", b"[" * 100_000, r"a\.jsonl, line 1: cannot be read as JSON"),
         ("a.json", b'[\n{"question": "q"},\n{]', r"a\.json: is not JSON: .* line 3"),
         ("a.json", b'{"questions": []}', r"a\.json: must be a list of records"),

@@ -9,12 +9,13 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
+from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.boxoban import read_levels
 from agentgym_flow.envs.sokoban.export import export_levels
 from agentgym_flow.envs.sokoban.game import boxes_key
 from agentgym_flow.envs.sokoban.level import Level
 from agentgym_flow.envs.sokoban.source import LevelSource
-from agentgym_flow.errors import BadLevel
+from agentgym_flow.errors import BadLevel, BadSetting
 
 ONE = "#####\n#@$.#\n#####"
 TWO = "######\n#.$ @#\n######"
@@ -99,9 +100,58 @@ def test_a_remark_may_begin_with_a_symbol(tmp_path: Path, remark: str) -> None:
         assert read_levels(write(tmp_path, f"{remark}\n{ONE}\n")) == [Level.parse(ONE)]
 
 
-def test_a_comment_without_an_end_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadLevel, match="line 5: the comment has no end"):
-        read_levels(write(tmp_path, f"{ONE}\n\nComment:\nnever ends\n\n{TWO}\n"))
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "Comment:\n#### no end\n#@$.#\n",
+        "Comment:\n\n#-- paragraphs\n\n#@$.#\nComment-End:\n",
+        "Comment:\n# no end\n\nComment:\n#-- \n\n#@$.#\nComment-End:\n",
+    ],
+)
+def test_a_comment_ends_at_its_end_or_at_a_blank_line(comment: str, tmp_path: Path) -> None:
+    text = f"{ONE}\n\n{comment}\n{TWO}\n\nComment:\n# no end of the file\n#@$.#\n"
+    assert read_levels(write(tmp_path, text)) == [Level.parse(ONE), Level.parse(TWO)]
+
+
+def test_damaged_levels_are_left_out_on_request_and_counted(tmp_path: Path) -> None:
+    solved, open_border = "#####\n#@* #\n#####", "######\n#.$ @\n######"
+    write(tmp_path, f"{ONE}\n\n{solved}\n\n{open_border}\n\n{TWO}\n", "test/a.xsb")
+    write(tmp_path, f"; 0\n; 1\n{ONE}\n\n{TWO}\n\n; 3\n", "test/b.txt")
+    write(tmp_path, "about these levels", "test/notes.txt")
+    with pytest.raises(BadLevel, match=r"a\.xsb: line 5: every box is on a target"):
+        LevelSource(split="test", data=tmp_path)
+    warning = r"6 damaged levels are skipped, the first: .*a\.xsb: line 5: every box"
+    with pytest.warns(UserWarning, match=warning):
+        env = make_text_env("agentgym_flow/Sokoban-v0", split="test", data=tmp_path, skip_damaged=True)
+    assert (env.num_tasks, env.settings["skip_damaged"]) == (3, True)
+    env.reset(seed=0, options={"task": 1})
+    assert (env.log_meta()["skipped_levels"], env.game.level) == (6, Level.parse(TWO))
+    alone = make_text_env("agentgym_flow/Sokoban-v0", split="test", data=write(tmp_path / "other", ONE, "one.txt"))
+    alone.reset(seed=0)
+    assert not {"skip_damaged", "skipped_levels"} & {*alone.settings, *alone.log_meta()}
+    small = write(tmp_path, f"{ONE}\n\n{solved}\n", "small.txt")
+    for make in (gym.make, gym.make_vec):
+        with pytest.warns(UserWarning, match="1 damaged levels are skipped"):
+            make("agentgym_flow/SokobanGrid-v0", split="test", data=small, skip_damaged=True)
+    small.unlink()
+    done = CliRunner().invoke(app, ["data", "check", str(tmp_path), "--env", "sokoban"])
+    for line in ("b.txt: line 1: the header has no", "b.txt: line 7: a board without", "file is cut off", "6 damaged"):
+        assert line in done.output
+    assert "notes.txt: line 1: the file holds no level" in done.output
+    assert "played as: test 3" in done.output
+    for wrong, why in ((True, "for level files"), (1, "True or False")):
+        with pytest.raises(BadSetting, match=why):
+            LevelSource(skip_damaged=wrong)
+    with pytest.raises(BadLevel, match=r"no level can be played\. The first problem: .*every box"):
+        LevelSource(split="test", data=write(tmp_path / "other", solved, "solved.txt"), skip_damaged=True)
+
+
+def test_xml_collections_are_refused_with_advice(tmp_path: Path) -> None:
+    file = write(tmp_path, "<SokobanLevels><L>#####</L><L>#@$.#</L><L>#####</L></SokobanLevels>", "mine/all.SLC")
+    advice = r"XML collections \(\.slc\) are not supported; use the \.txt, \.xsb, \.sok file"
+    for place in (file, file.parent):
+        with pytest.raises(BadLevel, match=advice):
+            LevelSource(split="test", data=place)
 
 
 def test_a_remark_that_looks_like_a_board_is_refused_by_line(tmp_path: Path) -> None:

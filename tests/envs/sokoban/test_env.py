@@ -31,7 +31,7 @@ from agentgym_flow.envs.sokoban import vector as vector_module
 from agentgym_flow.envs.sokoban.env import SokobanEnv
 from agentgym_flow.envs.sokoban.level import Level
 from agentgym_flow.envs.sokoban.rules import ACTIONS
-from agentgym_flow.envs.sokoban.source import levels_per_split
+from agentgym_flow.envs.sokoban.source import remarks
 from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.errors import (
     BadData,
@@ -362,7 +362,7 @@ def test_names_say_a_split_by_their_words(tmp_path: Path) -> None:
         "links/my_valid": "valid",  # its own name first
         "links/one.txt": "valid",
     }.items():
-        assert levels_per_split(tmp_path / place) == {own: 1}
+        assert next(remarks(tmp_path / place)) == f"played as: {own} 1"
         for split in SPLITS:
             if split == own:
                 assert SokobanEnv(data=tmp_path / place, split=split).num_tasks == 1
@@ -370,14 +370,14 @@ def test_names_say_a_split_by_their_words(tmp_path: Path) -> None:
                 with pytest.raises(BadData, match=f"belongs to the split '{own}' by the name"):
                     SokobanEnv(data=tmp_path / place, split=split)
     with pytest.raises(BadData, match="has files of several splits by name: "):
-        levels_per_split(tmp_path / "sets" / "mine")
+        list(remarks(tmp_path / "sets" / "mine"))
     with pytest.raises(BadData, match="'train_test' contains several splits, test and train; use one of them"):
-        levels_per_split(level_file(tmp_path / "train_test" / "000.txt").parent)
+        list(remarks(level_file(tmp_path / "train_test" / "000.txt").parent))
 
 
 def test_real_levels_are_of_the_split_that_their_names_say(sample_data: Path) -> None:
-    assert list(levels_per_split(sample_data / "boxoban")) == ["valid"]
-    assert levels_per_split(sample_data / "boxoban_train") == {"train": 10_000}
+    assert next(remarks(sample_data / "boxoban")) == "played as: valid 200"
+    assert next(remarks(sample_data / "boxoban_train")) == "played as: train 10,000"
 
 
 @pytest.mark.parametrize(

@@ -34,11 +34,13 @@ class SplitSummary(NamedTuple):
         tasks: the number of tasks.
         unusable: the key of each problem that the simulator cannot use -> the reason.
         refused: the reason why the split cannot be played; empty if it can, or if the set has no such split.
+        digest: the SHA-256 that logs and tracks hold; empty without tasks.
     """
 
     tasks: int
     unusable: Mapping[str, str]
     refused: str = ""
+    digest: str = ""
 
 
 class CanvasSetReport(NamedTuple):
@@ -91,12 +93,17 @@ def _played(found: DataSet, name: str) -> dict[str, SplitSummary]:
         except (BadData, BadSetting) as error:
             played[split] = SplitSummary(0, {}, str(error))
         else:
-            played[split] = SplitSummary(len(tasks), tasks.left_out) if tasks else SplitSummary(0, {})
+            played[split] = SplitSummary(0, {})
+            if tasks:
+                played[split] = SplitSummary(len(tasks), tasks.left_out, digest=next(iter(tasks.data.values())))
     return played
 
 
 def remarks(checked: CanvasSetReport) -> Iterator[str]:
-    """Yield a report of a set, line by line: its files, their anomalies, its splits."""
+    """Yield a report of a set, line by line: its files, their anomalies, its splits.
+
+    Raises `BadData` at the end if no split can be played.
+    """
     for name, (loaded, findings) in checked.files.items():
         yield f"{name}: {findings.problems:,} problems of {checked.dataset}, {findings.distinct:,} of them different"
         for what, odd in _oddities(loaded, findings):
@@ -120,6 +127,11 @@ def remarks(checked: CanvasSetReport) -> Iterator[str]:
         if played.unusable:
             why = Counter(played.unusable.values()).most_common(1)[0][0]
             yield f"{split}: {len(played.unusable):,} more that the simulator cannot use; most often: {why}"
+    digests = {split: played.digest for split, played in checked.splits.items() if played.digest}
+    if not digests:
+        reason = next((played.refused for played in checked.splits.values() if played.refused), "")
+        raise BadData(f"no split of {checked.dataset} can be played. {reason}")
+    yield registry.digests_line(digests)
 
 
 def _oddities(loaded: LoadedSet, findings: Findings) -> Iterator[tuple[str, Sequence[str]]]:

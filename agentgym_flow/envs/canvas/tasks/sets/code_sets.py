@@ -16,7 +16,7 @@ from typing import Any
 
 from agentgym_flow.envs.canvas.scoring.code_tests import code_tests
 from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem, StdioCase
-from agentgym_flow.envs.canvas.tasks.sets.fields import Record, decoded, items, mapping, optional, text, texts
+from agentgym_flow.envs.canvas.tasks.sets.fields import Record, decoded, items, mapping, optional, present, text, texts
 from agentgym_flow.errors import BadData
 
 _ARROW = r"(?:={1,3}>?|-+>|\u279e|\u2794|\u2192|#?\s*(?:returns?|should\s+return|should\s+be))"
@@ -107,7 +107,7 @@ def mbpp(record: Record, number: int) -> Problem:
 
     `meta["part"]` is the part to which the authors assign the task; ids such as `Mbpp/11` count as 11.
     """
-    tests = texts(record.get("test_list"), "test_list")
+    tests = texts(record[present(record, "test_list")], "test_list")
     if not tests:
         raise BadData("the field test_list is empty.")
     code = optional(record, "code").replace("\r\n", "\n")

@@ -6,9 +6,18 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentgym_flow._util.records import no_value
 from agentgym_flow.errors import BadData
 
 Record = Mapping[str, Any]
+
+
+def present(record: Record, *names: str) -> str:
+    """Return the first of `names` that is a field with a value. Raises `BadData` if all are missing or null."""
+    name = next((name for name in names if record.get(name) is not None), None)
+    if name is None:
+        raise BadData(f"{no_value(record, names)}.")
+    return name
 
 
 def text(record: Record, *names: str, empty: bool = False) -> str:
@@ -16,9 +25,7 @@ def text(record: Record, *names: str, empty: bool = False) -> str:
 
     Raises `BadData` if there is none, or it is not a text, or it is blank and `empty` is False.
     """
-    name = next((name for name in names if record.get(name) is not None), None)
-    if name is None:
-        raise BadData(f"the field {' or '.join(names)} is missing; there are {', '.join(sorted(record)) or 'none'}.")
+    name = present(record, *names)
     value = record[name]
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(int(value) if isinstance(value, float) and value.is_integer() else value)

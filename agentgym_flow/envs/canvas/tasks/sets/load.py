@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +62,9 @@ class PublishedSet(NamedTuple):
     hub: tuple[str, str, str] = ("", "", "")
     splits: Mapping[str, str] = {}
 
+
+_RETYPED = re.compile(r"Json\(|Value\('(?:timestamp|date|time)")
+_NO_TEXT = re.compile(r"Value\('(?!large_string|string)")
 
 _PARQUET = "refs/convert/parquet"  # the Hub's tables of a set that is published as a script
 _ALL = {"train": "train", "valid": "validation", "test": "test"}
@@ -111,9 +115,29 @@ def load_problems(name: str, path: str | os.PathLike[str], *, skip_bad: bool = F
 def problems_of(name: str, rows: Iterable[Any], *, skip_bad: bool = False) -> LoadedSet:
     """Return the problems of rows with the fields of a set, such as a `datasets.Dataset` or a list of objects.
 
-    Raises `UnknownData` and `BadData` as `load_problems` does; the location of a row is its number, from 1.
+    Raises `UnknownData` and `BadData` as `load_problems` does; the location of a row is its number, from 1. Also raises
+    `BadData` if `datasets` has changed texts of a column to other values.
     """
+    _check_columns(name, rows)
     return _loaded(name, ((f"{name}, row {number}", row) for number, row in enumerate(rows, 1)), skip_bad)
+
+
+def _check_columns(name: str, rows: Iterable[Any]) -> None:
+    """Raise `BadData` if `datasets` has guessed types of columns, so that answers may not be the published texts.
+
+    In JSON, it decodes the texts of a column with values of several types ("007" becomes 7, "null" nothing) and makes
+    times of dates. In text tables, it makes numbers of everything that looks like one.
+    """
+    features = getattr(rows, "features", None)
+    if not isinstance(features, Mapping):
+        return
+    guessed = _NO_TEXT if getattr(getattr(rows, "info", None), "builder_name", "") == "csv" else _RETYPED
+    columns = [f"{column} ({feature!r:.40})" for column, feature in features.items() if guessed.search(repr(feature))]
+    if columns:
+        raise BadData(
+            f"{name}: datasets has guessed the types of {', '.join(columns)}, so texts may have changed (007 to 7); "
+            f"read the file itself: load_problems({name!r}, FILE)"
+        )
 
 
 def load_from_hub(name: str, split: str = "test", *, repository: str = "", skip_bad: bool = False) -> LoadedSet:
@@ -122,7 +146,8 @@ def load_from_hub(name: str, split: str = "test", *, repository: str = "", skip_
     Args:
         name: one of `SETS`.
         split: `train`, `valid` or `test`, if the set has it.
-        repository: another repository of the Hub, or a folder, with the same fields and with our names of splits.
+        repository: another repository of the Hub, or a folder, with the same fields and with our names of splits. The
+            files of a folder are read as by `load_problems`.
         skip_bad: see `load_problems`.
 
     Raises:
@@ -139,13 +164,23 @@ def load_from_hub(name: str, split: str = "test", *, repository: str = "", skip_
     except ImportError as error:
         raise MissingExtra.of("datasets", "canvas") from error
     where, configuration, revision = (repository, "", "") if repository else published.hub
+    is_folder = bool(repository) and Path(repository).is_dir()
     try:
-        rows = library.load_dataset(
-            where, configuration or None, split=splits[split] or split, revision=revision or None
-        )
+        if is_folder:
+            found = library.load_dataset_builder(repository).config.data_files
+        else:
+            found = library.load_dataset(
+                where, configuration or None, split=splits[split] or split, revision=revision or None
+            )
     except Exception as error:  # a missing network alone has several exceptions
         raise BadData(f"datasets cannot load {where}, {split}: {error}") from error
-    return problems_of(name, rows, skip_bad=skip_bad)
+    if not is_folder:
+        return problems_of(name, found, skip_bad=skip_bad)
+    files = found.get(split) or found.get(_ALL[split])  # datasets calls a file valid.jsonl validation
+    if not files:
+        raise BadData(f"{repository} has no files of the split {split!r}; it has {', '.join(map(str, found))}")
+    records = ((f"{file}, {place}", record) for file in files for place, record in read_records(Path(file)))
+    return _loaded(name, records, skip_bad)
 
 
 def _published(name: str) -> PublishedSet:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agentgym_flow.envs.canvas.scoring.problem import ContextPassage, Problem
-from agentgym_flow.envs.canvas.tasks.sets.fields import Record, distinct, items, mapping, optional, text, texts
+from agentgym_flow.envs.canvas.tasks.sets.fields import Record, distinct, items, mapping, optional, present, text, texts
 from agentgym_flow.errors import BadData
 
 
@@ -20,10 +20,10 @@ def hotpotqa(record: Record, number: int) -> Problem:
         text=text(record, "question").strip(),
         kind="qa",
         source="hotpotqa",
-        answers=distinct(texts(record.get("answer"), "answer")),
+        answers=distinct(texts(record[present(record, "answer")], "answer")),
         passages=tuple(
             ContextPassage(title, "".join(texts(sentences, "context")))
-            for title, sentences in _pairs(record.get("context"), "context", "sentences")
+            for title, sentences in _pairs(record[present(record, "context")], "context", "sentences")
         ),
         meta={**{name: value for name, value in names.items() if value}, "supporting": list(dict.fromkeys(supporting))},
     )
@@ -54,7 +54,7 @@ def squad_articles(record: Record) -> Iterator[Record]:
 
 def squad_v2(record: Record, number: int) -> Problem:
     """Read `id`, `question`, `context` and `answers`; a question without answers is unanswerable."""
-    answers = record.get("answers")
+    answers = record[present(record, "answers")]
     if isinstance(answers, Mapping):  # in the table of the Hub, an object of lists
         found = texts(answers.get("text"), "answers.text")
     else:
@@ -79,7 +79,7 @@ def triviaqa(record: Record, number: int) -> Problem:
 
     The pages found for a question are ignored: they are hundreds of kilobytes each, and the set is used without them.
     """
-    answer = mapping(record.get("answer", record.get("Answer")), "answer")
+    answer = mapping(record[present(record, "answer", "Answer")], "answer")
     aliases = answer.get("aliases", answer.get("Aliases")) or []
     gold = distinct((text(answer, "value", "Value"), *texts(aliases, "answer.aliases")))
     if not gold:
@@ -95,8 +95,8 @@ def triviaqa(record: Record, number: int) -> Problem:
 
 def nq(record: Record, number: int) -> Problem:
     """Read `question` and `answer` (a list) of NQ-open; other copies name it `answers` or `golden_answers`."""
-    name = next((name for name in ("answer", "answers", "golden_answers") if record.get(name) is not None), "answer")
-    gold = distinct(texts(record.get(name), name))
+    name = present(record, "answer", "answers", "golden_answers")
+    gold = distinct(texts(record[name], name))
     if not gold:
         raise BadData(f"the field {name} has no answer.")
     return Problem(
