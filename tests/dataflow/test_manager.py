@@ -387,8 +387,11 @@ def test_a_slot_that_cannot_be_played_is_lost_in_the_end(clock: Clock) -> None:
 def test_a_trainer_is_told_when_no_worker_has_called(clock: Clock) -> None:
     manager = make_manager(clock)
     a = opened(manager, "s", "a", 0, SETUP)
-    clock.now += 11
-    assert manager.arrivals(a, 0) == [], "there is nothing to wait for"
+    clock.now += 10
+    assert manager.arrivals(a, 0) == []
+    clock.now += 1
+    with pytest.raises(BadData, match="waits for episodes, and the manager knows none"):
+        manager.arrivals(a, 0)  # it has planned some, and the journal has lost them
     manager.publish(a, 0, 0, b"")
     manager.admit(a, slots(0))
     clock.now += 10
