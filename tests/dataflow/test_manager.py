@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -518,6 +519,8 @@ def spoilt(path: Path) -> Iterator[None]:
         "DELETE FROM calls WHERE number = 2",
         "UPDATE calls SET events = '[[\"lease\"]]', sum = 0 WHERE number = 1",
         "UPDATE streams SET setup = '{}'",
+        "UPDATE batches SET slots = replace(slots, 'used', 'lost')",
+        "DELETE FROM batches",
         "PRAGMA user_version = 99",
         "PRAGMA application_id = 7",
         "DROP TABLE payloads",
@@ -537,6 +540,8 @@ def test_damaged_and_foreign_files_are_refused_and_left_alone(tmp_path: Path, cl
     manager = make_manager(clock, journal=ManagerJournal(path))
     a = opened(manager, "s", "a", 0, SETUP)
     turn(manager, a, 0)
+    manager._book._journal.compact(manager._book._streams())
+    turn(manager, a, 1, after=4)
     manager.close()
     for _ in spoilt(path):
         damaged = path.read_bytes()
@@ -716,10 +721,10 @@ def test_a_journal_that_has_lost_acknowledged_batches_is_called_damaged(
         lost.append(batches - policies["a"]["done"])
         assert lost[-1] > 0, at
         for call in (
-            lambda again=again: opened(again, "s", "a", batches, setup),  # a trainer resumes
-            lambda again=again: again.ack(a, batches, [], []),  # a trainer has lived on
-            lambda again=again: again.publish(a, batches, 0, b"next"),
-            lambda again=again: again.arrivals(a, 4 * batches + 1),
+            partial(opened, again, "s", "a", batches, setup),  # a trainer resumes
+            partial(again.ack, a, batches, [], []),  # a trainer has lived on
+            partial(again.publish, a, batches, 0, b"next"),
+            partial(again.arrivals, a, 4 * batches + 1),
         ):
             with pytest.raises(BadData, match=r"the manager's journal is damaged .*resume from a checkpoint"):
                 call()
