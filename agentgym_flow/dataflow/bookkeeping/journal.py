@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_flow._util.files import naming
-from agentgym_flow._util.sqlite_file import open_sqlite
+from agentgym_flow._util.sqlite_file import open_sqlite, transaction
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger, PublishedWeights
 from agentgym_flow.dataflow.records import Attempt, Slot, SlotId
 from agentgym_flow.errors import BadData, BadSetting, DiskFull
@@ -230,15 +230,9 @@ class ManagerJournal:
             if durable != self._durable:
                 self._file.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
                 self._durable = durable
-            self._file.execute("BEGIN IMMEDIATE")
-            try:
+            with transaction(self._file):
                 for statement, rows in work:
                     self._file.executemany(statement, rows)
-                self._file.execute("COMMIT")
-            except BaseException:
-                if self._file.in_transaction:  # after some errors, such as that of a full disk, SQLite has rolled back
-                    self._file.execute("ROLLBACK")
-                raise
 
     def _check_payloads(self, stream: str, ledger: Ledger) -> None:
         for slot, entry in ledger.entries.items():
