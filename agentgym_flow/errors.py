@@ -256,6 +256,13 @@ class FlowDown(AgentGymFlowError, RuntimeError):
     """The manager of a dataflow, or the trainer behind it, has not answered before the deadline."""
 
 
+class DiskFull(FlowDown):
+    """The disk of a dataflow's manager is full. The manager continues, without a restart, once there is space.
+
+    The call had no effect, or will have it then; it can be repeated. Clients repeat it until their deadline.
+    """
+
+
 class NoWorkers(AgentGymFlowError, RuntimeError):
     """No rollout worker has contacted a dataflow before the deadline; the message says how to start a worker."""
 

@@ -1,16 +1,21 @@
 """Slots per second that a dataflow's manager processes, compared with empty calls of the same engine.
 
-`python benchmarks/dataflow_capacity.py [--slots N] [--calls N ...] [--bytes N]`
+`python benchmarks/dataflow_capacity.py [--slots N] [--calls N ...] [--bytes N] [--retained N ...]`
 
 A slot is admitted, leased, committed with an episode, fetched by the trainer and acknowledged. Workers lease and commit
-several slots per call; the trainer makes its calls once per batch of 1,024, and two of them wait for the disk if there
-is a journal. An empty call is `beat`. The last column is the number of empty calls that take as long as one slot.
+several slots per call; the trainer makes its calls once per batch of 1,024, and three of them wait for the disk if
+there is a journal. An empty call is `beat`. The last column is the number of empty calls that take as long as one slot.
+
+With `--retained`, one trainer with a journal never lets the manager delete anything. Whenever the manager retains one
+of these numbers of slots, a row is printed: slots per CPU-second over the last 16 batches, the resident memory per
+slot, and the seconds that a second manager needs to read a copy of the journal.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,6 +33,8 @@ from agentgym_flow.dataflow.records import Claim, Commit, Flow, Lease, LeaseKey,
 from agentgym_flow.dataflow.weights.updates import full
 
 BATCH, GROUP = 1024, 8
+WINDOW = 16
+"""Batches over which the rate of a row of `--retained` is measured."""
 ROUNDS = 3
 MESSAGE = full({})
 
@@ -97,16 +104,59 @@ def run(flow: Flow, slots: int, per_call: int, payload: str) -> Claim:
     claim = flow.open("stream", "policy", 0, {"policies": ["policy"], "staleness": 1}, "benchmark")
     after = 0
     for batch in range(slots // BATCH):
-        flow.publish(claim, batch, batch, MESSAGE)
-        flow.admit(claim, [Slot(batch, place // GROUP, place % GROUP, 0, place) for place in range(BATCH)])
-        while leases := flow.lease("worker", per_call):
-            flow.commit("worker", [commit_of(lease, payload) for lease in leases])
-        arrivals = flow.arrivals(claim, after)
-        assert len(arrivals) == BATCH
-        after = arrivals[-1].number
-        assert not flow.ack(claim, batch, [one.played for one in arrivals], [])
+        after = run_batch(flow, claim, batch, after, per_call, payload)
         flow.keep(claim, batch + 1)
     return claim
+
+
+def run_batch(flow: Flow, claim: Claim, batch: int, after: int, per_call: int, payload: str) -> int:
+    """Process the slots of a batch until they are acknowledged; return the number of the last commit."""
+    flow.publish(claim, batch, batch, MESSAGE)
+    flow.admit(claim, [Slot(batch, place // GROUP, place % GROUP, 0, place) for place in range(BATCH)])
+    while leases := flow.lease("worker", per_call):
+        flow.commit("worker", [commit_of(lease, payload) for lease in leases])
+    arrivals = flow.arrivals(claim, after)
+    assert len(arrivals) == BATCH
+    assert not flow.ack(claim, batch, [one.played for one in arrivals], [])
+    return arrivals[-1].number
+
+
+def grow(levels: list[int], per_call: int, payload: str) -> Iterator[str]:
+    """Retain ever more slots; yield a row at each level."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal"
+        manager = Manager(journal=ManagerJournal(path))
+        claim = manager.open("stream", "policy", 0, {"policies": ["policy"], "staleness": 1}, "benchmark")
+        before, after, times = resident(), 0, [time.process_time()]
+        for batch in range(max(levels) // BATCH):
+            after = run_batch(manager, claim, batch, after, per_call, payload)
+            times.append(time.process_time())
+            slots = BATCH * (batch + 1)
+            if slots in levels:
+                rate = WINDOW * BATCH / (times[-1] - times[-1 - WINDOW])
+                row = f"{slots:,} | {rate:,.0f} | {(resident() - before) / slots:,.0f}"
+                yield f"{row} | {restart(path):.1f} |"
+                times[-1] = time.process_time()
+        manager.close()
+
+
+def resident() -> int:
+    """Return the bytes of this process that are in memory."""
+    return int(re.findall(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[0]) * 1024
+
+
+def restart(path: Path) -> float:
+    """Return the seconds in which a new process reads a copy of a journal, as it would be after a kill."""
+    with tempfile.TemporaryDirectory() as folder:
+        for file in path.parent.glob(f"{path.name}*"):
+            shutil.copy(file, folder)
+        code = (
+            "import sys, time; from agentgym_flow.dataflow.bookkeeping.manager import Manager, ManagerJournal\n"
+            "began = time.perf_counter(); Manager(journal=ManagerJournal(sys.argv[1])); "
+            "print(time.perf_counter() - began)"
+        )
+        command = [sys.executable, "-c", code, f"{folder}/{path.name}"]
+        return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def beats(flow: Flow, claim: Claim, count: int) -> None:
@@ -134,7 +184,14 @@ def main(engines: Mapping[str, Callable[[], AbstractContextManager[Flow]]] = ENG
     parser.add_argument("--slots", type=int, default=10_240, help="in each run; whole batches are made of them")
     parser.add_argument("--calls", type=int, nargs="+", default=[16, 1], help="slots a call")
     parser.add_argument("--bytes", type=int, default=6_000, help="of an episode")
+    parser.add_argument("--retained", type=int, nargs="+", help="measure at these numbers of slots, in whole windows")
     options = parser.parse_args()
+    if options.retained:
+        levels = [max(1, number // (WINDOW * BATCH)) * WINDOW * BATCH for number in options.retained]
+        print("| retained slots | slots per CPU-second | bytes in memory per slot | restart, s |\n|---|---|---|---|")
+        for row in grow(levels, options.calls[0], "x" * options.bytes):
+            print(f"| {row}", flush=True)
+        return
     slots = max(1, options.slots // BATCH) * BATCH
     print("| engine | slots a call | slots/s | empty calls/s | empty calls a slot |")
     print("|---|---|---|---|---|")

@@ -1,9 +1,11 @@
-"""Open SQLite files of this package: create them if missing, refuse files of another kind or version."""
+"""Open SQLite files of this package: create them if missing, refuse files of another kind or version. Write to them."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from agentgym_flow.errors import BadData
@@ -35,12 +37,11 @@ def open_sqlite(
             file.execute("PRAGMA locking_mode = EXCLUSIVE")
         if _is_empty(file):
             _write_ahead(file, patience)
-            file.execute("BEGIN IMMEDIATE")
-            if _is_empty(file):  # no other process was faster
-                numbers = f"PRAGMA application_id = {application}; PRAGMA user_version = {version}"
-                for statement in f"{tables};{numbers}".split(";"):
-                    file.execute(statement)
-            file.execute("COMMIT")
+            with transaction(file):
+                if _is_empty(file):  # no other process was faster
+                    numbers = f"PRAGMA application_id = {application}; PRAGMA user_version = {version}"
+                    for statement in f"{tables};{numbers}".split(";"):
+                        file.execute(statement)
         found = [file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
         if found != [application, version]:
             raise BadData(f"{path} is not a {kind} of this version; remove it or name another file")
@@ -49,6 +50,19 @@ def open_sqlite(
         file.close()
         raise
     return file
+
+
+@contextmanager
+def transaction(file: sqlite3.Connection) -> Iterator[None]:
+    """Write what the block writes as a whole, or nothing if it raises."""
+    file.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        file.execute("COMMIT")
+    except BaseException:
+        if file.in_transaction:  # after some errors, such as that of a full disk, SQLite has rolled back itself
+            file.execute("ROLLBACK")
+        raise
 
 
 def _is_empty(file: sqlite3.Connection) -> bool:

@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agentgym_flow.dataflow import reports
+from agentgym_flow.dataflow.records import LONGEST
 from agentgym_flow.episode_log import MAX_VALUES, LoggedEpisode, read_line
 from agentgym_flow.errors import BadLog, Forged, shown
 from agentgym_flow.generation import Sampling
-
-LONGEST = 1 << 24
-"""The longest payload that is accepted, in characters."""
 
 MOST, LEAST = 1e-3, -80.0
 """The bounds of log-probabilities: rounding may lift one above 0, and tokens of probability 1e-35 are never sampled.

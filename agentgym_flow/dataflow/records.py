@@ -17,6 +17,9 @@ from typing import Any, NamedTuple, Protocol
 SlotId = tuple[int, int, int]
 """Batch, group and sample of a slot."""
 
+LONGEST = 1 << 24
+"""The most bytes of an episode that a worker may commit."""
+
 
 class Slot(NamedTuple):
     """An episode to play.
@@ -88,7 +91,7 @@ class Commit(NamedTuple):
 
     Attributes:
         held: the lease.
-        payload: the episode, see `agentgym_flow.dataflow.wire`.
+        payload: the episode, see `agentgym_flow.dataflow.wire`, of at most `LONGEST` bytes in UTF-8.
         digests: for each policy, the SHA-256 of the weights that played it, which must be those of the lease.
     """
 
@@ -107,6 +110,10 @@ class CommitVerdict(StrEnum):
     """The lease has ended, so the slot is, or will be, played by another worker."""
     OTHER_WEIGHTS = "other_weights"
     """It was played with other weights than those of the lease, so it will be played again."""
+    TOO_LONG = "too_long"
+    """It has more than `LONGEST` bytes, so it will be played again."""
+    OVER_QUOTA = "over_quota"
+    """The worker has committed too much that was not used yet, so another one will play it."""
 
 
 class Arrival(NamedTuple):
@@ -206,7 +213,8 @@ class Flow(Protocol):
         Returns the claim for all further calls. Earlier trainers of the policy cannot call any more.
 
         Raises:
-            BadSetting: the stream has another setup, or cannot continue with this batch.
+            BadSetting: the stream has another setup, or what the batch needs was deleted.
+            BadData: batches before this one are not known to the manager, so its journal is damaged.
             Superseded: another trainer has opened the stream since this one did.
         """
 

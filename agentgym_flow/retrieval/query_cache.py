@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from agentgym_flow._util.files import naming
 from agentgym_flow._util.shared import Shared
 from agentgym_flow._util.sharing import Lock
-from agentgym_flow._util.sqlite_file import open_sqlite
+from agentgym_flow._util.sqlite_file import open_sqlite, transaction
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.retrieval.passage import Hit, Passage
 from agentgym_flow.seeding import canonical
@@ -95,17 +95,12 @@ class QueryCache(Shared):
         rows = [row for row in rows if len(row[1]) <= self.max_bytes]
 
         def write(file: sqlite3.Connection) -> None:
-            file.execute("BEGIN IMMEDIATE")
-            try:
+            with transaction(file):
                 (size,) = file.execute("SELECT bytes FROM size").fetchone()
                 for key, answer in rows:
                     added = file.execute("INSERT OR IGNORE INTO answers (key, answer) VALUES (?, ?)", (key, answer))
                     size += len(answer) * added.rowcount
                 file.execute("UPDATE size SET bytes = ?", (self._shrunk(file, size),))
-                file.execute("COMMIT")
-            except BaseException:
-                file.execute("ROLLBACK")
-                raise
 
         self._try(write, None)
 

@@ -103,5 +103,10 @@ def trace(flow: Flow) -> list[Any]:
     say(flow.beat, claim._replace(policy="b"))
     say(flow.keep, claim, 1)
     say(flow.arrivals, claim, 0)
+    say(flow.arrivals, claim, 1000)  # what a trainer knows and the journal has lost
+    say(flow.publish, claim, 9, 9, WEIGHTS)
+    say(flow.open, "s", "a", 9, SETUP, "third")
+    say(flow.open, "t", "c", 9, {"policies": ["c"]}, "of another stream")
+    say(flow.beat, claim._replace(epoch=7))
     say(lambda: flow.status()["streams"]["s"]["states"])
     return answers

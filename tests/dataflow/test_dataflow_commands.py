@@ -51,10 +51,11 @@ def test_status_is_a_table_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_relay_fetches_each_version_once() -> None:
     far = manager()
-    claim = far.open("s", "a", 0, SETUP, "trainer")
+    claim = far.open("s", "a", 0, {**SETUP, "staleness": 1}, "trainer")
     states = [{"layer": torch.arange(1000.0) + update} for update in range(2)]
     for update, state in enumerate(states):
         far.publish(claim, update, update, full(state))
+        far.ack(claim, update, [], [])
     far.admit(claim, slots(0))
     asked: list[int] = []
 

@@ -30,7 +30,7 @@ from agentgym_flow.dataflow.network.http_client import HttpFlow
 from agentgym_flow.dataflow.network.http_server import create_app
 from agentgym_flow.dataflow.network.http_server import serving as http_serving
 from agentgym_flow.dataflow.records import Arrival, Attempt, Commit, CommitVerdict, Lease, LeaseKey, Slot
-from agentgym_flow.errors import BadSetting, FlowDown
+from agentgym_flow.errors import BadSetting, DiskFull, FlowDown
 
 TOKEN = "a-token-for-tests"
 
@@ -437,6 +437,40 @@ def test_one_client_serves_many_threads(served: Served) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(fetch, range(8))) == {WEIGHTS}
+
+
+def test_a_call_is_repeated_while_the_disk_is_full(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    left, real = [1, 2], served.manager.status
+
+    def status() -> Any:
+        if left:
+            raise DiskFull(f"no space {left.pop()}")
+        return real()
+
+    monkeypatch.setattr(served.manager, "status", status)
+    monkeypatch.setattr("agentgym_flow.dataflow.network.remote.FIRST_PAUSE", 0.01)
+    assert served.flow.status()["streams"] == {}
+    left.append(3)
+    served.flow.deadline = 0.0
+    with pytest.raises(DiskFull, match="no space 3"):
+        served.flow.status()
+
+
+def test_a_worker_that_commits_too_much_is_answered_and_counted(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, limit in (("LONGEST", 70_000), ("QUOTA", 100_000)):
+        monkeypatch.setattr(f"agentgym_flow.dataflow.bookkeeping.worker_calls.{name}", limit)
+    opened(served.flow)
+    both = zip(served.flow.lease("w", 3), (60_000, 60_000, 80_000), strict=True)
+    commits = [played(lease)._replace(payload="x" * size) for lease, size in both]
+    assert served.flow.commit("w", commits) == ["accepted", "over_quota", "too_long"]
+    figures = served.flow.status()["workers"]["w"]
+    assert {name: figures[name] for name in ("accepted", "failed", "unused")} == {
+        "accepted": 1,
+        "failed": 2,
+        "unused": 60_000,
+    }
 
 
 def test_a_commit_of_an_unknown_stream_is_late(served: Served) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import tempfile
 from collections import Counter
 from math import inf
@@ -22,7 +23,7 @@ from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, ORDERS, READY, Ledg
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.bookkeeping.workers import MOST_FAILED
 from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, CommitVerdict, Lease, Slot, SlotId
-from agentgym_flow.errors import BadSetting, PutAside, Superseded, UnknownName, UnknownOption
+from agentgym_flow.errors import BadData, BadSetting, PutAside, Superseded, UnknownName, UnknownOption
 
 SIZE = 2  # slots of a batch
 FORGED = "forged"
@@ -296,10 +297,13 @@ class Flow(RuleBasedStateMachine):
     # ---------------------------------------------------------------- the manager
     @rule()
     def kill_manager(self) -> None:
-        before = self.ledger.snapshot()
+        before, slots = self.ledger.snapshot(), self.ledger.slots
         self.manager.close()
         self.manager = self.start()
         assert self.ledger.snapshot() == before
+        counted = Ledger.restore(before).slots
+        for name in ("unused", "played_with", "leased_with", "waiting", "_inside", "_numbers", "_batches"):
+            assert getattr(slots, name) == getattr(self.ledger.slots, name) == getattr(counted, name), name
 
     @invariant()
     def all_slots_are_accounted_for(self) -> None:
@@ -358,7 +362,7 @@ class Flow(RuleBasedStateMachine):
 @pytest.fixture(scope="module", autouse=True)
 def short_journals() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(journal_module, "MOST_ROWS", 9)
+        patch.setattr(journal_module, "MOST_BYTES", 900)
         yield
 
 
@@ -387,7 +391,7 @@ def first_of(slots: list[Slot]) -> list[Attempt]:
 
 @pytest.mark.parametrize(
     "options",
-    [{"staleness": -1}, {"staleness": True}, {"max_attempts": 0}, {"policies": []}, {"first": -1}, {"first": 1}],
+    [{"staleness": -1}, {"staleness": True}, {"max_attempts": 0}, {"policies": []}],
 )
 def test_settings_are_checked(options: dict[str, Any]) -> None:
     with pytest.raises(BadSetting):
@@ -415,7 +419,7 @@ def test_an_ack_is_noted_whole_or_not_at_all() -> None:
     ledger = ledger_with(2, staleness=1)
     used = play(ledger)
     before = ledger.snapshot()
-    with pytest.raises(BadSetting, match="last acknowledged batch here is -1"):
+    with pytest.raises(BadData, match="has trained on 1 batches, of which the manager knows 0"):
         ledger.ack("a", 1, used[2:])
     with pytest.raises(BadSetting, match=r"slot \(7, 0, 0\), which was never planned"):
         ledger.ack("a", 0, [*used[:2], Attempt((7, 0, 0), 1)])
@@ -481,7 +485,7 @@ def test_a_slot_that_was_used_before_its_turn_is_not_planned_twice() -> None:
 
 def test_checkpoints_are_of_what_was_acknowledged() -> None:
     ledger = ledger_with(1)
-    with pytest.raises(BadSetting, match="from a checkpoint that is not later"):
+    with pytest.raises(BadData, match="resume from a checkpoint that the journal knows"):
         ledger.keep("a", 1)
     ledger.ack("a", 0, play(ledger))
     assert ledger.keep("a", 1) == [slot.id for slot in planned(0)]
@@ -511,6 +515,45 @@ def test_leases_end_in_the_order_of_their_deadlines() -> None:
     assert ledger.expire(5.0) == []
     assert len(ledger.expire(5.1)) == 2
     assert ledger.counts["expired"] == 3
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_cost_of_a_batch_does_not_grow_with_what_is_retained(kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of bookkeeping that a batch executes, after few batches and after many."""
+    monkeypatch.setattr(journal_module, "MOST_BYTES", 1 << 30)
+    manager, lines = Manager(store=Messages(), clock=Clock()), 0
+    claim = opened(manager, "s", "a", 0, {"policies": ["a"], "staleness": 1})
+
+    def count(frame: Any, event: str, _: Any) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return count if "bookkeeping" in frame.f_code.co_filename else None
+
+    def one_batch(batch: int) -> int:
+        manager.publish(claim, batch, batch, f"{batch}".encode())
+        manager.admit(claim, planned(batch))
+        manager.commit("w", [commit_of(lease, "x") for lease in manager.lease("w", SIZE)])
+        arrivals = manager.arrivals(claim, SIZE * batch)
+        assert manager.ack(claim, batch, [one.played for one in arrivals], []) == []
+        manager.keep(claim, batch if kept else min(batch, 1))
+        return len(manager._book.ledgers["s"].entries)
+
+    costs = []
+    for batch in range(150):
+        before, measured = lines, batch in (20, 149)
+        sys.settrace(count if measured else None)
+        retained = one_batch(batch)
+        sys.settrace(None)
+        costs += [lines - before] if measured else []
+    assert retained == (SIZE if kept else 149 * SIZE)
+    assert costs[1] <= 1.05 * costs[0]
+    journal = manager._book._journal
+    for expected in (retained // SIZE, 1):  # batches that compaction writes, beside the stream and what it deletes
+        before, calls = journal._file.total_changes, journal._file.execute("SELECT count(*) FROM calls").fetchone()[0]
+        journal.compact(manager._book._streams())
+        assert journal._file.total_changes - before <= calls + expected + 2
+        manager.give_back("w", [])
+        manager._book.ledgers["s"].slots.changed.add(149)
 
 
 def test_a_snapshot_goes_through_json() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,14 @@ from agentgym_flow.dataflow.bookkeeping import pace
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal, digest_of
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.bookkeeping.workers import MOST_FAILED
+from agentgym_flow.dataflow.engines.local_engine import WatchedFlow
 from agentgym_flow.dataflow.pictures.metrics import advice
+from agentgym_flow.dataflow.pictures.trace import TracedFlow, TraceWriter
 from agentgym_flow.dataflow.records import Attempt, Claim, CommitVerdict, Slot, SlotId, stage_digest
 from agentgym_flow.errors import (
     BadData,
     BadSetting,
+    DiskFull,
     FlowDown,
     NoWorkers,
     PutAside,
@@ -50,12 +56,12 @@ def first(slots: list[Slot]) -> list[Attempt]:
     return [Attempt(slot.id, 1) for slot in slots]
 
 
-def turn(manager: Manager, claim: Claim, batch: int) -> list[str]:
+def turn(manager: Manager, claim: Claim, batch: int, after: int = 0) -> list[str]:
     """Make one batch with one worker; return the payloads."""
     manager.publish(claim, batch, 10 * batch, f"weights {batch}".encode())
     manager.admit(claim, slots(batch))
     manager.commit("w", [played(lease) for lease in manager.lease("w", 100)])
-    arrivals = manager.arrivals(claim, 0)
+    arrivals = manager.arrivals(claim, after)
     assert manager.ack(claim, batch, [one.played for one in arrivals], []) == []
     return sorted(one.payload for one in arrivals)
 
@@ -190,10 +196,15 @@ def test_versions_of_present_leases_are_kept(clock: Clock) -> None:
     a = opened(manager, "s", "a", 0, {**SETUP, "order": "ready"})
     manager.publish(a, 0, 0, b"0")
     manager.admit(a, slots(0, 1, 1))
-    manager.lease("w", 1)
-    manager.publish(a, 1, 1, b"1")
-    manager.publish(a, 2, 2, b"2")
+    [lease] = manager.lease("w", 1)
+    for batch in (1, 2):
+        manager.ack(a, batch - 1, [], [])
+        manager.publish(a, batch, batch, f"{batch}".encode())
     assert store.versions() == [1, 3]
+    manager.commit("w", [played(lease)])
+    manager.ack(a, 2, [], [Attempt(lease.slot.id, 1)])
+    manager.publish(a, 3, 3, b"3")
+    assert store.versions() == [4]
 
 
 # -------------------------------------------------------------------- streams and policies
@@ -209,7 +220,7 @@ def test_trainers_of_a_stream_have_the_same_setup(clock: Clock) -> None:
         opened(manager, "t", "b", 0, {"policies": ["b", "c"]})
     with pytest.raises(UnknownName):
         manager.publish(a._replace(policy="c"), 0, 0, b"")
-    with pytest.raises(UnknownName):
+    with pytest.raises(BadData, match="a is trained in stream 't', which the manager does not know"):
         manager.admit(a._replace(stream="t"), [])
     with pytest.raises(UnknownName):
         manager.arrivals(a._replace(policy="c"), 0)
@@ -320,7 +331,7 @@ def test_weights_that_nobody_will_publish_again_are_named(clock: Clock) -> None:
     manager.reject(a, Attempt(refused.id, 1), "another environment")
     assert manager.lease("w", 1) == []
     with pytest.raises(FlowDown, match=r"slot \(2, 0, 0\) needs the weights of a from before update 2, which are gone"):
-        manager.arrivals(a, 1000)
+        manager.arrivals(a, 24)
 
 
 # -------------------------------------------------------------------- waiting and silence
@@ -377,8 +388,11 @@ def test_a_slot_that_cannot_be_played_is_lost_in_the_end(clock: Clock) -> None:
 def test_a_trainer_is_told_when_no_worker_has_called(clock: Clock) -> None:
     manager = make_manager(clock)
     a = opened(manager, "s", "a", 0, SETUP)
-    clock.now += 11
-    assert manager.arrivals(a, 0) == [], "there is nothing to wait for"
+    clock.now += 10
+    assert manager.arrivals(a, 0) == []
+    clock.now += 1
+    with pytest.raises(BadData, match="waits for episodes, and the manager knows none"):
+        manager.arrivals(a, 0)  # it has planned some, and the journal has lost them
     manager.publish(a, 0, 0, b"")
     manager.admit(a, slots(0))
     clock.now += 10
@@ -440,6 +454,7 @@ def test_a_restart_goes_on(tmp_path: Path, clock: Clock) -> None:
     assert [arrival.payload for arrival in manager.arrivals(a, 0)] == [played(one).payload]
     clock.now = 4.0
     assert manager.commit("w", [played(one), played(other)]) == [CommitVerdict.REPEATED, CommitVerdict.ACCEPTED]
+    manager.ack(a, 1, first(slots(1)[:2]), [])
     assert manager.publish(a, 2, 20, b"2") == 3
 
 
@@ -447,18 +462,17 @@ def test_a_trainer_cannot_go_on_from_what_is_not_there(clock: Clock) -> None:
     manager = make_manager(clock)
     a = opened(manager, "s", "a", 0, SETUP)
     turn(manager, a, 0)
-    with pytest.raises(BadSetting, match="last acknowledged batch here is 0"):
+    with pytest.raises(
+        BadData, match="a has trained on 2 batches, of which the manager knows 1: the manager's journal"
+    ):
         opened(manager, "s", "a", 2, SETUP)
     manager.keep(a, 1)
     with pytest.raises(BadSetting, match="cannot continue from before batch 0"):
         opened(manager, "s", "a", 0, SETUP)
-    with pytest.raises(BadSetting, match="needs the weights of 2 updates earlier"):
-        opened(make_manager(clock), "s", "a", 3, {**SETUP, "staleness": 2})
-    opened(make_manager(clock), "s", "a", 3, {**SETUP, "staleness": 2, "order": "ready"})
 
 
 def test_a_long_journal_is_compacted(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.journal.MOST_ROWS", 7)
+    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.journal.MOST_BYTES", 700)
     store, path = Messages(), tmp_path / "journal"
     plain, manager = make_manager(clock), make_manager(clock, store=store, journal=ManagerJournal(path))
     claims = [opened(one, "s", "a", 0, SETUP) for one in (manager, plain)]
@@ -505,6 +519,8 @@ def spoilt(path: Path) -> Iterator[None]:
         "DELETE FROM calls WHERE number = 2",
         "UPDATE calls SET events = '[[\"lease\"]]', sum = 0 WHERE number = 1",
         "UPDATE streams SET setup = '{}'",
+        "UPDATE batches SET slots = replace(slots, 'used', 'lost')",
+        "DELETE FROM batches",
         "PRAGMA user_version = 99",
         "PRAGMA application_id = 7",
         "DROP TABLE payloads",
@@ -524,6 +540,8 @@ def test_damaged_and_foreign_files_are_refused_and_left_alone(tmp_path: Path, cl
     manager = make_manager(clock, journal=ManagerJournal(path))
     a = opened(manager, "s", "a", 0, SETUP)
     turn(manager, a, 0)
+    manager._book._journal.compact(manager._book._streams())
+    turn(manager, a, 1, after=4)
     manager.close()
     for _ in spoilt(path):
         damaged = path.read_bytes()
@@ -545,6 +563,231 @@ def test_a_damaged_episode_is_noticed(tmp_path: Path, clock: Clock) -> None:
     file.close()
     with pytest.raises(BadData, match="the episode of slot"):
         make_manager(clock, journal=ManagerJournal(path))
+
+
+# -------------------------------------------------------------------- a full disk
+def fill(journal: ManagerJournal, spare: int = 0) -> None:
+    """Leave room for `spare` more pages of 4 kB only; SQLite then fails as on a full disk."""
+    [pages] = journal._file.execute("PRAGMA page_count").fetchone()
+    journal._file.execute(f"PRAGMA max_page_count = {pages + spare}")
+
+
+def make_room(journal: ManagerJournal) -> None:
+    journal._file.execute("PRAGMA max_page_count = 100000")
+
+
+def test_a_full_disk_is_named_and_the_manager_goes_on_when_there_is_space(tmp_path: Path, clock: Clock) -> None:
+    path = tmp_path / "journal"
+    journal = ManagerJournal(path)
+    manager = make_manager(clock, journal=journal)
+    a = opened(manager, "s", "a", 0, SETUP)
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0))
+    commits = [commit_of(lease, "x" * 50_000) for lease in manager.lease("w", 4)]
+    fill(journal, spare=20)
+    assert manager.commit("w", commits[:1]) == [CommitVerdict.ACCEPTED]
+    shutil.copytree(tmp_path, tmp_path / "killed")
+    full = f"{path} cannot be written, because the disk is full or a quota is reached .*: free some space"
+    for _ in range(2):
+        for call in (lambda: manager.commit("w", commits[1:]), lambda: manager.arrivals(a, 0), manager.status):
+            with pytest.raises(DiskFull, match=full):
+                call()
+    make_room(journal)
+    assert manager.commit("w", commits) == [CommitVerdict.REPEATED] * 4
+    arrivals = manager.arrivals(a, 0)
+    assert [one.payload for one in arrivals] == [commit.payload for commit in commits]
+    assert manager.ack(a, 0, [one.played for one in arrivals], []) == []
+    before = manager.status()["streams"]
+    manager.close()
+    assert make_manager(clock, journal=ManagerJournal(path)).status()["streams"] == before
+    killed = make_manager(clock, journal=ManagerJournal(tmp_path / "killed" / "journal"))
+    assert len(killed.arrivals(a, 0)) == 1, "what was not answered was not applied"
+    assert killed.commit("w", commits) == [CommitVerdict.REPEATED, *[CommitVerdict.ACCEPTED] * 3]
+
+
+def test_a_stream_that_a_full_disk_has_kept_out_can_begin_later(tmp_path: Path, clock: Clock) -> None:
+    journal = ManagerJournal(tmp_path / "journal")
+    manager = make_manager(clock, journal=journal)
+    large: dict[str, Any] = {**SETUP, "env": "x" * 90_000}
+    fill(journal)
+    with pytest.raises(DiskFull):
+        manager.open("s", "a", 0, large, "first")
+    make_room(journal)
+    assert manager.describe() == {}
+    assert manager.open("s", "a", 0, large, "first").epoch == 1
+    setup = {**large, "actor": {"files": "y" * 200_000}}
+    fill(journal)
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            manager.open("s", "a", 0, setup, "second")
+    make_room(journal)
+    assert manager.open("s", "a", 0, setup, "second").epoch == 2
+    told = manager.describe()
+    assert told["s"]["actors"] == {"a": setup["actor"]}
+    manager.close()
+    assert make_manager(clock, journal=ManagerJournal(tmp_path / "journal")).describe() == told
+
+
+def test_a_full_disk_under_the_calls_that_are_compacted(tmp_path: Path, clock: Clock, monkeypatch: Any) -> None:
+    journal, store = ManagerJournal(tmp_path / "journal"), Messages()
+    manager = make_manager(clock, journal=journal, store=store)
+    a = opened(manager, "s", "a", 0, SETUP)
+    for batch in range(3):
+        manager.publish(a, batch, batch, b"")
+        manager.admit(a, slots(batch, 40, 8))
+        manager.ack(a, batch, [], [])
+    fill(journal)
+    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.journal.MOST_BYTES", 700)
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            manager.beat(a)
+    make_room(journal)
+    manager.beat(a)
+    assert journal._file.execute("SELECT count(*) FROM calls").fetchone() == (0,)
+    before = manager.status()["streams"]
+    manager.close()
+    assert make_manager(clock, journal=ManagerJournal(tmp_path / "journal"), store=store).status()["streams"] == before
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_under_the_weights(code: int, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Messages()
+    manager = make_manager(clock, store=store)
+    a = opened(manager, "s", "a", 0, SETUP)
+
+    def put(*_: object) -> None:
+        raise OSError(code, os.strerror(code), "weights/a@1")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "put", put)
+        with pytest.raises(DiskFull, match=r"weights/a@1 cannot be written"):
+            manager.publish(a, 0, 0, b"weights")
+    assert manager.publish(a, 0, 0, b"weights") == 1
+
+
+def test_a_trainer_beside_the_manager_waits_for_space(tmp_path: Path, clock: Clock, monkeypatch: Any) -> None:
+    """As clients over HTTP and Ray do, and past the writer of a trace."""
+    journal = ManagerJournal(tmp_path / "journal")
+    traced = TracedFlow(make_manager(clock, journal=journal), TraceWriter(tmp_path / "trace"))
+    flow = WatchedFlow(traced, lambda: None, 60.0)
+    a = opened(flow, "s", "a", 0, SETUP)
+    fill(journal)
+    monkeypatch.setattr(flow, "_closed", threading.Event())
+    monkeypatch.setattr(flow._closed, "wait", lambda _: make_room(journal))  # between two attempts
+    flow.admit(a, slots(0, 40, 8))
+    assert flow.status()["streams"]["s"]["states"]["queued"] == 320
+
+
+def test_a_journal_that_cannot_begin_on_a_full_disk_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.journal.open_sqlite", full)
+    with pytest.raises(DiskFull, match="journal cannot be written"):
+        ManagerJournal(tmp_path / "journal")
+
+
+# -------------------------------------------------------------------- a journal that is behind
+@pytest.mark.parametrize("order", ["fixed", "ready"])
+def test_a_journal_that_has_lost_acknowledged_batches_is_called_damaged(
+    order: str, tmp_path: Path, clock: Clock
+) -> None:
+    """A bit of the write-ahead log is flipped, or the log deleted, after a kill; SQLite says nothing of either."""
+    batches, store, setup = 7, Messages(), {**SETUP, "order": order}
+    manager = make_manager(clock, store=store, journal=ManagerJournal(tmp_path / "journal"))
+    a = opened(manager, "s", "a", 0, setup)
+    ends = []
+    for batch in range(batches):
+        turn(manager, a, batch, after=4 * batch)
+        ends.append((tmp_path / "journal-wal").stat().st_size)
+    shutil.copytree(tmp_path, tmp_path / "killed")
+    manager.close()
+    copy = tmp_path / "killed" / "journal"
+    wal = (tmp_path / "killed" / "journal-wal").read_bytes()
+    main = copy.read_bytes()
+    lost = []
+    for at in (None, *(one - 2000 for one in ends), *range(40, ends[0], ends[0] // 5)):
+        copy.write_bytes(main)
+        content = bytearray(wal)
+        if at is not None:
+            content[at] ^= 16
+        copy.with_name("journal-wal").write_bytes(content if at is not None else b"")
+        again = make_manager(clock, store=Messages(), journal=ManagerJournal(copy))
+        policies = again.status()["streams"].get("s", {"policies": {"a": {"done": 0}}})["policies"]
+        lost.append(batches - policies["a"]["done"])
+        assert lost[-1] > 0, at
+        for call in (
+            partial(opened, again, "s", "a", batches, setup),  # a trainer resumes
+            partial(again.ack, a, batches, [], []),  # a trainer has lived on
+            partial(again.publish, a, batches, 0, b"next"),
+            partial(again.arrivals, a, 4 * batches + 1),
+        ):
+            with pytest.raises(BadData, match=r"the manager's journal is damaged .*resume from a checkpoint"):
+                call()
+        assert again.status()["streams"].keys() <= {"s"}
+        again.close()
+    assert {*range(1, batches + 1)} == {*lost}
+
+
+def test_a_new_manager_cannot_continue_a_run(clock: Clock) -> None:
+    """Not even where no earlier weights are needed: versions and claims would begin anew."""
+    for setup in (SETUP, {**SETUP, "staleness": 2}, {**SETUP, "staleness": 2, "order": "ready"}):
+        manager = make_manager(clock)
+        with pytest.raises(BadData, match="a has trained on 3 batches, of which the manager knows 0"):
+            opened(manager, "s", "a", 3, setup)
+        assert manager.describe() == {}
+
+
+# -------------------------------------------------------------------- large episodes
+def test_an_episode_that_is_too_long_is_not_kept(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.worker_calls.LONGEST", 1000)
+    manager = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
+    a = opened(manager, "s", "a", 0, {**SETUP, "max_attempts": 2})
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0, 1, 1))
+    for text in ("x" * 100_000, "é" * 501):
+        [lease] = manager.lease("w", 1)
+        assert manager.commit("w", [commit_of(lease, text)]) == ["too_long"]
+    assert manager.commit("w", [commit_of(lease, "x")]) == [CommitVerdict.LATE]
+    [lost] = manager.arrivals(a, 0)
+    assert (lost.payload, lost.reason) == ("", "its episode has 1,002 bytes, and at most 1,000 are accepted")
+    assert manager.status()["workers"] == {"w": {"silent": 0.0, "too_long": 2, "failed": 2, "late": 1}}
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 100_000
+
+
+def test_a_worker_has_a_quota_of_what_was_not_used_yet(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.worker_calls.QUOTA", 2500)
+    manager = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
+    a = opened(manager, "s", "a", 0, SETUP)
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0, 3, 2))
+    leases = manager.lease("greedy", 3)
+    texts = [commit_of(lease, "x" * 1000) for lease in leases]
+    assert manager.commit("greedy", texts) == ["accepted", "accepted", "over_quota"]
+    assert manager.status()["workers"]["greedy"]["unused"] == 2000
+    assert manager.commit("modest", [commit_of(one, "x" * 1000) for one in manager.lease("modest", 1)]) == ["accepted"]
+    manager.reject(a, Attempt(leases[0].slot.id, 1), "no such step")
+    manager.ack(a, 0, [Attempt(leases[1].slot.id, 1)], [])
+    assert "unused" not in manager.status()["workers"]["greedy"]
+    manager.close()
+    manager = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))  # it is known after a restart too
+    assert manager.commit("greedy", [commit_of(one, "x" * 1250) for one in manager.lease("greedy", 4)]) == [
+        "accepted",
+        "accepted",
+        "over_quota",
+        "over_quota",
+    ]
+    assert manager.status()["workers"]["greedy"]["unused"] == 2500
+    with pytest.raises(BadSetting, match="the name of a worker has at most 200 characters"):
+        manager.lease("w" * 201, 1)
+    manager.fail("w", held(manager.lease("w", 1)[0]), "y" * 100_000)
+    assert max(len(entry.reason) for entry in manager._book.ledgers["s"].entries.values()) <= 1000
 
 
 def test_a_journal_that_cannot_be_written_ends_the_manager(tmp_path: Path, clock: Clock) -> None:
@@ -754,7 +997,7 @@ def test_a_worker_of_which_nothing_comes_is_put_aside(refused: bool, clock: Cloc
     clock.now += 11
     manager.commit("bad", [])
     with pytest.raises(NoWorkers, match=f"1 excluded; the last one because its last 20 episodes .*{why}"):
-        manager.arrivals(a, 1000)
+        manager.arrivals(a, MOST_FAILED * refused)
     manager.commit("good", [played(lease) for lease in manager.lease("good", 100)])
     assert len(manager.arrivals(a, 0)) == MOST_FAILED + 5
 

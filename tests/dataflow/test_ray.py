@@ -16,7 +16,7 @@ from little_worker import LittleWorker
 
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.records import Arrival, Flow
-from agentgym_flow.errors import BadSetting, NoWorkers
+from agentgym_flow.errors import BadSetting, FlowDown, NoWorkers
 
 ray = pytest.importorskip("ray")
 CONFIG = FlowConfig(staleness=0, lease_seconds=3.0, deadline=120.0)
@@ -67,6 +67,24 @@ def test_answers_are_those_of_the_manager_itself(
         with pytest.raises(BadSetting, match=r"started with folder='.*', and now folder is '.*/other'"):
             engine(tmp_path / "other", "trace")
     assert len(WEIGHTS) > 1e6
+
+
+@pytest.mark.parametrize("kind", [Exception, RuntimeError, TimeoutError])
+def test_a_cluster_that_does_not_start_is_an_error_with_advice(kind: type[Exception]) -> None:
+    from agentgym_flow.dataflow.engines import ray_cluster
+
+    def init(*_: Any, **__: Any) -> None:
+        assert all(int(os.environ[name]) >= limit for name, limit in ray_cluster.PATIENCE.items())
+        raise kind("The current node timed out during startup.")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray_cluster.ray, "is_initialized", lambda: False)
+        patch.setattr(ray_cluster.ray, "init", init)
+        patch.delenv("RAY_ADDRESS", raising=False)
+        with pytest.raises(FlowDown, match=r"timed out during startup.*RAY_gcs_server_port_wait_time_s=120.*ray:auto"):
+            ray_cluster.join(None)
+        with pytest.raises(BadSetting, match="Ray cannot be joined at auto: The current node timed out"):
+            ray_cluster.join("auto")
 
 
 def test_free_resources_decide_how_many_workers_have_room() -> None:

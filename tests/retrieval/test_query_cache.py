@@ -172,6 +172,18 @@ def test_what_is_no_cache_is_left_alone(tmp_path) -> None:
         QueryCache(tmp_path / "cache", max_bytes=0)
 
 
+def test_a_full_disk_is_noted_and_the_cache_goes_on(tmp_path) -> None:
+    cache = QueryCache(tmp_path / "cache")
+    [pages] = cache._file.execute("PRAGMA page_count").fetchone()
+    cache._file.execute(f"PRAGMA max_page_count = {pages}")
+    large = [Hit(Passage("1", "title", "x" * 100_000), 1.0)]
+    cache.put("engine", 1, [("query", large)])
+    assert cache.trouble == "OperationalError: database or disk is full"
+    cache._file.execute("PRAGMA max_page_count = 1000")
+    cache.put("engine", 1, [("query", large)])
+    assert cache.get("engine", ["query"], 1) == [large]
+
+
 def test_trouble_in_use_is_a_miss_and_is_noted(tmp_path) -> None:
     cache = QueryCache(tmp_path / "cache")
     cache.put("r", 1, [("q", ANSWER)])

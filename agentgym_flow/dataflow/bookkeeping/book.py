@@ -12,6 +12,7 @@ from typing import Any
 
 from agentgym_flow.dataflow.bookkeeping.journal import IN_MEMORY, Event, ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
+from agentgym_flow.dataflow.bookkeeping.progress import behind
 from agentgym_flow.dataflow.records import Arrival, Claim, SlotId, stage_digest
 from agentgym_flow.errors import BadSetting, FlowDown, UnknownName, shown
 
@@ -41,6 +42,8 @@ class Book:
         self.stages: dict[str, str] = {}
         self.ledgers: dict[str, Ledger] = {}
         self._journal = ManagerJournal(IN_MEMORY) if journal is None else journal
+        self._durable = False  # whether what was noted must survive a loss of power
+        self._settled = True  # whether the journal has the present setups
         self._down = ""  # why calls cannot be answered any more
         self._events: defaultdict[str, list[Event]] = defaultdict(list)  # of this call, by stream
         self._payloads: list[tuple[str, SlotId, bytes]] = []
@@ -55,12 +58,16 @@ class Book:
         Args:
             durable: survive a loss of power too.
 
-        Raises `FlowDown` if the journal cannot be written. Memory is then ahead of it, so all later calls fail as well.
+        Raises `DiskFull` while there is no space for the journal. The next call first writes what was noted, so no
+        caller sees what the journal does not have.
+
+        Raises `FlowDown` if the journal cannot be used for another reason; all later calls fail as well.
         """
         with self.changed:
             if self._down:
                 raise FlowDown(self._down)
             try:
+                self._write(durable=False)
                 try:
                     yield
                 finally:
@@ -87,7 +94,7 @@ class Book:
     # ---------------------------------------------------------------- within a call
     def begin(self, stream: str, setup: dict[str, Any], ledger: Ledger) -> None:
         """Add a stream."""
-        self._journal.begin(stream, setup, ledger)
+        self._journal.compact({**self._streams(), stream: (setup, ledger)})
         self._add(stream, setup, ledger)
 
     def _add(self, stream: str, setup: dict[str, Any], ledger: Ledger) -> None:
@@ -108,8 +115,7 @@ class Book:
     def replace_setup(self, stream: str, setup: dict[str, Any]) -> None:
         """Replace the setup of a stream."""
         self._add(stream, setup, self.ledgers[stream])
-        self._write(durable=True)
-        self._compact()
+        self._settled = False
 
     def ledger(self, stream: str) -> Ledger:
         """Return the ledger of a stream. Raises `UnknownName` if it does not exist."""
@@ -118,7 +124,12 @@ class Book:
         return self.ledgers[stream]
 
     def claimed(self, claim: Claim) -> Ledger:
-        """Return the ledger of a trainer's stream. Raises `Superseded` if another trainer has taken over."""
+        """Return the ledger of a trainer's stream.
+
+        Raises `Superseded` if another trainer has taken over, and `BadData` if the journal does not know the claim.
+        """
+        if claim.stream not in self.ledgers:
+            raise behind(f"{claim.policy} is trained in stream {shown(claim.stream)}, which the manager does not know")
         ledger = self.ledger(claim.stream)
         ledger.progress.check_epoch(claim.policy, claim.epoch)
         return ledger
@@ -155,13 +166,16 @@ class Book:
                 raise BadSetting(f"{twice[0]} acts in stream {other}, so it cannot act in {stream} too")
 
     def _write(self, durable: bool) -> None:
-        if self._events or self._payloads or self._forgotten:
-            events, payloads, forgotten = dict(self._events), [*self._payloads], [*self._forgotten]
-            for done in (self._events, self._payloads, self._forgotten):
+        noted = (self._events, self._payloads, self._forgotten)
+        if any(noted):
+            self._durable |= durable
+            self._journal.write(*noted, durable=self._durable)
+            self._durable = False
+            for done in noted:
                 done.clear()
-            self._journal.write(events, payloads, forgotten, durable=durable)
-            if self._journal.is_long:
-                self._compact()
+        if self._journal.is_long or not self._settled:
+            self._journal.compact(self._streams())
+            self._settled = True
 
-    def _compact(self) -> None:
-        self._journal.compact({stream: (self.setups[stream], ledger) for stream, ledger in self.ledgers.items()})
+    def _streams(self) -> dict[str, tuple[dict[str, Any], Ledger]]:
+        return {stream: (self.setups[stream], ledger) for stream, ledger in self.ledgers.items()}

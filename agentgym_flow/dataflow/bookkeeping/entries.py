@@ -1,17 +1,19 @@
-"""The slots of a stream, indexed by state, so that the next one is found without a search."""
+"""The slots of a stream, indexed so that no call searches through all of them, however many are retained."""
 
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from math import inf
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from agentgym_flow.dataflow.records import Attempt, Slot, SlotId
+
+T = TypeVar("T")
 
 
 class SlotState(StrEnum):
@@ -34,6 +36,7 @@ class LedgerEntry:
         worker: the worker of the last lease.
         weights: for each policy, the version of the weights in the last lease.
         digest: of the committed episode; empty if the slot is lost.
+        size: its bytes.
         number: of the commit.
         used: for each policy that has used it, the batch; negative (-1 - batch) if the policy dropped it.
         reason: why the last failed attempt failed.
@@ -48,6 +51,7 @@ class LedgerEntry:
     worker: str = ""
     weights: dict[str, int] = field(default_factory=dict)
     digest: str = ""
+    size: int = 0
     number: int = 0
     used: dict[str, int] = field(default_factory=dict)
     reason: str = ""
@@ -77,59 +81,83 @@ class Entries:
     Attributes:
         by_id: the entries.
         counts: how many slots were `admitted`, and how many were deleted as `trained`, `dropped` and `withdrawn`.
+        last_commit: the number of the last commit.
+        changed: the batches with slots that have changed since the journal was last compacted.
+        unused: for each worker, the bytes of its episodes that some policy has not used yet.
+        played_with: for each policy and version of its weights, how many slots were last leased with it.
+        leased_with: the same, of the slots in the state `leased`.
+        waiting: for each batch, how many slots are not in the state `used`.
     """
 
     def __init__(self) -> None:
         self.by_id: dict[SlotId, LedgerEntry] = {}
         self.counts: Counter[str] = Counter()
+        self.changed: set[int] = set()
+        self.unused: Counter[str] = Counter()
+        self.played_with: Counter[tuple[str, int]] = Counter()
+        self.leased_with: Counter[tuple[str, int]] = Counter()
+        self.waiting: Counter[int] = Counter()
+        self.last_commit = 0
         self._inside: Counter[SlotState] = Counter()
+        self._batches: dict[int, set[SlotId]] = {}
+        self._numbers: list[int] = []  # the keys of `_batches`, sorted
         # These three may hold slots that have changed their state since, so readers must check the entry.
         self._queue: list[SlotId] = []  # a heap
         self._leases: list[tuple[float, SlotId, int]] = []  # a heap: deadline, slot and attempt
-        self._commits: list[tuple[int, SlotId]] = []  # sorted: number and slot
-        self._last_commit = 0
+        self._commits: list[tuple[int, LedgerEntry]] = []  # sorted: number and slot
         self._withdrawn: dict[SlotId, int] = {}  # the last attempt, which must not commit if the slot is planned again
 
     # ---------------------------------------------------------------- moves
     def add(self, slot_id: SlotId, slot: Slot) -> None:
         """Queue a new slot."""
-        entry = self.by_id[slot_id] = LedgerEntry(slot, attempt=self._withdrawn.pop(slot_id, 0))
+        self._enter(slot_id, LedgerEntry(slot, attempt=self._withdrawn.pop(slot_id, 0)))
         self.counts["admitted"] += 1
-        self._inside[entry.state] += 1
+        self.changed.add(slot.batch)
         heapq.heappush(self._queue, slot_id)
 
     def queue(self, entry: LedgerEntry) -> None:
         """Queue a slot again, and drop its episode."""
-        entry.number, entry.digest = 0, ""
         self._move(entry, SlotState.QUEUED)
+        entry.number, entry.digest, entry.size = 0, "", 0
         heapq.heappush(self._queue, entry.slot.id)
 
-    def lease(self, entry: LedgerEntry, deadline: float, limit: float) -> None:
+    def lease(
+        self, entry: LedgerEntry, worker: str, weights: dict[str, int], deadline: float, limit: float = inf
+    ) -> None:
         """Begin the next attempt; it ends at `deadline`, or at `limit` if it is renewed."""
+        _add(self.played_with, entry.weights.items(), -1)
+        entry.worker, entry.weights = worker, weights
+        _add(self.played_with, weights.items(), 1)
         self._move(entry, SlotState.LEASED)
         entry.attempt += 1
         entry.deadline, entry.limit = deadline, limit
         heapq.heappush(self._leases, (deadline, entry.slot.id, entry.attempt))
 
-    def commit(self, entry: LedgerEntry, digest: str) -> None:
-        """Note an episode by its digest; an empty one means that the slot is lost."""
+    def commit(self, entry: LedgerEntry, digest: str, size: int) -> None:
+        """Note an episode by its digest and its bytes; an empty digest means that the slot is lost."""
         self._move(entry, SlotState.COMMITTED)
-        self._last_commit += 1
-        entry.digest, entry.number = digest, self._last_commit
-        self._commits.append((entry.number, entry.slot.id))
+        _add(self.unused, (entry.worker,), size - entry.size)
+        self.last_commit += 1
+        entry.digest, entry.size, entry.number = digest, size, self.last_commit
+        self._commits.append((entry.number, entry))
 
-    def use(self, entry: LedgerEntry) -> None:
-        """Note that all policies have used a slot."""
-        self._move(entry, SlotState.USED)
+    def use(self, entry: LedgerEntry, by_all: bool) -> None:
+        """Note that a policy has used a slot, or undone its use; `by_all` says whether all policies have used it now.
 
-    def unuse(self, entry: LedgerEntry) -> None:
-        """Note that a policy has undone its use of a slot; it keeps its place among those that have arrived."""
-        self._move(entry, SlotState.COMMITTED)
+        In both cases it keeps its place among those that have arrived.
+        """
+        self._move(entry, SlotState.USED if by_all else SlotState.COMMITTED)
 
     def remove(self, entry: LedgerEntry, why: str) -> None:
         """Delete a slot, counted as `why`."""
+        batch = entry.slot.batch
         del self.by_id[entry.slot.id]
-        self._inside[entry.state] -= 1
+        self._batches[batch].remove(entry.slot.id)
+        if not self._batches[batch]:
+            del self._batches[batch], self._numbers[bisect_left(self._numbers, batch)]
+        self._count(entry, -1)
+        _add(self.played_with, entry.weights.items(), -1)
+        self.changed.add(batch)
         self.counts[why] += 1
         if why == "withdrawn" and entry.attempt:
             self._withdrawn[entry.slot.id] = entry.attempt
@@ -137,12 +165,35 @@ class Entries:
     def forget_before(self, batch: int) -> None:
         """Drop records of withdrawn slots from before `batch`, and other outdated records."""
         self._withdrawn = {slot: attempt for slot, attempt in self._withdrawn.items() if slot[0] >= batch}
-        self._commits = [(number, slot) for number, slot in self._commits if self._committed(number, slot)]
+        if len(self._commits) > 2 * (self._inside[SlotState.COMMITTED] + self._inside[SlotState.USED]):
+            self._commits = [(number, entry) for number, entry in self._commits if self._is_there(entry, number)]
 
     def _move(self, entry: LedgerEntry, state: SlotState) -> None:
-        self._inside[entry.state] -= 1
-        self._inside[state] += 1
+        self._count(entry, -1)
         entry.state = state
+        self._count(entry, 1)
+        self.changed.add(entry.slot.batch)
+
+    def _enter(self, slot_id: SlotId, entry: LedgerEntry) -> None:
+        """Add an entry to the indexes, except those that are sorted by something else than the batch."""
+        batch = entry.slot.batch
+        if batch not in self._batches:
+            self._batches[batch] = set()
+            insort(self._numbers, batch)
+        self._batches[batch].add(slot_id)
+        self.by_id[slot_id] = entry
+        self._count(entry, 1)
+
+    def _count(self, entry: LedgerEntry, change: int) -> None:
+        """Add an entry in its present state to the figures, or take it out."""
+        state = entry.state
+        self._inside[state] += change
+        if state is not SlotState.USED:
+            _add(self.waiting, (entry.slot.batch,), change)
+        if state is SlotState.LEASED:
+            _add(self.leased_with, entry.weights.items(), change)
+        elif state is SlotState.COMMITTED:
+            _add(self.unused, (entry.worker,), change * entry.size)
 
     # ---------------------------------------------------------------- queries
     def first_queued(self) -> LedgerEntry | None:
@@ -196,11 +247,14 @@ class Entries:
 
     def arrived(self, after: int) -> Iterator[LedgerEntry]:
         """Yield the committed slots that not all policies have used, with numbers above `after`, in that order."""
-        begin = bisect_right(self._commits, after, key=lambda one: one[0])
-        for number, slot in self._commits[begin:]:
-            entry = self._committed(number, slot)
-            if entry is not None and entry.state is SlotState.COMMITTED:
+        for number, entry in self._commits[bisect_right(self._commits, after, key=lambda one: one[0]) :]:
+            if entry.state is SlotState.COMMITTED and self._is_there(entry, number):
                 yield entry
+
+    def before(self, batch: int) -> list[LedgerEntry]:
+        """Return the slots of earlier batches, in order."""
+        numbers = self._numbers[: bisect_left(self._numbers, batch)]
+        return [self.by_id[slot] for number in numbers for slot in sorted(self._batches[number])]
 
     def was_withdrawn(self, slot: SlotId) -> bool:
         """Return whether a slot was leased, withdrawn and not planned again."""
@@ -217,17 +271,18 @@ class Entries:
         there = self._inside[SlotState.LEASED] + self._inside[SlotState.COMMITTED]
         return there / max(1, there + self._inside[SlotState.QUEUED])
 
-    def _committed(self, number: int, slot: SlotId) -> LedgerEntry | None:
-        entry = self.by_id.get(slot)
-        return entry if entry is not None and entry.number == number else None
+    def _is_there(self, entry: LedgerEntry, number: int) -> bool:
+        """Return whether this commit of a slot counts, and the slot was not deleted."""
+        return entry.number == number and self.by_id.get(entry.slot.id) is entry
 
     # ---------------------------------------------------------------- as plain data
-    def snapshot(self) -> dict[str, Any]:
-        """Return plain data for `restore`."""
+    def snapshot(self, batches: Collection[int] | None = None) -> dict[str, Any]:
+        """Return plain data for `restore`, with the slots of these batches only; None for all."""
+        numbers = self._numbers if batches is None else sorted(self._batches.keys() & batches)
         return {
-            "entries": [entry.row() for _, entry in sorted(self.by_id.items())],
+            "entries": [self.by_id[slot].row() for number in numbers for slot in sorted(self._batches[number])],
             "counts": dict(self.counts),
-            "last_commit": self._last_commit,
+            "last_commit": self.last_commit,
             "withdrawn": [[*slot, attempt] for slot, attempt in sorted(self._withdrawn.items())],
         }
 
@@ -235,13 +290,23 @@ class Entries:
     def restore(cls, state: dict[str, Any]) -> Self:
         """Return the entries of a snapshot; their leases have no deadline."""
         entries = cls()
-        found = [LedgerEntry.of_row(row) for row in state["entries"]]
-        entries.by_id = {entry.slot.id: entry for entry in found}
+        for row in state["entries"]:
+            entry = LedgerEntry.of_row(row)
+            entries._enter(entry.slot.id, entry)
+            _add(entries.played_with, entry.weights.items(), 1)
+        found = entries.by_id.values()
         entries.counts = Counter(state["counts"])
-        entries._inside = Counter(entry.state for entry in found)
-        entries._queue = sorted(entry.slot.id for entry in found if entry.state is SlotState.QUEUED)
-        entries._commits = sorted((entry.number, entry.slot.id) for entry in found if entry.number)
-        entries._last_commit = state["last_commit"]
+        entries._queue = sorted(slot for slot, entry in entries.by_id.items() if entry.state is SlotState.QUEUED)
+        entries._commits = sorted(((entry.number, entry) for entry in found if entry.number), key=lambda one: one[0])
+        entries.last_commit = state["last_commit"]
         entries._withdrawn = {(row[0], row[1], row[2]): row[3] for row in state["withdrawn"]}
         entries.renew_all(inf, inf)
         return entries
+
+
+def _add(counter: Counter[T], keys: Iterable[T], change: int) -> None:
+    """Change the counts of `keys`; a counter has no zeros, so it does not grow with what is gone."""
+    for key in keys:
+        counter[key] += change
+        if not counter[key]:
+            del counter[key]

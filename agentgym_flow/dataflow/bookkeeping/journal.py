@@ -1,32 +1,39 @@
 """The manager's state on disk: the calls that changed its ledgers. A restart replays them in the same order.
 
 The file is an SQLite database with a write-ahead log and one transaction per call. Calls that were answered survive the
-end of the process; calls written with `durable`, and all before them, also survive a loss of power. Each row has a
-checksum over it and the rows before it, so that damage is detected.
+end of the process; calls written with `durable`, and all before them, also survive a loss of power. Now and then, the
+calls are replaced by their result; only batches with slots that have changed are written then.
+
+Each row has a checksum, and that of a call covers the calls before it, so that damage to the database is detected. If
+the write-ahead log is damaged or deleted, SQLite drops its end without an error, and the journal is that of an earlier
+moment. Its reader cannot see this; the trainers' calls show it, see `progress.behind`.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from agentgym_flow._util.files import naming
-from agentgym_flow._util.sqlite_file import open_sqlite
+from agentgym_flow._util.sqlite_file import open_sqlite, transaction
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger, PublishedWeights
 from agentgym_flow.dataflow.records import Attempt, Slot, SlotId
-from agentgym_flow.errors import BadData, BadSetting
+from agentgym_flow.errors import BadData, BadSetting, DiskFull
 
 Event = Sequence[Any]
 """The name of a method of `Ledger` and its arguments, as plain data."""
 
-MOST_ROWS = 5000
-"""Calls after which the journal is compacted."""
+MOST_BYTES = 8 << 20
+"""Bytes of calls after which the journal is compacted."""
 
 IN_MEMORY = ":memory:"
 """SQLite's name for a database without a file."""
@@ -35,17 +42,37 @@ PATIENCE = 10.0
 """Seconds to wait for a manager that is about to end."""
 
 _APPLICATION = 0x41474646
-_VERSION = 2
+_VERSION = 3
 _TABLES = """
 CREATE TABLE streams (name TEXT PRIMARY KEY, setup TEXT NOT NULL, ledger TEXT NOT NULL, sum INTEGER NOT NULL);
+CREATE TABLE batches (stream TEXT, batch INTEGER, slots TEXT NOT NULL, PRIMARY KEY (stream, batch));
 CREATE TABLE calls (number INTEGER PRIMARY KEY, stream TEXT NOT NULL, events TEXT NOT NULL, sum INTEGER NOT NULL);
 CREATE TABLE payloads (
     stream TEXT, batch INTEGER, place INTEGER, sample INTEGER, payload BLOB NOT NULL,
     PRIMARY KEY (stream, batch, place, sample)
 )
 """
+_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE)  # the latter is what SQLite makes of a quota
 _WHERE = "stream = ? AND batch = ? AND place = ? AND sample = ?"
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@contextmanager
+def needing_space(path: object = "a file of the manager") -> Iterator[None]:
+    """Raise `DiskFull`, which names the file, for an error in the block that a full disk or a quota causes."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        if isinstance(error, OSError):
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        else:
+            full = getattr(error, "sqlite_errorcode", None) in _FULL
+        if not full:
+            raise
+        raise DiskFull(
+            f"{getattr(error, 'filename', None) or path} cannot be written, because the disk is full or a quota is "
+            f"reached ({error}): free some space, and the manager continues by itself"
+        ) from error
 
 
 class ManagerJournal:
@@ -57,6 +84,7 @@ class ManagerJournal:
     Raises:
         BadData: the file is damaged, of another kind, or of another version. It is not changed.
         BadSetting: another manager has it open.
+        DiskFull: there is no space for it.
         OSError: the folder cannot be created.
     """
 
@@ -65,9 +93,16 @@ class ManagerJournal:
         with naming(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._file = open_sqlite(
-                self.path, "journal of a dataflow", _TABLES, _APPLICATION, _VERSION, patience=PATIENCE, exclusive=True
-            )
+            with needing_space(self.path):
+                self._file = open_sqlite(
+                    self.path,
+                    "journal of a dataflow",
+                    _TABLES,
+                    _APPLICATION,
+                    _VERSION,
+                    patience=PATIENCE,
+                    exclusive=True,
+                )
             self._file.execute("PRAGMA secure_delete = OFF")  # overwriting deleted episodes would take time
             self._file.execute("PRAGMA wal_autocheckpoint = 8000")  # pages, so 32 MB: fewer waits for the disk
         except sqlite3.OperationalError as error:
@@ -76,8 +111,10 @@ class ManagerJournal:
             raise BadSetting(f"another manager has {self.path} open; stop it, or name another journal") from None
         except sqlite3.Error as error:
             raise self._damaged(error) from None
+        self._durable = False  # as `open_sqlite` returns it
         self._sum = 0
-        self._rows = 0
+        self._bytes = 0  # of calls
+        self._sums: dict[str, dict[int, int]] = {}  # of the rows of `batches`, for each stream and batch
 
     def load(self) -> dict[str, tuple[dict[str, Any], Ledger]]:
         """Return the setup and the ledger of each stream after the last call. Raises `BadData` for a damaged file."""
@@ -88,9 +125,12 @@ class ManagerJournal:
             for name, setup, ledger, row_sum in self._file.execute("SELECT * FROM streams"):
                 if row_sum != _sum_of(0, name, setup, ledger):
                     raise self._damaged(f"stream {name}")
-                found[name] = (json.loads(setup), Ledger.restore(json.loads(ledger)))
+                state = json.loads(ledger)
+                self._sums[name] = dict(state.pop("batches"))
+                state["slots"]["entries"] = self._entries(name)
+                found[name] = (json.loads(setup), Ledger.restore(state))
             for number, stream, events, row_sum in self._file.execute("SELECT * FROM calls ORDER BY number"):
-                self._sum, self._rows = _sum_of(self._sum, stream, events), self._rows + 1
+                self._sum, self._bytes = _sum_of(self._sum, stream, events), self._bytes + len(events)
                 if row_sum != self._sum:
                     raise self._damaged(f"call {number}")
                 for event in json.loads(events):
@@ -102,9 +142,15 @@ class ManagerJournal:
             raise error if isinstance(error, BadData) else self._damaged(error) from None
         return found
 
-    def begin(self, stream: str, setup: Mapping[str, Any], ledger: Ledger) -> None:
-        """Record a new stream."""
-        self._transact([("INSERT INTO streams VALUES (?, ?, ?, ?)", [_stream_row(stream, setup, ledger)])])
+    def _entries(self, stream: str) -> Iterator[list[Any]]:
+        """Yield the slots of a stream as rows, see `Ledger.snapshot`."""
+        rest = dict(self._sums[stream])
+        for batch, slots in self._file.execute("SELECT batch, slots FROM batches WHERE stream = ?", (stream,)):
+            if rest.pop(batch, None) != _sum_of(0, stream, slots):
+                raise self._damaged(f"batch {batch}")
+            yield from json.loads(slots)
+        if rest:
+            raise self._damaged(f"batch {min(rest)} is missing")
 
     def write(
         self,
@@ -121,23 +167,22 @@ class ManagerJournal:
             payloads: stream, slot and content of new episodes.
             forgotten: stream and slot of episodes to delete.
             durable: survive a loss of power.
+
+        Raises `DiskFull`, or what SQLite raises; then nothing was written.
         """
-        calls = []
+        calls, total, size = [], self._sum, self._bytes
         for stream, some in events.items():
             text = _encode(some)
-            self._sum, self._rows = _sum_of(self._sum, stream, text), self._rows + 1
-            calls.append((stream, text, self._sum))
+            total, size = _sum_of(total, stream, text), size + len(text)
+            calls.append((stream, text, total))
         added = [(name, *slot, payload) for name, slot, payload in payloads]
         rows: list[tuple[str, Iterable[Sequence[Any]]]] = [
             ("INSERT INTO calls (stream, events, sum) VALUES (?, ?, ?)", calls),
             ("INSERT OR REPLACE INTO payloads VALUES (?, ?, ?, ?, ?)", added),
             (f"DELETE FROM payloads WHERE {_WHERE}", [(name, *slot) for name, slot in forgotten]),
         ]
-        if durable:
-            self._file.execute("PRAGMA synchronous = FULL")
-        self._transact(rows)
-        if durable:
-            self._file.execute("PRAGMA synchronous = NORMAL")
+        self._transact(rows, durable)
+        self._sum, self._bytes = total, size
 
     def payload(self, stream: str, slot: SlotId) -> bytes | None:
         """Return the content of an episode as written last; None if it was deleted."""
@@ -147,27 +192,47 @@ class ManagerJournal:
     @property
     def is_long(self) -> bool:
         """Whether it is time for `compact`."""
-        return self._rows >= MOST_ROWS
+        return self._bytes >= MOST_BYTES
 
     def compact(self, streams: Mapping[str, tuple[Mapping[str, Any], Ledger]]) -> None:
-        """Replace all calls by their result: the setup and the ledger of each stream."""
-        rows = [_stream_row(name, setup, ledger) for name, (setup, ledger) in streams.items()]
-        self._transact([("DELETE FROM calls", [()]), ("INSERT OR REPLACE INTO streams VALUES (?, ?, ?, ?)", rows)])
-        self._sum = self._rows = 0
+        """Replace all calls by their result: the setup and the ledger of each stream. Raises as `write`."""
+        rows, gone, batches, sums = [], [], [], {}
+        for name, (setup, ledger) in streams.items():
+            changed = ledger.slots.changed
+            state = ledger.snapshot(changed)
+            gone += [(name, batch) for batch in changed]
+            sums[name] = {batch: one for batch, one in self._sums.get(name, {}).items() if batch not in changed}
+            for batch, slots in groupby(state["slots"].pop("entries"), key=lambda row: row[0][0]):
+                text = _encode([*slots])
+                sums[name][batch] = _sum_of(0, name, text)
+                batches.append((name, batch, text))
+            texts = name, _encode(setup), _encode({**state, "batches": [*sums[name].items()]})
+            rows.append((*texts, _sum_of(0, *texts)))
+        self._transact(
+            [
+                ("DELETE FROM calls", [()]),
+                ("DELETE FROM batches WHERE stream = ? AND batch = ?", gone),
+                ("INSERT INTO batches VALUES (?, ?, ?)", batches),
+                ("INSERT OR REPLACE INTO streams VALUES (?, ?, ?, ?)", rows),
+            ],
+            durable=True,
+        )
+        self._sum, self._bytes, self._sums = 0, 0, sums
+        for _, ledger in streams.values():
+            ledger.slots.changed.clear()
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
-    def _transact(self, work: Iterable[tuple[str, Iterable[Sequence[Any]]]]) -> None:
-        self._file.execute("BEGIN IMMEDIATE")
-        try:
-            for statement, rows in work:
-                self._file.executemany(statement, rows)
-            self._file.execute("COMMIT")
-        except BaseException:
-            self._file.execute("ROLLBACK")
-            raise
+    def _transact(self, work: Iterable[tuple[str, Iterable[Sequence[Any]]]], durable: bool) -> None:
+        with needing_space(self.path):
+            if durable != self._durable:
+                self._file.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+                self._durable = durable
+            with transaction(self._file):
+                for statement, rows in work:
+                    self._file.executemany(statement, rows)
 
     def _check_payloads(self, stream: str, ledger: Ledger) -> None:
         for slot, entry in ledger.entries.items():
@@ -186,11 +251,6 @@ def digest_of(content: bytes) -> str:
 
 def _sum_of(before: int, *texts: str) -> int:
     return zlib.crc32(_encode(texts).encode("ascii"), before)
-
-
-def _stream_row(name: str, setup: Mapping[str, Any], ledger: Ledger) -> tuple[str, str, str, int]:
-    texts = name, _encode(setup), _encode(ledger.snapshot())
-    return *texts, _sum_of(0, *texts)
 
 
 def _replay(ledger: Ledger, name: str, *args: Any) -> None:

@@ -58,8 +58,7 @@ class Leases:
             if entry.slot.id in avoid:
                 passed.append(self.slots.pass_over())
                 continue
-            self.slots.lease(entry, deadline, limit)
-            entry.weights, entry.worker = weights, worker
+            self.slots.lease(entry, worker, weights, deadline, limit)
             leased.append(entry)
             self.counts["leased"] += 1
         self.slots.put_back(passed)
@@ -72,11 +71,11 @@ class Leases:
             self.slots.renew(entry, deadline)
         return entry is not None
 
-    def commit(self, slot: SlotId, attempt: int, digest: str) -> CommitVerdict:
-        """Accept the episode of a lease, given by its digest, unless the lease has ended."""
+    def commit(self, slot: SlotId, attempt: int, digest: str, size: int = 0) -> CommitVerdict:
+        """Accept the episode of a lease, given by its digest and its bytes, unless the lease has ended."""
         entry = self.slots.leased(slot, attempt)
         if entry is not None:
-            self.slots.commit(entry, digest)
+            self.slots.commit(entry, digest, size)
             self.counts["committed"] += 1
             return CommitVerdict.ACCEPTED
         entry = self.entries.get(slot)
@@ -129,7 +128,7 @@ class Leases:
         else:
             self.counts[why] += 1
             self.counts["lost"] += 1
-            self.slots.commit(entry, "")
+            self.slots.commit(entry, "", 0)
 
     def _queue_again(self, entry: LedgerEntry, why: str) -> None:
         self.counts[why] += 1

@@ -14,13 +14,13 @@ A call that raises has changed nothing, and repeating a call changes nothing mor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Self
 
 from agentgym_flow.core import check_integer, check_positive
 from agentgym_flow.dataflow.bookkeeping.entries import Entries, LedgerEntry, SlotState
 from agentgym_flow.dataflow.bookkeeping.leases import Leases
-from agentgym_flow.dataflow.bookkeeping.progress import StreamProgress
+from agentgym_flow.dataflow.bookkeeping.progress import StreamProgress, behind
 from agentgym_flow.dataflow.bookkeeping.versions import FIXED, ORDERS, READY, PublishedWeights, Versions, Weights
 from agentgym_flow.dataflow.records import Attempt, Slot, SlotId
 from agentgym_flow.errors import BadSetting, UnknownName, UnknownOption
@@ -37,7 +37,6 @@ class Ledger(Leases):
         staleness: by how many updates the weights that play a batch may be older than those that it trains.
         max_attempts: failed attempts after which a slot is lost: it counts as committed, without an episode. Leases
             that a leaving worker gives back do not count as failed.
-        first: the batch that the stream begins with.
 
     Attributes:
         progress: the progress of the trainers; for the others see `Leases`.
@@ -48,7 +47,7 @@ class Ledger(Leases):
     """
 
     def __init__(
-        self, policies: Sequence[str], *, order: str = FIXED, staleness: int = 4, max_attempts: int = 20, first: int = 0
+        self, policies: Sequence[str], *, order: str = FIXED, staleness: int = 4, max_attempts: int = 20
     ) -> None:
         if order not in ORDERS:
             raise UnknownOption.among(order, ORDERS)
@@ -56,13 +55,8 @@ class Ledger(Leases):
         self.policies = tuple(policies)
         self.order = order
         self.staleness = check_integer("staleness", staleness, 0)
-        if check_integer("batch", first, 0) and order == FIXED and staleness:
-            raise BadSetting(
-                f"batch {first} needs the weights of {staleness} updates earlier, and this manager does not have them: "
-                "start it with the journal of the run, or begin with batch 0"
-            )
         super().__init__(Weights(policies, order, staleness), max_attempts)
-        self.progress = StreamProgress(policies, first, self.weights)
+        self.progress = StreamProgress(policies, self.weights)
 
     # ---------------------------------------------------------------- trainers
     def admit(self, slots: Iterable[Slot]) -> None:
@@ -90,12 +84,12 @@ class Ledger(Leases):
         Returns the slots whose episodes are void, because an earlier trainer has published this update with other
         weights.
 
-        Raises `BadSetting` if the same trainer has published it with other weights.
+        Raises `BadSetting` if the same trainer has published it with other weights, and `BadData` as `ack`.
         """
-        self._of(policy).publish(published)
-        void = self._requeue_void()
-        waiting = (slot[0] for slot, entry in self.entries.items() if entry.state is not SlotState.USED)
-        self.weights.retire(policy, min([*waiting, *self.progress.done.values()]))
+        self._of(policy)
+        self.progress.check_done(policy, published.update)
+        void = self._requeue_void() if self.weights.of[policy].publish(published) else []
+        self.weights.retire(policy, min([*self.slots.waiting, *self.progress.done.values()]))
         return void
 
     def ack(
@@ -106,8 +100,8 @@ class Ledger(Leases):
         Returns those that are void, because a trainer of the stream has gone back, or has rejected them; if there are
         any, nothing is noted.
 
-        Raises `BadSetting` if an episode is unknown, was used for another batch or is too old, or if batches are
-        skipped.
+        Raises `BadSetting` if an episode is unknown, was used for another batch or is too old, and `BadData` if batches
+        before this one were not acknowledged.
         """
         self.progress.check_done(policy, batch)
         marks = dict.fromkeys(trained, batch)
@@ -119,26 +113,28 @@ class Ledger(Leases):
         for attempt, entry in there.items():
             if entry is not None and policy not in entry.used:
                 self.progress.use(policy, entry, marks[attempt])
-                if len(entry.used) == len(self.policies):
-                    self.slots.use(entry)
+                self.slots.use(entry, by_all=len(entry.used) == len(self.policies))
         self.progress.done[policy] = max(self.progress.done[policy], batch + 1)
         return []
 
     def keep(self, policy: str, batch: int) -> list[SlotId]:
         """Note that `policy` can resume from before `batch`; return the slots that are deleted now.
 
-        Raises `BadSetting` if batches before it are not acknowledged.
+        Raises `BadData` if batches before it are not acknowledged.
         """
         progress = self.progress
         progress.check_done(policy, batch)
-        progress.kept[policy] = max(progress.kept[policy], batch)
+        before, progress.kept[policy] = progress.oldest, max(progress.kept[policy], batch)
         oldest = progress.oldest
-        forgotten = [entry for entry in self.entries.values() if progress.is_settled(entry)]
+        if oldest == before:  # another policy may still go back
+            return []
+        forgotten = [entry for entry in self.slots.before(oldest) if progress.is_settled(entry)]
         for entry in forgotten:
             self.slots.remove(entry, "trained" if any(mark >= 0 for mark in entry.used.values()) else "dropped")
         self.slots.forget_before(oldest)
         for name, versions in self.weights.of.items():
-            versions.forget(oldest - self.staleness, [entry.weights.get(name, 0) for entry in self.entries.values()])
+            used = [version for policy, version in self.slots.played_with if policy == name]
+            versions.forget(oldest - self.staleness, used)
         return [entry.slot.id for entry in forgotten]
 
     def finish(self, policy: str) -> None:
@@ -169,7 +165,8 @@ class Ledger(Leases):
         Episodes played with later weights are played again, because these weights may differ this time. Slots that were
         planned since are withdrawn.
 
-        Raises `BadSetting` if batches that would be needed were deleted, or batches before it are not acknowledged.
+        Raises `BadSetting` if batches that would be needed were deleted, and `BadData` if batches before it are not
+        acknowledged.
         """
         self.progress.check_kept(policy, batch)
         self.weights.of[policy].go_back(batch)
@@ -178,7 +175,7 @@ class Ledger(Leases):
         for slot, entry in list(self.entries.items()):
             if self.progress.used_since(policy, entry, batch):
                 self.progress.undo(policy, entry)
-                self.slots.unuse(entry)
+                self.slots.use(entry, by_all=False)
             if slot[0] > batch + self.staleness and not entry.used:  # episodes that another policy has used stay
                 withdrawn.append(slot)
                 self.slots.remove(entry, "withdrawn")
@@ -196,8 +193,15 @@ class Ledger(Leases):
 
     # ---------------------------------------------------------------- queries
     def arrived(self, policy: str, after: int) -> list[LedgerEntry]:
-        """Return the committed slots that `policy` has not used, with numbers above `after`, in that order."""
+        """Return the committed slots that `policy` has not used, with numbers above `after`, in that order.
+
+        Raises `BadData` if there is no commit with the number `after`.
+        """
         self._of(policy)
+        if after > self.slots.last_commit:
+            raise behind(
+                f"{policy} has received commit {after}, and the manager knows {self.slots.last_commit} of them"
+            )
         return [entry for entry in self.slots.arrived(after) if policy not in entry.used]
 
     def played_with(self, entry: LedgerEntry) -> dict[str, PublishedWeights]:
@@ -211,7 +215,7 @@ class Ledger(Leases):
 
     def needed(self, policy: str) -> set[int]:
         """Return the versions of a policy that are in use or may be used, and must be kept."""
-        leased = {entry.weights[policy] for entry in self.entries.values() if entry.state is SlotState.LEASED}
+        leased = {version for name, version in self.slots.leased_with if name == policy}
         return leased | self._of(policy).current()
 
     def waits_for(self) -> str | None:
@@ -245,14 +249,14 @@ class Ledger(Leases):
         return entry
 
     # ---------------------------------------------------------------- as plain data
-    def snapshot(self) -> dict[str, Any]:
-        """Return plain data for `restore`."""
+    def snapshot(self, batches: Collection[int] | None = None) -> dict[str, Any]:
+        """Return plain data for `restore`, with the slots of these batches only; None for all."""
         return {
             "policies": list(self.policies),
             "order": self.order,
             "staleness": self.staleness,
             "max_attempts": self.max_attempts,
-            "slots": self.slots.snapshot(),
+            "slots": self.slots.snapshot(batches),
             "versions": {policy: versions.snapshot() for policy, versions in self.weights.of.items()},
             "progress": self.progress.snapshot(),
         }

@@ -8,6 +8,7 @@ from typing import Any
 
 from agentgym_flow.dataflow.bookkeeping.entries import SlotState
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
+from agentgym_flow.dataflow.bookkeeping.progress import behind
 from agentgym_flow.dataflow.bookkeeping.workers import WorkerRegistry
 from agentgym_flow.errors import FlowDown, NoWorkers
 
@@ -55,9 +56,16 @@ class Liveness:
             raise FlowDown(f"no trainer has called for {silent:.0f} seconds; restart it, then this worker")
 
     def check_progress(self, stream: str, ledger: Ledger) -> None:
-        """Raise `NoWorkers` or `FlowDown` if there are slots to play, and what is needed for it is silent or lost."""
+        """Raise `NoWorkers` or `FlowDown` if there are slots to play, and what is needed for it is silent or lost.
+
+        Raises `BadData` if there are none, although a trainer has waited for some for longer than the deadline.
+        """
         states = ledger.slots.states()
         if not states[SlotState.QUEUED] + states[SlotState.LEASED]:
+            if self._clock() - self._asked[stream] > self._deadline:
+                raise behind(
+                    f"a trainer of {stream} waits for episodes, and the manager knows none that is to be played"
+                )
             return
         silent = self._clock() - max(self._asked[stream], self._workers.last_heard())
         if silent > self._deadline:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from agentgym_flow.dataflow.bookkeeping.book import Book
-from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
+from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal, needing_space
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
 from agentgym_flow.dataflow.bookkeeping.liveness import figures_of
 from agentgym_flow.dataflow.bookkeeping.versions import PublishedWeights
@@ -69,8 +69,9 @@ class Manager(WorkerCalls):
         `setup` has the stream's `policies`, `order`, `staleness` and `max_attempts`, and what else workers need for it;
         all trainers of a stream give the same. Its `actor` is what workers need for this policy only.
 
-        Raises `BadSetting` if the stream has another setup, or what the batch needs was deleted, and `Superseded` if
-        another trainer has opened the stream since this one did.
+        Raises `BadSetting` if the stream has another setup, or what the batch needs was deleted, `BadData` if batches
+        before it are not acknowledged here, so that the journal is damaged, and `Superseded` if another trainer has
+        opened the stream since this one did.
         """
         setup = json.loads(json.dumps(setup))
         actor = setup.pop(ACTOR, {})
@@ -78,7 +79,9 @@ class Manager(WorkerCalls):
             self._book.check_setup(stream, policy, setup, besides=[ACTORS])
             if stream not in self._book.ledgers:
                 settings = {name: setup[name] for name in ("order", "staleness", "max_attempts") if name in setup}
-                self._book.begin(stream, {**setup, ACTORS: {}}, Ledger(setup["policies"], **settings, first=batch))
+                ledger = Ledger(setup["policies"], **settings)
+                ledger.progress.check_done(policy, batch)
+                self._book.begin(stream, {**setup, ACTORS: {}}, ledger)
                 self._liveness.begin(stream, setup["policies"])
                 self._pace.begin(stream, setup["policies"])
             ledger = self._book.ledger(stream)
@@ -100,7 +103,8 @@ class Manager(WorkerCalls):
                 if newest is not None and (newest.update, newest.step, newest.digest) != (update, step, digest):
                     newest = None
                 version = ledger.weights.of[claim.policy].last + 1 if newest is None else newest.version
-            self._store.put(claim.policy, version, message)
+            with needing_space():
+                self._store.put(claim.policy, version, message)
             if newest is not None:
                 return version
             try:
@@ -116,15 +120,15 @@ class Manager(WorkerCalls):
 
     def admit(self, claim: Claim, slots: list[Slot]) -> None:
         """Plan slots. Raises `BadSetting` if one is known with another task or seed."""
-        with self._book.call():
+        with self._book.call(durable=True):  # a trainer that goes on does not repeat it
             self._book.claimed(claim).admit(slots)
             self._note(claim, "admit", slots)
 
     def arrivals(self, claim: Claim, after: int, wait: float = 0.0) -> list[Arrival]:
         """Return episodes that this policy has not used, committed after the one with the number `after`.
 
-        Raises `NoWorkers` if no worker has called for longer than the deadline, and `FlowDown` if the next episodes
-        need weights of another policy whose trainer has not.
+        Raises `NoWorkers` if no worker has called for longer than the deadline, `FlowDown` if the next episodes need
+        weights of another policy whose trainer has not, and `BadData` if there is no commit with the number `after`.
         """
         stream, policy, _ = claim
         began, end = self._clock(), time.monotonic() + wait
@@ -187,16 +191,21 @@ class Manager(WorkerCalls):
     def status(self) -> dict[str, Any]:
         """Return figures of streams, policies and workers, as plain data.
 
-        These are the manager's `settings`, `figures_of` each stream in `streams`, `WorkerRegistry.figures` in
-        `workers`, and `Pace.of` each policy in `pace`.
+        These are the manager's `settings`, `figures_of` each stream in `streams`, `WorkerRegistry.figures` in `workers`
+        with the bytes of a worker's episodes that some policy has not used yet (`unused`), and `Pace.of` each policy in
+        `pace`.
         """
         with self._book.call():
+            workers = self._workers.figures()
+            for ledger in self._book.ledgers.values():
+                for name in workers.keys() & ledger.slots.unused:
+                    workers[name]["unused"] = workers[name].get("unused", 0) + ledger.slots.unused[name]
             return {
                 "settings": dict(self.settings),
                 "streams": {
                     stream: figures_of(ledger, self._liveness) for stream, ledger in self._book.ledgers.items()
                 },
-                "workers": self._workers.figures(),
+                "workers": workers,
                 "pace": {name: self._pace.of(name) for one in self._book.ledgers.values() for name in one.policies},
             }
 

@@ -6,9 +6,19 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from agentgym_flow.core import check_integer
 from agentgym_flow.dataflow.bookkeeping.entries import LedgerEntry, SlotState
 from agentgym_flow.dataflow.bookkeeping.versions import Weights
-from agentgym_flow.errors import BadSetting, Superseded, UnknownName
+from agentgym_flow.errors import BadData, BadSetting, Superseded, UnknownName
+
+
+def behind(what: str) -> BadData:
+    """Return the error for a manager that lacks `what` a trainer knows from an answer of it, or from a checkpoint."""
+    return BadData(
+        f"{what}: the manager's journal is damaged (the end of its write-ahead log is lost, or the file ending in -wal "
+        "was deleted), or is that of another run. Put back the journal together with that file, resume from a "
+        "checkpoint that the journal knows, or begin the run again in a new folder"
+    )
 
 
 class StreamProgress:
@@ -16,19 +26,18 @@ class StreamProgress:
 
     Args:
         policies: the policies.
-        first: the batch that the stream begins with.
         weights: what they have published.
 
     Attributes:
-        done: for each policy, how many batches it has acknowledged, including those before `first`.
+        done: for each policy, how many batches it has acknowledged.
         kept: for each policy, the batch before which its last checkpoint was taken.
         ages: for each policy, a histogram of the age, in updates, of the weights that played its episodes.
         finished: the policies whose trainers need no more episodes.
     """
 
-    def __init__(self, policies: Sequence[str], first: int, weights: Weights) -> None:
-        self.done = dict.fromkeys(policies, first)
-        self.kept = dict.fromkeys(policies, first)
+    def __init__(self, policies: Sequence[str], weights: Weights) -> None:
+        self.done = dict.fromkeys(policies, 0)
+        self.kept = dict.fromkeys(policies, 0)
         self.ages: dict[str, Counter[int]] = {policy: Counter() for policy in policies}
         self.finished: set[str] = set()
         self._opened: dict[str, list[str]] = {policy: [] for policy in policies}  # the trainers, the current one last
@@ -52,9 +61,11 @@ class StreamProgress:
         self.finished.discard(policy)
 
     def check_epoch(self, policy: str, epoch: int) -> None:
-        """Raise `Superseded` unless this is the epoch of the current trainer of a policy."""
+        """Raise `Superseded` for the epoch of an earlier trainer of a policy, and `BadData` for one not known here."""
         if policy not in self._opened:
             raise UnknownName.among(policy, self._opened)
+        if epoch > self.epoch(policy):
+            raise behind(f"{policy} has had {epoch} trainers, of which the manager knows {self.epoch(policy)}")
         if epoch != self.epoch(policy):
             raise self._superseded(policy)
 
@@ -70,17 +81,14 @@ class StreamProgress:
         return min(self.kept.values())
 
     def check_done(self, policy: str, batch: int) -> None:
-        """Raise `BadSetting` unless all batches before `batch` are acknowledged."""
+        """Raise `BadData` unless all batches before `batch` are acknowledged."""
         if policy not in self.done:
             raise UnknownName.among(policy, self.done)
-        if not 0 <= batch <= self.done[policy]:
-            raise BadSetting(
-                f"{policy} is at batch {batch}, and its last acknowledged batch here is {self.done[policy] - 1}: "
-                "resume from a checkpoint that is not later, or with the journal of the run"
-            )
+        if check_integer("batch", batch, 0) > self.done[policy]:
+            raise behind(f"{policy} has trained on {batch} batches, of which the manager knows {self.done[policy]}")
 
     def check_kept(self, policy: str, batch: int) -> None:
-        """Raise `BadSetting` unless a trainer can continue from before `batch`."""
+        """Raise `BadSetting` unless a trainer can continue from before `batch`, or `BadData` as `check_done`."""
         self.check_done(policy, batch)
         if batch < self.kept[policy]:
             raise BadSetting(

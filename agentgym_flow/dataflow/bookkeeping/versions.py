@@ -47,17 +47,18 @@ class Versions:
     def __init__(self) -> None:
         self.last = 0
         self.void: set[int] = set()
+        self._latest = -1  # the largest update so far
         self._by_version: dict[int, PublishedWeights] = {}
         self._by_update: dict[int, int] = {}  # the version to play with
 
-    def publish(self, published: PublishedWeights) -> None:
-        """Add a version, to play its update with from now on.
+    def publish(self, published: PublishedWeights) -> bool:
+        """Add a version, to play its update with from now on; return whether other versions have become void.
 
         Raises `BadSetting` if the same trainer has published the update with other weights. Other weights that another
         trainer has published as this update become void, because this trainer does not continue from them.
         """
-        same = [one for one in self._by_version.values() if one.update == published.update]
-        others = [one for one in same if one.digest != published.digest]
+        known = self._by_version.values() if published.update <= self._latest else ()
+        others = [one for one in known if one.update == published.update and one.digest != published.digest]
         if any(one.epoch == published.epoch for one in others):
             raise BadSetting(
                 f"update {published.update} was published before, with other weights: a trainer publishes it once"
@@ -66,6 +67,8 @@ class Versions:
         self.last = max(self.last, published.version)
         self._by_version[published.version] = published
         self._by_update[published.update] = published.version
+        self._latest = max(self._latest, published.update)
+        return bool(others)
 
     def go_back(self, update: int) -> None:
         """Make updates later than `update` void."""
@@ -113,6 +116,7 @@ class Versions:
         versions = cls()
         versions.last, versions.void = state["last"], set(state["void"])
         versions._by_version = {row[0]: PublishedWeights(*row) for row in state["all"]}
+        versions._latest = max((one.update for one in versions._by_version.values()), default=-1)
         versions._by_update = {versions._by_version[one].update: one for one in state["current"]}
         return versions
 
@@ -132,6 +136,7 @@ class Weights:
     def __init__(self, policies: Sequence[str], order: str, staleness: int) -> None:
         self.of = {policy: Versions() for policy in policies}
         self._order, self._staleness = order, staleness
+        self._shared: dict[str, int] = {}  # the last result of `to_play`
 
     def to_play(self, batch: int) -> dict[str, int] | None:
         """Return for each policy the version to play a slot of a batch with; None if some are not published yet."""
@@ -141,7 +146,9 @@ class Weights:
             if published is None:
                 return None
             weights[policy] = published.version
-        return weights
+        if weights != self._shared:
+            self._shared = weights
+        return self._shared  # one object for many slots saves memory
 
     def missing(self, batch: int) -> str | None:
         """Return a policy whose weights for a batch are not published yet; None if all are."""

@@ -14,12 +14,19 @@ from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
 from agentgym_flow.dataflow.bookkeeping.liveness import Liveness
 from agentgym_flow.dataflow.bookkeeping.pace import Pace
 from agentgym_flow.dataflow.bookkeeping.workers import WorkerRegistry
-from agentgym_flow.dataflow.records import Commit, CommitVerdict, Lease, LeaseKey
+from agentgym_flow.dataflow.records import LONGEST, Commit, CommitVerdict, Lease, LeaseKey
 from agentgym_flow.dataflow.weights.store import WeightStore
 from agentgym_flow.errors import RunsFinished
 
 ACTOR, ACTORS = "actor", "actors"
 """The keys of a setup with what workers need for one policy: as a trainer gives it, and as workers get it by policy."""
+
+
+QUOTA = 4 << 30
+"""The most bytes of episodes of one worker that some policy has not used yet; an honest worker has far fewer."""
+
+MOST_REASON = 1000
+"""The most characters of the reason for a failed attempt that are kept."""
 
 
 class WorkerCalls:
@@ -83,16 +90,17 @@ class WorkerCalls:
             return ended
 
     def commit(self, worker: str, commits: list[Commit]) -> list[CommitVerdict]:
-        """Commit episodes; return the verdict on each."""
+        """Commit episodes; return the verdict on each.
+
+        Episodes of more than `LONGEST` bytes, or beyond the worker's `QUOTA`, are refused and count as failed attempts.
+        """
         contents = [commit.payload.encode("utf-8", "surrogatepass") for commit in commits]
         digests = [digest_of(content) for content in contents]
         with self._book.call():
             self._workers.hear(worker)
-            verdicts = [self._commit(*one) for one in zip(commits, contents, digests, strict=True)]
-            for commit, verdict in zip(commits, verdicts, strict=True):
+            verdicts = [self._commit(worker, *one) for one in zip(commits, contents, digests, strict=True)]
+            for verdict in verdicts:
                 self._workers.count(worker, verdict)
-                if verdict is CommitVerdict.OTHER_WEIGHTS:
-                    self._workers.fail(worker, commit.held.stream, commit.held.slot, "it played with other weights")
             if CommitVerdict.ACCEPTED in verdicts:
                 self._workers.succeed(worker)
             self._book.changed.notify_all()
@@ -100,6 +108,7 @@ class WorkerCalls:
 
     def fail(self, worker: str, held: LeaseKey, reason: str) -> None:
         """Give a lease back because its episode cannot be played here."""
+        reason = reason[:MOST_REASON]
         with self._book.call():
             self._workers.hear(worker)
             ledger = self._book.ledgers.get(held.stream)
@@ -151,22 +160,40 @@ class WorkerCalls:
                 del waiting[stream]
         return leases
 
-    def _commit(self, commit: Commit, content: bytes, digest: str) -> CommitVerdict:
+    def _commit(self, worker: str, commit: Commit, content: bytes, digest: str) -> CommitVerdict:
         stream, slot, attempt = commit.held
         ledger = self._book.ledgers.get(stream)
         entry = None if ledger is None else ledger.slots.leased(slot, attempt)
-        if ledger is not None and entry is not None and commit.digests != _digests(ledger, entry):
-            reason = "it was played with other weights than its lease names"
-            ledger.fail(slot, attempt, reason, CommitVerdict.OTHER_WEIGHTS)
-            self._book.note(stream, "fail", slot, attempt, reason, CommitVerdict.OTHER_WEIGHTS)
-            return CommitVerdict.OTHER_WEIGHTS
-        verdict = CommitVerdict.LATE if ledger is None else ledger.commit(slot, attempt, digest)
+        refused = None if ledger is None or entry is None else self._refusal(ledger, entry, commit, len(content))
+        if ledger is not None and refused is not None:
+            verdict, reason = refused
+            ledger.fail(slot, attempt, reason, verdict)
+            self._book.note(stream, "fail", slot, attempt, reason, verdict)
+            self._workers.fail(worker, stream, slot, reason)
+            return verdict
+        verdict = CommitVerdict.LATE if ledger is None else ledger.commit(slot, attempt, digest, len(content))
         if ledger is not None and verdict is not CommitVerdict.REPEATED:
-            self._book.note(stream, "commit", slot, attempt, digest)
+            self._book.note(stream, "commit", slot, attempt, digest, len(content))
         if verdict is CommitVerdict.ACCEPTED:
             self._book.put_payload(stream, slot, content)
             self._pace.enter(stream)
         return verdict
+
+    def _refusal(
+        self, ledger: Ledger, entry: LedgerEntry, commit: Commit, size: int
+    ) -> tuple[CommitVerdict, str] | None:
+        """Return why the episode of a valid lease is refused; None if it is accepted."""
+        if commit.digests != _digests(ledger, entry):
+            return CommitVerdict.OTHER_WEIGHTS, "it was played with other weights than its lease names"
+        if size > LONGEST:
+            return CommitVerdict.TOO_LONG, f"its episode has {size:,} bytes, and at most {LONGEST:,} are accepted"
+        unused = sum(one.slots.unused[entry.worker] for one in self._book.ledgers.values())
+        if unused + size > QUOTA:
+            return CommitVerdict.OVER_QUOTA, (
+                f"worker {entry.worker} has committed {unused:,} bytes of episodes that were not used yet, and at most "
+                f"{QUOTA:,} are accepted: start more workers, or plan fewer episodes ahead (staleness)"
+            )
+        return None
 
     def _lease_of(self, stream: str, entry: LedgerEntry) -> Lease:
         digests = _digests(self._book.ledger(stream), entry)

@@ -13,11 +13,14 @@ from math import inf
 from typing import Any
 
 from agentgym_flow.dataflow.records import SlotId
-from agentgym_flow.errors import PutAside
+from agentgym_flow.errors import BadSetting, PutAside, shown
 
 MOST_FAILED = 20
 """Different slots that a worker fails in a row until it is excluded: more than it usually plays at a time, so that one
 outage of something that all its episodes use is not enough."""
+
+MOST_NAME = 200
+"""The most characters of a worker's name."""
 
 Place = tuple[str, SlotId]
 """A slot with its stream."""
@@ -43,7 +46,9 @@ class WorkerRegistry:
 
     # ---------------------------------------------------------------- events
     def hear(self, worker: str) -> None:
-        """Note that a worker has called."""
+        """Note that a worker has called. Raises `BadSetting` if its name is too long to be kept."""
+        if len(worker) > MOST_NAME:
+            raise BadSetting(f"the name of a worker has at most {MOST_NAME} characters, got {shown(worker)}")
         self._heard[worker] = self._clock()
 
     def count(self, worker: str, verdict: str) -> None:

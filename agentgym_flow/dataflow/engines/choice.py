@@ -61,7 +61,10 @@ def engine_of(name: str, config: FlowConfig, folder: Path) -> Iterator[Engine]:
             raise BadSetting("only a Ray cluster can choose the number of workers: set workers to a number")
         options: list[Any] = ["--num-envs", config.num_envs or NUM_ENVS, "--versions", config.versions]
         options += ["--deadline", config.deadline, "--stay"]  # the engine ends them
-        with hosted(folder, config) as manager, LocalEngine(manager, options=[*map(str, options)]) as local:
+        with (
+            hosted(folder, config) as manager,
+            LocalEngine(manager, options=[*map(str, options)], deadline=config.deadline) as local,
+        ):
             yield local
     elif name.startswith(ADDRESSES):
         with closing(RemoteEngine(name, config)) as remote:

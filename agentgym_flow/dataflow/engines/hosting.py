@@ -56,7 +56,7 @@ class RelayFlow(RemoteFlow):
     """
 
     def __init__(self, upstream: Flow) -> None:
-        super().__init__("the manager behind this relay")
+        super().__init__("the manager behind this relay", deadline=0.0)  # its clients repeat calls
         self._upstream = upstream
         self.relay = Relay(upstream.fetch)
 

@@ -48,10 +48,11 @@ class WatchedFlow(RemoteFlow):
     Args:
         flow: the manager.
         check: raises `NoWorkers` in this case.
+        deadline: seconds for which calls are repeated while the manager's disk is full.
     """
 
-    def __init__(self, flow: Flow, check: Callable[[], None]) -> None:
-        super().__init__("the manager")
+    def __init__(self, flow: Flow, check: Callable[[], None], deadline: float) -> None:
+        super().__init__("the manager", deadline=deadline)
         self._flow, self._check = flow, check
 
     def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
@@ -69,6 +70,7 @@ class LocalEngine:
         manager: the manager, in this process.
         options: of `agentgym-flow worker`.
         program: what a worker runs.
+        deadline: see `WatchedFlow`.
         crew: see `agentgym_flow.dataflow.engines.crew.Crew`.
 
     Attributes:
@@ -83,6 +85,7 @@ class LocalEngine:
         *,
         options: Sequence[str] = (),
         program: Program = worker_command,
+        deadline: float = 600.0,
         **crew: Any,
     ) -> None:
         self._manager, self._program, self._options = manager, program, options
@@ -93,7 +96,7 @@ class LocalEngine:
         self._stack = ExitStack()
         self._url, self._token = "", tokens.new_token()
         self.crew = Crew(self._process, **crew)
-        self.flow: Flow = WatchedFlow(manager, self.crew.check)
+        self.flow: Flow = WatchedFlow(manager, self.crew.check, deadline)
 
     def __enter__(self) -> Self:
         return self

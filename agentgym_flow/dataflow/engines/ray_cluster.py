@@ -1,6 +1,6 @@
 """Join or start a Ray cluster, and find its free resources.
 
-Only this module imports Ray, after it has set the environment variables that Ray reads.
+Only this module imports Ray, after it has set the environment variables that Ray and its processes read.
 """
 
 from __future__ import annotations
@@ -13,9 +13,18 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from agentgym_flow.errors import BadSetting, MissingExtra
+from agentgym_flow.errors import BadSetting, FlowDown, MissingExtra
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
+PATIENCE = {
+    "RAY_gcs_server_port_wait_time_s": 120,
+    "RAY_raylet_start_wait_time_s": 120,
+    "RAY_agent_register_timeout_ms": 120_000,
+    "RAY_worker_register_timeout_seconds": 300,
+}
+"""Ray's limits on the start of its processes, raised for slow machines; the user's own settings win."""
+for _name, _limit in PATIENCE.items():
+    os.environ.setdefault(_name, str(_limit))
 try:
     import ray
     from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
@@ -45,7 +54,10 @@ CPU, GPU = "CPU", "GPU"
 
 
 def join(address: str | None) -> bool:
-    """Connect to a cluster; return whether it was started for this process."""
+    """Connect to a cluster; return whether it was started for this process.
+
+    Raises `BadSetting` if there is no cluster at the address, and `FlowDown` if a new one does not start.
+    """
     if ray.is_initialized():
         return False
     if address is not None:
@@ -55,9 +67,15 @@ def join(address: str | None) -> bool:
     handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address="local", include_dashboard=False, **quiet) if own else ray.init(address=address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises `Exception` itself if a process does not start in time
         if own:
-            raise
+            limits = ", ".join(f"{name}={os.environ[name]}" for name in PATIENCE)
+            raise FlowDown(
+                f"Ray did not start on this machine ({type(error).__name__}: {str(error).strip():.500}). On a slow or "
+                "busy machine, try once more (Ray's files are in memory now), raise Ray's limits in the environment "
+                f"({limits}; one more is fixed at 30 seconds), or start Ray before the run (ray start --head) and give "
+                "--engine ray:auto. --engine local needs no Ray"
+            ) from error
         raise BadSetting(f"Ray cannot be joined at {address or os.environ['RAY_ADDRESS']}: {error}") from error
     finally:
         if threading.current_thread() is threading.main_thread():

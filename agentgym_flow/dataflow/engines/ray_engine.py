@@ -113,7 +113,7 @@ class RayEngine:
         self._growing: threading.Thread | None = None
         self.manager = manager_of(folder.resolve(), config, namespace)
         self.crew = Crew(self._hire)
-        self.flow: Flow = WatchedFlow(RayFlow(self.manager, deadline=config.deadline), self.crew.check)
+        self.flow: Flow = WatchedFlow(RayFlow(self.manager, deadline=config.deadline), self.crew.check, 0.0)
         self.flow.status()
 
     def __enter__(self) -> Self:

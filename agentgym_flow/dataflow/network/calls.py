@@ -42,6 +42,7 @@ ERRORS: Mapping[str, type[errors.AgentGymFlowError]] = {
         errors.BadData,
         errors.BadResume,
         errors.BadSetting,
+        errors.DiskFull,
         errors.FlowDown,
         errors.Forged,
         errors.NoWorkers,

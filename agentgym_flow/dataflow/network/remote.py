@@ -1,7 +1,8 @@
 """A manager in another process, as a `Flow`: retries, for HTTP and for Ray.
 
-Every call can be repeated, so calls without an answer are retried with back-off until the deadline. If the manager is
-restarted on its journal meanwhile, callers only notice that the call took longer.
+Every call can be repeated, so calls without an answer are retried with back-off until the deadline, and so are those
+for which the manager's disk has no space. If the manager is restarted on its journal meanwhile, or space is freed,
+callers only notice that the call took longer.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from agentgym_flow.dataflow.records import Flow
-from agentgym_flow.errors import FlowDown
+from agentgym_flow.errors import DiskFull, FlowDown
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -73,10 +74,10 @@ class RemoteFlow(ABC):
         while True:
             try:
                 return self._attempt(name, arguments)
-            except NoAnswer as error:
+            except (NoAnswer, DiskFull) as error:
                 left = began + self.deadline - time.monotonic()
                 if left <= 0 or self._closed.wait(min(left, pause * (0.5 + self._random.random()))):
-                    raise FlowDown(self._down(str(error))) from None
+                    raise error if isinstance(error, DiskFull) else FlowDown(self._down(str(error))) from None
                 pause = min(2 * pause, LONGEST_PAUSE)
 
     def _down(self, what: str) -> str:

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_flow._util.files import naming
+from agentgym_flow.dataflow.bookkeeping.journal import needing_space
 from agentgym_flow.dataflow.network.remote import RemoteFlow
 from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Commit, CommitVerdict, Flow, Lease, LeaseKey, Slot
 from agentgym_flow.errors import BadData
@@ -111,7 +112,7 @@ class TracedFlow(RemoteFlow):
     """
 
     def __init__(self, flow: Flow, writer: TraceWriter, every: float = 1.0) -> None:
-        super().__init__("the manager")
+        super().__init__("the manager", deadline=0.0)  # its clients repeat calls
         self._flow, self._writer, self._every = flow, writer, every
         self._updates: dict[tuple[str, Attempt], int] = {}  # the update that played an episode not used yet, by policy
         self._looked = -every
@@ -120,10 +121,11 @@ class TracedFlow(RemoteFlow):
         began = self._writer.now()
         answer = getattr(self._flow, name)(**arguments)
         note = getattr(self, f"_note_{name}", None)
-        if note is not None:
-            note(answer, began, **arguments)
-        if name in ("lease", "commit", "ack"):
-            self._look()
+        with needing_space():
+            if note is not None:
+                note(answer, began, **arguments)
+            if name in ("lease", "commit", "ack"):
+                self._look()
         return answer
 
     def _look(self) -> None:
