@@ -22,7 +22,7 @@ def shown(value: object) -> str:
     """Return a short form of `value` for an error message. Never raises, for any object."""
     try:
         if isinstance(value, str | bytes):
-            return f"{value[:60]!r}" + (f"... ({len(value)} in all)" if len(value) > 60 else "")
+            return f"{value[:200]!r}" + (f"... ({len(value)} in all)" if len(value) > 200 else "")
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**30:
             return "an integer of more than 30 digits"
         if isinstance(value, Sequence | Mapping) and len(value) > 20:

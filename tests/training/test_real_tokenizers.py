@@ -213,9 +213,13 @@ def test_hf_policies_and_trl_have_a_date(folder: Path) -> None:
     model, tokenizer = load_model(str(folder), TEXT)
     unwrap: Callable[[Any], Any] = lambda model: model  # noqa: E731
     trainer = SimpleNamespace(
-        accelerator=SimpleNamespace(unwrap_model=unwrap), model=model, processing_class=tokenizer, temperature=1.0
+        accelerator=SimpleNamespace(unwrap_model=unwrap),
+        model=model,
+        processing_class=tokenizer,
+        temperature=1.0,
+        chat_template_kwargs={},
     )
-    played = TextRollout(SOKOBAN, date="2020-02-29")._current_policy(trainer)
+    played = TextRollout(SOKOBAN, date="2020-02-29")._current_policy(trainer, model)
     assert rendered(played.tokenizer).startswith("Today is 29 Feb 2020.")
     assert tokenizer.chat_template == CLOCK
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import runpy
 import signal
 import sys
 import tempfile
@@ -36,10 +37,8 @@ _LAST_BYTES = 8192
 
 def worker_command(options: Sequence[str]) -> None:
     """Run `agentgym-flow worker` with these options in this process, and exit with its status."""
-    from agentgym_flow.cli import main
-
     sys.argv = ["agentgym-flow", "worker", *options]
-    main()
+    runpy.run_module("agentgym_flow", run_name="__main__")
 
 
 class WatchedFlow(RemoteFlow):
