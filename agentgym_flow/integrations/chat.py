@@ -126,8 +126,11 @@ def named_start(row: Mapping[str, Any], what: str) -> tuple[int, int | None]:
         if isinstance(value, float) and not value.is_integer():
             raise BadSetting(f"{name} must be a whole number, got {value}")
     if "task" not in named:
-        for column in difflib.get_close_matches("task", [key for key in row if key not in ("task", "seed")], 1, 0.7):
-            raise UnknownOption.among(column, ("task", "seed"), f"They select the task of {what}.")
+        for column in row:
+            # Like "Task" or "task_id", but not "mask".
+            near = difflib.get_close_matches(column.lower(), ("task", "task_id"), 1, 0.8)
+            if near and column not in ("task", "seed"):
+                raise UnknownOption.among(column, ("task", "seed"), f"They select the task of {what}.")
     if not named:
         raise BadSetting(f"{what} has neither a task nor a seed; it has {', '.join(row) or 'nothing'}")
     return named.get("seed", 0), named.get("task")

@@ -373,6 +373,7 @@ def test_a_row_without_a_task_is_refused() -> None:
     for value in (7.5, "seven", [7]):
         with pytest.raises(BadSetting, match="task must be a whole number"):
             env.reset(task=value)
+    env.reset(seed=0, mask=1, task=None)
     assert env.reset(task=7.0, task_type="sokoban") == env.reset(task=7, seed=None)
     assert env.episode.task == 7
 
