@@ -70,7 +70,12 @@ Resume = Annotated[
     bool, typer.Option("--resume", help="Continue a stopped run that was writing this file, if there is one.")
 ]
 NumEnvs = Annotated[
-    int, typer.Option(min=1, help="Episodes played in parallel. It changes only the speed, not the results.")
+    int,
+    typer.Option(
+        min=1,
+        help="Episodes played in parallel. It changes only the speed, not the results; with fewer than 16, the last bits "
+        "of the numbers that an hf: policy computes on a CPU.",
+    ),
 ]
 
 
@@ -126,9 +131,16 @@ def seconds(text: str) -> float:
 
 
 def policy_settings(
-    policy: str, pairs: Sequence[str] | None, *, template: str | None = None, patience: str | None = None
+    policy: str,
+    pairs: Sequence[str] | None,
+    *,
+    template: str | None = None,
+    patience: str | None = None,
+    num_envs: int | None = None,
 ) -> dict[str, Any]:
     """Return the settings of a policy from `--policy-arg`, `--template`, and, if it uses a server, `--patience`.
+
+    A policy with local weights also gets `num_envs`, the number of episodes played in parallel.
 
     Raises `BadSetting` if an option is malformed, a setting is given twice, or the policy uses no prompt template.
     """
@@ -143,6 +155,8 @@ def policy_settings(
     for name in options:
         if name in settings:
             raise BadSetting(f"{name} is given twice: by --{name} and by --policy-arg")
+    if num_envs is not None and policy.startswith("hf:"):
+        options["num_envs"] = num_envs
     return settings | options
 
 

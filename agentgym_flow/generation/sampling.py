@@ -36,6 +36,32 @@ def answer_draws(seed: int) -> Iterator[float]:
         yield stream.uniform()
 
 
+def sampled_tokens(
+    scores: torch.Tensor, draws: Sequence[Iterator[float] | None], temperature: float
+) -> list[tuple[int, float]]:
+    """Return the next token of every row, and its log-probability.
+
+    Args:
+        scores: the logits; (rows, vocabulary).
+        draws: the random numbers of each row, or None for the most likely token.
+        temperature: divides the scores.
+
+    Raises:
+        TrainingFailed: the scores are not finite.
+    """
+    logprobs = torch.log_softmax(scores.float() / temperature, dim=-1)
+    check_numbers(logprobs.amax(dim=-1))
+    drawn = logprobs.argmax(dim=-1)
+    sampled = [row for row, stream in enumerate(draws) if stream is not None]
+    if sampled:
+        uniforms = [next(stream) for stream in draws if stream is not None]
+        cumulative = logprobs[sampled].double().exp().cumsum(dim=-1)
+        points = torch.tensor(uniforms, dtype=torch.double, device=scores.device)[:, None] * cumulative[:, -1:]
+        found = torch.searchsorted(cumulative, points, right=True)[:, 0]
+        drawn[sampled] = found.clamp(max=scores.shape[-1] - 1)
+    return list(zip(drawn.tolist(), logprobs.gather(-1, drawn[:, None])[:, 0].tolist(), strict=True))
+
+
 class StreamSampler(LogitsProcessor):  # type: ignore[misc]
     """Samples the next token of every row and masks all others.
 
@@ -66,23 +92,16 @@ class StreamSampler(LogitsProcessor):  # type: ignore[misc]
 
         Raises `TrainingFailed` if the scores are not finite.
         """
-        logprobs = torch.log_softmax(scores.float() / self._temperature, dim=-1)
-        check_numbers(logprobs.amax(dim=-1))
-        drawn = logprobs.argmax(dim=-1)
         running = [row for row, ended in enumerate(self.ended) if not ended]
-        sampled = [row for row in running if self._draws[row] is not None]
-        if sampled:
-            uniforms = [next(draws) for row in sampled if (draws := self._draws[row]) is not None]
-            cumulative = logprobs[sampled].double().exp().cumsum(dim=-1)
-            points = torch.tensor(uniforms, dtype=torch.double, device=scores.device)[:, None] * cumulative[:, -1:]
-            found = torch.searchsorted(cumulative, points, right=True)[:, 0]
-            drawn[sampled] = found.clamp(max=scores.shape[-1] - 1)
-        for row in running:
-            token = int(drawn[row])
+        chosen = torch.full_like(scores, -torch.inf)
+        chosen[:, 0] = 0.0  # `generate` needs a token of ended rows, too
+        sampled = sampled_tokens(scores[running], [self._draws[row] for row in running], self._temperature)
+        for row, (token, logprob) in zip(running, sampled, strict=True):
             self.tokens[row].append(token)
-            self.logprobs[row].append(float(logprobs[row, token]))
+            self.logprobs[row].append(logprob)
             self.ended[row] = self._is_over(self.tokens[row])
-        return torch.full_like(scores, -torch.inf).scatter_(1, drawn[:, None], 0.0)  # type: ignore[return-value]
+            chosen[row, 0], chosen[row, token] = -torch.inf, 0.0
+        return chosen  # type: ignore[return-value]
 
 
 class StopWhenEnded(StoppingCriteria):  # type: ignore[misc]

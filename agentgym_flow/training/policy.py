@@ -135,21 +135,16 @@ class PromptedPolicy:
         Raises `BadSetting` if some are unknown, or if those of an episode's first prompt are too many; `ContextFull` if
         those of a later prompt are.
         """
-        return self._prompt(policy_input)[0]
-
-    def _prompt(self, policy_input: PolicyInput) -> tuple[tuple[int, ...], int | None]:
-        """Return the tokens of a prompt, and how many of them repeat the conversation so far; None in layout `turn`."""
         try:
             if self.conversation is None or not policy_input.episode.turns:
-                ids = self.encode(prompt_text(self.tokenizer, self.template, policy_input))
-                return ids, None if self.conversation is None else 0
+                return self.encode(prompt_text(self.tokenizer, self.template, policy_input))
             said, new = self.conversation.prompt(policy_input)
             self._check_length(len(said) + len(new))
         except ContextFull as error:
             if policy_input.episode.turns:
                 raise
             raise BadSetting(str(error)) from None
-        return (*said, *new), len(said)
+        return (*said, *new)
 
     def _check_prompt(self, text: str, ids: tuple[int, ...]) -> None:
         self._check_length(len(ids))
@@ -168,8 +163,8 @@ class PromptedPolicy:
 
         Raises what `prompt_ids` raises.
         """
-        ids, said = self._prompt(policy_input)
-        return GenerationRequest(ids, self.sampling, int(policy_input.rng.uniform() * SEEDS), said)  # the seed is exact
+        ids = self.prompt_ids(policy_input)
+        return GenerationRequest(ids, self.sampling, int(policy_input.rng.uniform() * SEEDS))  # the seed is exact
 
     def output(self, policy_input: PolicyInput, request: GenerationRequest, answer: Completion) -> PolicyOutput:
         """Return the policy output for an answer."""
