@@ -73,8 +73,8 @@ NumEnvs = Annotated[
     int,
     typer.Option(
         min=1,
-        help="Episodes played in parallel. It changes only the speed, not the results; with fewer than 16, the last bits "
-        "of the numbers that an hf: policy computes on a CPU.",
+        help="Episodes played in parallel. It changes only the speed, not the results; below 16, also the last bits of "
+        "what an hf: policy computes on a CPU.",
     ),
 ]
 

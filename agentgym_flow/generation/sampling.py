@@ -10,11 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 from transformers import LogitsProcessor, StoppingCriteria
 
 from agentgym_flow.errors import TrainingFailed
 from agentgym_flow.generation.base import NOT_A_NUMBER, SEEDS
 from agentgym_flow.seeding import Stream
+
+PART = 512
+"""Tokens whose probabilities are summed up at a time."""
 
 
 def check_numbers(logprobs: torch.Tensor) -> None:
@@ -43,7 +47,7 @@ def sampled_tokens(
 
     Args:
         scores: the logits; (rows, vocabulary).
-        draws: the random numbers of each row, or None for the most likely token.
+        draws: the random numbers of each row; None, for all, takes the most likely token.
         temperature: divides the scores.
 
     Raises:
@@ -51,15 +55,22 @@ def sampled_tokens(
     """
     logprobs = torch.log_softmax(scores.float() / temperature, dim=-1)
     check_numbers(logprobs.amax(dim=-1))
-    drawn = logprobs.argmax(dim=-1)
-    sampled = [row for row, stream in enumerate(draws) if stream is not None]
-    if sampled:
-        uniforms = [next(stream) for stream in draws if stream is not None]
-        cumulative = logprobs[sampled].double().exp().cumsum(dim=-1)
-        points = torch.tensor(uniforms, dtype=torch.double, device=scores.device)[:, None] * cumulative[:, -1:]
-        found = torch.searchsorted(cumulative, points, right=True)[:, 0]
-        drawn[sampled] = found.clamp(max=scores.shape[-1] - 1)
-    return list(zip(drawn.tolist(), logprobs.gather(-1, drawn[:, None])[:, 0].tolist(), strict=True))
+    uniforms = [next(stream) for stream in draws if stream is not None]
+    tokens = _drawn(logprobs.exp(), uniforms) if uniforms else logprobs.argmax(dim=-1)
+    return list(zip(tokens.tolist(), logprobs.gather(-1, tokens[:, None])[:, 0].tolist(), strict=True))
+
+
+def _drawn(shares: torch.Tensor, uniforms: Sequence[float]) -> torch.Tensor:
+    """Return the token at a point in [0, 1) of each row's cumulative distribution, which is summed up in two levels."""
+    count = shares.shape[-1]
+    parts = pad(shares, (0, -count % PART)).unflatten(-1, (-1, PART))
+    sums = parts.sum(dim=-1).double().cumsum(dim=-1)
+    points = torch.tensor(uniforms, dtype=torch.double, device=shares.device)[:, None] * sums[:, -1:]
+    part = torch.searchsorted(sums, points, right=True).clamp(max=sums.shape[-1] - 1)
+    before = pad(sums, (1, 0)).gather(-1, part)
+    within = parts[torch.arange(len(parts), device=shares.device), part[:, 0]].double().cumsum(dim=-1) + before
+    place = torch.searchsorted(within, points, right=True).clamp(max=PART - 1)  # rounding may leave the sum too low
+    return (part * PART + place).clamp(max=count - 1)[:, 0]
 
 
 class StreamSampler(LogitsProcessor):  # type: ignore[misc]

@@ -24,6 +24,7 @@ from transformers import (
 from agentgym_flow.generation import key_value_cache
 from agentgym_flow.generation.base import SEEDS, Completion, GenerationRequest, Sampling
 from agentgym_flow.generation.key_value_cache import BLOCK, is_cacheable
+from agentgym_flow.generation.sampling import sampled_tokens
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 
 WORDS = 211
@@ -198,3 +199,18 @@ def test_a_display_sees_the_tokens_as_they_come(model: Any) -> None:
     [answer] = generator.generate_batch([GenerationRequest((3, 4, 5), SAMPLING, 0)])
     assert seen == [answer.token_ids[:length] for length in range(1, SAMPLING.max_new_tokens + 1)]
     assert BLOCK % key_value_cache.STEP == 0
+
+
+@pytest.mark.parametrize("count", [1, 5, 512, 513, 5000])
+def test_draws_follow_the_cumulative_distribution(count: int) -> None:
+    scores = torch.randn(7, count, generator=torch.Generator().manual_seed(count)) * 4
+    scores[3, 0] = 40.0
+    points = [0.0, 0.1, 0.25, 0.5, 0.9, 0.999999, 1 - 2**-53]
+    found = sampled_tokens(scores, [iter([point]) for point in points], 1.5)
+    exact = (scores.double() / 1.5).softmax(-1).cumsum(-1)
+    for row, (token, logprob) in enumerate(found):
+        assert exact[row, token] >= points[row] - 1e-6
+        assert token == 0 or exact[row, token - 1] <= points[row] + 1e-6
+        assert logprob == pytest.approx(float((scores[row] / 1.5).log_softmax(-1)[token]), abs=1e-5)
+    best = sampled_tokens(scores, [None] * 7, 1.0)
+    assert [token for token, _ in best] == scores.argmax(-1).tolist()
