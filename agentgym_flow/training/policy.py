@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
@@ -158,6 +158,24 @@ class PromptedPolicy:
             check_context(self._context, length, self.sampling.max_new_tokens, layout)
 
     # ---------------------------------------------------------------- requests and answers
+    def show(self, on_text: Callable[[str], None]) -> None:
+        """From now on call `on_text` with every piece of an answer as it comes, if the generator tells it.
+
+        For one episode at a time; answers of a single token are not shown.
+        """
+        shown = ""
+
+        def add(tokens: Sequence[int]) -> None:
+            nonlocal shown
+            shown = "" if len(tokens) == 1 else shown
+            text = answer_text(self.tokenizer, tokens, self.sampling.ends)
+            if text != shown and not text.endswith("\N{REPLACEMENT CHARACTER}"):  # the half of a character
+                on_text(text[len(shown) :])
+                shown = text
+
+        if isinstance(self.generator, TransformersGenerator):
+            self.generator.on_tokens = add
+
     def request(self, policy_input: PolicyInput) -> GenerationRequest:
         """Return this turn's request to the generator; takes one draw from `policy_input.rng`.
 
