@@ -63,7 +63,7 @@ def sampled_tokens(
 def _drawn(shares: torch.Tensor, uniforms: Sequence[float]) -> torch.Tensor:
     """Return the token at a point in [0, 1) of each row's cumulative distribution, which is summed up in two levels."""
     count = shares.shape[-1]
-    parts = pad(shares, (0, -count % PART)).unflatten(-1, (-1, PART))
+    parts = pad(shares, (0, -count % PART)).view(len(shares), -1, PART)
     sums = parts.sum(dim=-1).double().cumsum(dim=-1)
     points = torch.tensor(uniforms, dtype=torch.double, device=shares.device)[:, None] * sums[:, -1:]
     part = torch.searchsorted(sums, points, right=True).clamp(max=sums.shape[-1] - 1)
