@@ -57,14 +57,18 @@ class LiveProgress:
     ) -> None:
         self._bars.stop()
 
-    def update(self, done: int, figures: str = "", *, what: str | None = None, total: int | None = None) -> None:
-        """Show that `done` parts are done, with figures such as `loss 0.31`.
+    def update(
+        self, done: int, figures: str = "", *, what: str | None = None, total: int | None = None, tokens: int = 0
+    ) -> None:
+        """Show that `done` parts are done, with figures such as `loss 0.31`, and how many of the tokens come a second.
 
         Another `what` begins another phase of the work, with a total and a remaining time of its own; 0: unknown.
         """
         now = time.monotonic()
         if what not in (None, self._what):
             self._what, self._total, self._first, self._began, self._lines = str(what), None, done, now, 0
+        if tokens:
+            figures += f", {tokens / max(now - self._began, 1e-9):,.3g} tokens/s"
         self._total = self._total if total is None else total or None
         self._bars.tasks[0].total = self._total
         self._bars.update(self._bar, completed=done, description=self._what, figures=figures)
@@ -85,14 +89,20 @@ class LiveProgress:
 
 
 class LiveSuccess(LiveProgress):
-    """Shows the number of finished episodes, their success rate so far, and the remaining time."""
+    """Shows the number of finished episodes, their success rate so far, tokens per second, and the remaining time."""
 
     def __init__(self, console: Console, what: str, total: int | None = None) -> None:
         super().__init__(console, what, total)
-        self._episodes = self._successes = 0
+        self._episodes = self._successes = self._tokens = 0
 
     def add(self, episode: Episode) -> None:
         """Count a finished episode."""
         self._episodes += 1
         self._successes += episode.success
-        self.update(self._episodes, f"success {self._successes / self._episodes:.1%}")
+        self._tokens += sampled_tokens(episode)
+        self.update(self._episodes, f"success {self._successes / self._episodes:.1%}", tokens=self._tokens)
+
+
+def sampled_tokens(episode: Episode) -> int:
+    """Return the number of tokens of an episode's answers, as far as they are known."""
+    return sum(len(turn.completion_ids or ()) for turn in episode.turns)

@@ -4,8 +4,8 @@
 
 The model and the settings are those of `byte_level.py` in ALFWorld. Without `--model` its weights are random, so that
 all answers have the maximal length and no episode ends early; FOLDER may be a model that the script has cloned. The
-same episodes are played in three ways: with the default `generation_rows`, 16 rows per pass and every prompt processed
-whole; with any number of rows; and with any number of rows and cached keys and values. Times are CPU time.
+same episodes are played in three ways: with 16 rows per pass and every prompt processed whole; with the default, 16
+rows per pass and cached keys and values; and with any number of rows and cached keys and values. Times are CPU time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Rereading(TransformersGenerator):
 
 WAYS = {
     "16 rows, prompts read whole": (Rereading, None),
-    "any number of rows, prompts read whole": (Rereading, 0),
+    "16 rows, keys and values kept": (TransformersGenerator, None),
     "any number of rows, keys and values kept": (TransformersGenerator, 0),
 }
 

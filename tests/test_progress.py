@@ -76,9 +76,11 @@ def test_a_terminal_shows_a_bar() -> None:
 
 def test_success_so_far_is_shown(clock: Clock) -> None:
     screen = io.StringIO()
-    episodes: list[Any] = [SimpleNamespace(success=number == 0) for number in range(3)]
+    turns = [SimpleNamespace(completion_ids=ids) for ids in ((1, 2, 3), None, (4,))]
+    episodes: list[Any] = [SimpleNamespace(success=number == 0, turns=turns) for number in range(3)]
     with LiveSuccess(Console(file=screen, width=40), "Evaluating", 3) as shown:
         for episode in episodes:
             clock.now += 10
             shown.add(episode)
-    assert screen.getvalue().splitlines()[-1] == "Evaluating: 3 of 3, 0:00:30 gone, about 0:00:00 to go, success 33.3%"
+    told = "Evaluating: 3 of 3, 0:00:30 gone, about 0:00:00 to go, success 33.3%, 0.4 tokens/s"
+    assert screen.getvalue().splitlines()[-1] == told

@@ -68,7 +68,7 @@ def collect(
     ended = is_complete(out, resume, force)
     if not ended:  # before any request to a model
         check_new(out, replace=force or (resume and path_of(out).exists()))
-    player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, patience=patience))
+    player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, patience=patience, num_envs=num_envs))
     env_kwargs = text_arguments.env_settings(env_id, env_arg)
     if ended and form == "log":  # rows do not show of which episodes they are
         check_complete(

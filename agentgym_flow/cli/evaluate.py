@@ -104,7 +104,14 @@ def evaluate(
     ended = is_complete(log, resume, force)
     if log is not None and not ended:  # before any request to a model
         check_new(log, replace=force or (resume and path_of(log).exists()))
-    player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, template=template, patience=patience))
+    settings = policy_settings(
+        policy,
+        policy_arg,
+        template=template,
+        patience=patience,
+        num_envs=num_envs if board is None else None,  # entries are reproduced with the usual number of rows
+    )
+    player = guarded_policy(policy, env_id, **settings)
     options = {"dataset": dataset, "executor": executor_name, "base_url": base_url, "model": executor_model}
     if board is None:
         env_kwargs = executor.env_settings(env_id, env_arg, {"data": data, **options})

@@ -87,7 +87,7 @@ def play(
     if policy is not None:
         settings = text_arguments.env_settings(env_id, env_arg)
         check_log(log, force, settings)  # before a model is loaded
-        player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, template=template))
+        player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, template=template, num_envs=1))
         watch(player, make_text_env(env_id, split=split, **settings), seed, task, log)
         return
     prompt = None if template is None else template_for(env_id, template)

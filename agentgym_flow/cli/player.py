@@ -23,6 +23,7 @@ from agentgym_flow.play_split import TRAIN_TASKS, EpisodePlan
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput, PolicyOutput, make_policy
 from agentgym_flow.policies.base import Around
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
+from agentgym_flow.progress import sampled_tokens
 from agentgym_flow.rollout import ERROR
 
 PolicyName = Annotated[
@@ -70,7 +71,12 @@ Resume = Annotated[
     bool, typer.Option("--resume", help="Continue a stopped run that was writing this file, if there is one.")
 ]
 NumEnvs = Annotated[
-    int, typer.Option(min=1, help="Episodes played in parallel. It changes only the speed, not the results.")
+    int,
+    typer.Option(
+        min=1,
+        help="Episodes played in parallel. It changes only the speed, not the results; below 16, also the last bits of "
+        "what an hf: policy computes on a CPU.",
+    ),
 ]
 
 
@@ -126,9 +132,16 @@ def seconds(text: str) -> float:
 
 
 def policy_settings(
-    policy: str, pairs: Sequence[str] | None, *, template: str | None = None, patience: str | None = None
+    policy: str,
+    pairs: Sequence[str] | None,
+    *,
+    template: str | None = None,
+    patience: str | None = None,
+    num_envs: int | None = None,
 ) -> dict[str, Any]:
     """Return the settings of a policy from `--policy-arg`, `--template`, and, if it uses a server, `--patience`.
+
+    A policy with local weights also gets `num_envs`, the number of episodes played in parallel.
 
     Raises `BadSetting` if an option is malformed, a setting is given twice, or the policy uses no prompt template.
     """
@@ -143,6 +156,8 @@ def policy_settings(
     for name in options:
         if name in settings:
             raise BadSetting(f"{name} is given twice: by --{name} and by --policy-arg")
+    if num_envs is not None and policy.startswith("hf:"):
+        options["num_envs"] = num_envs
     return settings | options
 
 
@@ -166,6 +181,7 @@ class _GuardedPolicy:
         self.name = policy.name
         self.settings: Mapping[str, Any] = getattr(policy, "settings", {})
         self.template = getattr(policy, "template", None)
+        self.show = getattr(policy, "show", None)
         self._policy, self._description = policy, description
 
     def act(self, inputs: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
@@ -221,7 +237,7 @@ class Live:
         self.split_tasks: int | None = None
         self.total = 0
         self._at_start = num_envs
-        self._successes = 0
+        self._successes = self._tokens = 0
         self._one_attempt = True
 
     def begin(self, plan: EpisodePlan) -> None:
@@ -239,10 +255,11 @@ class Live:
         """
         self.finished.append(episode)
         self._successes += episode.success
+        self._tokens += sampled_tokens(episode)
         count = len(self.finished)
         # Wilson's interval of episodes would be too narrow with several attempts at a task.
         so_far = share(self._successes / count, wilson(self._successes, count) if self._one_attempt else None)
-        self.progress.update(count, f"success {so_far}")
+        self.progress.update(count, f"success {so_far}", tokens=self._tokens)
         if count == self._at_start and not any(one.turns or ERROR not in one.meta for one in self.finished):
             reasons = _reasons(self.finished)
             raise BadSetting(f"the environment raised in the first step of all {count} episodes so far ({reasons})")

@@ -17,7 +17,7 @@ from agentgym_flow.rollout import EpisodeSpec, rollout
 
 
 class Narrator:
-    """Prints every turn of an episode as it happens.
+    """Prints every turn of an episode as it happens, and the answer of a model in this process while it is generated.
 
     Args:
         console: where to print.
@@ -32,9 +32,13 @@ class Narrator:
         self.episode: Episode | None = None
         self._console, self._template = console, template
         self._told = 0  # turns whose outcome is printed
+        self._answering = False
 
     def play(self, policy: Policy | AsyncPolicy, env: TextEnv, seed: int, task: int | None) -> Episode:
         """Let `policy` play one episode, close the environment, and return the episode. Raises as `rollout` does."""
+        show = getattr(policy, "show", None)
+        if show is not None:
+            show(self._tell_piece)
         if isinstance(policy, AsyncPolicy):
             policy = _AsyncPrintingPolicy(policy, self)
         else:
@@ -54,9 +58,19 @@ class Narrator:
 
     def tell_output(self, output: PolicyOutput) -> None:
         """Print the answer of the policy and the action in it."""
-        if output.completion is not None and output.completion != output.action:
+        if self._answering:
+            self._console.print()
+            self._answering = False
+        elif output.completion is not None and output.completion != output.action:
             self._block("answer", printed(output.completion))
         self._console.print(Text.assemble(("action  ", "dim"), printed(output.action)), soft_wrap=True)
+
+    def _tell_piece(self, piece: str) -> None:
+        """Print a piece of an answer that is being generated."""
+        if not self._answering:
+            self._block("answer", Text(), end="")
+            self._answering = True
+        self._console.print(printed(piece), end="", soft_wrap=True)
 
     def _tell_outcome(self, episode: Episode) -> None:
         """Print the reward of turns that have not been printed yet."""
@@ -64,9 +78,9 @@ class Narrator:
             self._console.print(_outcome(turn))
         self._told = len(episode.turns)
 
-    def _block(self, name: str, text: Text) -> None:
+    def _block(self, name: str, text: Text, end: str = "\n") -> None:
         self._console.print(Text.assemble("\n", (f"── {name}", "dim")))
-        self._console.print(text, soft_wrap=True)
+        self._console.print(text, end=end, soft_wrap=True)
 
 
 def _outcome(turn: Turn) -> Text:

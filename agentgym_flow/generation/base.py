@@ -58,14 +58,11 @@ class GenerationRequest(NamedTuple):
         sampling: the sampling settings.
         seed: the seed of the random draws, uniform in `range(SEEDS)`. Equal requests get equal answers from the same
             weights.
-        said: in a conversation, the number of prompt tokens that repeat the previous prompt and answer, 0 in its first
-            turn; None for an independent prompt. A generator may cache what it computes for conversations.
     """
 
     prompt_ids: tuple[int, ...]
     sampling: Sampling
     seed: int
-    said: int | None = None
 
 
 class Completion(NamedTuple):

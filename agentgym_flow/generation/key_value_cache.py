@@ -1,86 +1,144 @@
-"""A cache of keys and values of conversations, so that later prompts are not processed from their beginning."""
+"""Keys and values of prompts, kept by prefix, so that what prompts have in common is computed once.
+
+A prompt is read in blocks of `BLOCK` tokens, one pass per block, and the last, shorter one in a width that depends on
+its length. So the keys and values of a block, to the last bit, depend only on the tokens up to its end: it does not
+matter which prompt they were computed for, or whether they were kept or computed again. The turns of a conversation,
+attempts with the same beginning and prompts with the same rules all share blocks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+from agentgym_flow.generation.padding import cache_argument
 
 if TYPE_CHECKING:
-    from transformers import Cache, PreTrainedModel
+    from transformers import PreTrainedModel
 
 KEPT_BYTES = 1 << 30
-"""The approximate memory limit; beyond it, the oldest entries are dropped."""
+"""The approximate memory limit; beyond it, the blocks that were used least recently are dropped."""
+
+BLOCK = 64
+"""Tokens of a block. Shorter ones share more and take longer to compute."""
+
+STEP = 16
+"""The widths of a prompt's last block are multiples of this."""
 
 Tokens = tuple[int, ...]
 
 States = list[tuple[torch.Tensor, torch.Tensor]]
-"""Keys and values of one sequence, layer by layer: (heads, tokens, width) each."""
+"""Keys and values of consecutive tokens, layer by layer: (heads, tokens, width) each."""
+
+
+class Block(NamedTuple):
+    """Keys and values of a block, and the logits behind its last token if it ended a prompt; (vocabulary,)."""
+
+    states: States
+    logits: torch.Tensor | None
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes."""
+        own = 0 if self.logits is None else self.logits.nbytes
+        return own + sum(tensor.nbytes for pair in self.states for tensor in pair)
 
 
 class KeyValueCache:
-    """Keys and values by their tokens, for one version of the weights."""
+    """Blocks by the tokens up to their end, for one version of the weights."""
 
     def __init__(self) -> None:
-        self._states: dict[Tokens, States] = {}
+        self._blocks: dict[Tokens, Block] = {}  # the least recently used first
         self._bytes = 0
 
-    def __contains__(self, tokens: Tokens) -> bool:
-        return tokens in self._states
-
-    def __getitem__(self, tokens: Tokens) -> States:
-        return self._states[tokens]
-
-    def put(self, tokens: Tokens, states: States) -> None:
-        """Store the states of a sequence, and drop the oldest ones if there is no room."""
-        self.drop(tokens)
-        self._states[tokens] = states
-        self._bytes += _size(states)
-        while self._bytes > KEPT_BYTES and len(self._states) > 1:
-            self.drop(next(iter(self._states)))
-
-    def drop(self, tokens: Tokens) -> None:
-        """Drop the states of a sequence, if present."""
-        self._bytes -= _size(self._states.pop(tokens, []))
+    def read(self, model: PreTrainedModel, prompt: Tokens) -> list[Block]:
+        """Return the blocks of a prompt, the last one with logits; those that are missing are computed."""
+        found: list[Block] = []
+        past: Any = None
+        for begin in range(0, len(prompt), BLOCK):
+            tokens = prompt[: begin + BLOCK]
+            block, ends = self._blocks.get(tokens), len(tokens) == len(prompt)
+            if block is None or (ends and block.logits is None):
+                past = past or _joined(model, found)
+                block = _computed(model, prompt[begin : begin + BLOCK], past, begin, ends)
+            else:
+                past = None
+            found.append(block)
+        for number, block in reversed([*enumerate(found, 1)]):  # a beginning is dropped after what follows it
+            self._put(prompt[: number * BLOCK], block)
+        return found
 
     def clear(self) -> None:
         """Drop all."""
-        self._states.clear()
+        self._blocks.clear()
         self._bytes = 0
 
+    def _put(self, tokens: Tokens, block: Block) -> None:
+        old = self._blocks.pop(tokens, None)
+        self._bytes += block.nbytes - (0 if old is None else old.nbytes)
+        self._blocks[tokens] = block
+        while self._bytes > KEPT_BYTES and len(self._blocks) > 1:
+            self._bytes -= self._blocks.pop(next(iter(self._blocks))).nbytes
 
-def _size(states: States) -> int:
-    return sum(tensor.nbytes for pair in states for tensor in pair)
+
+class _SlidingWindowLayer(DynamicSlidingWindowLayer):  # type: ignore[misc]
+    """Keeps the states of all tokens, also of those that have left the window."""
+
+    def update(self, *states: Any, **settings: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Add states; return those that the new tokens can attend to."""
+        self.keys, self.values = super().update(*states, **settings)
+        seen = self.sliding_window - 1 + states[0].shape[-2]
+        return self.keys[:, :, -seen:], self.values[:, :, -seen:]
 
 
 def is_cacheable(model: PreTrainedModel) -> bool:
-    """Return whether all layers of a model cache exactly the keys and values of every token."""
-    from transformers import DynamicCache
-    from transformers.cache_utils import DynamicLayer
-
-    cache = DynamicCache(config=model.config)  # has no layers if all are of the standard type
-    return not model.config.is_encoder_decoder and all(type(layer) is DynamicLayer for layer in cache.layers)
-
-
-def join_states(sequences: Sequence[States]) -> Cache:
-    """Return a cache with the states of these sequences, padded with zeros on the left."""
-    from transformers import DynamicCache
-
-    longest = max(states[0][0].shape[1] for states in sequences)
-    layers = []
-    for layer in zip(*sequences, strict=True):
-        both: list[torch.Tensor] = []
-        for tensors in zip(*layer, strict=True):
-            heads, _, width = tensors[0].shape
-            whole = tensors[0].new_zeros(len(tensors), heads, longest, width)
-            for row, tensor in enumerate(tensors):
-                whole[row, :, longest - tensor.shape[1] :] = tensor
-            both.append(whole)
-        layers.append((both[0], both[1]))
-    return DynamicCache(ddp_cache_data=layers)
+    """Return whether blocks are exact for a model: its attention is full, or over a sliding window, in every layer."""
+    text = model.config.get_text_config()
+    return (
+        not model.config.is_encoder_decoder
+        and getattr(text, "is_causal", True)
+        and text._attn_implementation == "sdpa"
+        and getattr(model, "_supports_attention_backend", False)
+        and "chunked_attention" not in (getattr(text, "layer_types", None) or ())
+        and not getattr(text, "attention_chunk_size", None)
+        and {type(layer) for layer in DynamicCache(config=model.config).layers}
+        <= {DynamicLayer, DynamicSlidingWindowLayer}  # has no layers if all are of the standard type
+    )
 
 
-def states_of(cache: Any, row: int, columns: torch.Tensor) -> States:
-    """Return a copy of the states in some columns of a row of a cache; `columns` are indices."""
-    return [(layer.keys[row][:, columns], layer.values[row][:, columns]) for layer in cache.layers]
+def windows(model: PreTrainedModel) -> list[int | None]:
+    """Return the sliding window of every layer, in tokens; None where attention is full."""
+    layers = DynamicCache(config=model.config).layers
+    found: list[int | None] = [getattr(layer, "sliding_window", None) for layer in layers]
+    return found or [None] * model.config.get_text_config().num_hidden_layers
+
+
+def _joined(model: PreTrainedModel, blocks: list[Block]) -> Any:
+    """Return a cache with the states of these blocks, for one row."""
+    cache = DynamicCache(config=model.config)
+    cache.layers = [
+        _SlidingWindowLayer(layer.sliding_window) if isinstance(layer, DynamicSlidingWindowLayer) else layer
+        for layer in cache.layers
+    ]
+    for number, parts in enumerate(zip(*(block.states for block in blocks), strict=True)):
+        keys, values = (torch.cat(tensors, dim=1)[None] for tensors in zip(*parts, strict=True))
+        cache.update(keys, values, number)
+    return cache
+
+
+def _computed(model: PreTrainedModel, tokens: Tokens, past: Any, begin: int, ends: bool) -> Block:
+    """Return the block of `tokens`, which begin at position `begin`, behind `past`, which is extended."""
+    length, width = len(tokens), -(-len(tokens) // STEP) * STEP
+    # What stands behind the tokens is seen by none of them. Its positions must exist.
+    last = (getattr(model.config.get_text_config(), "max_position_embeddings", None) or begin + width) - 1
+    places = torch.arange(begin, begin + width, device=model.device).clamp(max=max(last, begin + length - 1))
+    ids = torch.tensor([[*tokens, *tokens[:1] * (width - length)]], device=model.device)
+    wanted = torch.tensor([length - 1] if ends else [], dtype=torch.long, device=model.device)
+    inputs = {cache_argument(): past, "position_ids": places[None], "logits_to_keep": wanted}
+    logits = model(input_ids=ids, use_cache=True, **inputs).logits  # trainers disable it in the model's config
+    kept = slice(begin, begin + length)
+    states = [(layer.keys[0][:, kept].clone(), layer.values[0][:, kept].clone()) for layer in past.layers]
+    return Block(states, logits[0, 0].clone() if ends else None)

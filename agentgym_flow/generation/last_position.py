@@ -39,7 +39,10 @@ def next_logits(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor | 
         found: torch.Tensor = plain.lm_head(_last_hidden_state(plain.transformer, ids, mask))
         return found
     inputs = {} if mask is None else {"attention_mask": mask, "position_ids": positions(mask)}
-    logits: torch.Tensor = model(input_ids=ids, logits_to_keep=1, use_cache=False, **inputs).logits[:, -1]
+    # Chosen by an index, the states are contiguous. With a slice of several rows, PyTorch would copy a frozen output
+    # layer in bfloat16 once per row.
+    last = torch.tensor([ids.shape[1] - 1], device=ids.device)
+    logits: torch.Tensor = model(input_ids=ids, logits_to_keep=last, use_cache=False, **inputs).logits[:, -1]
     return logits
 
 

@@ -10,11 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 from transformers import LogitsProcessor, StoppingCriteria
 
 from agentgym_flow.errors import TrainingFailed
 from agentgym_flow.generation.base import NOT_A_NUMBER, SEEDS
 from agentgym_flow.seeding import Stream
+
+PART = 512
+"""Tokens whose probabilities are summed up at a time."""
 
 
 def check_numbers(logprobs: torch.Tensor) -> None:
@@ -34,6 +38,39 @@ def answer_draws(seed: int) -> Iterator[float]:
     stream = Stream("answer", seed)
     while True:
         yield stream.uniform()
+
+
+def sampled_tokens(
+    scores: torch.Tensor, draws: Sequence[Iterator[float] | None], temperature: float
+) -> list[tuple[int, float]]:
+    """Return the next token of every row, and its log-probability.
+
+    Args:
+        scores: the logits; (rows, vocabulary).
+        draws: the random numbers of each row; None, for all, takes the most likely token.
+        temperature: divides the scores.
+
+    Raises:
+        TrainingFailed: the scores are not finite.
+    """
+    logprobs = torch.log_softmax(scores.float() / temperature, dim=-1)
+    check_numbers(logprobs.amax(dim=-1))
+    uniforms = [next(stream) for stream in draws if stream is not None]
+    tokens = _drawn(logprobs.exp(), uniforms) if uniforms else logprobs.argmax(dim=-1)
+    return list(zip(tokens.tolist(), logprobs.gather(-1, tokens[:, None])[:, 0].tolist(), strict=True))
+
+
+def _drawn(shares: torch.Tensor, uniforms: Sequence[float]) -> torch.Tensor:
+    """Return the token at a point in [0, 1) of each row's cumulative distribution, which is summed up in two levels."""
+    count = shares.shape[-1]
+    parts = pad(shares, (0, -count % PART)).view(len(shares), -1, PART)
+    sums = parts.sum(dim=-1).double().cumsum(dim=-1)
+    points = torch.tensor(uniforms, dtype=torch.double, device=shares.device)[:, None] * sums[:, -1:]
+    part = torch.searchsorted(sums, points, right=True).clamp(max=sums.shape[-1] - 1)
+    before = pad(sums, (1, 0)).gather(-1, part)
+    within = parts[torch.arange(len(parts), device=shares.device), part[:, 0]].double().cumsum(dim=-1) + before
+    place = torch.searchsorted(within, points, right=True).clamp(max=PART - 1)  # rounding may leave the sum too low
+    return (part * PART + place).clamp(max=count - 1)[:, 0]
 
 
 class StreamSampler(LogitsProcessor):  # type: ignore[misc]
@@ -66,23 +103,16 @@ class StreamSampler(LogitsProcessor):  # type: ignore[misc]
 
         Raises `TrainingFailed` if the scores are not finite.
         """
-        logprobs = torch.log_softmax(scores.float() / self._temperature, dim=-1)
-        check_numbers(logprobs.amax(dim=-1))
-        drawn = logprobs.argmax(dim=-1)
         running = [row for row, ended in enumerate(self.ended) if not ended]
-        sampled = [row for row in running if self._draws[row] is not None]
-        if sampled:
-            uniforms = [next(draws) for row in sampled if (draws := self._draws[row]) is not None]
-            cumulative = logprobs[sampled].double().exp().cumsum(dim=-1)
-            points = torch.tensor(uniforms, dtype=torch.double, device=scores.device)[:, None] * cumulative[:, -1:]
-            found = torch.searchsorted(cumulative, points, right=True)[:, 0]
-            drawn[sampled] = found.clamp(max=scores.shape[-1] - 1)
-        for row in running:
-            token = int(drawn[row])
+        chosen = torch.full_like(scores, -torch.inf)
+        chosen[:, 0] = 0.0  # `generate` needs a token of ended rows, too
+        sampled = sampled_tokens(scores[running], [self._draws[row] for row in running], self._temperature)
+        for row, (token, logprob) in zip(running, sampled, strict=True):
             self.tokens[row].append(token)
-            self.logprobs[row].append(float(logprobs[row, token]))
+            self.logprobs[row].append(logprob)
             self.ended[row] = self._is_over(self.tokens[row])
-        return torch.full_like(scores, -torch.inf).scatter_(1, drawn[:, None], 0.0)  # type: ignore[return-value]
+            chosen[row, 0], chosen[row, token] = -torch.inf, 0.0
+        return chosen  # type: ignore[return-value]
 
 
 class StopWhenEnded(StoppingCriteria):  # type: ignore[misc]

@@ -1,16 +1,20 @@
 """A generator that runs a Transformers model in this process.
 
 The last bits of matrix products depend on the number of rows, so an answer would depend on concurrent requests. On the
-CPU every forward pass therefore has the same number of rows, filled up by repeating one, and a width that depends on
-the prompt alone. Then each row is bitwise independent of the others; with several threads only for answers of one
-token.
+CPU every pass that samples therefore has the same number of rows, whatever is asked at the moment: it follows from the
+settings. Answers of one token from a small vocabulary are sampled in padded passes, whose width depends on the prompt
+alone. For other answers, prompts are read in blocks that are kept and shared (`key_value_cache`), and then several
+answers grow by one token a pass (`decoding`). Each answer is bitwise independent of the others, and of what is kept;
+with several threads only answers of one token are. The promise does not hold on a GPU, with any number of rows, or for
+models that `is_cacheable` refuses if they answer several tokens with more than one thread.
 """
 
 from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,24 +26,32 @@ from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.generation.base import Completion, GenerationRequest, Sampling
 from agentgym_flow.generation.batching import RequestBatcher
-from agentgym_flow.generation.key_value_cache import KeyValueCache, States, Tokens, is_cacheable, join_states, states_of
+from agentgym_flow.generation.decoding import Row, next_scores
+from agentgym_flow.generation.key_value_cache import KeyValueCache, Tokens, is_cacheable, windows
 from agentgym_flow.generation.last_position import exceeds_rounding, ignores_padding, next_logits, probe_prompts
 from agentgym_flow.generation.neutral import NEUTRAL, tell_unused_settings, without_own_settings
-from agentgym_flow.generation.padding import cache_argument, left_padded, positions
-from agentgym_flow.generation.sampling import StopWhenEnded, StreamSampler, answer_draws, check_numbers, first_draw
+from agentgym_flow.generation.padding import left_padded
+from agentgym_flow.generation.sampling import (
+    StopWhenEnded,
+    StreamSampler,
+    answer_draws,
+    check_numbers,
+    first_draw,
+    sampled_tokens,
+)
 from agentgym_flow.generation.stops import holds_stop
 
 if TYPE_CHECKING:
-    from transformers import Cache, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 ROWS = 16
-"""Rows of a forward pass on the CPU. Fewer would slow down large batches, more small ones."""
+"""The most rows of a pass on the CPU by default. Fewer would slow down large batches, more small ones."""
 
 MAX_ROWS = 1024
 """The most rows of a forward pass without a fixed number of rows."""
 
-PASS_ROWS = 64
-"""The most rows of a forward pass over conversations, which have unequal lengths."""
+MAX_ANSWERS = 64
+"""The most answers of several tokens that grow together if the number of rows is free: each holds keys and values."""
 
 MAX_WORDS = 4096
 """The largest vocabulary for which the distributions after prompts are cached."""
@@ -62,20 +74,29 @@ class TransformersGenerator:
     """Generates with a model in this process.
 
     Answers of one token from a vocabulary of at most `MAX_WORDS` are sampled from the distribution at the last position
-    of the prompt, and equal prompts share one forward pass while the weights are unchanged. Other answers are generated
-    by the model's `generate`. If the number of rows is free on the CPU, conversations reuse the keys and values of
-    earlier turns, and attempts with equal first prompts share those. A model that ignores padding answers one prompt at
-    a time, without padding. The model's own sampling settings are not used, see `neutral`.
+    of the prompt, and equal prompts share one forward pass while the weights are unchanged. On the CPU, other answers
+    share the keys and values of what their prompts have in common with any earlier prompt. On a GPU, where these would
+    take memory that updates need, and if the model's attention does not allow it, `generate` of the model answers. A
+    model that ignores padding then answers one prompt at a time, without padding. The model's own sampling settings are
+    not used, see `neutral`.
 
     Args:
         model: the causal language model; it is in evaluation mode during calls.
         pad: the padding token.
-        rows: the exact number of rows of every forward pass; 0 for any number. None: `ROWS` on the CPU, else 0.
+        rows: the exact number of rows of every pass that samples; 0 for any number. None: on the CPU, the power of two
+            that `num_envs` requests need, at most `ROWS`; on a GPU 0. With 3 rows, say, vectorised operations treat the
+            last row differently, and its last bits may depend on its place.
+        num_envs: the most requests at a time.
         version: the version of the weights.
         tokenizer: the model's tokenizer, for requests with `stops`.
         exact: see `Generator`; false for bfloat16, whose rounding depends on the shapes of tensors, which differ
             between sampling and training.
+
+    Attributes:
+        on_tokens: called with the tokens so far of an answer of several tokens, after each; for displays.
     """
+
+    on_tokens: Callable[[Sequence[int]], None] | None = None
 
     def __init__(
         self,
@@ -83,6 +104,7 @@ class TransformersGenerator:
         pad: int,
         *,
         rows: int | None = None,
+        num_envs: int = ROWS,
         version: int = 0,
         tokenizer: PreTrainedTokenizerBase | None = None,
         exact: bool = True,
@@ -93,8 +115,10 @@ class TransformersGenerator:
         self.version = version
         self._pad = pad
         self._rows = rows if rows is None or rows == 0 else check_positive("rows", rows)
+        self._num_envs = check_positive("num_envs", num_envs)
         self._ignores_padding = False
         self._changed_by_padding: dict[bool, bool] = {}  # for answers of one token, and longer ones
+        self._reads_blocks: bool | None = None
         self._next: dict[float, dict[Tokens, _NextToken]] = {}
         self._states = KeyValueCache()
         self._batcher = RequestBatcher(self.generate_batch)
@@ -142,9 +166,11 @@ class TransformersGenerator:
         # Whole distributions are cached, which takes too much memory with a large vocabulary.
         small = self.model.config.get_text_config().vocab_size <= MAX_WORDS
         one = sampling.max_new_tokens == 1 and small
+        if not one and self._caches_states:
+            return self._generate_by_rows(requests, sampling)
         self._ignores_padding = False
         if one not in self._changed_by_padding:
-            found = ignores_padding(self.model, self._pad) if one else self._answers_differently_padded()
+            found = ignores_padding(self.model, self._pad) if one else self._answers_differently(self._generate_padded)
             self._changed_by_padding[one] = found
         self._ignores_padding = self._changed_by_padding[one]
         return self._sample_one_token(requests, sampling) if one else self._generate_many(requests, sampling)
@@ -176,7 +202,7 @@ class TransformersGenerator:
             return 1
         if self._rows is not None:
             return self._rows
-        return ROWS if self.model.device.type == "cpu" else 0
+        return min(ROWS, 1 << (self._num_envs - 1).bit_length()) if self.model.device.type == "cpu" else 0
 
     # ---------------------------------------------------------------- one token: a forward pass
     def _sample_one_token(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
@@ -205,10 +231,6 @@ class TransformersGenerator:
 
     # ---------------------------------------------------------------- several tokens: generate
     def _generate_many(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
-        if self._caches_states and all(
-            request.said is not None and len(request.prompt_ids) > 1 for request in requests
-        ):
-            return self._continue_conversations(requests, sampling)
         lengths = [len(request.prompt_ids) for request in requests]
         widths = self._widths(lengths, self._context - sampling.max_new_tokens)
         if not self._height:  # one call of `generate` for as many prompts as possible
@@ -220,21 +242,9 @@ class TransformersGenerator:
         return [answers[number] for number in range(len(requests))]
 
     def _generate_padded(
-        self, requests: Sequence[GenerationRequest], sampling: Sampling, width: int
+        self, requests: Sequence[GenerationRequest], sampling: Sampling, width: int | None = None
     ) -> list[Completion]:
-        return self._generate(
-            requests, sampling, *left_padded([request.prompt_ids for request in requests], self._pad, width)
-        )
-
-    def _generate(
-        self,
-        requests: Sequence[GenerationRequest],
-        sampling: Sampling,
-        ids: torch.Tensor,
-        mask: torch.Tensor,
-        cache: Cache | None = None,
-    ) -> list[Completion]:
-        """Generate answers to prompts as tensors, whose first columns may be in `cache`, which is extended."""
+        ids, mask = left_padded([request.prompt_ids for request in requests], self._pad, width)
         draws = [None if sampling.greedy else answer_draws(request.seed) for request in requests]
         sampler = StreamSampler(draws, sampling.temperature, partial(self._is_over, sampling))
         device = self.model.device
@@ -242,7 +252,6 @@ class TransformersGenerator:
             self.model.generate(
                 input_ids=ids.to(device),
                 attention_mask=mask.to(device),
-                **{cache_argument(): cache},
                 synced_gpus=False,  # weights are whole here, and other processes make other numbers of calls
                 generation_config=self._settings(sampling),
                 logits_processor=[sampler],
@@ -251,75 +260,69 @@ class TransformersGenerator:
         sampled = zip(sampler.tokens, sampler.logprobs, strict=True)
         return [Completion(tuple(tokens), tuple(logprobs), self.version) for tokens, logprobs in sampled]
 
-    def _answers_differently_padded(self) -> bool:
-        """Return whether an answer to a padded prompt has other log-probabilities than in one pass without padding."""
+    def _answers_differently(
+        self, generate: Callable[[Sequence[GenerationRequest], Sampling], list[Completion]]
+    ) -> bool:
+        """Return whether an answer of `generate` has other log-probabilities than in one pass without padding."""
         sampling = Sampling(greedy=True, max_new_tokens=3)  # some models go wrong only after the first token
         requests = [GenerationRequest(ids, sampling, 0) for ids in probe_prompts(self.model, self._pad)]
-        width = len(requests[-1].prompt_ids)
-        if width + sampling.max_new_tokens > self._context:
+        if len(requests[-1].prompt_ids) + sampling.max_new_tokens > self._context:
             return False
-        request, answer = requests[0], self._generate_padded(requests, sampling, width)[0]
+        shown, self.on_tokens = self.on_tokens, None
+        request, answer = requests[0], generate(requests, sampling)[0]
+        self.on_tokens = shown
         ids = torch.tensor([[*request.prompt_ids, *answer.token_ids]], device=self.model.device)
         logits = self.model(input_ids=ids, use_cache=False).logits[0, len(request.prompt_ids) - 1 : -1]
         alone = logits.float().log_softmax(-1).gather(-1, ids[0, len(request.prompt_ids) :, None])[:, 0]
         return exceeds_rounding(alone - torch.tensor(answer.logprobs, device=alone.device), logits.dtype)
 
-    # ---------------------------------------------------------------- conversations: cached keys and values
+    # ---------------------------------------------------------------- several tokens: kept keys and values
     @property
     def _caches_states(self) -> bool:
-        """Whether keys and values are cached from turn to turn.
+        """Whether keys and values are kept."""
+        if self.model.device.type != "cpu":
+            return False
+        if self._reads_blocks is None:
+            exact = is_cacheable(self.model)
+            self._reads_blocks = exact and not self._answers_differently(self._generate_by_rows)
+        return self._reads_blocks
 
-        They are on the CPU if a pass may have any number of rows, because results of several passes differ in their
-        last bits. On a GPU they would take memory that updates need.
-        """
-        return self._height == 0 and self.model.device.type == "cpu" and is_cacheable(self.model)
-
-    def _continue_conversations(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
-        """Answer requests of conversations, whose known tokens except the last were computed in earlier turns."""
-        known = [request.prompt_ids[: (request.said or len(request.prompt_ids)) - 1] for request in requests]
-        found: dict[Tokens, States] = {ids: self._states[ids] for ids in known if ids in self._states}
-        missing = sorted({ids for ids in known if ids not in found}, key=len)
-        for first in range(0, len(missing), PASS_ROWS):
-            found |= self._compute_states(missing[first : first + PASS_ROWS])
-        for ids, request in zip(known, requests, strict=True):
-            if request.said == 0:  # other attempts may share the first prompt
-                self._states.put(ids, found[ids])
-            else:
-                self._states.drop(ids)
-        order = sorted(range(len(requests)), key=lambda number: len(requests[number].prompt_ids))
+    def _generate_by_rows(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
+        """Answer requests from the keys and values of their prompts; a row that ends makes room for the next one."""
+        model, height = self.model, self._height
+        layers, waiting = windows(model), deque(enumerate(requests))
         answers: dict[int, Completion] = {}
-        for first in range(0, len(order), PASS_ROWS):
-            part = order[first : first + PASS_ROWS]
-            rows = [(requests[number], known[number], found[known[number]]) for number in part]
-            answers.update(zip(part, self._continue_batch(rows, sampling), strict=True))
+        running: list[Row] = []
+        while waiting or running:
+            while waiting and len(running) < (height or MAX_ANSWERS):
+                number, request = waiting.popleft()
+                blocks = self._states.read(model, request.prompt_ids)
+                assert blocks[-1].logits is not None
+                begun = [Row.behind(blocks, number, request)]
+                running += self._sample(begun, blocks[-1].logits[None], sampling, answers)
+            if running:
+                scores = next_scores(model, running, layers, height)
+                running = self._sample(running, scores, sampling, answers)
         return [answers[number] for number in range(len(requests))]
 
-    def _compute_states(self, sequences: Sequence[Tokens]) -> dict[Tokens, States]:
-        """Compute the keys and values of sequences."""
-        ids, mask = (tensor.to(self.model.device) for tensor in left_padded(sequences, self._pad))
-        inputs = {"attention_mask": mask, "position_ids": positions(mask), "logits_to_keep": 1}
-        found = self.model(input_ids=ids, use_cache=True, **inputs)  # trainers disable it in the model's config
-        return {
-            sequence: states_of(found[cache_argument()], row, mask[row].nonzero()[:, 0])
-            for row, sequence in enumerate(sequences)
-        }
-
-    def _continue_batch(
-        self, rows: Sequence[tuple[GenerationRequest, Tokens, States]], sampling: Sampling
-    ) -> list[Completion]:
-        """Answer requests given the keys and values of their first tokens, and cache those of prompts and answers."""
-        old, old_mask = left_padded([known for _, known, _ in rows], self._pad)
-        new, new_mask = left_padded([request.prompt_ids[len(known) :] for request, known, _ in rows], self._pad)
-        ids, mask = torch.cat([old, new], dim=1), torch.cat([old_mask, new_mask], dim=1)
-        cache = join_states([states for _, _, states in rows])
-        answers = self._generate([request for request, _, _ in rows], sampling, ids, mask, cache)
-        for row, ((request, _, _), answer) in enumerate(zip(rows, answers, strict=True)):
-            said = answer.token_ids[:-1]  # the last token was never an input
-            columns = torch.cat([mask[row].nonzero()[:, 0], torch.arange(len(said)) + mask.shape[1]])
-            self._states.put((*request.prompt_ids, *said), states_of(cache, row, columns))
-        return answers
+    def _sample(
+        self, rows: list[Row], scores: torch.Tensor, sampling: Sampling, answers: dict[int, Completion]
+    ) -> list[Row]:
+        """Add a token to each row, and the completed ones to `answers`; return the others."""
+        sampled = sampled_tokens(scores, [row.draws for row in rows], sampling.temperature)
+        running = []
+        for row, (token, logprob) in zip(rows, sampled, strict=True):
+            row.tokens.append(token)
+            row.logprobs.append(logprob)
+            if self._is_over(sampling, row.tokens) or len(row.tokens) == sampling.max_new_tokens:
+                answers[row.number] = Completion(tuple(row.tokens), tuple(row.logprobs), self.version)
+            else:
+                running.append(row)
+        return running
 
     def _is_over(self, sampling: Sampling, tokens: list[int]) -> bool:
+        if self.on_tokens is not None:
+            self.on_tokens(tokens)
         if tokens[-1] in sampling.ends or not sampling.stops:
             return tokens[-1] in sampling.ends
         if self._tokenizer is None:

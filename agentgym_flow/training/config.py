@@ -98,14 +98,14 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         dynamic_sampling: replace groups with equal outcomes by groups of further tasks, until the batch is full of
             groups with mixed outcomes or `max_sampling_rounds` is reached. Discarded episodes count as played.
         max_sampling_rounds: the most rounds of play for one batch, at least 2; only with `dynamic_sampling`.
-        num_envs: environments that run at the same time.
+        num_envs: environments that run at the same time. The default of `generation_rows` depends on it.
         activation_checkpointing: store only the inputs of layers and recompute the other activations in the backward
             pass: a third more work for a fraction of the memory. None: off, except in `agentgym-flow train` with a
             model other than `tiny`.
         wants_gpu: whether bfloat16 or half precision was requested without `use_cpu`.
-        generation_rows: the exact number of rows in each forward pass of sampling, which makes answers bitwise
-            independent of concurrent requests; 0: no fixed number. None: 16 on the CPU, 0 on a GPU. With 0 on the CPU,
-            conversations reuse the keys and values of earlier turns.
+        generation_rows: the exact number of rows in each forward pass that samples, best a power of two, which makes
+            answers bitwise independent of concurrent requests; 0: no fixed number. None: on the CPU 16, or the power of
+            two that fewer `num_envs` need; 0 on a GPU.
         generator: the backend that samples in rollouts and evaluations: `transformers`; `vllm`, an engine in every
             process; or the URLs of vLLM servers, separated by commas, which all receive new weights. An engine reads
             `vllm_gpu_memory_utilization`, its fraction of the memory, and `vllm_max_model_length`, prompt and answer in

@@ -23,7 +23,12 @@ def transformers_generator(
     """Return the default generator: Transformers in this process."""
     exact = args.mixed_precision == "no" and model.dtype == torch.float32
     return TransformersGenerator(
-        model, pad_token(tokenizer), exact=exact, rows=args.generation_rows, tokenizer=tokenizer
+        model,
+        pad_token(tokenizer),
+        exact=exact,
+        rows=args.generation_rows,
+        num_envs=args.num_envs,
+        tokenizer=tokenizer,
     )
 
 

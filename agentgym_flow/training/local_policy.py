@@ -11,10 +11,11 @@ import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.generation.transformers_generator import ROWS, TransformersGenerator
 from agentgym_flow.leaderboard.submission import ABOUT, Submission
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training.chat_template import checked_date, reads_clock, write_date
-from agentgym_flow.training.policy import ModelPolicy, check_vocabulary
+from agentgym_flow.training.policy import ModelPolicy, check_vocabulary, pad_token
 from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.run import CONFIG, load_model, quiet
 
@@ -33,6 +34,8 @@ def local_policy(
     greedy: bool = False,
     dtype: str = "float32",
     date: str | None = None,
+    rows: int | None = None,
+    num_envs: int = ROWS,
 ) -> ModelPolicy:
     """Return the policy of a causal language model in a folder, on the GPU if there is one.
 
@@ -51,6 +54,8 @@ def local_policy(
         greedy: take the most likely token.
         dtype: the type of the weights, such as `bfloat16`.
         date: the date, in ISO format, for chat templates that read the clock; by default the run's, else today's.
+        rows: the rows of a forward pass, see `TransformersGenerator`; by default enough for `num_envs`, at most 16.
+        num_envs: the number of episodes played in parallel; only `rows` depends on it.
 
     Raises:
         BadSetting: a number is out of range, or the model does not exist or does not fit the prompt template.
@@ -77,6 +82,9 @@ def local_policy(
         model,
         tokenizer,
         prompts,
+        generator=TransformersGenerator(
+            model, pad_token(tokenizer), rows=rows, num_envs=num_envs, tokenizer=tokenizer, exact=dtype == "float32"
+        ),
         temperature=temperature,
         greedy=greedy,
         max_new_tokens=max_tokens,

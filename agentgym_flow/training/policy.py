@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
@@ -135,21 +135,16 @@ class PromptedPolicy:
         Raises `BadSetting` if some are unknown, or if those of an episode's first prompt are too many; `ContextFull` if
         those of a later prompt are.
         """
-        return self._prompt(policy_input)[0]
-
-    def _prompt(self, policy_input: PolicyInput) -> tuple[tuple[int, ...], int | None]:
-        """Return the tokens of a prompt, and how many of them repeat the conversation so far; None in layout `turn`."""
         try:
             if self.conversation is None or not policy_input.episode.turns:
-                ids = self.encode(prompt_text(self.tokenizer, self.template, policy_input))
-                return ids, None if self.conversation is None else 0
+                return self.encode(prompt_text(self.tokenizer, self.template, policy_input))
             said, new = self.conversation.prompt(policy_input)
             self._check_length(len(said) + len(new))
         except ContextFull as error:
             if policy_input.episode.turns:
                 raise
             raise BadSetting(str(error)) from None
-        return (*said, *new), len(said)
+        return (*said, *new)
 
     def _check_prompt(self, text: str, ids: tuple[int, ...]) -> None:
         self._check_length(len(ids))
@@ -163,13 +158,31 @@ class PromptedPolicy:
             check_context(self._context, length, self.sampling.max_new_tokens, layout)
 
     # ---------------------------------------------------------------- requests and answers
+    def show(self, on_text: Callable[[str], None]) -> None:
+        """From now on call `on_text` with every piece of an answer as it comes, if the generator tells it.
+
+        For one episode at a time; answers of a single token are not shown.
+        """
+        shown = ""
+
+        def add(tokens: Sequence[int]) -> None:
+            nonlocal shown
+            shown = "" if len(tokens) == 1 else shown
+            text = answer_text(self.tokenizer, tokens, self.sampling.ends)
+            if text != shown and not text.endswith("\N{REPLACEMENT CHARACTER}"):  # the half of a character
+                on_text(text[len(shown) :])
+                shown = text
+
+        if isinstance(self.generator, TransformersGenerator):
+            self.generator.on_tokens = add
+
     def request(self, policy_input: PolicyInput) -> GenerationRequest:
         """Return this turn's request to the generator; takes one draw from `policy_input.rng`.
 
         Raises what `prompt_ids` raises.
         """
-        ids, said = self._prompt(policy_input)
-        return GenerationRequest(ids, self.sampling, int(policy_input.rng.uniform() * SEEDS), said)  # the seed is exact
+        ids = self.prompt_ids(policy_input)
+        return GenerationRequest(ids, self.sampling, int(policy_input.rng.uniform() * SEEDS))  # the seed is exact
 
     def output(self, policy_input: PolicyInput, request: GenerationRequest, answer: Completion) -> PolicyOutput:
         """Return the policy output for an answer."""

@@ -224,7 +224,8 @@ def test_other_models_are_padded(qwen: Any) -> None:
         generator = TransformersGenerator(qwen, pad)
         for tokens in (1, 2):
             generator.generate_batch(requests(1, tokens))
-        assert generator._changed_by_padding == {True: False, False: False}
+        assert generator._changed_by_padding == {True: False}
+        assert not generator._answers_differently(generator._generate_padded)
     assert not ignores_padding(
         made(Qwen2Config(**{**SHAPE, "vocab_size": 1}, num_attention_heads=2, num_key_value_heads=1)), PAD
     )

@@ -14,10 +14,12 @@ pytest.importorskip("trl", reason="training needs the extra train")
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
+from agentgym_flow.cli.shown_policy import Narrator
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption, UnknownTemplate
+from agentgym_flow.generation import transformers_generator
 from agentgym_flow.leaderboard.track import Track
-from agentgym_flow.policies import make, make_policy
+from agentgym_flow.policies import PolicyOutput, make, make_policy
 from agentgym_flow.prompts import template_for
 from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.policy import ModelPolicy
@@ -46,6 +48,31 @@ def test_it_plays_as_its_run_did(checkpoint: Path, tmp_path: Path) -> None:
         assert json.loads(result.stdout)["policy"] == f"hf:{checkpoint}"
         logs.append([(episode.task, episode.actions) for episode in read_log(log)])
     assert logs[0] == logs[1] != logs[2]
+
+
+def test_play_prints_an_answer_as_it_comes_and_costs_one_row(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces: list[str] = []
+    answers: list[str] = []
+    tell, conclude = Narrator._tell_piece, Narrator.tell_output
+
+    def concluded(self: Narrator, output: PolicyOutput) -> None:
+        answers.append(output.action if output.completion is None else output.completion)
+        conclude(self, output)
+
+    monkeypatch.setattr(Narrator, "tell_output", concluded)
+    monkeypatch.setattr(Narrator, "_tell_piece", lambda self, piece: (pieces.append(piece), tell(self, piece))[1])
+    rows: list[int] = []
+    scores = transformers_generator.next_scores
+    monkeypatch.setattr(
+        transformers_generator, "next_scores", lambda *given: (rows.append(given[-1]), scores(*given))[1]
+    )
+    words = ["play", "Sokoban-v0", "--policy", f"hf:{checkpoint}", "--env-arg", "max_steps=3"]
+    result = CliRunner().invoke(app, [*words, "--policy-arg", "max_tokens=4"])
+    assert result.exit_code == 0, result.output
+    assert "".join(pieces) == "".join(answers)
+    assert len(pieces) > len(answers)
+    assert all(f"── answer\n{answer}\naction" in result.output for answer in answers)
+    assert set(rows) == {1}
 
 
 def test_the_policy_of_a_leaderboard_entry_plays(root: Path) -> None:

@@ -15,6 +15,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, TrainerCallback
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs.sokoban.prompt import PROMPT_TEMPLATES
+from agentgym_flow.generation import transformers_generator
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.memory import Memory, memory, saved_bytes
@@ -92,7 +93,8 @@ def run(make_env: Callable[[], TextEnv], tmp_path: Path, monkeypatch: pytest.Mon
     """Trains for two steps; returns what was measured and what the estimate says of the same work."""
 
     def train(**settings: Any) -> tuple[dict[str, float], Memory]:
-        # Free rows, as on a GPU, which a dry run is about.
+        # Free rows and `generate`, as on a GPU, which a dry run is about.
+        monkeypatch.setattr(transformers_generator, "is_cacheable", lambda _: False)
         chosen = {**SETTINGS, "output_dir": tmp_path / "run", "generation_rows": 0, **settings}
         configs = parse_configs([*(f"--{name}={value}" for name, value in chosen.items()), "--credit=grpo"])
         template = PROMPT_TEMPLATES["compact"]

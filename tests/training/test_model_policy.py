@@ -297,19 +297,19 @@ def test_generation_ends_behind_a_stop(tiny: tuple[Any, Any]) -> None:
     def answers(sampling: Sampling) -> list[Completion]:
         requests = [GenerationRequest((number + 3, 4, 5), sampling, number << 40) for number in range(20)]
         generator = TransformersGenerator(model, 0, tokenizer=tokenizer)
-        generator.generate_batch(requests[:1])  # its first call finds out whether the model ignores padding
+        generator.generate_batch(requests)  # its first call finds out whether answers are right, and reads the prompts
         passes.clear()
         return generator.generate_batch(requests)
 
     whole = answers(Sampling(max_new_tokens=40))
-    assert len(passes) == 80  # two chunks of 16 rows
+    assert len(passes) == 78  # 16 rows, then the others
     words = sorted({tokenizer.decode([answer.token_ids[n]]) for answer in whole for n in (2, 5)})
     stops = tuple(word for word in words if word)
     cut = answers(Sampling(max_new_tokens=40, stops=stops))
     lengths = [length_of_answer(tokenizer, answer.token_ids, stops) for answer in whole]
     assert [a.token_ids for a in cut] == [a.token_ids[:n] for a, n in zip(whole, lengths, strict=True)]
     assert [a.logprobs for a in cut] == [a.logprobs[:n] for a, n in zip(whole, lengths, strict=True)]
-    assert len(passes) == max(lengths[:16]) + max(lengths[16:]) < 80
+    assert (sum(lengths) - len(lengths)) / 16 <= len(passes) < 40  # a row that ends makes room at once
     with pytest.raises(BadSetting, match="no tokenizer"):
         TransformersGenerator(model, 0).generate_batch(
             [GenerationRequest((3,), Sampling(max_new_tokens=2, stops=("x",)), 0)]
