@@ -105,10 +105,13 @@ class TextTemplate:
         think: ask for reasoning in `<think>` tags before the action.
         tags_required: treat a completion without action tags as invalid instead of as the action itself.
         lists_actions: show the actions that the environment offers, in every turn.
+        shots: the number of solved turns in front of the first prompt of a chat (few-shot), each with the answer of
+            the environment's expert; see `agentgym_flow.demonstrations.solved_turns`. They have no thoughts, so none
+            are asked for.
         name: the name under which results are reported.
 
     Raises:
-        BadSetting: `history` is negative.
+        BadSetting: `history` or `shots` is negative.
     """
 
     rules: str = "You act in a text environment, one action per turn."
@@ -116,11 +119,18 @@ class TextTemplate:
     think: bool = True
     tags_required: bool = True
     lists_actions: bool = True
+    shots: int = 0
     name: str = "text"
 
     def __post_init__(self) -> None:
-        if self.history < 0:
-            raise BadSetting(f"history must be at least 0 turns, got {self.history}")
+        for name in ("history", "shots"):
+            if getattr(self, name) < 0:
+                raise BadSetting(f"{name} must be at least 0 turns, got {getattr(self, name)}")
+
+    @property
+    def closings(self) -> tuple[str, ...]:
+        """The texts at which the answer of a model without a chat template ends."""
+        return (CLOSE,) if self.tags_required else () if self._asks_for_thoughts else ("\n",)
 
     def prompt(self, policy_input: PromptContext) -> str:
         """Return the prompt of this turn as one text."""
@@ -137,8 +147,16 @@ class TextTemplate:
         return "\n\n".join(part for part in parts if part)
 
     def messages(self, policy_input: PromptContext) -> list[Message]:
-        """Return the prompt as a chat of one user message, which repeats the whole context in every turn."""
-        return [{"role": "user", "content": self.prompt(policy_input)}]
+        """Return the prompt as a chat: solved turns, and a user message, which repeats the whole context in every turn.
+
+        Raises `BadSetting` if there are not enough solved turns.
+        """
+        solved: list[Message] = []
+        if self.shots:
+            from agentgym_flow.demonstrations import solved_turns  # not at the top: it imports this module
+
+            solved = solved_turns(self, policy_input, self.shots)
+        return [*solved, {"role": "user", "content": self.prompt(policy_input)}]
 
     def follow_up(self, policy_input: PromptContext) -> str:
         """Return the result of the last action. Rules, goal and answer format are only in the first message."""
@@ -169,9 +187,14 @@ class TextTemplate:
             lines.append("Actions to fill in: " + ", ".join(policy_input.info["action_templates"]))
         return "\n".join(lines)
 
+    @property
+    def _asks_for_thoughts(self) -> bool:
+        return self.think and not self.shots
+
     def _how_to_answer(self) -> str:
-        action = f"exactly one {self._asked_for} inside {OPEN} and {CLOSE}."
-        if self.think:
+        where = f" inside {OPEN} and {CLOSE}." if self.tags_required else ", and nothing else."
+        action = f"exactly one {self._asked_for}{where}"
+        if self._asks_for_thoughts:
             return f"First reason about the situation inside {OPEN_THOUGHT} and {CLOSE_THOUGHT}. Then give {action}"
         return f"Answer with {action}"
 
