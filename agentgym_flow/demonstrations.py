@@ -12,18 +12,17 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, EpisodeRecorder, Turn
 from agentgym_flow.episode_log import LogWriter
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.play_split import EpisodePlan, data_files, journalled, maker, play_split
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput
-from agentgym_flow.prompts import Message, PromptContext, PromptTemplate, template_for
+from agentgym_flow.prompts import Message, PromptTemplate, template_for
 from agentgym_flow.seeding import Stream
 
 FORMATS = ("log", "sft")
@@ -44,60 +43,6 @@ def completion_for(template: PromptTemplate, action: str, policy_input: PolicyIn
             f"template {template.name!r} cannot ask for the action {action!r}: choose another prompt template"
         )
     return completion
-
-
-_TRIED = 8  # training tasks for each solved turn, until enough of them give one
-
-_solved: dict[object, list[tuple[str, list[Message]]]] = {}
-
-
-def solved_turns(template: PromptTemplate, policy_input: PromptContext, count: int) -> list[Message]:
-    """Return `count` solved turns as a chat: each a prompt, and the answer of the environment's expert.
-
-    They are turns 1, 2, 3, ... of the expert's episodes of the first training tasks, one per task, in an environment
-    with the same settings. The task that is being played is left out, so no prompt contains its own answer.
-
-    Args:
-        template: a prompt template with a field `shots`.
-        policy_input: the turn to be prompted, with its environment.
-        count: the number of solved turns.
-
-    Raises `BadSetting` if the environment has no expert, or its training tasks give fewer solved turns.
-    """
-    env: TextEnv | None = getattr(policy_input, "env", None)
-    if env is None:
-        raise BadSetting("shots are solved turns of the environment, which this caller does not pass: set shots to 0")
-    key = template, env.env_id, env.max_steps, repr(env.settings), repr(env.data)
-    found = _solved.get(key)
-    if found is None:
-        found = _solved[key] = list(_solve(template, env, count + 1))
-    chosen = [turn for task, turn in found if task != policy_input.info["task_key"]][:count]
-    if len(chosen) < count:
-        raise BadSetting(f"shots is {count}, but the training tasks of {env.env_id} give only {len(chosen)}: lower it")
-    return [message for turn in chosen for message in turn]
-
-
-def _solve(template: PromptTemplate, like: TextEnv, count: int) -> Iterator[tuple[str, list[Message]]]:
-    """Yield up to `count` pairs of a training task's key and a solved turn of that task."""
-    template = replace(template, shots=0, think=False)  # type: ignore[type-var]
-    settings = like.settings if like.spec is None else like.spec.kwargs
-    kwargs = {name: value for name, value in settings.items() if name not in ("season", "render_mode")}
-    with closing(make_text_env(like.env_id, **{**kwargs, "max_steps": like.max_steps, "split": "train"})) as env:
-        if not env.has_expert:
-            raise BadSetting(f"shots are turns of the expert, and {like.env_id} has none for these tasks: set it to 0")
-        recorder, number = EpisodeRecorder(env), 0
-        for task in env.drawn_tasks[: _TRIED * count]:
-            episode, rng = recorder.reset(seed=0, task=task), Stream("solved turns", task)
-            while not recorder.done and (action := env.expert_action()) is not None:
-                policy_input = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
-                prompt, answer = template.messages(policy_input), template.format_action(action, policy_input)
-                recorder.step(action)
-                if answer is not None and (recorder.done or len(episode.turns) > number):
-                    yield env.task_key, [*prompt, {"role": "assistant", "content": answer}]
-                    number += 1
-                    break
-            if number == count:
-                return
 
 
 def rows_of(episode: Episode, env: TextEnv, template: PromptTemplate) -> Iterator[Row]:
