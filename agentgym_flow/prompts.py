@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
 
-from agentgym_flow.episode import Turn
+from agentgym_flow.episode import EpisodeRecorder, Turn
 from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption, UnknownTemplate
 from agentgym_flow.prompt_files import PromptFile
 from agentgym_flow.prompt_types import (
@@ -53,6 +55,7 @@ __all__ = [
     "TranscriptTemplate",
     "history_window",
     "published_of",
+    "solved_turns",
     "tagged_action",
     "template_for",
     "templates_of",
@@ -105,10 +108,13 @@ class TextTemplate:
         think: ask for reasoning in `<think>` tags before the action.
         tags_required: treat a completion without action tags as invalid instead of as the action itself.
         lists_actions: show the actions that the environment offers, in every turn.
+        shots: the number of solved turns in front of the first prompt of a chat (few-shot), each with the answer of
+            the environment's expert; see `solved_turns`. They have no thoughts, so none
+            are asked for.
         name: the name under which results are reported.
 
     Raises:
-        BadSetting: `history` is negative.
+        BadSetting: `history` or `shots` is negative.
     """
 
     rules: str = "You act in a text environment, one action per turn."
@@ -116,11 +122,18 @@ class TextTemplate:
     think: bool = True
     tags_required: bool = True
     lists_actions: bool = True
+    shots: int = 0
     name: str = "text"
 
     def __post_init__(self) -> None:
-        if self.history < 0:
-            raise BadSetting(f"history must be at least 0 turns, got {self.history}")
+        for name in ("history", "shots"):
+            if getattr(self, name) < 0:
+                raise BadSetting(f"{name} must be at least 0 turns, got {getattr(self, name)}")
+
+    @property
+    def closings(self) -> tuple[str, ...]:
+        """The texts at which the answer of a model without a chat template ends."""
+        return (CLOSE,) if self.tags_required else () if self._asks_for_thoughts else ("\n",)
 
     def prompt(self, policy_input: PromptContext) -> str:
         """Return the prompt of this turn as one text."""
@@ -137,8 +150,12 @@ class TextTemplate:
         return "\n\n".join(part for part in parts if part)
 
     def messages(self, policy_input: PromptContext) -> list[Message]:
-        """Return the prompt as a chat of one user message, which repeats the whole context in every turn."""
-        return [{"role": "user", "content": self.prompt(policy_input)}]
+        """Return the prompt as a chat: solved turns, and a user message, which repeats the whole context in every turn.
+
+        Raises `BadSetting` if there are not enough solved turns.
+        """
+        solved = solved_turns(self, policy_input, self.shots) if self.shots else []
+        return [*solved, {"role": "user", "content": self.prompt(policy_input)}]
 
     def follow_up(self, policy_input: PromptContext) -> str:
         """Return the result of the last action. Rules, goal and answer format are only in the first message."""
@@ -169,9 +186,14 @@ class TextTemplate:
             lines.append("Actions to fill in: " + ", ".join(policy_input.info["action_templates"]))
         return "\n".join(lines)
 
+    @property
+    def _asks_for_thoughts(self) -> bool:
+        return self.think and not self.shots
+
     def _how_to_answer(self) -> str:
-        action = f"exactly one {self._asked_for} inside {OPEN} and {CLOSE}."
-        if self.think:
+        where = f" inside {OPEN} and {CLOSE}." if self.tags_required else ", and nothing else."
+        action = f"exactly one {self._asked_for}{where}"
+        if self._asks_for_thoughts:
             return f"First reason about the situation inside {OPEN_THOUGHT} and {CLOSE_THOUGHT}. Then give {action}"
         return f"Answer with {action}"
 
@@ -217,6 +239,67 @@ class ChoiceTemplate(TextTemplate):
 def _turn_now(policy_input: PromptContext) -> str:
     number, limit = len(policy_input.episode.turns) + 1, policy_input.episode.max_steps
     return f"Turn {number} of at most {limit}. The observation now:\n{policy_input.observation}"
+
+
+_TRIED = 8  # training tasks for each solved turn, until enough of them give one
+
+_solved: dict[object, list[tuple[str, list[Message]]]] = {}
+
+
+def solved_turns(template: PromptTemplate, policy_input: PromptContext, count: int) -> list[Message]:
+    """Return `count` solved turns as a chat: each a prompt, and the answer of the environment's expert.
+
+    They are turns 1, 2, 3, ... of the expert's episodes of the first training tasks, one per task, in an environment
+    with the same settings. The task that is being played is left out, so no prompt contains its own answer.
+
+    Args:
+        template: a prompt template with a field `shots`.
+        policy_input: the turn to be prompted, with its environment.
+        count: the number of solved turns.
+
+    Raises `BadSetting` if the environment has no expert, or its training tasks give fewer solved turns.
+    """
+    env = getattr(policy_input, "env", None)
+    if env is None:
+        raise BadSetting("shots are solved turns of the environment, which this caller does not pass: set shots to 0")
+    key = template, env.env_id, env.max_steps, repr(env.settings), repr(env.data)
+    found = _solved.get(key)
+    if found is None:
+        found = _solved[key] = list(_solve(template, policy_input, count + 1))
+    chosen = [turn for task, turn in found if task != policy_input.info["task_key"]][:count]
+    if len(chosen) < count:
+        raise BadSetting(f"shots is {count}, but the training tasks of {env.env_id} give only {len(chosen)}: lower it")
+    return [message for turn in chosen for message in turn]
+
+
+def _solve(template: PromptTemplate, policy_input: Any, count: int) -> Iterator[tuple[str, list[Message]]]:
+    """Yield up to `count` pairs of a training task's key and a solved turn of that task."""
+    template = replace(template, shots=0, think=False)  # type: ignore[type-var]
+    like = policy_input.env
+    settings = like.settings if like.spec is None else like.spec.kwargs
+    kwargs = {name: value for name, value in settings.items() if name not in ("season", "render_mode")}
+    kwargs |= {"max_steps": like.max_steps, "split": "train"}
+    make: Callable[..., Any] = (
+        type(like) if like.spec is None else partial(gym.make, like.spec.id, disable_env_checker=True)
+    )
+    made: Any = make(**kwargs).unwrapped
+    with closing(made) as env:
+        if not env.has_expert:
+            raise BadSetting(f"shots are turns of the expert, and {like.env_id} has none for these tasks: set it to 0")
+        recorder, number = EpisodeRecorder(env), 0
+        for task in env.drawn_tasks[: _TRIED * count]:
+            episode = recorder.reset(seed=0, task=task)
+            while not recorder.done and (action := env.expert_action()) is not None:
+                now = {"observation": recorder.observation, "info": recorder.info, "episode": episode}
+                here = replace(policy_input, env=env, **now)
+                prompt, answer = template.messages(here), template.format_action(action, here)
+                recorder.step(action)
+                if answer is not None and (recorder.done or len(episode.turns) > number):
+                    yield env.task_key, [*prompt, {"role": "assistant", "content": answer}]
+                    number += 1
+                    break
+            if number == count:
+                return
 
 
 Published = Mapping[str, Callable[[PromptFile], PromptTemplate]]

@@ -413,6 +413,17 @@ class TestOpenAI:
         assert all(episode.meta == {} for episode in episodes)
 
     @staticmethod
+    def test_solved_turns_are_sent_before_the_prompt() -> None:
+        with ChatServer(lambda request: completion("left")) as server:
+            policy = chat_policy(server, shots=1, template_settings={"tags_required": False})
+            [episode] = rollout(policy, lambda: CaveEnv(max_steps=1), [EpisodeSpec(0)])
+            [request] = server.requests
+        assert [turn.action for turn in episode.turns] == ["left"]
+        assert policy.settings["template_settings"] == {"tags_required": False, "shots": 1}
+        assert [message["role"] for message in request["messages"]] == ["user", "assistant", "user"]
+        assert "Answer with exactly one action, and nothing else." in request["messages"][2]["content"]
+
+    @staticmethod
     def test_log_probabilities_are_kept_turn_by_turn(tmp_path: Path) -> None:
         def answer(request: dict[str, Any]) -> tuple[int, bytes]:
             assert request["logprobs"] is True

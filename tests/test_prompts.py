@@ -20,6 +20,7 @@ from agentgym_flow.prompts import (
     template_for,
     templates_of,
 )
+from agentgym_flow.thoughts import CLOSE_THOUGHT
 from agentgym_flow.word_prompts import WordTemplate
 
 
@@ -88,6 +89,27 @@ def test_parsing_never_raises(completion: str) -> None:
     ):
         assert isinstance(template.parse_action(completion, here), str)
         assert isinstance(template.parse_action(f"<action>{completion}</action>", here), str)
+
+
+@pytest.mark.parametrize("env", ["Sokoban", "ALFWorld", "WebShop", "Search"])
+@pytest.mark.parametrize("required", [True, False])
+@pytest.mark.parametrize("think", [True, False])
+@pytest.mark.parametrize("name", ["text", "choice"])
+def test_a_prompt_asks_for_the_answers_that_demonstrations_have(
+    env: str, required: bool, think: bool, name: str
+) -> None:
+    template = template_for(f"agentgym_flow/{env}-v0", name, {"tags_required": required, "think": think})
+    assert isinstance(template, TextTemplate)
+    action = "search[a name]"
+    here = policy_input([], goal="a goal", admissible_actions=[action], action_templates=[])
+    answer = template.format_action(action, here)
+    asked = template._how_to_answer()
+    tag = "search" if env == "Search" and name == "text" else "action"
+    assert (answer is not None and answer.startswith(f"<{tag}>")) == (f"<{tag}>" in asked)
+    assert (CLOSE_THOUGHT in asked) is think
+    if not (think and tag == "action" and not required):
+        assert answer is not None
+        assert any(closing in f"{answer}\n" for closing in template.closings)
 
 
 def test_an_answer_is_read_back_as_the_action() -> None:

@@ -35,7 +35,7 @@ PolicyArgs = Annotated[
     typer.Option(
         "--policy-arg",
         metavar="KEY=VALUE",
-        help="A setting of an openai: or hf: policy, such as temperature=0.7. Repeatable.",
+        help="A setting of an openai: or hf: policy, such as temperature=0.7 or shots=2. Repeatable.",
     ),
 ]
 TemplateName = Annotated[

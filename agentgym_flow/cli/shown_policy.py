@@ -52,7 +52,8 @@ class Narrator:
         self.episode = policy_input.episode
         self._tell_outcome(policy_input.episode)
         if not policy_input.episode.turns and self._template is not None:
-            self._block("prompt", printed(self._template.prompt(policy_input)))
+            messages = self._template.messages(policy_input)  # solved turns come before the prompt
+            self._block("prompt", printed("\n\n".join(message["content"] for message in messages)))
         else:
             self._block(f"turn {len(policy_input.episode.turns) + 1}", board(policy_input.observation))
 

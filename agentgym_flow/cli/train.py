@@ -47,9 +47,12 @@ def _show_cost(settings: list[str]) -> None:
     if lowered := fit_demonstrations(*configs[:2]):
         note(lowered)
     table = Table(show_header=False, title="What the run would cost", title_justify="left")
-    for name, text in estimate(configs).summary().items():
+    cost = estimate(configs)
+    for name, text in cost.summary().items():
         table.add_row(name, text)
     stdout().print(table)
+    if cost.warning:
+        note(cost.warning)
     stdout().print("Nothing was run.")
 
 

@@ -157,7 +157,9 @@ class _TeamPolicy:
 def _policy(member: TeamMember, moment: str, *, greedy: bool) -> ModelPolicy:
     run, _, agent = member.configs
     template = template_of(run, member.path / VOCABULARY)
-    model, tokenizer = load_model(member.model_at(moment), template, seed=agent.seed, dtype=run.dtype)
+    model, tokenizer = load_model(
+        member.model_at(moment), template, seed=agent.seed, dtype=run.dtype, chat_template=run.chat_template
+    )
     write_settings(tokenizer, mapping("chat_template_kwargs", agent.chat_template_kwargs))
     write_date(tokenizer, checked_date(agent.date))
     model.eval()

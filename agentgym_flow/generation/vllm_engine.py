@@ -119,6 +119,8 @@ class VLLMEngine:
                         max_model_len=max_model_len,
                         gpu_memory_utilization=memory_share,
                         enable_prefix_caching=True,
+                        # On CPUs the engine dies when it computes a long prompt in parts.
+                        enable_chunked_prefill=False if self._device == "cpu" else None,
                         logprobs_mode="processed_logprobs",  # of the tempered distribution
                         enforce_eager=self._device == "cpu",
                         # With several processes each uses the GPU that the launcher assigned, as in TRL.

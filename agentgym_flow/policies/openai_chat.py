@@ -58,6 +58,9 @@ class OpenAIPolicy:
         template: the name of the prompt template, or `NAME:PATH` for published prompts; see
             `agentgym_flow.prompts.template_for`. If the template also writes the start of the answer (Search-R1), the
             server must support to continue it, as vLLM does.
+        template_settings: new values for fields of the prompt template.
+        shots: the number of solved turns in front of the first prompt, a shorter form of
+            `template_settings={"shots": N}`.
         temperature: the sampling temperature; 0 is greedy.
         max_tokens: the largest length of a completion, in tokens.
         logprobs: request the log-probabilities of the completion's tokens, and store them in
@@ -79,7 +82,7 @@ class OpenAIPolicy:
     Raises:
         MissingExtra: the package `openai` is not installed.
         BadSetting: a number is out of range, or the URL is malformed.
-        UnknownEnvironment, UnknownTemplate: there is no such environment or template.
+        UnknownEnvironment, UnknownTemplate, UnknownOption: there is no such environment, template or field of it.
         BadPromptFile: the file of published prompts cannot be read, or lacks a string that the template needs.
     """
 
@@ -92,6 +95,8 @@ class OpenAIPolicy:
         env_id: str,
         *,
         template: str = "text",
+        template_settings: Mapping[str, Any] | None = None,
+        shots: int | None = None,
         temperature: float = 0.0,
         max_tokens: int = 512,
         logprobs: bool = False,
@@ -104,7 +109,10 @@ class OpenAIPolicy:
         check_temperature(temperature)
         check_seconds("timeout", timeout)
         max_retries = check_integer("max_retries", max_retries, 0)
-        self.template = template_for(env_id, template)
+        if not isinstance(template_settings, Mapping | None):
+            raise BadSetting(f"template_settings must be a mapping, got {shown(template_settings)}")
+        changed = {**(template_settings or {}), **({} if shots is None else {"shots": shots})}
+        self.template = template_for(env_id, template, changed)
         self.name = f"openai:{model}" + (f" ({self.template.name})" if ":" in template else "")
         self.model = model
         self.temperature = temperature
@@ -118,6 +126,8 @@ class OpenAIPolicy:
         }
         if not isinstance(logprobs, bool):
             raise BadSetting(f"logprobs must be true or false, got {shown(logprobs)}")
+        if changed:
+            self.settings["template_settings"] = changed
         self._logprobs = logprobs
         if logprobs:
             self.settings["logprobs"] = True

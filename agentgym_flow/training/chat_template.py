@@ -1,13 +1,15 @@
 """Chat templates: settings such as `enable_thinking`, the date, TRL's training templates, delimiters of thoughts.
 
-Settings and the date are written into the template itself, so they apply to every prompt, reach the workers of a
-dataflow, and are saved with the model: a server that loads a checkpoint later uses the prompts of training.
+Base models have none and get a plain one. Settings and the date are written into the template itself, so they apply to
+every prompt, reach the workers of a dataflow, and are saved with the model, as the plain one is: a server that loads a
+checkpoint later uses the prompts of training.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import logging
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,10 +19,22 @@ from jinja2 import TemplateError
 from trl import get_training_chat_template
 
 from agentgym_flow.errors import BadSetting, shown
+from agentgym_flow.prompts import PromptTemplate, TranscriptTemplate
 from agentgym_flow.thoughts import CLOSE_THOUGHT, OPEN_THOUGHT, PAIRS, ends_in_thought
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+PLAIN = (
+    "{{ bos_token }}{% for message in messages %}{{ message['content'] }}"
+    "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{{ '\\n\\n' }}{% endfor %}"
+)
+"""The chat template of models without one: plain texts separated by an empty line, answers with an end token."""
+
+NONE = "none"
+"""The value of the setting `chat_template` that replaces the model's chat template by `PLAIN`."""
+
+_logger = logging.getLogger(__name__)
 
 _WRITTEN = re.compile(
     r"(?P<clock>\{% macro strftime_now\(format\) %\}[^\n]*?\{% endmacro %\})?"
@@ -35,6 +49,29 @@ _END = "{{ '' }}"
 _FIELDS = ("reasoning_content", "reasoning", "thinking")  # of a message, as templates name its thought
 _ASKED, _THOUGHT, _ANSWERED = "probe question", "probe thought", "probe answer"
 _LONGEST = 80
+
+
+def write_plain(tokenizer: PreTrainedTokenizerBase, template: PromptTemplate, wanted: str | None, model: str) -> None:
+    """Write `PLAIN` into a tokenizer without a chat template, and log one line; with `wanted` `NONE` into any.
+
+    Does nothing if the prompt template has its own vocabulary or writes an episode as one text: such prompts are no
+    chats. `model` is the name to log.
+    """
+    chats = getattr(template, "vocabulary", None) is None and not isinstance(template, TranscriptTemplate)
+    if not chats or is_plain(tokenizer) or (tokenizer.chat_template is not None and wanted is None):
+        return
+    if wanted is None:
+        _logger.warning(
+            "%s has no chat template: prompts are plain text, and an answer ends at the closing tag or line end that "
+            "the prompt template asks for",
+            model,
+        )
+    tokenizer.chat_template = PLAIN
+
+
+def is_plain(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether the tokenizer has the chat template `PLAIN`."""
+    return bool(tokenizer.chat_template == PLAIN)
 
 
 def write_settings(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, Any]) -> None:

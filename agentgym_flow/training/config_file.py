@@ -11,18 +11,20 @@ import argparse
 import inspect
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
+from types import NoneType, UnionType
+from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import yaml  # type: ignore[import-untyped]
 from trl import TrlParser
 
 from agentgym_flow._util.files import whole
 from agentgym_flow.envs import text_arguments, text_env_class
-from agentgym_flow.errors import AgentGymFlowError, BadSetting, UnknownEnvironment
+from agentgym_flow.errors import AgentGymFlowError, BadSetting, UnknownEnvironment, shown
 from agentgym_flow.rewards.credit import settings_of
 from agentgym_flow.training.algorithms import CONFIGS, algorithm_settings
 from agentgym_flow.training.checkpoints import check_same
@@ -35,19 +37,26 @@ from agentgym_flow.training.main_settings import (
     MAY_CHANGE,
     unknown_setting,
 )
-from agentgym_flow.training.run import TINY
+from agentgym_flow.training.run import TINY, is_language_model
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, mapping
 
 
-def packaged_config(env_id: str) -> Path | None:
+def packaged_config(env_id: str, model: str | None = None) -> Path | None:
     """Return the settings file that an environment's `train_config` names; None for an unknown environment.
 
-    The file is beside the environment's module or in this package. Raises `BadSetting` if it is in neither.
+    The file is beside the environment's module or in this package. For a language model (`is_language_model`) it is the
+    environment's recipe for large models in this package, else `large/any.yaml`.
+
+    Raises `BadSetting` if the file is in neither place.
     """
     try:
         kind = text_env_class(env_id)
     except UnknownEnvironment:  # creating the environment raises the error
         return None
+    if model is not None and is_language_model(model):
+        large = Path(__file__).parent / "configs" / "large"
+        own = large / f"{kind.train_config.removesuffix('_tiny')}.yaml"
+        return own if own.is_file() else large / "any.yaml"
     beside = Path(inspect.getfile(kind)).parent / f"{kind.train_config}.yaml"
     return beside if beside.is_file() else find_config(kind.train_config)
 
@@ -113,8 +122,8 @@ class _Parser(TrlParser):  # type: ignore[misc]
 def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[AgentConfig] | None = None) -> Configs:
     """Read the three configurations from `--config` and the command line, which takes precedence.
 
-    `--config` is a path or the name of a file of this package, see `find_config`. Without it the file is the
-    environment's, see `packaged_config`, overridden by what the algorithm's paper fixes, see
+    `--config` is a path or the name of a file of this package, see `find_config`. Without it the file is that of the
+    environment and of the kind of `--model`, see `packaged_config`, overridden by what the algorithm's paper fixes, see
     `algorithms.algorithm_settings`. As in other commands, `--env` may leave out parts of the environment's id,
     `--env-arg KEY=VALUE` is a key of `env_kwargs`, and `--out` is `output_dir`.
 
@@ -124,13 +133,14 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
             algorithm that `--credit` names. `AgentConfig` ignores what papers fix.
 
     Raises:
-        BadSetting: a value is invalid, or the file cannot be read.
+        BadSetting: a value is invalid or has the wrong type, or the file cannot be read.
         UnknownOption: a key of the file or of the command line is unknown.
         SystemExit: after `--help`.
     """
     try:
         settings, line, agent_type, chosen = _with_config(sys.argv[1:] if arguments is None else arguments, agent_type)
         kinds = (RunConfig, WarmStartConfig, agent_type)
+        check_types(settings, kinds)
         parser = _Parser(kinds, allow_abbrev=False)
         with TemporaryDirectory() as folder:
             whole_file = Path(folder) / "config.yaml"
@@ -143,8 +153,6 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
         raise
     except (ValueError, OSError, yaml.YAMLError) as error:
         raise BadSetting(str(error)) from error
-    except TypeError as error:
-        raise BadSetting(f"a setting has a value of the wrong type ({error})") from error
     warm_start.levels_are_chosen = "warm_start_levels" in chosen
     if agent.activation_checkpointing is None:
         agent.use_checkpointing(run.model != TINY)
@@ -163,6 +171,7 @@ def _with_config(
     finder.add_argument("--env_id", "--env-id")
     finder.add_argument("--env")
     finder.add_argument("--env_kwargs", "--env-kwargs")
+    finder.add_argument("--model")
     finder.add_argument("--env-arg", "--env_arg", action="append")
     finder.add_argument("--out")
     finder.add_argument("--credit", default="")
@@ -174,7 +183,7 @@ def _with_config(
     if found.env is not None:
         found.env_id = text_arguments.full_id(found.env)
     env_id = found.env_id or RunConfig.env_id
-    file = find_config(found.config) if found.config else packaged_config(env_id)
+    file = find_config(found.config) if found.config else packaged_config(env_id, found.model)
     kind = agent_type or CONFIGS.get(found.credit, AgentConfig)
     # Comparisons pass AgentConfig: their algorithms differ in nothing that their file does not state.
     plain = found.config is not None or agent_type is AgentConfig
@@ -184,15 +193,50 @@ def _with_config(
         fixed["credit_settings"] = {**fixed.get("credit_settings", {}), **given}
     own = [f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in fixed.items()]
     settings = {} if file is None else read_config(file)
+    if file is not None and found.config is None and file.parent.name == "large":
+        settings["output_dir"] = f"runs/{file.stem}_language_model"
+        if any(word.startswith(("--steps_per_generation", "--gradient_accumulation_steps")) for word in rest):
+            del settings["groups_per_batch"], settings["steps_per_batch"]  # the same in other terms
     if found.env_arg:
         full_id = text_arguments.full_id(str(found.env_id or settings.get("env_id", env_id)))
         single = text_arguments.env_settings(full_id, found.env_arg)
         found.env_kwargs = json.dumps(mapping("env_kwargs", found.env_kwargs) | single)
-    chosen = {"env_id": found.env_id, "env_kwargs": found.env_kwargs, "output_dir": found.out, "credit": found.credit}
+    chosen = {"env_id": found.env_id, "env_kwargs": found.env_kwargs, "model": found.model}
+    chosen |= {"output_dir": found.out, "credit": found.credit}
     given_names = [f"--{name}={value}" for name, value in chosen.items() if value]
     is_of_user = found.config is not None and Path(__file__).parent not in Path(file or "").resolve().parents
     on_line = {word[2:].partition("=")[0].replace("-", "_") for word in rest if word.startswith("--")}
     return settings, [*own, *given_names, *rest], kind, on_line | {*settings} if is_of_user else on_line
+
+
+_TYPES: dict[object, str] = {
+    dict: "a mapping",
+    list: "a list",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    NoneType: "null",
+}
+
+
+def check_types(settings: Mapping[str, Any], kinds: Sequence[type[Any]]) -> None:
+    """Raise `BadSetting` naming the first setting of a file whose value does not have the type of its field.
+
+    Texts are accepted everywhere, because the parser reads them as on the command line.
+    """
+    for kind in kinds:
+        hints = get_type_hints(kind)
+        for field in fields(kind):
+            value = settings.get(field.name, "")
+            hint = hints[field.name]
+            options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+            taken = {get_origin(option) or option for option in options}
+            taken |= {NoneType} if field.default is None else set()
+            fitting = {float, int} if type(value) is int else {str} if isinstance(value, date) else {type(value)}
+            if not isinstance(value, str) and Any not in taken and not fitting & taken:
+                wanted = " or ".join(said for one, said in _TYPES.items() if one in taken) or "a text"
+                raise BadSetting(f"{field.name} must be {wanted}, got {shown(value)}")
 
 
 def resolved(configs: Configs) -> dict[str, Any]:

@@ -68,11 +68,18 @@ class Conversation:
         if last.prompt_ids is None or not last.completion_ids:
             raise BadSetting("a conversation continues turns that have tokens: let one policy play the whole episode")
         answered = last.completion_ids[-1]
-        new = self._encode(self._template.follow_up(policy_input))
+        new = self.follow_up(policy_input)
         # The template adds an end token to answers; a sampled one must not be repeated.
         if answered in self._ends and new and new[0] == answered:
             new = new[1:]
         return (*last.prompt_ids, *last.completion_ids), new
+
+    def follow_up(self, policy_input: PolicyInput) -> tuple[int, ...]:
+        """Return the tokens of the text between the last answer and the next one.
+
+        Raises `BadSetting` if the tokenizer does not know every word.
+        """
+        return self._encode(self._template.follow_up(policy_input))
 
     def _encode(self, text: str) -> tuple[int, ...]:
         ids = self._known.get(text)

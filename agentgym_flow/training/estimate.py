@@ -1,8 +1,9 @@
 """The cost of a training run, estimated without loading a model or training.
 
-Prompts are counted in a few episodes of random play, which tend to be long; the rest follows from the settings. Where
-it must guess, the estimate is an upper bound: answers have the maximal length, and no prompts are shared. It leaves out
-attention over long contexts, which grows quadratically, and waiting and communication.
+Prompts are counted in a few episodes of random play, which tend to be long, with the model's tokenizer if it is on this
+machine; the rest follows from the settings. Where it must guess, the estimate is an upper bound: answers have the
+maximal length, and no prompts are shared. It leaves out attention over long contexts, which grows quadratically, and
+waiting and communication.
 """
 
 from __future__ import annotations
@@ -10,28 +11,36 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
 
 from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import ConversationTemplate, PromptTemplate
 from agentgym_flow.seeding import Stream
+from agentgym_flow.training.chat_template import checked_date, write_date, write_settings
 from agentgym_flow.training.config import Configs
+from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.memory import LAYOUTS, Memory, config_of, memory
+from agentgym_flow.training.policy import prompt_text, prompt_tokens
 from agentgym_flow.training.rows import TURN
-from agentgym_flow.training.run import TINY, is_own_model, load_model
-from agentgym_flow.training.run_config import RunConfig
+from agentgym_flow.training.run import TINY, is_own_model, load_model, load_tokenizer
+from agentgym_flow.training.run_config import RunConfig, mapping
 from agentgym_flow.training.vocabulary import template_of
 from agentgym_flow.training.warm_start import check_demonstrations, fit_demonstrations
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 CHARACTERS_PER_TOKEN = 4.0
-"""Roughly, for English text and a large language model. The tiny policy's tokens are words."""
+"""Roughly, for English text and a large language model."""
 
 READING, WRITING = 200e12, 10e12
 """Floating-point operations per second assumed for one GPU: in passes over many tokens (a fifth to a half of the peak
@@ -39,6 +48,9 @@ of large ones), and when answers are written token by token in batches of a hund
 
 CORE = 25e9
 """The same for one CPU core with small models."""
+
+LONG = 24.0
+"""Hours above which an estimate has a warning."""
 
 _PROBES = 8  # episodes
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([BM])(?![A-Za-z])")
@@ -83,7 +95,9 @@ class CostEstimate:
         answer: the longest answer, in tokens.
         probe: mean sizes of episodes.
         flops: operations, including evaluation.
-        memory: the need of each GPU, by (number of GPUs, ZeRO stage); empty if the model's shape is unknown.
+        memory: the need of each GPU, by (number of GPUs, ZeRO stage); empty if the model's shape is unknown. The key
+            (0, 0) is one process on a CPU, in float32.
+        counted: whether prompts were counted with the model's tokenizer.
     """
 
     parameters: int
@@ -94,6 +108,23 @@ class CostEstimate:
     probe: Probe
     flops: Flops
     memory: Mapping[tuple[int, int], Memory]
+    counted: bool = True
+
+    @property
+    def core_hours(self) -> float:
+        """Hours of one CPU core at the assumed throughput."""
+        return sum(self.flops) / CORE / 3600
+
+    @property
+    def warning(self) -> str:
+        """One sentence if the run takes more than `LONG` hours on a GPU, or without any on a CPU core; else empty."""
+        hours, where = (self.gpu_hours, "GPU") if torch.cuda.is_available() else (self.core_hours, "CPU core")
+        if hours <= LONG:
+            return ""
+        return (
+            f"the run would take about {hours:,.0f} hours on one {where}: lower max_steps, groups_per_batch, "
+            "max_completion_length, eval_episodes or validations, or use a smaller model"
+        )
 
     @property
     def gpu_hours(self) -> float:
@@ -119,22 +150,29 @@ class CostEstimate:
                 f"{self.gpu_hours:,.2g} hours, at {READING / 1e12:.0f} teraflops in updates and reading and "
                 f"{WRITING / 1e12:.0f} in writing"
             ),
-            "One CPU core": f"{sum(self.flops) / CORE / 3600:,.2g} hours, at {CORE / 1e9:.0f} gigaflops",
+            "One CPU core": f"{self.core_hours:,.2g} hours, at {CORE / 1e9:.0f} gigaflops",
             **self._memory(),
             "Assumed": (
-                f"{CHARACTERS_PER_TOKEN:g} characters a token (the tiny policy: words); answers as long as may be, "
+                f"{self._tokens}; answers as long as may be, "
                 "episodes as long as random play; no prompts shared; 2 operations per parameter and token forwards, 4 "
                 "backwards (2 with LoRA); attention, waiting, communication left out; memory on a GPU in bfloat16, "
-                "where updates and play take turns, without the one or two GB of CUDA and of the allocator"
+                "where updates and play take turns, without the one or two GB of CUDA and of the allocator; on a CPU "
+                "in float32, without about one GB of libraries"
             ),
         }
+
+    @property
+    def _tokens(self) -> str:
+        if self.counted:
+            return "prompts counted with the model's tokenizer"
+        return f"{CHARACTERS_PER_TOKEN:g} characters a token, because the model's tokenizer is not on this machine"
 
     def _memory(self) -> dict[str, str]:
         if not self.memory:
             return {"Memory": "not known: give a folder with config.json (the tiny policy needs little)"}
         shown = {}
         for (processes, stage), needed in self.memory.items():
-            name = "1 GPU" if processes == 1 else f"{processes} GPUs"
+            name = "CPU" if not processes else "1 GPU" if processes == 1 else f"{processes} GPUs"
             shown[f"Memory, {name}, ZeRO-{stage}" if stage else f"Memory, {name}"] = str(needed)
         return shown
 
@@ -154,7 +192,8 @@ def estimate(configs: Configs) -> CostEstimate:
             check_demonstrations(env, warm.warm_start_levels, warm.warm_start_noise if env.has_expert else 1.0)
     parameters = count_parameters(run, template)
     answer = agent.max_completion_length or 1
-    found = probe(run, template, agent.layout, answer)
+    tokenizer = tokenizer_of(configs, template)
+    found = probe(run, template, agent.layout, answer, tokenizer)
     batches = agent.max_steps / agent.steps_per_batch
     episodes = batches * agent.generation_batch_size
     evaluated = 4 * run.eval_episodes + run.validations * run.validation_episodes
@@ -165,9 +204,23 @@ def estimate(configs: Configs) -> CostEstimate:
     update = parameters * found.trained * (passes * episodes + per_token * cloned / found.turns)
     played = 2 * parameters * (episodes + evaluated)
     flops = Flops(update, played * found.read, played * found.turns * answer)
-    return CostEstimate(
-        parameters, batches, episodes, evaluated, answer, found, flops, memory_of(configs, found, answer)
-    )
+    needed = memory_of(configs, found, answer)
+    counted = tokenizer is not None
+    return CostEstimate(parameters, batches, episodes, evaluated, answer, found, flops, needed, counted)
+
+
+def tokenizer_of(configs: Configs, template: PromptTemplate) -> PreTrainedTokenizerBase | None:
+    """Return the tokenizer of a run with its chat template; None if it is not on this machine."""
+    run, _, agent = configs
+    if run.model == TINY or is_own_model(run.model):
+        return load_model(run.model, template, chat_template=run.chat_template)[1]
+    try:
+        tokenizer = load_tokenizer(run.model, template, run.chat_template)
+    except (OSError, ValueError):  # another part of the run names what is wrong with the folder
+        return None
+    write_settings(tokenizer, mapping("chat_template_kwargs", agent.chat_template_kwargs))
+    write_date(tokenizer, checked_date(agent.date))
+    return tokenizer if len(tokenizer) > len(tokenizer.added_tokens_decoder) else None
 
 
 def memory_of(configs: Configs, probe: Probe, answer: int) -> dict[tuple[int, int], Memory]:
@@ -187,12 +240,13 @@ def memory_of(configs: Configs, probe: Probe, answer: int) -> dict[tuple[int, in
             rows=rows,
             prompt=probe.longest,
             answer=answer,
-            playing=min(agent.num_envs, math.ceil(at_once / processes)),
-            bf16=True,
-            processes=processes,
+            playing=min(agent.num_envs, math.ceil(at_once / max(1, processes))),
+            bf16=processes > 0,
+            processes=max(1, processes),
             stage=stage,
+            triton=processes > 0,
         )
-        for processes, stage in LAYOUTS
+        for processes, stage in ((0, 0), *LAYOUTS)
     }
 
 
@@ -201,7 +255,6 @@ def count_parameters(run: RunConfig, template: PromptTemplate) -> int:
 
     Raises `BadSetting` if neither has it.
     """
-    import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     if run.model == TINY or is_own_model(run.model):
@@ -220,8 +273,18 @@ def count_parameters(run: RunConfig, template: PromptTemplate) -> int:
     return int(float(found[1]) * (1e9 if found[2] == "B" else 1e6))
 
 
-def probe(run: RunConfig, template: PromptTemplate, layout: str, answer: int) -> Probe:
-    """Play a few training tasks at random and measure them; each answer counts as `answer` tokens."""
+def probe(
+    run: RunConfig,
+    template: PromptTemplate,
+    layout: str,
+    answer: int,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> Probe:
+    """Play a few training tasks at random and measure them; each answer counts as `answer` tokens.
+
+    Without a `tokenizer` a token is `CHARACTERS_PER_TOKEN`, or a word of the tiny policy.
+    """
+    count_tokens = _counter(run, template, layout, tokenizer)
     prompts: list[list[int]] = []
     seconds = 0.0
     with closing(run.make_env()) as env:
@@ -231,7 +294,7 @@ def probe(run: RunConfig, template: PromptTemplate, layout: str, answer: int) ->
             new = []
             while not recorder.done:
                 policy_input = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
-                new.append(_tokens(_new_text(template, policy_input, layout), run.model))
+                new.append(count_tokens(policy_input))
                 action = env.sample_action(rng)
                 begun = time.process_time()
                 recorder.step(action)
@@ -249,12 +312,21 @@ def probe(run: RunConfig, template: PromptTemplate, layout: str, answer: int) ->
     )
 
 
-def _new_text(template: PromptTemplate, policy_input: PolicyInput, layout: str) -> str:
-    """Return the new text of a turn's prompt; in a conversation it is the `follow_up` message."""
-    if layout != TURN and policy_input.episode.turns and isinstance(template, ConversationTemplate):
-        return template.follow_up(policy_input)
-    return template.prompt(policy_input)
+def _counter(
+    run: RunConfig, template: PromptTemplate, layout: str, tokenizer: PreTrainedTokenizerBase | None
+) -> Callable[[PolicyInput], int]:
+    """Return a function that counts the new tokens of a turn's prompt: all of them, or the follow-up message's."""
+    talk = None
+    if tokenizer is not None and layout != TURN:
+        talk = Conversation(tokenizer, template, frozenset())
 
+    def count(policy_input: PolicyInput) -> int:
+        later = layout != TURN and policy_input.episode.turns and isinstance(template, ConversationTemplate)
+        if tokenizer is not None:
+            if later and talk is not None:
+                return len(talk.follow_up(policy_input))
+            return len(prompt_tokens(tokenizer, prompt_text(tokenizer, template, policy_input)))
+        text = template.follow_up(policy_input) if later else template.prompt(policy_input)  # type: ignore[attr-defined]
+        return len(text.split()) if run.model == TINY else round(len(text) / CHARACTERS_PER_TOKEN)
 
-def _tokens(text: str, model: str) -> int:
-    return len(text.split()) if model == TINY else round(len(text) / CHARACTERS_PER_TOKEN)
+    return count

@@ -10,14 +10,15 @@ import torch
 import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow.core import check_positive
-from agentgym_flow.errors import BadSetting
+from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.generation.transformers_generator import ROWS, TransformersGenerator
 from agentgym_flow.leaderboard.submission import ABOUT, Submission
 from agentgym_flow.prompts import template_for
-from agentgym_flow.training.chat_template import checked_date, reads_clock, write_date
+from agentgym_flow.training.chat_template import NONE, checked_date, is_plain, reads_clock, write_date
 from agentgym_flow.training.policy import ModelPolicy, check_vocabulary, pad_token
 from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.run import CONFIG, load_model, quiet
+from agentgym_flow.training.run_config import mapping
 
 MAX_TOKENS = 512
 """The longest completion, in tokens, in prompt templates without their own vocabulary."""
@@ -28,13 +29,16 @@ def local_policy(
     env_id: str,
     *,
     template: str | None = None,
+    template_settings: Mapping[str, Any] | None = None,
+    shots: int | None = None,
+    chat_template: str | None = None,
     layout: str | None = None,
     max_tokens: int | None = None,
     temperature: float = 1.0,
     greedy: bool = False,
     dtype: str = "float32",
-    date: str | None = None,
     rows: int | None = None,
+    date: str | None = None,
     num_envs: int = ROWS,
 ) -> ModelPolicy:
     """Return the policy of a causal language model in a folder, on the GPU if there is one.
@@ -44,9 +48,14 @@ def local_policy(
     prompt template and layout are those of the entry's `submission.yaml`.
 
     Args:
-        folder: a folder saved by Hugging Face, with its tokenizer, or the name of a downloaded model.
+        folder: a folder saved by Hugging Face, with its tokenizer, the name of a downloaded model, or a GGUF file.
         env_id: the environment to play.
         template: the prompt template; by default the run's, else `text`.
+        template_settings: new values for fields of the prompt template; by default the run's.
+        shots: the number of solved turns in front of the first prompt, a shorter form of
+            `template_settings={"shots": N}`.
+        chat_template: `none` replaces the chat template of the model by plain text, which suits base models; None: the
+            model's own, or plain text if it has none.
         layout: `turn` or `conversation`; by default the run's, else `turn`.
         max_tokens: the longest completion; by default the run's, else 1 if the prompt template has its own vocabulary,
             and 512 otherwise.
@@ -60,15 +69,21 @@ def local_policy(
     Raises:
         BadSetting: a number is out of range, or the model does not exist or does not fit the prompt template.
         BadSubmission: the entry's `submission.yaml` is invalid.
-        UnknownTemplate, UnknownOption: the prompt template or layout is unknown.
+        UnknownTemplate, UnknownOption: the prompt template, its setting, the chat template or layout is unknown.
+        MissingExtra: the package `gguf` is not installed.
     """
     if max_tokens is not None:
         check_positive("max_tokens", max_tokens)
     quiet()
     run = _settings_of_run(Path(folder))
     name = run.get("template") or "text" if template is None else template
-    prompts = template_for(env_id, name, run.get("template_settings") if name == run.get("template") else None)
-    model, tokenizer = load_model(folder, prompts, dtype=dtype)
+    if template_settings is None and name == run.get("template"):
+        template_settings = run.get("template_settings")
+    changed = mapping("template_settings", template_settings) | ({} if shots is None else {"shots": shots})
+    prompts = template_for(env_id, name, changed)
+    if chat_template not in (None, NONE):
+        raise UnknownOption.among(chat_template, [NONE], "chat_template replaces that of the model.")
+    model, tokenizer = load_model(folder, prompts, dtype=dtype, chat_template=chat_template)
     check_vocabulary(model, tokenizer)
     date = checked_date(run.get("date") if date is None else date)
     write_date(tokenizer, date)
@@ -93,6 +108,8 @@ def local_policy(
     )
     sampling = {"temperature": temperature, "greedy": greedy, "max_tokens": max_tokens, "dtype": dtype}
     policy.settings = {"template": name, "layout": layout, **sampling}
+    chosen = {"template_settings": changed, "chat_template": NONE if is_plain(tokenizer) else None, "rows": rows}
+    policy.settings |= {name: value for name, value in chosen.items() if value not in (None, {})}
     if reads_clock(tokenizer):
         policy.settings["date"] = date
     return policy

@@ -19,7 +19,7 @@ from agentgym_flow.generation.transformers_generator import TransformersGenerato
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.policies.base import CONTEXT, NO_ANSWER, session
 from agentgym_flow.prompts import IndexTemplate, PromptTemplate, TextTemplate
-from agentgym_flow.training.chat_template import ThoughtStyle, thought_style
+from agentgym_flow.training.chat_template import ThoughtStyle, is_plain, thought_style
 from agentgym_flow.training.conversation import Conversation, check_words
 from agentgym_flow.training.rows import CONVERSATION, LAYOUTS, TURN
 
@@ -103,7 +103,9 @@ class PromptedPolicy:
         self.model = model
         self.tokenizer = tokenizer
         self.template = template
-        self.sampling = Sampling(temperature, greedy, max_new_tokens, ends, tuple(getattr(template, "stops", ())))
+        closings = getattr(template, "closings", ()) if is_plain(tokenizer) else ()  # base models write on and on
+        stops = tuple(getattr(template, "stops", closings))
+        self.sampling = Sampling(temperature, greedy, max_new_tokens, ends, stops)
         self.generator = generator or TransformersGenerator(model, pad_token(tokenizer), tokenizer=tokenizer)
         self.name = name
         self.settings: dict[str, Any] = {}

@@ -83,7 +83,9 @@ class Recipe:
         self.together = together
         self.template = template_of(run, folder.vocabulary, together)
         with loaded_whole() if self.warm.warm_start_levels else nullcontext():  # only the main process clones
-            self.model, self.tokenizer = load_model(run.model, self.template, seed=agent.seed, dtype=run.dtype)
+            self.model, self.tokenizer = load_model(
+                run.model, self.template, seed=agent.seed, dtype=run.dtype, chat_template=run.chat_template
+            )
         if run.lora:
             self.model = with_lora(self.model, seed=agent.seed, **run.lora_settings)
         self.generator = make_generator(agent, self.model, self.tokenizer, folder.weights, together)

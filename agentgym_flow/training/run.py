@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import glob
 import json
+import logging
 import os
 import re
 import shutil
@@ -12,15 +13,17 @@ import signal
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentgym_flow._util.files import whole
 from agentgym_flow._util.importing import find_modules_here, imported
 from agentgym_flow._util.signals import signals_go_to
-from agentgym_flow.errors import BadSetting, OtherProcessFailed, UnknownOption
+from agentgym_flow.errors import AgentGymFlowError, BadSetting, MissingExtra, OtherProcessFailed, UnknownOption
 from agentgym_flow.generation.weights import has_adapter
 from agentgym_flow.prompts import PromptTemplate
+from agentgym_flow.training.chat_template import write_plain
 from agentgym_flow.training.checkpoints import writing
 from agentgym_flow.training.lora import POLICY, is_adapter, load_adapter
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
@@ -46,6 +49,8 @@ RUNNING, FINISHED = "running", "finished"
 
 TINY = "tiny"
 """The name of the built-in model, which starts from random weights."""
+
+_logger = logging.getLogger(__name__)
 
 _NAME_ON_HUB = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
@@ -246,22 +251,31 @@ def _gathered(model: PreTrainedModel) -> Iterator[None]:
 
 
 def load_model(
-    name: str, template: PromptTemplate, *, seed: int = 0, dtype: str = "float32"
+    name: str,
+    template: PromptTemplate,
+    *,
+    seed: int = 0,
+    dtype: str = "float32",
+    chat_template: str | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return model and tokenizer: a new tiny model for the template's vocabulary, or a Hugging Face causal model.
 
-    For a folder with LoRA adapters, the adapters on their base model. A folder without a tokenizer, such as `policy/`
-    of a leaderboard entry, has the words of the template, if it has as many. For `module:function`, what the user's
-    function returns when called with the prompt template and the keyword argument `seed`. Weights are converted to
-    `dtype`, adapters to float32.
+    For a folder with LoRA adapters, the adapters on their base model; for a GGUF file, its weights, dequantised. A
+    tokenizer without a chat template gets a plain one, see `write_plain` for this and `chat_template`. A folder without
+    a tokenizer, such as `policy/` of a leaderboard entry, has the words of the template, if it has as many. For
+    `module:function`, what the user's function returns when called with the prompt template and the keyword argument
+    `seed`. Weights are converted to `dtype`, adapters to float32.
 
     Raises:
         BadSetting: the prompt template has no vocabulary for the tiny model, the model or its tokenizer does not exist,
             or the function returns something else.
         UnknownOption: the function does not exist.
+        MissingExtra: the package `gguf` is not installed.
     """
     if is_own_model(name):
-        return _own_model(name, template, seed, dtype)
+        model, tokenizer = _own_model(name, template, seed, dtype)
+        write_plain(tokenizer, template, chat_template, name)
+        return model, tokenizer
     if name == TINY:
         vocabulary = getattr(template, "vocabulary", ())
         if not vocabulary:
@@ -272,14 +286,14 @@ def load_model(
         tokenizer = word_tokenizer(vocabulary)
         return tiny_model(tokenizer, seed=seed), tokenizer
     from safetensors import SafetensorError
-    from transformers import AutoTokenizer
 
     if not Path(name).exists() and not _NAME_ON_HUB.fullmatch(name):
         raise BadSetting(f"there is no folder {name}")
     load = load_adapter if is_adapter(name) else _load_whole
     try:
-        model, tokenizer = load(name, dtype), AutoTokenizer.from_pretrained(name, padding_side="left")
-    except BadSetting:
+        tokenizer = load_tokenizer(name, template, chat_template)
+        model = load(name, dtype)
+    except AgentGymFlowError:
         raise
     except (OSError, ValueError, SafetensorError) as error:
         if not Path(name).exists():
@@ -302,9 +316,47 @@ def load_model(
     return model, tokenizer
 
 
+def load_tokenizer(name: str, template: PromptTemplate, chat_template: str | None = None) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of a Hugging Face model; see `load_model`. Raises what Transformers raises as well."""
+    from transformers import AutoTokenizer
+
+    if is_gguf(name):
+        if find_spec("gguf") is None:
+            raise MissingExtra(f"gguf is not installed, which reads {name}. Install it with: pip install gguf")
+        _logger.warning("Reading %s: converting its tokenizer and its weights takes a minute or two", name)
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(**_place(name), padding_side="left")
+    if len(tokenizer) > len(tokenizer.added_tokens_decoder):  # else the folder has none
+        write_plain(tokenizer, template, chat_template, name)
+    return tokenizer
+
+
+def is_gguf(name: str) -> bool:
+    """Return whether `name` is a GGUF file."""
+    return name.endswith(".gguf") and Path(name).is_file()
+
+
+def _place(name: str) -> dict[str, str]:
+    """Return the arguments of `from_pretrained` that say where a model is."""
+    if not is_gguf(name):
+        return {"pretrained_model_name_or_path": name}
+    return {"pretrained_model_name_or_path": str(Path(name).parent), "gguf_file": Path(name).name}
+
+
 def is_own_model(name: str) -> bool:
     """Return whether `name` is a `module:function`."""
     return ":" in name and not Path(name).exists()
+
+
+def is_language_model(name: str) -> bool:
+    """Return whether `name` is a pretrained language model: not `tiny` or its checkpoint, and no `module:function`."""
+    if name == TINY or is_own_model(name):
+        return False
+    if not Path(name).is_dir():
+        return True
+    words = Path(name) / "tokenizer.json"  # absent: of a leaderboard entry, or an older kind of tokenizer
+    if not words.is_file():
+        return any(Path(name).glob("*.model")) or (Path(name) / "vocab.json").is_file()
+    return '"WordLevel"' not in words.read_text("utf-8", errors="replace")
 
 
 def _own_model(
@@ -330,7 +382,7 @@ def _load_whole(name: str, dtype: str) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     model, found = AutoModelForCausalLM.from_pretrained(
-        name, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True
+        **_place(name), dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True
     )
     for weight, saved, wanted in sorted(found["mismatched_keys"]):
         raise BadSetting(

@@ -15,8 +15,9 @@ from agentgym_flow.data import DataSet, resolve
 from agentgym_flow.envs import DEFAULT_ENV, make_text_env
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.prompts import PromptTemplate, template_for
+from agentgym_flow.training.chat_template import NONE
 from agentgym_flow.training.lora import ALL_LINEAR, is_adapter
-from agentgym_flow.training.run import TINY
+from agentgym_flow.training.run import TINY, is_gguf
 
 DTYPES = ("float32", "bfloat16")
 """Values of `dtype`."""
@@ -48,6 +49,8 @@ class RunConfig:
         template: the prompt template of the environment.
         template_settings: fields of the template to override, such as `rules` and `think` of the template `text`; JSON
             on the command line.
+        chat_template: `none` replaces the chat template of the model by plain text, which suits base models; None: the
+            model's own, or plain text if it has none.
         threads: CPU threads of PyTorch; None: PyTorch's default. A tiny model gains little from a second thread. In our
             commands, waiting threads sleep, unless `OMP_WAIT_POLICY` or its like is set.
         validations: the number of validations during training; 0 for none.
@@ -72,6 +75,7 @@ class RunConfig:
     lora_targets: str = ALL_LINEAR
     template: str = "compact"
     template_settings: dict[str, Any] | str | None = field(default_factory=dict)
+    chat_template: str | None = None
     threads: int | None = None
     validations: int = 10
     validation_episodes: int = 200
@@ -91,6 +95,10 @@ class RunConfig:
                 f"lora adds adapters to a whole model from a folder or the Hub, and model {self.model!r} is not one: "
                 "leave lora out, or use another model"
             )
+        if self.chat_template not in (None, NONE):
+            raise UnknownOption.among(self.chat_template, [NONE], "chat_template replaces that of the model.")
+        if is_gguf(self.model):
+            raise BadSetting(f"model {self.model} is a GGUF file, which can play but not be trained: save its weights")
         self._check_dtype()
         if not 0 <= self.lora_dropout < 1:
             raise BadSetting(f"lora_dropout must be at least 0 and below 1, got {self.lora_dropout}")
@@ -161,7 +169,7 @@ class WarmStartConfig:
         warm_start_updates: optimizer steps.
         warm_start_batch: turns per step, drawn with replacement.
         warm_start_learning_rate: learning rate of AdamW.
-        warm_start_muon_learning_rate: learning rate of Muon.
+        warm_start_muon_learning_rate: learning rate of Muon on hidden matrices. None: AdamW trains these too.
         warm_start_validations: the number of validations during cloning.
         warm_start_validation_episodes: episodes of each validation.
     """
@@ -174,7 +182,7 @@ class WarmStartConfig:
     warm_start_updates: int = 120
     warm_start_batch: int = 128
     warm_start_learning_rate: float = 2e-3
-    warm_start_muon_learning_rate: float = 0.02
+    warm_start_muon_learning_rate: float | None = 0.02
     warm_start_validations: int = 4
     warm_start_validation_episodes: int = 100
 
@@ -188,8 +196,9 @@ class WarmStartConfig:
         at_least("warm_start_levels", self.warm_start_levels, 0)
         for name in ("updates", "batch", "validations", "validation_episodes"):
             at_least(f"warm_start_{name}", getattr(self, f"warm_start_{name}"), 1)
-        for name in ("learning_rate", "muon_learning_rate"):
-            check_rate(f"warm_start_{name}", getattr(self, f"warm_start_{name}"))
+        check_rate("warm_start_learning_rate", self.warm_start_learning_rate)
+        if self.warm_start_muon_learning_rate is not None:
+            check_rate("warm_start_muon_learning_rate", self.warm_start_muon_learning_rate)
 
 
 def mapping(name: str, value: Mapping[str, Any] | str | None) -> dict[str, Any]:

@@ -253,7 +253,7 @@ def clone(
     precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
     on_update: Callable[[int, float], None] | None = None,
 ) -> tuple[list[float], list[tuple[int, float]]]:
-    """Train `model` in place on `examples` by cross-entropy, with Muon and AdamW and linear decay to 0.
+    """Train `model` in place on `examples` by cross-entropy, with Muon and AdamW, or AdamW alone; linear decay to 0.
 
     Args:
         model: the causal language model.
@@ -272,7 +272,13 @@ def clone(
     Raises:
         TrainingFailed: the loss is not finite, or a GPU runs out of memory.
     """
-    optimizer = MuonAdamW(model, muon_lr=config.warm_start_muon_learning_rate, adamw_lr=config.warm_start_learning_rate)
+    optimizer: torch.optim.Optimizer
+    rate, muon_rate = config.warm_start_learning_rate, config.warm_start_muon_learning_rate
+    if muon_rate is None:
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=0.0)
+    else:
+        optimizer = MuonAdamW(model, muon_lr=muon_rate, adamw_lr=rate)
     updates = config.warm_start_updates
     schedule = linear_decay(optimizer, warmup=0, total=updates, floor=0.0)
     order = Stream("clone", seed)

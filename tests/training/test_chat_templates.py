@@ -16,15 +16,21 @@ from thinned import thinned
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from agentgym_flow import prompts as prompts_module
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Group
-from agentgym_flow.errors import BadSetting
+from agentgym_flow.envs.sokoban.env import SokobanEnv
+from agentgym_flow.episode import EpisodeRecorder, Group
+from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.generation import Completion, GenerationRequest
 from agentgym_flow.generation.stops import length_of_answer
-from agentgym_flow.policies import PolicyInput, PolicyOutput
+from agentgym_flow.generation.transformers_generator import TransformersGenerator
+from agentgym_flow.policies import PolicyInput, PolicyOutput, make_policy
 from agentgym_flow.prompts import Message, PromptContext, TextTemplate, tagged_action, template_for
 from agentgym_flow.rollout import EpisodeSpec, rollout
+from agentgym_flow.seeding import Stream
+from agentgym_flow.training import run as run_module
 from agentgym_flow.training.chat_template import (
+    is_plain,
     thought_style,
     training_template,
     without_settings,
@@ -34,6 +40,7 @@ from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.policy import ModelPolicy, prompt_text, prompt_tokens
 from agentgym_flow.training.rows import rows
+from agentgym_flow.training.run import load_model, save_model
 from agentgym_flow.training.trainer import AgentTrainer
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
@@ -249,6 +256,124 @@ def talker(tokenizer: PreTrainedTokenizerFast, often: str) -> GPT2LMHeadModel:
         weight[tokens] += 1.5 * direction
         model.transformer.ln_f.bias += 6.0 * direction
     return model
+
+
+def base_model(folder: Path, often: str) -> Path:
+    """Save a model whose tokenizer has no chat template, as base models are published."""
+    tokenizer = byte_tokenizer(None)
+    save_model(folder, talker(tokenizer, often), tokenizer)
+    return folder
+
+
+def test_a_base_model_plays_with_a_plain_chat_template(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    base = base_model(tmp_path / "base", "</action>")
+    settings = {"layout": "conversation", "max_tokens": 12, "template_settings": {"think": False, "rules": "Push."}}
+    policy = make_policy(f"hf:{base}", SOKOBAN, **settings)
+    assert isinstance(policy, ModelPolicy)
+    said = [record.message.partition(":")[0] for record in caplog.records if record.name.startswith("agentgym")]
+    assert said == [f"{base} has no chat template"]
+    assert policy.settings["chat_template"] == "none"
+    assert policy.sampling.stops == ("</action>",)
+    policy.generator = Canned(policy.tokenizer, "<action>up</action> and on")
+    [episode, _] = rollout(policy, short_env, SPECS)
+    assert [turn.action for turn in episode.turns] == ["up"] * 5
+    assert [turn.completion for turn in episode.turns] == ["<action>up</action>"] * 5
+    said: list[Message] = []
+    env = short_env()
+    recorder = EpisodeRecorder(env)
+    again = recorder.reset(seed=3, task=0)
+    for turn in episode.turns:  # a server that renders the whole chat gives the model the same tokens
+        here = PolicyInput(env, recorder.observation, recorder.info, again, SimpleNamespace())  # type: ignore[arg-type]
+        content = policy.template.follow_up(here) if said else policy.template.prompt(here)  # type: ignore[attr-defined]
+        said.append({"role": "user", "content": content})
+        chat = policy.tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+        assert chat == policy.tokenizer.decode(turn.prompt_ids)
+        said.append({"role": "assistant", "content": str(turn.completion)})
+        recorder.step(turn.action, completion=turn.completion)
+    assert chat.startswith("<bos>Push.")
+    assert chat.endswith("left, right\n\n")
+
+    save_model(tmp_path / "copy", policy.model, policy.tokenizer)
+    caplog.clear()
+    assert is_plain(load_model(str(tmp_path / "copy"), policy.template)[1])
+    assert not [record for record in caplog.records if record.name.startswith("agentgym")]
+
+
+class Canned(TransformersGenerator):
+    """Answers every request with the same text."""
+
+    def __init__(self, tokenizer: Any, text: str) -> None:
+        self.version, self.exact = 0, True
+        self.tokens = tuple(tokenizer(text, add_special_tokens=False).input_ids)
+
+    def generate_batch(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        return [Completion(self.tokens, (-1.0,) * len(self.tokens), 0) for _ in requests]
+
+
+def test_a_chat_template_gives_way_to_plain_text_if_asked(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer(SHIPPED["qwen3"])
+    save_model(tmp_path / "chat", talker(tokenizer, "up"), tokenizer)
+    plain = make_policy(f"hf:{tmp_path / 'chat'}", SOKOBAN, chat_template="none", rows=1)
+    own = make_policy(f"hf:{tmp_path / 'chat'}", SOKOBAN)
+    assert isinstance(plain, ModelPolicy)
+    assert isinstance(own, ModelPolicy)
+    assert [is_plain(policy.tokenizer) for policy in (plain, own)] == [True, False]
+    assert own.sampling.stops == ()
+    assert plain.settings["rows"] == 1
+    assert plain.generator._height == 1  # type: ignore[attr-defined]
+    with pytest.raises(UnknownOption, match="mine"):
+        make_policy(f"hf:{tmp_path / 'chat'}", SOKOBAN, chat_template="mine")
+    word = load_model("tiny", template_for(SOKOBAN, "compact"), chat_template="none")[1]
+    assert word.chat_template is None  # a prompt of words is no chat
+
+
+def test_solved_turns_come_first_and_none_is_of_the_task_that_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = make_policy(f"hf:{base_model(tmp_path / 'base', 'up')}", SOKOBAN, shots=2, max_tokens=1)
+    assert isinstance(policy, ModelPolicy)
+    prompts = []
+    for split, task in (("test", 0), ("test", 1), ("train", 0), ("train", 7)):
+        env = make_text_env(SOKOBAN, size=5, split=split)
+        recorder = EpisodeRecorder(env)
+        episode = recorder.reset(seed=1, task=task)
+        here = PolicyInput(env, recorder.observation, recorder.info, episode, Stream("policy"))
+        *solved, asked = policy.template.messages(here)
+        assert [message["role"] for message in solved] == ["user", "assistant"] * 2
+        assert all(re.fullmatch("<action>[a-z]+</action>", solved[number]["content"]) for number in (1, 3))
+        assert not any(recorder.observation in message["content"] for message in solved)
+        assert "<think>" not in "".join(message["content"] for message in (*solved, asked))
+        prompts.append(solved)
+        text = prompt_text(policy.tokenizer, policy.template, here)
+        assert text.endswith(f"{solved[-1]['content']}<|im_end|>\n\n{asked['content']}\n\n")
+    assert prompts[0] == prompts[1] == prompts[3] != prompts[2]
+    with pytest.raises(BadSetting, match="shots must be at least 0"):
+        template_for(SOKOBAN, "text", {"shots": -1})
+    monkeypatch.setattr(SokobanEnv, "has_expert", False)
+    prompts_module._solved.clear()
+    with pytest.raises(BadSetting, match="shots are turns of the expert"):
+        policy.template.messages(here)
+
+
+def test_a_gguf_file_is_read_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.gguf").touch()
+    monkeypatch.setattr(run_module, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtra, match="pip install gguf"):
+        make_policy(f"hf:{tmp_path / 'model.gguf'}", SOKOBAN)
+    monkeypatch.setattr(run_module, "find_spec", lambda _: True)
+    tokenizer = byte_tokenizer(None)
+    model, asked = talker(tokenizer, "up"), []
+
+    def load(made: Any) -> Any:
+        return lambda *_, **given: (asked.append(given), made)[1]
+
+    found = {"mismatched_keys": [], "missing_keys": []}
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", load(tokenizer))
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", load((model, found)))
+    policy = make_policy(f"hf:{tmp_path / 'model.gguf'}", SOKOBAN)
+    assert isinstance(policy, ModelPolicy)
+    assert [given["gguf_file"] for given in asked] == ["model.gguf"] * 2
+    assert {given["pretrained_model_name_or_path"] for given in asked} == {str(tmp_path)}
 
 
 @pytest.mark.parametrize("shipped", [None, "qwen3_5_think"])

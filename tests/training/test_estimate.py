@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from test_chat_templates import base_model
 from typer.testing import CliRunner
 
 from agentgym_flow import training
 from agentgym_flow.cli import app
+from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import PromptTemplate, TextTemplate, template_for
+from agentgym_flow.seeding import Stream
 from agentgym_flow.training import estimate as module
 from agentgym_flow.training.config_file import parse_configs
-from agentgym_flow.training.estimate import CORE, READING, WRITING, Probe, count_parameters, estimate, probe
-from agentgym_flow.training.run import save_model
+from agentgym_flow.training.estimate import (
+    CORE,
+    READING,
+    WRITING,
+    CostEstimate,
+    Flops,
+    Probe,
+    count_parameters,
+    estimate,
+    probe,
+)
+from agentgym_flow.training.policy import ModelPolicy
+from agentgym_flow.training.run import load_model, save_model
 from agentgym_flow.training.run_config import RunConfig
 
 QWEN = Path(training.__file__).parent / "configs" / "alfworld_1.5b.yaml"
@@ -49,7 +66,7 @@ def test_the_cost_is_what_can_be_worked_out_by_hand(tmp_path: Path, monkeypatch:
     ("changed", "per_token"),
     [
         (["--beta", "0.1"], 8),
-        (["--lora", "--model", "folder"], 6),
+        (["--lora", "--model", "folder", "--beta", "0", "--max_completion_length", "1"], 6),
         (["--num_iterations", "2", "--max_steps", "12"], 12),
         (["--activation_checkpointing", "true"], 8),
     ],
@@ -89,6 +106,47 @@ def test_a_conversation_is_read_again_every_turn_and_trained_once(monkeypatch: p
     assert (talk.read, talk.trained, talk.longest) == (10 + 16 + 22, 22 + 4, 22)
     apart = probe(run, Ten(), "turn", 4)
     assert (apart.read, apart.trained, apart.longest) == (30, 42, 10)
+
+
+@pytest.mark.parametrize("layout", ["turn", "conversation"])
+def test_prompts_are_those_that_the_model_reads(layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = base_model(tmp_path / "base", "<action>up</action>")
+    small = ["--template_settings", '{"think": false}', "--max_completion_length", "16", f"--layout={layout}"]
+    line = ["--model", str(folder), "--env_kwargs", '{"size": 6, "max_steps": 3, "min_pushes": 4}', *small]
+    configs = parse_configs([*line, "--max_steps", "16", "--eval_episodes", "2", "--validations", "0"])
+    run, _, agent = configs
+    template = run.make_template()
+    found = estimate(configs)
+    model, tokenizer = load_model(str(folder), template)
+    policy = ModelPolicy(model, tokenizer, template, max_new_tokens=16, layout=agent.layout)
+    monkeypatch.setattr(module, "_PROBES", 1)
+    one = probe(run, template, agent.layout, 16, tokenizer)
+    lengths: list[int] = []
+
+    with closing(run.make_env()) as env:
+        recorder = EpisodeRecorder(env)
+        task = env.drawn_tasks[0]
+        episode, rng = recorder.reset(seed=0, task=task), Stream("estimate", task)
+        answer = tuple(tokenizer("x" * 16, add_special_tokens=False).input_ids)
+        while not recorder.done:
+            here = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
+            ids = policy.prompt_ids(here)
+            lengths.append(len(ids))
+            recorder.step(env.sample_action(rng), prompt_ids=ids, completion_ids=answer)
+    assert (one.read, one.longest) == (sum(lengths), lengths[-1] if layout == "conversation" else max(lengths))
+    assert found.counted
+    assert "counted with the model's tokenizer" in found.summary()["Assumed"]
+    assert found.summary()["Memory, CPU"].partition(":")[0].endswith("GB")
+    assert found.memory[0, 0].weights == 4 * found.parameters
+
+
+def test_a_run_of_weeks_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    probed = Probe(7, 70, 77, 10, 0)
+    cost = CostEstimate(10**9, 150, 19200, 2000, 512, probed, Flops(1e18, 1e18, 1e18), {})
+    assert "the run would take about 33,333 hours on one CPU core: lower max_steps" in cost.warning
+    assert replace(cost, flops=Flops(1e15, 1e14, 1e14)).warning == ""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert "285 hours on one GPU" in replace(cost, flops=Flops(5e18, 2e19, 9e18)).warning
 
 
 def test_the_size_of_a_model_is_that_of_its_folder_or_name(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from agentgym_flow.cli import app
 from agentgym_flow.cli.shown_policy import Narrator
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption, UnknownTemplate
+from agentgym_flow.evaluation import evaluate
 from agentgym_flow.generation import transformers_generator
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.policies import PolicyOutput, make, make_policy
@@ -136,3 +138,16 @@ def test_mistakes_have_names(checkpoint: Path, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(make, "find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match="train"):
         make_policy(f"hf:{checkpoint}", SOKOBAN)
+
+
+@pytest.mark.nightly
+def test_a_real_base_model_answers_in_form_after_solved_turns() -> None:
+    folder = os.environ.get("AGENTGYM_FLOW_LANGUAGE_MODEL", "")
+    if not (Path(folder) / "config.json").is_file():
+        pytest.skip("needs a language model: make language-model, and AGENTGYM_FLOW_LANGUAGE_MODEL")
+    invalid = []
+    for shots in (0, 3):
+        policy = make_policy(f"hf:{folder}", SOKOBAN, shots=shots, max_tokens=12, dtype="bfloat16", rows=4)
+        kwargs = {"size": 5, "max_steps": 2}
+        invalid.append(evaluate(policy, SOKOBAN, num_episodes=4, num_envs=4, env_kwargs=kwargs)[0].invalid_rate)
+    assert invalid[0] > 0.5 > invalid[1]

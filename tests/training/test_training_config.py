@@ -17,11 +17,13 @@ from typer.testing import CliRunner
 from agentgym_flow._util.waiting import PASSIVE
 from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.training import batch_shape
+from agentgym_flow.prompts import template_for
+from agentgym_flow.training import batch_shape, config_file
 from agentgym_flow.training.batch_shape import share_out
 from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.config_file import parse_configs, resolved, write_config
+from agentgym_flow.training.config_file import check_types, parse_configs, read_config, resolved, write_config
 from agentgym_flow.training.main_settings import MAIN_SETTINGS, setting_names
+from agentgym_flow.training.run import is_language_model, load_model, save_model
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from baselines import grpo
 
@@ -146,13 +148,51 @@ def test_a_batch_is_said_in_one_way() -> None:
         ("num_generations: 3", "divisible"),
         ("credit_settings: [", "flow"),
         ("threads: [1]", "threads must be an integer"),
-        ("warm_start_noise: [1]", "wrong type"),
+        ("warm_start_noise: [1]", "warm_start_noise must be a number, got"),
+        ("warm_start_learning_rate: null", "warm_start_learning_rate must be a number, got None"),
+        ("lora: 1.5", "lora must be true or false, got 1.5"),
+        ("max_steps: 2.5", "max_steps must be an integer, got 2.5"),
+        ("template: 5", "template must be a text, got 5"),
+        ("learning_rate: {a: 1}", "learning_rate must be a number, got"),
+        ("muon_learning_rate: true", "muon_learning_rate must be a number or null, got True"),
     ],
 )
 def test_bad_files_are_refused(file: Path, key: str, message: str) -> None:
     file.write_text(file.read_text().replace("num_generations: 4\n", "") + key + "\n")
     with pytest.raises(BadSetting, match=message):
         parse_configs(["--config", str(file)])
+
+
+def test_every_setting_of_the_wrong_type_is_named() -> None:
+    kinds = (RunConfig, WarmStartConfig, AgentConfig)
+    for field in (field for kind in kinds for field in dataclasses.fields(kind) if field.init):
+        with pytest.raises(BadSetting, match=rf"^{field.name} must be "):
+            check_types({field.name: b""}, kinds)
+        if field.default not in (dataclasses.MISSING, None):
+            check_types({field.name: field.default}, kinds)
+
+
+def test_a_language_model_starts_from_the_recipe_of_one(tmp_path: Path) -> None:
+    model, tokenizer = load_model("tiny", template_for("agentgym_flow/Sokoban-v0", "compact"))
+    save_model(tmp_path / "words", model, tokenizer)
+    assert not is_language_model(str(tmp_path / "words"))
+    with pytest.raises(UnknownOption, match="mine"):
+        RunConfig(chat_template="mine")
+    assert parse_configs(["--model", str(tmp_path / "words")])[0].template == "compact-turned"
+    large = Path(config_file.__file__).parent / "configs" / "large"
+    for env, name in (("Sokoban-v0", "sokoban"), ("Search-v0", "search")):
+        run, warm_start, agent = parse_configs(["--env", env, "--model", "some/Model-0.5B"])
+        recipe = read_config(large / f"{name}.yaml")
+        assert (run.model, run.template, warm_start.warm_start_levels) == ("some/Model-0.5B", "text", 0)
+        assert agent.max_completion_length == recipe["max_completion_length"] > 1
+        assert (agent.max_steps, agent.groups_per_batch) == (recipe["max_steps"], recipe["groups_per_batch"])
+        assert Path(agent.output_dir) == Path("runs") / f"{name}_language_model"
+    line = ["--model", "some/Model", "--per_device_train_batch_size", "8", "--steps_per_generation", "4"]
+    assert parse_configs(line)[2].groups_per_batch == 4  # said in other terms than the recipe
+    assert parse_configs(["--config", "sokoban_tiny", "--model", "some/Model"])[0].template == "compact-turned"
+    (tmp_path / "a.gguf").touch()
+    with pytest.raises(BadSetting, match="GGUF file, which can play but not be trained"):
+        parse_configs(["--model", str(tmp_path / "a.gguf")])
 
 
 def test_the_names_read_from_sources_are_the_fields_of_the_configurations() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from contextlib import nullcontext
 from functools import partial
@@ -72,6 +73,23 @@ def test_cloning_lowers_the_loss_and_validates_when_told(
     assert result.validation == [(4, 0.5), (8, 0.5), (12, 0.5)]
     assert len(result.losses) == 12
     assert sum(result.losses[-3:]) < sum(result.losses[:3]) - 3.0
+
+
+def test_adamw_alone_can_clone(tiny: tuple[Any, Any]) -> None:
+    model, _ = tiny
+    expected = copy.deepcopy(model)
+    rows = [TrainingRow([4, 5, 6], [7], [0.0], [1.0])]
+    settings = {"warm_start_updates": 2, "warm_start_batch": 1, "warm_start_validations": 1}
+    clone(model, rows, WarmStartConfig(**settings, warm_start_muon_learning_rate=None), pad=0)  # type: ignore[arg-type]
+    optimizer = torch.optim.AdamW(expected.parameters(), lr=2e-3, weight_decay=0.0)
+    for rate in (2e-3, 1e-3):
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.zero_grad()
+        imitation_loss(expected, collate(rows, pad=0, multiple=1)).backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(expected.parameters(), 1.0)
+        optimizer.step()
+    for ours, theirs in zip(model.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-7)
 
 
 def test_every_update_reads_the_weights_of_the_last_one_in_half_precision(

@@ -12,6 +12,7 @@ from agentgym_flow.generation import Completion, GenerationRequest, Generator, S
 from agentgym_flow.policies.base import session
 
 PROMPTS = [tuple(range(3, 3 + length)) for length in (5, 40, 17)] + [tuple(range(3, 30)), (9, 8, 7)]
+PROMPTS += [tuple(3 + (number * number) % 101 for number in range(length)) for length in (700, 2500)]
 
 
 def requests(sampling: Sampling, prompts: Sequence[tuple[int, ...]] = PROMPTS) -> list[GenerationRequest]:

@@ -65,7 +65,7 @@ def make_model(tokenizer: Any) -> Callable[..., Any]:
             num_attention_heads=2,
             num_key_value_heads=1,
             head_dim=32,
-            max_position_embeddings=128,
+            max_position_embeddings=4096,
             tie_word_embeddings=True,
             initializer_range=0.1,
             eos_token_id=tokenizer.eos_token_id,
@@ -97,7 +97,7 @@ class Server:
         self.url, self.log = f"http://127.0.0.1:{self.port}", log
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
         command += ["--dtype", "float32", "--enforce-eager", "--host", "127.0.0.1", "--port", str(self.port)]
-        command += ["--logprobs-mode", "processed_logprobs", *options]
+        command += ["--logprobs-mode", "processed_logprobs", "--no-enable-chunked-prefill", *options]
         settings = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "OMP_NUM_THREADS": "1"}
         environment = {**os.environ, **settings, "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
         environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)  # of an engine in this process

@@ -32,6 +32,7 @@ from agentgym_flow.envs.canvas.operators.registry import operators_of
 from agentgym_flow.envs.canvas.workflow.graph import Loop, Node, OperatorNode
 from agentgym_flow.envs.canvas.workflow.rules import Language, is_long
 from agentgym_flow.prompts import (
+    CLOSE,
     ChoiceTemplate,
     IndexedPrompt,
     IndexTemplate,
@@ -278,6 +279,11 @@ class CanvasText(TextTemplate):
     history: int = HISTORY
     tags_required: bool = False  # the environment looks for its own tags
 
+    @property
+    def closings(self) -> tuple[str, ...]:
+        """The texts at which the answer of a model without a chat template ends; none for edits, with several tags."""
+        return (CLOSE,) if self.tags_required else ()
+
     def prompt(self, policy_input: PromptContext) -> str:
         """Return the prompt of this turn as one text."""
         turns = policy_input.episode.turns
@@ -323,7 +329,7 @@ class CanvasText(TextTemplate):
     def _asking(self, policy_input: PromptContext) -> str:
         asked = policy_input.info["workflow"]["asked"]
         wanted = ONE_PROMPT.format(name=asked) if asked else ONE_ACTION
-        if self.think:
+        if self._asks_for_thoughts:
             return f"First reason about the situation inside {OPEN_THOUGHT} and {CLOSE_THOUGHT}. Then write {wanted}"
         return f"Write {wanted}"
 

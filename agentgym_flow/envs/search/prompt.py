@@ -176,6 +176,11 @@ class SearchText(SearchPrompt):
     rules: str = RULES
     strict: bool = False
 
+    @property
+    def closings(self) -> tuple[str, ...]:
+        """The texts at which the answer of a model without a chat template ends."""
+        return ("</search>", "</answer>")
+
     def parse_action(self, completion: str, policy_input: PromptContext) -> str:
         """Return the action in the tags; see `tagged`.
 
@@ -205,7 +210,7 @@ class SearchText(SearchPrompt):
         return ""
 
     def _how_to_answer(self) -> str:
-        if self.think:
+        if self._asks_for_thoughts:
             thought = f"{OPEN_THOUGHT} and {CLOSE_THOUGHT}"
             return f"First reason about what you know inside {thought}. Then write {SEARCH_OR_ANSWER}."
         return f"Write {SEARCH_OR_ANSWER}."
