@@ -2,8 +2,9 @@
 
 TRL has no public way to train on custom rows, so `RowTrainer` overrides the two methods that TRL's own experimental
 trainers override too: the one that makes a batch and the one that computes the loss. It overrides a third, which saves
-a checkpoint, to make resumption exact. Their signatures are checked on import, so that an incompatible version of TRL
-raises a clear error. `tests/training/test_trl_contract.py` has a test for each behaviour that this module relies on.
+a checkpoint, to make resumption exact, and a fourth, which computes log-probabilities, to compute those of sampled
+tokens only. Their signatures are checked on import, so that an incompatible version of TRL raises a clear error.
+`tests/training/test_trl_contract.py` has a test for each behaviour that this module relies on.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from trl import GRPOTrainer
 
 from agentgym_flow.errors import UnsupportedTRL
 from agentgym_flow.generation.padding import positions_from_mask
+from agentgym_flow.training import scoring
 from agentgym_flow.training.checkpoints import PARTIAL, STEP_FOLDER, UNLOGGED, keep_last, writing
 from agentgym_flow.training.config import LOSS_TYPES, AgentConfig
 from agentgym_flow.training.out_of_memory import PLAY, out_of_memory
@@ -38,8 +40,12 @@ REQUIRED = {
     "_generate_and_score_completions": ("self", "inputs"),
     "_compute_loss": ("self", "model", "inputs"),
     "_save_checkpoint": ("self", "model", "trial"),
+    "_get_per_token_logps_and_entropies": (
+        *("self", "model", "input_ids", "attention_mask", "logits_to_keep"),
+        *("batch_size", "compute_entropy", "compute_aux_loss"),
+    ),
 }
-"""Overridden methods of `GRPOTrainer`, with their parameters."""
+"""Overridden methods of `GRPOTrainer`, with their parameters, or those that are used."""
 
 ATTRIBUTES = ("_metrics", "loss_type", "entropy_coef", "num_generations")
 """Attributes of a `GRPOTrainer` instance that are read or set here."""
@@ -50,7 +56,7 @@ def check_trl(trainer: type) -> None:
     for name, expected in REQUIRED.items():
         member = getattr(trainer, name, None)
         found = None if member is None else tuple(inspect.signature(member).parameters)
-        if found != expected:
+        if found is None or found[: len(expected)] != expected:
             state = "is gone" if found is None else f"now takes ({', '.join(found)})"
             raise _unsupported(f"{trainer.__name__}.{name} {state}")
 
@@ -75,25 +81,6 @@ def _member(module: str, name: str) -> Any:
 
 prepare_deepspeed = _member("trl.models", "prepare_deepspeed")
 unwrap_model_for_generation = _member("trl.models", "unwrap_model_for_generation")
-add_fused_lm_head = _member("trl.trainer.utils", "add_fused_lm_head")
-
-
-@contextmanager
-def fused_lm_head(model: PreTrainedModel, temperature: float) -> Iterator[None]:
-    """Within the context, `model(..., labels=labels, fused_lm_head=True)` returns `log_probs` of labels, not logits.
-
-    TRL computes them in tiles of the vocabulary, at labels other than -100, so the full logits are never in memory. The
-    policy in training already has such a head for the loss, at the sampling temperature.
-    """
-    plain = model.get_base_model() if hasattr(model, "peft_config") else model
-    before = vars(plain).get("forward")
-    add_fused_lm_head(plain, temperature=temperature)
-    try:
-        yield
-    finally:
-        del plain.forward
-        if before is not None:
-            plain.forward = before
 
 
 @contextmanager
@@ -201,6 +188,7 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
         the objective, so that a batch may be split in any way (unless the bonus adapts or selects tokens).
         """
         args, batch = self.args, _two_columns(batch)
+        self._scored = batch
         if not args.entropy_coef or args.use_adaptive_entropy or args.top_entropy_quantile < 1:
             return super()._compute_loss(model, batch)  # type: ignore[no-any-return]
         if LOSS_TYPES[self.loss_type] == "turns":
@@ -216,6 +204,23 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _compute_loss(self, model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         return self.loss(model, inputs)
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: torch.nn.Module,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """Score the sampled tokens of the micro-batch in `loss`. TRL scores every position where it has no Triton."""
+        if kwargs.get("compute_aux_loss") or scoring.is_small(self.model, input_ids.numel()):
+            return super()._get_per_token_logps_and_entropies(  # type: ignore[no-any-return]
+                model, input_ids, attention_mask, logits_to_keep, *args, **kwargs
+            )
+        with self.accelerator.autocast():
+            return *scoring.sampled_scores(model, self._scored, self.temperature), None
 
     def record(self, metrics: Mapping[str, float]) -> None:
         """Add values to the metrics of the current mode; TRL logs their means."""

@@ -13,7 +13,7 @@ import torch
 
 from agentgym_flow.generation.last_position import next_logits
 from agentgym_flow.generation.padding import positions
-from agentgym_flow.training._trl import fused_lm_head
+from agentgym_flow.training import scoring
 from agentgym_flow.training.collate import Batch, trim_padding
 
 if TYPE_CHECKING:
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 PASS_COST = {"cpu": 256, "cuda": 1 << 14}
 """Fixed cost of a forward and backward pass, in positions: of the tiny model (measured), and of 0.5B (a guess)."""
-
-WHOLE_LOGITS = 1 << 25
-"""Up to this many logits (128 MB in float32) are computed at once, which is simpler and faster on a CPU."""
 
 
 class MergedLoss(NamedTuple):
@@ -138,25 +135,20 @@ def _next_logprobs(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor
 
 
 def completion_logprobs(model: PreTrainedModel, batch: Batch, temperature: float = 1.0) -> torch.Tensor:
-    """Return the tempered log-probability of every completion token of a batch made by `collate`; (R, C).
+    """Return the tempered log-probability of every sampled token of a batch made by `collate`; (R, C).
 
-    If there are more than `WHOLE_LOGITS` logits, TRL's fused head computes the log-probabilities of tokens that are not
-    padding without storing the logits, and returns 0 for padding.
+    Where logits are few (`scoring.is_small`), those of other tokens are computed too; elsewhere they are 0.
     """
-    (rows, columns), vocabulary = batch["completion_ids"].shape, model.config.get_text_config().vocab_size
+    rows, columns = batch["completion_ids"].shape
     if columns == 1:
         return _next_logprobs(model, batch["prompt_ids"], batch["prompt_mask"], temperature).gather(
             1, batch["completion_ids"]
         )
+    if not scoring.is_small(model, rows * (columns + 1)):
+        return scoring.sampled_scores(model, batch, temperature).logprobs
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
     inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions(mask), "use_cache": False}
-    if rows * (columns + 1) * vocabulary > WHOLE_LOGITS:
-        labels = ids.masked_fill(mask == 0, -100)
-        labels[:, :-columns] = -100
-        with fused_lm_head(model, temperature):
-            found: torch.Tensor = model(**inputs, labels=labels, fused_lm_head=True).log_probs[:, -columns:]
-        return found
     logits = model(**inputs, logits_to_keep=columns + 1).logits[:, :-1]
     logprobs = torch.log_softmax(logits.float() / temperature, dim=-1)
     return logprobs.gather(-1, batch["completion_ids"][..., None])[..., 0]
