@@ -134,18 +134,21 @@ def _next_logprobs(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor
     return torch.log_softmax(next_logits(model, ids, mask).float() / temperature, dim=-1)
 
 
-def completion_logprobs(model: PreTrainedModel, batch: Batch, temperature: float = 1.0) -> torch.Tensor:
+def completion_logprobs(
+    model: PreTrainedModel, batch: Batch, temperature: float = 1.0, *, share: bool = False
+) -> torch.Tensor:
     """Return the tempered log-probability of every sampled token of a batch made by `collate`; (R, C).
 
-    Where logits are few (`scoring.is_small`), those of other tokens are computed too; elsewhere they are 0.
+    Where logits are few (`scoring.is_small`), those of other tokens are computed too; elsewhere they are 0. With
+    `share`, every distinct prefix of the rows is computed once.
     """
     rows, columns = batch["completion_ids"].shape
-    if columns == 1:
+    if columns == 1 and not share:
         return _next_logprobs(model, batch["prompt_ids"], batch["prompt_mask"], temperature).gather(
             1, batch["completion_ids"]
         )
-    if not scoring.is_small(model, rows * (columns + 1)):
-        return scoring.sampled_scores(model, batch, temperature).logprobs
+    if share or not scoring.is_small(model, rows * (columns + 1)):
+        return scoring.sampled_scores(model, batch, temperature, share=share).logprobs
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
     inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions(mask), "use_cache": False}
@@ -154,7 +157,9 @@ def completion_logprobs(model: PreTrainedModel, batch: Batch, temperature: float
     return logprobs.gather(-1, batch["completion_ids"][..., None])[..., 0]
 
 
-def batch_logprobs(model: PreTrainedModel, batch: Batch, temperature: float, size: int) -> torch.Tensor:
+def batch_logprobs(
+    model: PreTrainedModel, batch: Batch, temperature: float, size: int, *, share: bool = False
+) -> torch.Tensor:
     """Return the log-probabilities of the tokens of a whole batch, with `model` in evaluation mode.
 
     Args:
@@ -162,6 +167,7 @@ def batch_logprobs(model: PreTrainedModel, batch: Batch, temperature: float, siz
         batch: the tensors of `collate` or `collate_merged`.
         temperature: the sampling temperature.
         size: rows per forward pass.
+        share: compute every distinct prefix of the ordinary rows of a pass once.
 
     Returns:
         (R, C) for the completions of ordinary rows, (R, A) for the alternatives of merged ones; 0 where padded.
@@ -175,7 +181,7 @@ def batch_logprobs(model: PreTrainedModel, batch: Batch, temperature: float, siz
             if "tokens" in part:
                 logprobs = next_logprobs(model, part, temperature).gather(1, part["tokens"])
             else:
-                logprobs = completion_logprobs(model, part, temperature)
+                logprobs = completion_logprobs(model, part, temperature, share=share)
             columns = min(logprobs.shape[1], found.shape[1])
             found[first : first + size, :columns] = logprobs[:, :columns]
     model.train(was_training)

@@ -11,14 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice, permutations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from accelerate.utils import extract_model_from_parallel
 from torch.utils.checkpoint import checkpoint
 
+from agentgym_flow.generation.last_position import exceeds_rounding
 from agentgym_flow.generation.padding import positions
-from agentgym_flow.training.collate import Batch
+from agentgym_flow.training.collate import Batch, collate
+from agentgym_flow.training.prefix_tree import KINDS, pack
+from agentgym_flow.training.rows import TrainingRow
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -28,15 +32,17 @@ WHOLE_LOGITS = 1 << 25
 
 
 class Scores(NamedTuple):
-    """Tensors of the shape of `completion_ids`, 0 where no token was sampled.
+    """The scores of a batch: tensors of the shape of `completion_ids`, 0 where no token was sampled.
 
     Attributes:
         logprobs: the log-probabilities of the sampled tokens.
         entropies: the entropies of the distributions they were sampled from, in nats.
+        positions: the number of positions that were computed for them, with padding.
     """
 
     logprobs: torch.Tensor
     entropies: torch.Tensor
+    positions: int
 
 
 class _Wanted(NamedTuple):
@@ -54,34 +60,95 @@ def is_small(model: PreTrainedModel, positions: int) -> bool:
     return bool(text.vocab_size * max(positions, text.hidden_size) <= WHOLE_LOGITS)
 
 
-def sampled_scores(model: torch.nn.Module, batch: Batch, temperature: float) -> Scores:
+def sampled_scores(model: torch.nn.Module, batch: Batch, temperature: float, *, share: bool = False) -> Scores:
     """Return the scores of the sampled tokens of a batch made by `collate`.
 
     Args:
         model: the causal language model, possibly wrapped by DDP, DeepSpeed or LoRA.
         batch: the tensors.
         temperature: the logits are divided by it, as in sampling.
+        share: compute every distinct prefix of the rows once, see `prefix_tree`; only for models with `can_share`.
     """
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
-    inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions(mask)}
-    before = batch["completion_ids"].shape[1] + 1
-    at = torch.arange(ids.numel(), device=ids.device).view(ids.shape)[:, -before:-1]
     sampled = (batch["completion_mask"] * batch["tool_mask"]) > 0
+    inputs, at = _tree_inputs(model, batch, sampled) if share else _padded_inputs(batch)
     places, owners = at[sampled].unique(return_inverse=True)  # type: ignore[no-untyped-call]
     order = owners.argsort(stable=True)
     wanted = _Wanted(places, owners[order], batch["completion_ids"][sampled][order], temperature)
     with _scoring(model):
         found = model(**inputs, wanted=wanted)
     back = order.argsort()
-    return Scores(*(x.new_zeros(sampled.shape).masked_scatter(sampled, x[back]) for x in found))
+    logprobs, entropies = (x.new_zeros(sampled.shape).masked_scatter(sampled, x[back]) for x in found)
+    return Scores(logprobs, entropies, inputs["input_ids"].numel())
+
+
+def _padded_inputs(batch: Batch) -> tuple[dict[str, Any], torch.Tensor]:
+    """Return the inputs of a model, and the places in the flattened batch before each completion token."""
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    before = batch["completion_ids"].shape[1] + 1
+    at = torch.arange(ids.numel(), device=ids.device).view(ids.shape)[:, -before:-1]
+    return {"input_ids": ids, "attention_mask": mask, "position_ids": positions(mask)}, at
+
+
+def _tree_inputs(model: torch.nn.Module, batch: Batch, sampled: torch.Tensor) -> tuple[dict[str, Any], torch.Tensor]:
+    """Return the same for the tree of the rows. Nothing after the last sampled token is needed."""
+    plain = _plain(model)
+    count = torch.arange(1, sampled.shape[1] + 1, device=sampled.device)
+    needed = (sampled * count).amax(1)  # up to and with the last sampled token
+    lengths = torch.stack([batch["prompt_mask"].sum(1), needed]).T.tolist()
+    rows = [
+        [*prompt[len(prompt) - given :], *completion[: last - 1]] if last else []
+        for prompt, completion, (given, last) in zip(
+            batch["prompt_ids"].tolist(), batch["completion_ids"].tolist(), lengths, strict=True
+        )
+    ]
+    trees = pack(rows, sampled.device)
+    at = torch.zeros(sampled.shape, dtype=torch.long)
+    for row, (given, last) in enumerate(lengths):
+        at[row, :last] = torch.tensor(trees.places[row][given - 1 :], dtype=torch.long)
+    additive = plain.dtype if plain.config._attn_implementation == "eager" else None
+    masks = trees.masks(plain.config, additive)
+    return {"input_ids": trees.ids, "attention_mask": masks, "position_ids": trees.depths}, at.to(sampled.device)
+
+
+def can_share(model: PreTrainedModel) -> bool:
+    """Return whether `model` computes rows as a tree: masks and positions decide all that a token sees.
+
+    Compares the log-probabilities of short rows with a common prefix, in both ways.
+    """
+    plain = _plain(model)
+    text = plain.config.get_text_config()
+    described = plain._supports_attention_backend and plain.config._attn_implementation in ("eager", "sdpa")
+    if not described or not {*(getattr(text, "layer_types", None) or ())} <= {*KINDS}:
+        return False
+    word = iter(token % text.vocab_size for token in range(3, 99))
+    prompt, answers = [*islice(word, 5)], [[*islice(word, length)] for length in (2, 4)]
+    rows = [TrainingRow(prompt, [*first, *last], [0.0] * 6, [0.0] * 6) for first, last in permutations(answers)]
+    batch = {name: tensor.to(plain.device) for name, tensor in collate(rows, pad=0, multiple=1).items()}
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            alone, together = (sampled_scores(model, batch, 1.0, share=share).logprobs for share in (False, True))
+    except (TypeError, ValueError, RuntimeError, AttributeError):  # it takes no such masks or positions
+        return False
+    finally:
+        model.train(was_training)
+    kind = plain.device.type
+    computed = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else plain.dtype
+    return not exceeds_rounding(alone - together, computed)
+
+
+def _plain(model: torch.nn.Module) -> PreTrainedModel:
+    """Return the model without what wraps it."""
+    plain = extract_model_from_parallel(model)
+    return plain.get_base_model() if hasattr(plain, "peft_config") else plain
 
 
 @contextmanager
 def _scoring(model: torch.nn.Module) -> Iterator[None]:
     """Within the context, `model(..., wanted=wanted)` returns log-probabilities and entropies, one per target."""
-    plain = extract_model_from_parallel(model)
-    plain = plain.get_base_model() if hasattr(plain, "peft_config") else plain
+    plain = _plain(model)
     with _forward(plain, partial(_scores, plain)):
         yield
 

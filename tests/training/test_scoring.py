@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-from agentgym_flow.training import scoring
+from agentgym_flow.training import prefix_tree, scoring
+from agentgym_flow.training import trainer as trainer_module
 from agentgym_flow.training.collate import Batch, collate
+from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.loss import completion_logprobs
+from agentgym_flow.training.prefix_tree import pack
 from agentgym_flow.training.rows import TrainingRow
-from agentgym_flow.training.scoring import sampled_scores
+from agentgym_flow.training.scoring import can_share, sampled_scores
 from agentgym_flow.training.trainer import AgentTrainer
 
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -93,7 +100,7 @@ def gradients(model: Any, scores: Pair) -> torch.Tensor:
 def assert_same(
     model: Any, found: tuple[torch.Tensor, torch.Tensor], expected: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
-    for mine, theirs in zip(found, expected, strict=True):
+    for mine, theirs in zip(found[:2], expected[:2], strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
     mine, theirs = gradients(model, found), gradients(model, expected)
     assert (mine - theirs).norm() <= 1e-5 * theirs.norm()
@@ -127,9 +134,61 @@ def test_sampled_tokens_have_the_scores_and_gradients_of_whole_logits(
     assert_same(model, found, expected)
 
 
+@st.composite
+def trees_of_rows(draw: st.DrawFn) -> list[TrainingRow]:
+    """Rows of few different tokens, some of which continue, equal or diverge from others; some are padding."""
+    token = st.integers(3, 5)
+    made: list[TrainingRow] = []
+    for _ in range(draw(st.integers(1, 6))):
+        tokens = draw(st.lists(token, min_size=2, max_size=9))
+        if made and draw(st.booleans()):
+            other = draw(st.sampled_from(made))
+            before = [*other.prompt, *other.completion]
+            tokens = before[: draw(st.integers(1, len(before)))] + tokens
+        cut = draw(st.integers(1, len(tokens) - 1))
+        sampled = [draw(st.integers(0, 1)) for _ in tokens[cut:]]
+        blank = [0.0] * len(sampled)
+        made.append(TrainingRow(tokens[:cut], tokens[cut:], blank, blank, 1.0, sampled))
+    return made
+
+
+@pytest.mark.parametrize("kind", ["gemma3_text", "qwen3", "gpt2"])
+def test_a_tree_has_the_scores_and_gradients_of_its_rows(kind: str) -> None:
+    model = small_model(kind)
+
+    @settings(max_examples=20)
+    @given(rows=trees_of_rows(), attention=st.sampled_from([1, 20, 10**6]))
+    def check(rows: list[TrainingRow], attention: int) -> None:
+        batch = collate(rows, pad=0, multiple=2)
+        with mock.patch.object(prefix_tree, "ATTENTION", attention):
+            found = sampled_scores(model, batch, TEMPERATURE, share=True)
+        assert_same(model, found, by_whole_logits(model, batch))
+
+    check()
+
+
+@given(rows=st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=8), attention=st.sampled_from([1, 20, 10**6]))
+def test_a_token_of_a_tree_sees_the_tokens_before_it_in_its_rows(rows: list[list[int]], attention: int) -> None:
+    with mock.patch.object(prefix_tree, "ATTENTION", attention):
+        trees = pack(rows)
+    width = trees.ids.shape[1]
+    seen = trees.masks(CONFIG_MAPPING["gpt2"]())[:, 0]
+    assert seen.any(-1).all()  # also padding sees something: no mean over nothing
+    for row, places in zip(rows, trees.places, strict=True):
+        assert trees.ids.flatten()[places].tolist() == row
+        assert trees.depths.flatten()[places].tolist() == [*range(len(row))]
+        for number, place in enumerate(places):
+            start = place // width * width
+            assert (seen.flatten(0, 1)[place].nonzero()[:, 0] + start).tolist() == places[: number + 1]
+    if attention == 10**6:  # attention costs nothing: every distinct prefix once
+        distinct = {tuple(row[:length]) for row in rows for length in range(1, len(row) + 1)}
+        assert trees.ids.numel() == max(1, len(distinct))
+
+
 def test_a_batch_of_padding_has_a_gradient_of_zero() -> None:
     model, batch = small_model("qwen3"), collate([], pad=0, multiple=2)
-    assert not gradients(model, sampled_scores(model, batch, TEMPERATURE)).any()
+    for share in (False, True):
+        assert not gradients(model, sampled_scores(model, batch, TEMPERATURE, share=share)).any()
 
 
 def test_the_gradient_is_precise_where_the_policy_is_sure() -> None:
@@ -153,6 +212,33 @@ def test_under_lora_the_frozen_output_layer_gets_one_block() -> None:
     assert head.rows == [int(batch["tool_mask"].sum())]
 
 
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_these_models_compute_trees(kind: str) -> None:
+    assert can_share(small_model(kind))
+
+
+@pytest.mark.parametrize("kind", ["mamba", "bloom", "gpt_neo"])
+def test_models_that_no_mask_describes_compute_rows(kind: str) -> None:
+    size = {"vocab_size": WORDS, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_heads": 4}
+    layers = {"num_layers": 2, "attention_types": [[["global", "local"], 1]]} if kind == "gpt_neo" else {}
+    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**{**size, **layers}))
+    assert not can_share(model)
+
+
+def test_eager_attention_checkpointing_and_bfloat16_compute_trees() -> None:
+    batch = collate(tree_of_rows(), pad=0, multiple=1)
+    model = small_model("gemma3_text").train()
+    expected = sampled_scores(model, batch, TEMPERATURE)
+    model.set_attn_implementation("eager")
+    model.gradient_checkpointing_enable()
+    assert_same(model, sampled_scores(model, batch, TEMPERATURE, share=True), expected)
+    model.set_attn_implementation("sdpa")
+    model.bfloat16()
+    found = sampled_scores(model, batch, TEMPERATURE, share=True)
+    torch.testing.assert_close(found.logprobs, expected.logprobs, rtol=0.05, atol=0.5)
+    assert gradients(model, found).isfinite().all()
+
+
 @pytest.mark.parametrize("work", ["update", "cloning"])
 def test_updates_of_a_large_vocabulary_score_sampled_tokens_only(
     make_trainer: Callable[..., AgentTrainer], monkeypatch: pytest.MonkeyPatch, work: str
@@ -168,3 +254,58 @@ def test_updates_of_a_large_vocabulary_score_sampled_tokens_only(
     else:
         completion_logprobs(trainer.model, batch)
     assert head.rows == [6]
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("loss_type", ["dapo", pytest.param("vespo", marks=pytest.mark.heavy)])
+def test_a_run_that_shares_prefixes_learns_and_logs_the_same(
+    make_trainer: Callable[..., AgentTrainer], make_warm: Callable[[], Any], loss_type: str
+) -> None:
+    """A batch of four micro-batches in two optimizer steps, with every term of the loss."""
+    logs, weights = [], []
+    for share in (False, True):
+        trainer = make_trainer(
+            **{"model": make_warm(), "merge_prompts": False, "share_prefixes": share, "max_completion_length": 2},
+            **{"steps_per_generation": 4, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2},
+            **{
+                "max_steps": 2,
+                "logging_steps": 1,
+                "beta": 0.1,
+                "entropy_coef": 0.01,
+                "loss_type": loss_type,
+                "credit": "grpo",
+            },
+            **{"muon_learning_rate": None, "learning_rate": 1e-2, "optim": "sgd"},
+        )
+        torch.manual_seed(0)
+        trainer.train()
+        logs.append(trainer.state.log_history)
+        weights.append(torch.cat([p.detach().flatten() for p in trainer.model.parameters()]))
+    torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-5)
+    compared = 0
+    for one, other in zip(*logs, strict=True):
+        assert (one.keys() ^ other.keys()) <= {"padding", "shared"}
+        for name in one.keys() & other.keys():
+            if not name.startswith(
+                ("time", "step_time", "train_", "clip_ratio/low_min", "clip_ratio/high_max", "total_")
+            ):
+                assert other[name] == pytest.approx(one[name], rel=1e-3, abs=1e-5), name
+                compared += 1
+        assert "shared" not in other or other["shared"] > 0.5
+    assert compared > 20
+
+
+def test_a_model_that_cannot_share_says_so_and_computes_rows(
+    make_trainer: Callable[..., AgentTrainer], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(trainer_module, "can_share", lambda model: False)
+    trainer = make_trainer(merge_prompts=False, share_prefixes=True)
+    assert not trainer.shares
+    assert "share_prefixes is off: the attention of GPT2LMHeadModel is not described by a mask alone" in caplog.text
+
+
+def test_language_models_share_prefixes_and_the_tiny_policy_does_not(tmp_path: Path) -> None:
+    for model, on in (("tiny", False), ("some/model", True)):
+        assert parse_configs(["--model", model, "--output_dir", str(tmp_path)])[2].share_prefixes is on
+    line = ["--model", "some/model", "--output_dir", str(tmp_path), "--share_prefixes", "false"]
+    assert parse_configs(line)[2].share_prefixes is False
