@@ -51,7 +51,10 @@ REQUIRED = {
 }
 """Overridden methods of `GRPOTrainer`, with their parameters."""
 
-ATTRIBUTES = ("_metrics", "_step", "_buffered_inputs", "loss_type", "entropy_coef", "num_generations")
+ATTRIBUTES = (
+    *("_metrics", "_step", "_buffered_inputs", "aux_loss_enabled"),
+    *("loss_type", "entropy_coef", "num_generations"),
+)
 """Attributes of a `GRPOTrainer` instance that are read or set here."""
 
 

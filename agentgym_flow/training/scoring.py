@@ -102,13 +102,13 @@ def _tree_inputs(model: torch.nn.Module, batch: Batch, sampled: torch.Tensor) ->
             batch["prompt_ids"].tolist(), batch["completion_ids"].tolist(), lengths, strict=True
         )
     ]
-    trees = pack(rows, sampled.device)
+    tree = pack(rows, sampled.device)
     at = torch.zeros(sampled.shape, dtype=torch.long)
     for row, (given, last) in enumerate(lengths):
-        at[row, :last] = torch.tensor(trees.places[row][given - 1 :], dtype=torch.long)
+        at[row, :last] = torch.tensor(tree.places[row][given - 1 :], dtype=torch.long)
     additive = plain.dtype if plain.config._attn_implementation == "eager" else None
-    masks = trees.masks(plain.config, additive)
-    return {"input_ids": trees.ids, "attention_mask": masks, "position_ids": trees.depths}, at.to(sampled.device)
+    masks = tree.masks(plain.config, additive)
+    return {"input_ids": tree.ids, "attention_mask": masks, "position_ids": tree.depths}, at.to(sampled.device)
 
 
 def can_share(model: PreTrainedModel) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-from agentgym_flow.training import prefix_tree, scoring
+from agentgym_flow.training import scoring
 from agentgym_flow.training import trainer as trainer_module
 from agentgym_flow.training.collate import Batch, collate
 from agentgym_flow.training.config_file import parse_configs
@@ -157,32 +156,28 @@ def test_a_tree_has_the_scores_and_gradients_of_its_rows(kind: str) -> None:
     model = small_model(kind)
 
     @settings(max_examples=20)
-    @given(rows=trees_of_rows(), attention=st.sampled_from([1, 20, 10**6]))
-    def check(rows: list[TrainingRow], attention: int) -> None:
+    @given(rows=trees_of_rows())
+    def check(rows: list[TrainingRow]) -> None:
         batch = collate(rows, pad=0, multiple=2)
-        with mock.patch.object(prefix_tree, "ATTENTION", attention):
-            found = sampled_scores(model, batch, TEMPERATURE, share=True)
-        assert_same(model, found, by_whole_logits(model, batch))
+        assert_same(model, sampled_scores(model, batch, TEMPERATURE, share=True), by_whole_logits(model, batch))
 
     check()
 
 
-@given(rows=st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=8), attention=st.sampled_from([1, 20, 10**6]))
-def test_a_token_of_a_tree_sees_the_tokens_before_it_in_its_rows(rows: list[list[int]], attention: int) -> None:
-    with mock.patch.object(prefix_tree, "ATTENTION", attention):
-        trees = pack(rows)
-    width = trees.ids.shape[1]
-    seen = trees.masks(CONFIG_MAPPING["gpt2"]())[:, 0]
-    assert seen.any(-1).all()  # also padding sees something: no mean over nothing
-    for row, places in zip(rows, trees.places, strict=True):
-        assert trees.ids.flatten()[places].tolist() == row
-        assert trees.depths.flatten()[places].tolist() == [*range(len(row))]
+@given(rows=st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=8), window=st.sampled_from([None, 1, 3]))
+def test_a_token_of_a_tree_sees_the_tokens_before_it_in_its_rows(rows: list[list[int]], window: int | None) -> None:
+    tree = pack(rows)
+    config = CONFIG_MAPPING["mistral"](sliding_window=window)
+    seen = tree.masks(config, torch.float32)[0, 0] == 0
+    assert seen.any(-1).all()  # no mean over nothing
+    for row, places in zip(rows, tree.places, strict=False):
+        assert tree.ids[0, places].tolist() == row
+        assert tree.depths[0, places].tolist() == [*range(len(row))]
         for number, place in enumerate(places):
-            start = place // width * width
-            assert (seen.flatten(0, 1)[place].nonzero()[:, 0] + start).tolist() == places[: number + 1]
-    if attention == 10**6:  # attention costs nothing: every distinct prefix once
-        distinct = {tuple(row[:length]) for row in rows for length in range(1, len(row) + 1)}
-        assert trees.ids.numel() == max(1, len(distinct))
+            begin = 0 if window is None else max(0, number + 1 - window)
+            assert seen[place].nonzero()[:, 0].tolist() == places[begin : number + 1]
+    distinct = {tuple(row[:length]) for row in rows for length in range(1, len(row) + 1)}
+    assert tree.ids.numel() == max(2, len(distinct))
 
 
 def test_a_batch_of_padding_has_a_gradient_of_zero() -> None:
