@@ -24,7 +24,7 @@ def measure(way: str, whole: bool, rows: int, tokens: int, vocabulary: int) -> N
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from agentgym_flow.training import loss
+    from agentgym_flow.training import loss, scoring
     from agentgym_flow.training.collate import collate
     from agentgym_flow.training.rows import TrainingRow
     from agentgym_flow.training.warm_start import imitation_loss
@@ -45,7 +45,7 @@ def measure(way: str, whole: bool, rows: int, tokens: int, vocabulary: int) -> N
 
     work: Callable[[loss.Batch], None] = {"reference": reference, "cloning": cloning}[way]
     work(few)  # loads libraries and allocates gradients
-    loss.WHOLE_LOGITS = sys.maxsize if whole else loss.WHOLE_LOGITS
+    scoring.WHOLE_LOGITS = sys.maxsize if whole else scoring.WHOLE_LOGITS
     before = peak_megabytes()
     work(batch)
     print(peak_megabytes() - before)

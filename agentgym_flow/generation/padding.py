@@ -41,7 +41,7 @@ def positions_from_mask(model: torch.nn.Module, args: tuple[Any, ...], kwargs: d
     other positions than in sampling.
     """
     mask, cached = kwargs.get("attention_mask"), kwargs.get(cache_argument())
-    if mask is None or mask.dim() != 2 or kwargs.get("position_ids") is not None or cached is not None:
+    if mask is None or kwargs.get("position_ids") is not None or cached is not None or mask.dim() != 2:
         return None
     if mask[:, 0].all():  # no padding on the left: the model's default positions are right, and cheaper
         return None

@@ -2,8 +2,10 @@
 
 TRL has no public way to train on custom rows, so `RowTrainer` overrides the two methods that TRL's own experimental
 trainers override too: the one that makes a batch and the one that computes the loss. It overrides a third, which saves
-a checkpoint, to make resumption exact. Their signatures are checked on import, so that an incompatible version of TRL
-raises a clear error. `tests/training/test_trl_contract.py` has a test for each behaviour that this module relies on.
+a checkpoint, to make resumption exact; a fourth, which computes log-probabilities, to compute those of sampled tokens
+only; and a fifth, which hands out the parts of a batch, so that rows with common prefixes are in the same part. Their
+signatures are checked on import, so that an incompatible version of TRL raises a clear error.
+`tests/training/test_trl_contract.py` has a test for each behaviour that this module relies on.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from trl import GRPOTrainer
 
 from agentgym_flow.errors import UnsupportedTRL
 from agentgym_flow.generation.padding import positions_from_mask
+from agentgym_flow.training import scoring
 from agentgym_flow.training.checkpoints import PARTIAL, STEP_FOLDER, UNLOGGED, keep_last, writing
 from agentgym_flow.training.config import LOSS_TYPES, AgentConfig
 from agentgym_flow.training.out_of_memory import PLAY, out_of_memory
@@ -38,10 +41,20 @@ REQUIRED = {
     "_generate_and_score_completions": ("self", "inputs"),
     "_compute_loss": ("self", "model", "inputs"),
     "_save_checkpoint": ("self", "model", "trial"),
+    "_prepare_inputs": ("self", "generation_batch"),
+    "_get_per_token_logps_and_entropies": (
+        *("self", "model", "input_ids", "attention_mask", "logits_to_keep"),
+        *("batch_size", "compute_entropy", "compute_aux_loss", "pixel_values", "image_grid_thw", "num_images"),
+        *("pixel_attention_mask", "spatial_shapes", "num_tiles", "image_sizes", "token_type_ids"),
+        *("mm_token_type_ids", "image_position_ids"),
+    ),
 }
 """Overridden methods of `GRPOTrainer`, with their parameters."""
 
-ATTRIBUTES = ("_metrics", "loss_type", "entropy_coef", "num_generations")
+ATTRIBUTES = (
+    *("_metrics", "_step", "_buffered_inputs", "aux_loss_enabled"),
+    *("loss_type", "entropy_coef", "num_generations"),
+)
 """Attributes of a `GRPOTrainer` instance that are read or set here."""
 
 
@@ -75,25 +88,6 @@ def _member(module: str, name: str) -> Any:
 
 prepare_deepspeed = _member("trl.models", "prepare_deepspeed")
 unwrap_model_for_generation = _member("trl.models", "unwrap_model_for_generation")
-add_fused_lm_head = _member("trl.trainer.utils", "add_fused_lm_head")
-
-
-@contextmanager
-def fused_lm_head(model: PreTrainedModel, temperature: float) -> Iterator[None]:
-    """Within the context, `model(..., labels=labels, fused_lm_head=True)` returns `log_probs` of labels, not logits.
-
-    TRL computes them in tiles of the vocabulary, at labels other than -100, so the full logits are never in memory. The
-    policy in training already has such a head for the loss, at the sampling temperature.
-    """
-    plain = model.get_base_model() if hasattr(model, "peft_config") else model
-    before = vars(plain).get("forward")
-    add_fused_lm_head(plain, temperature=temperature)
-    try:
-        yield
-    finally:
-        del plain.forward
-        if before is not None:
-            plain.forward = before
 
 
 @contextmanager
@@ -144,6 +138,21 @@ def _two_columns(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: pad(value, (0, 1)) if value.shape == columns else value for name, value in batch.items()}
 
 
+def _neighbours(parts: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
+    """Return the parts of one optimizer step with their rows sorted by tokens; the step's gradient is the same."""
+    whole = {
+        name: torch.cat([part[name] for part in parts]) if value.dim() else value for name, value in parts[0].items()
+    }
+    starts = (whole["prompt_mask"].shape[1] - whole["prompt_mask"].sum(1)).tolist()
+    rows = torch.cat([whole["prompt_ids"], whole["completion_ids"]], dim=1).tolist()
+    order = sorted(range(len(rows)), key=lambda row: rows[row][starts[row] :])
+    size = len(rows) // len(parts)
+    return [
+        {name: value[order[first : first + size]] if value.dim() else value for name, value in whole.items()}
+        for first in range(0, len(rows), size)
+    ]
+
+
 def _no_reward(completions: list[Any], **_: Any) -> list[None]:
     # TRL requires a reward function. It is never called: `make_batch` computes the advantages.
     return [None] * len(completions)
@@ -181,6 +190,7 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
         for name in ATTRIBUTES:
             if not hasattr(self, name):
                 raise _unsupported(f"GRPOTrainer.{name} is gone")
+        self.shares = bool(args.share_prefixes) and not self.aux_loss_enabled
         self.model.register_forward_pre_hook(positions_from_mask, with_kwargs=True)
         self._together = together or Together(args.ddp_timeout)
         self._resumed: Path | None = None
@@ -201,6 +211,7 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
         the objective, so that a batch may be split in any way (unless the bonus adapts or selects tokens).
         """
         args, batch = self.args, _two_columns(batch)
+        self._scored = batch
         if not args.entropy_coef or args.use_adaptive_entropy or args.top_entropy_quantile < 1:
             return super()._compute_loss(model, batch)  # type: ignore[no-any-return]
         if LOSS_TYPES[self.loss_type] == "turns":
@@ -216,6 +227,39 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _compute_loss(self, model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         return self.loss(model, inputs)
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: torch.nn.Module,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """Score the sampled tokens of the micro-batch in `loss`. TRL scores every position where it has no Triton."""
+        few = scoring.is_small(self.model, input_ids.numel()) and not self.shares
+        if kwargs.get("compute_aux_loss") or few:
+            return super()._get_per_token_logps_and_entropies(  # type: ignore[no-any-return]
+                model, input_ids, attention_mask, logits_to_keep, *args, **kwargs
+            )
+        with self.accelerator.autocast():
+            scores = scoring.sampled_scores(model, self._scored, self.temperature, share=self.shares)
+        if self.shares:
+            counts = attention_mask.new_tensor([scores.positions, int(attention_mask.sum())])
+            computed, tokens = self.accelerator.reduce(counts, reduction="sum").tolist()
+            self.record({"shared": 1 - computed / tokens})
+        return scores.logprobs, scores.entropies, None
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, torch.Tensor]:
+        inputs: dict[str, torch.Tensor] = super()._prepare_inputs(generation_batch)
+        if not self.shares or not self.model.training or "completion_ids" not in inputs:
+            return inputs
+        parts, place = self._buffered_inputs, self._step % self.args.steps_per_generation
+        if self._step % self.args.gradient_accumulation_steps == 0:
+            of_step = slice(place, place + self.args.gradient_accumulation_steps)
+            parts[of_step] = _neighbours(parts[of_step])
+        return parts[place]  # type: ignore[no-any-return]
 
     def record(self, metrics: Mapping[str, float]) -> None:
         """Add values to the metrics of the current mode; TRL logs their means."""

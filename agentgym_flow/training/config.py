@@ -88,6 +88,9 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         final_lr_ratio: the learning rate at the end of the linear schedule, as a fraction of the full one.
         merge_prompts: let rows with equal prompts share one forward pass where answers are single tokens. Exact, and
             much cheaper where prompts repeat. Conversations are never merged.
+        share_prefixes: compute every distinct prefix of the rows of a pass once, forward and backward, and put rows
+            with common prefixes into the same pass. The gradient is the same up to rounding. None: off, except in
+            `agentgym-flow train` with a model other than `tiny`.
         zero_advantage_share: the fraction, in [0, 1], of the rows with zero advantages that is computed. Only the
             entropy bonus and the KL term act on these rows, and each computed row is weighted up for those left out;
             0 leaves all of them out. The objective is divided by the number of all turns in any case.
@@ -144,6 +147,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     muon_learning_rate: float | None = None
     final_lr_ratio: float = 0.0
     merge_prompts: bool = True
+    share_prefixes: bool | None = None
     zero_advantage_share: float = 1.0
     stop_when: str | None = None
     replay_share: float = 0.0

@@ -156,6 +156,8 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
     warm_start.levels_are_chosen = "warm_start_levels" in chosen
     if agent.activation_checkpointing is None:
         agent.use_checkpointing(run.model != TINY)
+    if agent.share_prefixes is None:
+        agent.share_prefixes = run.model != TINY
     return run, warm_start, agent
 
 

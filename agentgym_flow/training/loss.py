@@ -13,7 +13,7 @@ import torch
 
 from agentgym_flow.generation.last_position import next_logits
 from agentgym_flow.generation.padding import positions
-from agentgym_flow.training._trl import fused_lm_head
+from agentgym_flow.training import scoring
 from agentgym_flow.training.collate import Batch, trim_padding
 
 if TYPE_CHECKING:
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 PASS_COST = {"cpu": 256, "cuda": 1 << 14}
 """Fixed cost of a forward and backward pass, in positions: of the tiny model (measured), and of 0.5B (a guess)."""
-
-WHOLE_LOGITS = 1 << 25
-"""Up to this many logits (128 MB in float32) are computed at once, which is simpler and faster on a CPU."""
 
 
 class MergedLoss(NamedTuple):
@@ -137,32 +134,32 @@ def _next_logprobs(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor
     return torch.log_softmax(next_logits(model, ids, mask).float() / temperature, dim=-1)
 
 
-def completion_logprobs(model: PreTrainedModel, batch: Batch, temperature: float = 1.0) -> torch.Tensor:
-    """Return the tempered log-probability of every completion token of a batch made by `collate`; (R, C).
+def completion_logprobs(
+    model: PreTrainedModel, batch: Batch, temperature: float = 1.0, *, share: bool = False
+) -> torch.Tensor:
+    """Return the tempered log-probability of every sampled token of a batch made by `collate`; (R, C).
 
-    If there are more than `WHOLE_LOGITS` logits, TRL's fused head computes the log-probabilities of tokens that are not
-    padding without storing the logits, and returns 0 for padding.
+    Where logits are few (`scoring.is_small`), those of other tokens are computed too; elsewhere they are 0. With
+    `share`, every distinct prefix of the rows is computed once.
     """
-    (rows, columns), vocabulary = batch["completion_ids"].shape, model.config.get_text_config().vocab_size
-    if columns == 1:
+    rows, columns = batch["completion_ids"].shape
+    if columns == 1 and not share:
         return _next_logprobs(model, batch["prompt_ids"], batch["prompt_mask"], temperature).gather(
             1, batch["completion_ids"]
         )
+    if share or not scoring.is_small(model, rows * (columns + 1)):
+        return scoring.sampled_scores(model, batch, temperature, share=share).logprobs
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
     inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions(mask), "use_cache": False}
-    if rows * (columns + 1) * vocabulary > WHOLE_LOGITS:
-        labels = ids.masked_fill(mask == 0, -100)
-        labels[:, :-columns] = -100
-        with fused_lm_head(model, temperature):
-            found: torch.Tensor = model(**inputs, labels=labels, fused_lm_head=True).log_probs[:, -columns:]
-        return found
     logits = model(**inputs, logits_to_keep=columns + 1).logits[:, :-1]
     logprobs = torch.log_softmax(logits.float() / temperature, dim=-1)
     return logprobs.gather(-1, batch["completion_ids"][..., None])[..., 0]
 
 
-def batch_logprobs(model: PreTrainedModel, batch: Batch, temperature: float, size: int) -> torch.Tensor:
+def batch_logprobs(
+    model: PreTrainedModel, batch: Batch, temperature: float, size: int, *, share: bool = False
+) -> torch.Tensor:
     """Return the log-probabilities of the tokens of a whole batch, with `model` in evaluation mode.
 
     Args:
@@ -170,6 +167,7 @@ def batch_logprobs(model: PreTrainedModel, batch: Batch, temperature: float, siz
         batch: the tensors of `collate` or `collate_merged`.
         temperature: the sampling temperature.
         size: rows per forward pass.
+        share: compute every distinct prefix of the ordinary rows of a pass once.
 
     Returns:
         (R, C) for the completions of ordinary rows, (R, A) for the alternatives of merged ones; 0 where padded.
@@ -183,7 +181,7 @@ def batch_logprobs(model: PreTrainedModel, batch: Batch, temperature: float, siz
             if "tokens" in part:
                 logprobs = next_logprobs(model, part, temperature).gather(1, part["tokens"])
             else:
-                logprobs = completion_logprobs(model, part, temperature)
+                logprobs = completion_logprobs(model, part, temperature, share=share)
             columns = min(logprobs.shape[1], found.shape[1])
             found[first : first + size, :columns] = logprobs[:, :columns]
     model.train(was_training)

@@ -16,6 +16,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 
+from agentgym_flow.training import scoring
 from agentgym_flow.training.config import TRANSFORMERS, Configs
 from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.rows import TURN
@@ -24,11 +25,8 @@ from agentgym_flow.training.run_config import RunConfig
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
-TOKENS, WORDS = 4096, 32768
-"""The largest tile in which TRL's loss computes logits, in tokens and words."""
-
-WITHOUT_TRITON = 5
-"""Tensors of a tile's size that TRL's loss holds at a time on a CPU; on a GPU its kernel works in place."""
+TILE = 5
+"""Tensors of the logits that are scored at one time (`scoring.WHOLE_LOGITS`), in float32, at the peak."""
 
 LAYOUTS = ((1, 0), (8, 0), (8, 2), (8, 3))
 """Numbers of processes and ZeRO stages (0 for none) in the output of a dry run; a node often has 8 GPUs."""
@@ -215,7 +213,6 @@ def memory(
     bf16: bool,
     processes: int = 1,
     stage: int = 0,
-    triton: bool = True,
 ) -> Memory:
     """Return the memory that each GPU needs.
 
@@ -229,7 +226,6 @@ def memory(
         bf16: whether the computation is in bfloat16.
         processes: number of GPUs.
         stage: DeepSpeed ZeRO stage; 0 without DeepSpeed.
-        triton: whether TRL's loss has its Triton kernel, as on a GPU.
     """
     run, _, agent = configs
     shape = shape_of(config, run, rows, prompt + answer, bf16=bf16, stage=stage)
@@ -248,8 +244,7 @@ def memory(
         copies = 2 * shape.parameters if bf16 and not low else 0
         activations = shape.base + shape.layers * shape.checkpoint + shape.layer + copies
     compute = 2 if bf16 else 4
-    scored = rows * (answer if triton else prompt + answer - 1)
-    tile = min(scored, TOKENS) * WORDS * compute
+    scored = min(rows * answer * config.get_text_config().vocab_size, scoring.WHOLE_LOGITS)
     kept = agent.max_completion_length != 1 or agent.layout != TURN  # single tokens need no cache
     kept = kept and agent.generator == TRANSFORMERS  # vLLM's share of the memory is a setting
     return Memory(
@@ -258,6 +253,6 @@ def memory(
         optimizer=shape.trained * (12 if low else 8) / (processes if stage else 1),
         gradients=shape.trained * number / (processes if stage >= 2 else 1),
         activations=activations,
-        logits=tile * (1 if triton else WITHOUT_TRITON) + shape.head * 4,
+        logits=scored * 4 * TILE + shape.head * 4,
         kv_cache=playing * (prompt + answer) * shape.kv * compute if kept else 0,
     )

@@ -8,6 +8,7 @@ advantages, make rows, and take `steps_per_generation` minibatch steps.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple, replace
@@ -67,11 +68,14 @@ from agentgym_flow.training.processes import Together
 from agentgym_flow.training.reference import Reference
 from agentgym_flow.training.rows import TURN, merge, rows, thin_rows
 from agentgym_flow.training.run_config import mapping
+from agentgym_flow.training.scoring import can_share
 from agentgym_flow.training.task_replay import TaskReplay
 from agentgym_flow.training.update_clock import UpdateClock
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_logger = logging.getLogger(__name__)
 
 FAILED_BATCH = "failed_batch.pt"
 """The file in the output folder with the micro-batch on which training failed."""
@@ -188,15 +192,23 @@ class AgentTrainer(RowTrainer):
         self.remove_callback(PrinterCallback)  # metrics are shown and stored by our callbacks
         self.add_callback(self._clock)
         if not is_deepspeed_zero3_enabled():  # then the model is whole only in `begin`
-            self._check_padding()
+            self._check_model()
 
-    def _check_padding(self) -> None:
-        """Raise `BadSetting` if the model ignores padding: rows of unequal length would get wrong gradients."""
+    def _check_model(self) -> None:
+        """Raise `BadSetting` if the model ignores padding: rows of unequal length would get wrong gradients.
+
+        A model that cannot compute rows as a tree computes them one by one.
+        """
         with self.frozen_model() as model:
             if ignores_padding(model, pad_token(self.policy.tokenizer)):
                 raise BadSetting(
                     f"{type(model).__name__} reads padding as text, so rows of unequal length cannot be trained in one "
                     "forward pass: use a model that takes an attention mask. Evaluation (hf:) runs it without padding"
+                )
+            if self.shares and not can_share(model):
+                self.shares = False
+                _logger.warning(
+                    "share_prefixes is off: the attention of %s is not described by a mask alone", type(model).__name__
                 )
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
@@ -261,7 +273,7 @@ class AgentTrainer(RowTrainer):
     def begin(self, resumed: Path | None) -> None:
         """Copy the current model as the reference policy; a resumed run loads its first one."""
         if is_deepspeed_zero3_enabled():
-            self._check_padding()
+            self._check_model()
         if self.reference is None:
             return
         self.reference.prepare(self.accelerator)
@@ -368,7 +380,7 @@ class AgentTrainer(RowTrainer):
             return batch, figures
         with self.frozen_model() as model, out_of_memory(UPDATE):
             rows_at_a_time = len(batch["prompt_ids"]) // self.args.steps_per_generation  # as in an update
-            found = batch_logprobs(model, batch, self.args.temperature, rows_at_a_time)
+            found = batch_logprobs(model, batch, self.args.temperature, rows_at_a_time, share=self.shares)
         if not self.args.mask_observations:
             old = batch["old_per_token_logps"]
             batch = {**batch, "old_per_token_logps": torch.where(old.isnan(), found, old)}
@@ -398,7 +410,8 @@ class AgentTrainer(RowTrainer):
         Raises `TrainingFailed` if it is not finite, after saving the micro-batch to the output folder.
         """
         batch = trim_padding(batch)
-        self._record_padding(batch)
+        if not self.shares or "tokens" in batch:
+            self._record_padding(batch)
         loss = self._merged_loss(model, batch) if "tokens" in batch else self._row_loss(model, batch)
         if not torch.isfinite(loss):
             path = Path(self.args.output_dir) / FAILED_BATCH
@@ -434,7 +447,7 @@ class AgentTrainer(RowTrainer):
         if self.reference is None:
             return super().loss(model, batch)
         with torch.no_grad(), self.accelerator.autocast(), self.reference.frozen() as reference:
-            wanted = completion_logprobs(reference, batch, self.args.temperature)
+            wanted = completion_logprobs(reference, batch, self.args.temperature, share=self.shares)
         return super().loss(model, {**batch, "ref_per_token_logps": wanted})
 
     def _merged_loss(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:

@@ -61,6 +61,7 @@ PLAIN = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", 
         # Muon rounds to bfloat16, Adam divides small gradients by small numbers.
         pytest.param({"muon_learning_rate": 5e-3}, 0.05, marks=pytest.mark.nightly),
         ({**PLAIN, "merge_prompts": False, "beta": 0.1}, 1e-3),
+        ({**PLAIN, "merge_prompts": False, "beta": 0.1, "share_prefixes": True}, 1e-3),
         # Rounds of any size, shared out unevenly. With the default seed a draw lies within rounding of the border
         # between two tokens, so on some machines two processes sample another token than one does.
         pytest.param(
@@ -119,12 +120,18 @@ def check_unequal(said: dict[str, Any]) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.usefixtures("deepspeed")
+@pytest.mark.parametrize("share", [pytest.param(True, marks=pytest.mark.nightly), False])
 @pytest.mark.parametrize("stage", [pytest.param(2, marks=pytest.mark.nightly), 3])
 def test_deepspeed_takes_two_updates(
-    run: Run, launcher: Launcher, tmp_path: Path, acting_model: Path, stage: int
+    run: Run, launcher: Launcher, tmp_path: Path, acting_model: Path, stage: int, share: bool
 ) -> None:
     command = launcher(f"zero{stage}.yaml")
-    settings = {**SETTINGS, **UNEQUAL, "max_completion_length": 2}  # `generate` would wait for the other process
+    settings = {
+        **SETTINGS,
+        **UNEQUAL,
+        "max_completion_length": 2,
+        "share_prefixes": share,
+    }  # `generate` would wait for the other process
     for said in run(tmp_path / "out", command, settings=settings, one_turn_rank=1):
         assert (said["distributed_type"], said["backend"], said["stage"]) == ("DEEPSPEED", "gloo", stage)
         assert said["processes"] == 2

@@ -174,7 +174,9 @@ def test_clipping_acts_in_the_test_data(trainer: AgentTrainer) -> None:
 
 
 @pytest.mark.parametrize("lengths", [[1], [1, 2, 4]])
-def test_rows_give_the_reference_loss_and_gradient(trainer: AgentTrainer, lengths: list[int]) -> None:
+@pytest.mark.parametrize("share", [False, True])
+def test_rows_give_the_reference_loss_and_gradient(make_trainer: Trainers, lengths: list[int], share: bool) -> None:
+    trainer = one_step_trainer(make_trainer, share_prefixes=share)
     batch = sampled_rows(trainer.model, lengths=lengths)
     items = sum(len(row.completion) for row in batch)
     expected = reference(trainer.model, batch)
@@ -222,13 +224,14 @@ def test_a_share_of_the_silent_rows_has_the_gradient_of_all_on_average(make_trai
 
 
 @pytest.mark.parametrize("corrected", [True, False])
-@pytest.mark.parametrize("kind", ["turns", "conversations", "merged"])
+@pytest.mark.parametrize("kind", ["turns", "conversations", "merged", "conversations as a tree"])
 def test_the_kl_term_is_that_of_the_reference(make_trainer: Trainers, kind: str, corrected: bool) -> None:
-    trainer = one_step_trainer(make_trainer, beta=BETA, use_bias_correction_kl=corrected)
+    share = kind.endswith("tree")
+    trainer = one_step_trainer(make_trainer, beta=BETA, use_bias_correction_kl=corrected, share_prefixes=share)
     other = far_reference(trainer)
     batch = (
         conversations(trainer.model)
-        if kind == "conversations"
+        if kind.startswith("conversations")
         else sampled_rows(trainer.model, lengths=[1] if kind == "merged" else [1, 2, 4])
     )
     expected = reference(trainer.model, batch, beta=BETA, other=other, corrected=corrected)
@@ -263,8 +266,9 @@ def test_what_stands_at_observations_reaches_neither_loss_nor_gradient(make_trai
 
 
 @pytest.mark.parametrize("kind", ["turns", "conversations"])
-def test_order_padding_and_micro_batches_change_nothing(make_trainer: Trainers, kind: str) -> None:
-    trainer = one_step_trainer(make_trainer, beta=BETA)
+@pytest.mark.parametrize("share", [False, True])
+def test_order_padding_and_micro_batches_change_nothing(make_trainer: Trainers, kind: str, share: bool) -> None:
+    trainer = one_step_trainer(make_trainer, beta=BETA, share_prefixes=share)
     far_reference(trainer)
     model = trainer.model
     batch = conversations(model) if kind == "conversations" else sampled_rows(model, lengths=[1, 2, 4], count=12)

@@ -116,7 +116,7 @@ def run(make_env: Callable[[], TextEnv], tmp_path: Path, monkeypatch: pytest.Mon
         }
         # All start together, so all episodes are under way with the first prompt; answers are as long as may be.
         load = {"rows": found.rows, "prompt": found.width, "answer": ANSWER, "playing": 4}
-        return measured, memory(config, configs, **load, bf16=False, triton=False)
+        return measured, memory(config, configs, **load, bf16=False)
 
     return train
 
@@ -175,5 +175,5 @@ def test_the_peak_of_a_pass_is_the_activations_that_were_promised(checkpointed: 
         model.model(input_ids=torch.ones(16, 64, dtype=torch.long), use_cache=False).last_hidden_state.sum().backward()
     line = [*(f"--{name}={value}" for name, value in SETTINGS.items()), f"--output_dir={tmp_path}", "--credit=grpo"]
     configs = parse_configs([*line, f"--activation_checkpointing={str(checkpointed).lower()}"])
-    promised = memory(config, configs, rows=16, prompt=60, answer=4, playing=1, bf16=False, triton=False)
+    promised = memory(config, configs, rows=16, prompt=60, answer=4, playing=1, bf16=False)
     assert promised.activations == pytest.approx(live.peak, rel=0.15)

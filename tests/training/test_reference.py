@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentgym_flow.errors import BadData
 from agentgym_flow.prompts import PromptTemplate
-from agentgym_flow.training import loss as loss_module
+from agentgym_flow.training import scoring
 from agentgym_flow.training.collate import Batch, collate
 from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.loss import batch_logprobs, completion_logprobs
@@ -123,7 +123,7 @@ def test_in_bfloat16_the_reference_has_half_the_matrices_and_the_same_bits(
 
 
 class Largest(TorchDispatchMode):
-    """Remembers at how many positions at once a tensor had a number for each word of the vocabulary, at most."""
+    """Remembers at how many positions at once every word of the vocabulary had a log-probability, at most."""
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
@@ -132,20 +132,16 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, (tuple, list)) else [out]:
-            if isinstance(tensor, torch.Tensor) and tensor.dim() > 1 and tensor.shape[-1] == self.vocabulary:
-                self.positions = max(self.positions, tensor.numel() // self.vocabulary)
+        if func is torch.ops.aten._log_softmax.default and out.shape[-1] == self.vocabulary:
+            self.positions = max(self.positions, out.numel() // self.vocabulary)
         return out
 
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Lets a chunk be smaller than the vocabulary of a tiny model, and no logits small enough to be whole."""
-    from trl.trainer import utils
-
+    """Lets no logits be small enough to be whole, so that there are those of one position at a time."""
     with monkeypatch.context() as patched:
-        patched.setattr(utils, "_CHUNKED_LOGPROB_CHUNK_SIZE", 32)
-        patched.setattr(loss_module, "WHOLE_LOGITS", 0)
+        patched.setattr(scoring, "WHOLE_LOGITS", 0)
         yield
 
 
@@ -164,11 +160,11 @@ def test_whole_logits_never_exist_at_once(
         with Largest(vocabulary) as seen:
             found = compute()
             gradient = torch.autograd.grad(found, list(model.parameters())) if found.requires_grad else ()
-        assert seen.positions == 0, name
-        if name == "loss":  # computed by TRL, which has no other way
+        assert seen.positions == 1, name
+        if name == "loss":  # TRL's own way, where logits are few, is another
             continue
         with monkeypatch.context() as patched, Largest(vocabulary) as seen:
-            patched.setattr(loss_module, "WHOLE_LOGITS", 1 << 25)
+            patched.setattr(scoring, "WHOLE_LOGITS", 1 << 25)
             expected = compute()
         assert seen.positions >= batch["completion_ids"].numel(), name
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

@@ -295,7 +295,8 @@ def test_moved_members_of_trl_are_named() -> None:
     with pytest.raises(UnsupportedTRL, match="_generate_and_score_completions is gone"):
         check_trl(Moved)
     batches, checkpoints = {"_generate_and_score_completions", "_compute_loss"}, {"_save_checkpoint"}
-    assert set(REQUIRED) == {*batches, *checkpoints}
+    sampled, neighbours = {"_get_per_token_logps_and_entropies"}, {"_prepare_inputs"}
+    assert set(REQUIRED) == {*batches, *checkpoints, *sampled, *neighbours}
 
 
 def test_without_trl_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -267,6 +267,26 @@ def test_a_batch_is_shuffled_and_split_without_losing_or_tearing_a_row(given: Tr
             assert part[name][:, 0].tolist() == numbers
 
 
+@pytest.mark.parametrize("accumulated", [1, 2, 4])
+def test_rows_that_share_prefixes_are_neighbours_within_an_optimizer_step(given: Trainers, accumulated: int) -> None:
+    numbers: dict[bool, list[list[int]]] = {}
+    for share in (False, True):
+        settings = {
+            "steps_per_generation": 4,
+            "gradient_accumulation_steps": accumulated,
+            "max_steps": 4 // accumulated,
+        }
+        trainer = given(**settings, share_prefixes=share, learning_rate=0.0)
+        trainer.given = numbered(8, trainer.model)
+        torch.manual_seed(1)
+        trainer.train()
+        assert [len(part["ours"]) for part in trainer.seen] == [2] * 4
+        assert all(part["prompt_ids"][:, 0].tolist() == part["ours"].tolist() for part in trainer.seen)
+        parts = [trainer.seen[first : first + accumulated] for first in range(0, 4, accumulated)]
+        numbers[share] = [[int(number) for part in step for number in part["ours"]] for step in parts]
+    assert numbers[True] == [sorted(step) for step in numbers[False]]  # the same rows in every step
+
+
 def test_recorded_values_are_logged_as_means_and_then_forgotten(given: Trainers) -> None:
     trainer = given(max_steps=4, logging_steps=2, learning_rate=0.0)
     trainer.given = tensors(trainer.model)
