@@ -244,7 +244,6 @@ def memory_of(configs: Configs, probe: Probe, answer: int) -> dict[tuple[int, in
             bf16=processes > 0,
             processes=max(1, processes),
             stage=stage,
-            triton=processes > 0,
         )
         for processes, stage in ((0, 0), *LAYOUTS)
     }
