@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from agentgym_flow.generation.base import GenerationRequest
-from agentgym_flow.generation.key_value_cache import Block, States
+from agentgym_flow.generation.key_value_cache import PromptBlock, States
 from agentgym_flow.generation.sampling import answer_draws
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Row:
     logprobs: list[float] = field(default_factory=list)
 
     @classmethod
-    def behind(cls, prompt: Sequence[Block], number: int, request: GenerationRequest) -> Row:
+    def behind(cls, prompt: Sequence[PromptBlock], number: int, request: GenerationRequest) -> Row:
         """Return the row of a request whose prompt has these blocks."""
         length, sampling = len(request.prompt_ids), request.sampling
         states: States = []

@@ -34,7 +34,7 @@ States = list[tuple[torch.Tensor, torch.Tensor]]
 """Keys and values of consecutive tokens, layer by layer: (heads, tokens, width) each."""
 
 
-class Block(NamedTuple):
+class PromptBlock(NamedTuple):
     """Keys and values of a block, and the logits behind its last token if it ended a prompt; (vocabulary,)."""
 
     states: States
@@ -51,12 +51,12 @@ class KeyValueCache:
     """Blocks by the tokens up to their end, for one version of the weights."""
 
     def __init__(self) -> None:
-        self._blocks: dict[Tokens, Block] = {}  # the least recently used first
+        self._blocks: dict[Tokens, PromptBlock] = {}  # the least recently used first
         self._bytes = 0
 
-    def read(self, model: PreTrainedModel, prompt: Tokens) -> list[Block]:
+    def read(self, model: PreTrainedModel, prompt: Tokens) -> list[PromptBlock]:
         """Return the blocks of a prompt, the last one with logits; those that are missing are computed."""
-        found: list[Block] = []
+        found: list[PromptBlock] = []
         past: Any = None
         for begin in range(0, len(prompt), BLOCK):
             tokens = prompt[: begin + BLOCK]
@@ -76,7 +76,7 @@ class KeyValueCache:
         self._blocks.clear()
         self._bytes = 0
 
-    def _put(self, tokens: Tokens, block: Block) -> None:
+    def _put(self, tokens: Tokens, block: PromptBlock) -> None:
         old = self._blocks.pop(tokens, None)
         self._bytes += block.nbytes - (0 if old is None else old.nbytes)
         self._blocks[tokens] = block
@@ -116,7 +116,7 @@ def windows(model: PreTrainedModel) -> list[int | None]:
     return found or [None] * model.config.get_text_config().num_hidden_layers
 
 
-def _joined(model: PreTrainedModel, blocks: list[Block]) -> Any:
+def _joined(model: PreTrainedModel, blocks: list[PromptBlock]) -> Any:
     """Return a cache with the states of these blocks, for one row."""
     cache = DynamicCache(config=model.config)
     cache.layers = [
@@ -129,7 +129,7 @@ def _joined(model: PreTrainedModel, blocks: list[Block]) -> Any:
     return cache
 
 
-def _computed(model: PreTrainedModel, tokens: Tokens, past: Any, begin: int, ends: bool) -> Block:
+def _computed(model: PreTrainedModel, tokens: Tokens, past: Any, begin: int, ends: bool) -> PromptBlock:
     """Return the block of `tokens`, which begin at position `begin`, behind `past`, which is extended."""
     length, width = len(tokens), -(-len(tokens) // STEP) * STEP
     # What stands behind the tokens is seen by none of them. Its positions must exist.
@@ -141,4 +141,4 @@ def _computed(model: PreTrainedModel, tokens: Tokens, past: Any, begin: int, end
     logits = model(input_ids=ids, use_cache=True, **inputs).logits  # trainers disable it in the model's config
     kept = slice(begin, begin + length)
     states = [(layer.keys[0][:, kept].clone(), layer.values[0][:, kept].clone()) for layer in past.layers]
-    return Block(states, logits[0, 0].clone() if ends else None)
+    return PromptBlock(states, logits[0, 0].clone() if ends else None)

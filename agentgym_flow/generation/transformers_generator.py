@@ -5,8 +5,8 @@ CPU every pass that samples therefore has the same number of rows, whatever is a
 settings. Answers of one token from a small vocabulary are sampled in padded passes, whose width depends on the prompt
 alone. For other answers, prompts are read in blocks that are kept and shared (`key_value_cache`), and then several
 answers grow by one token a pass (`decoding`). Each answer is bitwise independent of the others, and of what is kept;
-with several threads only answers of one token are. The promise does not hold on a GPU, with any number of rows, or for
-models that `is_cacheable` refuses if they answer several tokens with more than one thread.
+with several threads only answers of one token are. Nothing of this is promised on a GPU, with any number of rows, or
+for a mixture of experts.
 """
 
 from __future__ import annotations
