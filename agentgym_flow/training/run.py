@@ -291,8 +291,8 @@ def load_model(
         raise BadSetting(f"there is no folder {name}")
     load = load_adapter if is_adapter(name) else _load_whole
     try:
-        tokenizer = load_tokenizer(name, template, chat_template)
         model = load(name, dtype)
+        tokenizer = load_tokenizer(name, template, chat_template)
     except AgentGymFlowError:
         raise
     except (OSError, ValueError, SafetensorError) as error:
@@ -320,10 +320,6 @@ def load_tokenizer(name: str, template: PromptTemplate, chat_template: str | Non
     """Return the tokenizer of a Hugging Face model; see `load_model`. Raises what Transformers raises as well."""
     from transformers import AutoTokenizer
 
-    if is_gguf(name):
-        if find_spec("gguf") is None:
-            raise MissingExtra(f"gguf is not installed, which reads {name}. Install it with: pip install gguf")
-        _logger.warning("Reading %s: converting its tokenizer and its weights takes a minute or two", name)
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(**_place(name), padding_side="left")
     if len(tokenizer) > len(tokenizer.added_tokens_decoder):  # else the folder has none
         write_plain(tokenizer, template, chat_template, name)
@@ -381,6 +377,10 @@ def _load_whole(name: str, dtype: str) -> PreTrainedModel:
     """Load a model. Raises `BadSetting` if weights are missing or misshaped, which Transformers would initialise."""
     from transformers import AutoModelForCausalLM
 
+    if is_gguf(name):
+        if find_spec("gguf") is None:
+            raise MissingExtra(f"gguf is not installed, which reads {name}. Install it with: pip install gguf")
+        _logger.warning("Reading %s: converting its tokenizer and its weights takes a minute or two", name)
     model, found = AutoModelForCausalLM.from_pretrained(
         **_place(name), dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True
     )

@@ -176,6 +176,7 @@ class Setting:
         counted = ("max_completion_length", "eval_episodes", "validation_episodes")
         kinds = ("warm_start_", "template", "chat_template", "lora")
         wanted = {k: v for k, v in self.lasting.items() if k in (*cloning, *counted) or k.startswith(kinds)}
+        wanted = {k: v for k, v in wanted.items() if k != "chat_template" or v}  # came later than recorded names
         return f"warm_start-{stable_hash(json.dumps(wanted, sort_keys=True))[:8]}"
 
 
