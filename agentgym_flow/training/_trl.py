@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState
+from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import GRPOTrainer
 
 from agentgym_flow.errors import UnsupportedTRL
@@ -88,6 +89,25 @@ def _member(module: str, name: str) -> Any:
 
 prepare_deepspeed = _member("trl.models", "prepare_deepspeed")
 unwrap_model_for_generation = _member("trl.models", "unwrap_model_for_generation")
+add_fused_lm_head = _member("trl.trainer.utils", "add_fused_lm_head")
+
+
+@contextmanager
+def fused_lm_head(model: PreTrainedModel, temperature: float) -> Iterator[None]:
+    """Within the context, `model(..., labels=labels, fused_lm_head=True)` returns `log_probs` of labels, not logits.
+
+    TRL computes them in tiles of the vocabulary, at labels other than -100, so the full logits are never in memory. The
+    policy in training already has such a head for the loss, at the sampling temperature.
+    """
+    plain = model.get_base_model() if hasattr(model, "peft_config") else model
+    before = vars(plain).get("forward")
+    add_fused_lm_head(plain, temperature=temperature)
+    try:
+        yield
+    finally:
+        del plain.forward
+        if before is not None:
+            plain.forward = before
 
 
 @contextmanager
@@ -239,7 +259,8 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
         """Score the sampled tokens of the micro-batch in `loss`. TRL scores every position where it has no Triton."""
         few = scoring.is_small(self.model, input_ids.numel()) and not self.shares
-        if kwargs.get("compute_aux_loss") or few:
+        # Under ZeRO-3 all processes must use the output layer equally often, and they have unequal numbers of tiles.
+        if kwargs.get("compute_aux_loss") or few or is_deepspeed_zero3_enabled():
             return super()._get_per_token_logps_and_entropies(  # type: ignore[no-any-return]
                 model, input_ids, attention_mask, logits_to_keep, *args, **kwargs
             )

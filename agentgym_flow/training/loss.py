@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
+from transformers.integrations import is_deepspeed_zero3_enabled
 
 from agentgym_flow.generation.last_position import next_logits
 from agentgym_flow.generation.padding import positions
 from agentgym_flow.training import scoring
+from agentgym_flow.training._trl import fused_lm_head
 from agentgym_flow.training.collate import Batch, trim_padding
 
 if TYPE_CHECKING:
@@ -147,11 +149,18 @@ def completion_logprobs(
         return _next_logprobs(model, batch["prompt_ids"], batch["prompt_mask"], temperature).gather(
             1, batch["completion_ids"]
         )
-    if share or not scoring.is_small(model, rows * (columns + 1)):
+    few = scoring.is_small(model, rows * (columns + 1))
+    if share or not (few or is_deepspeed_zero3_enabled()):
         return scoring.sampled_scores(model, batch, temperature, share=share).logprobs
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
     inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions(mask), "use_cache": False}
+    if not few:  # under ZeRO-3 all processes must use the output layer equally often
+        labels = ids.masked_fill(mask == 0, -100)
+        labels[:, :-columns] = -100
+        with fused_lm_head(model, temperature):
+            found: torch.Tensor = model(**inputs, labels=labels, fused_lm_head=True).log_probs[:, -columns:]
+        return found
     logits = model(**inputs, logits_to_keep=columns + 1).logits[:, :-1]
     logprobs = torch.log_softmax(logits.float() / temperature, dim=-1)
     return logprobs.gather(-1, batch["completion_ids"][..., None])[..., 0]

@@ -10,10 +10,12 @@ most the attention of the rows without sharing; a mask over all pairs of tokens 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
+
+from agentgym_flow.errors import BadSetting
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -59,12 +61,17 @@ class TreeMask(torch.Tensor):
             return super().__torch_function__(function, types, args, kwargs or {})  # type: ignore[no-untyped-call]
         query, key, value = args
         settings = {name: given for name, given in kwargs.items() if name not in ("attn_mask", "is_causal")}
+        parts: list[Part] | None = getattr(kwargs["attn_mask"], "parts", None)
+        if parts is None:
+            raise BadSetting(
+                "the model's layers got a copy of the attention mask of a tree: set share_prefixes to false"
+            )
         return torch.cat(
             [
                 scaled_dot_product_attention(
                     query[:, :, part.tokens], key[:, :, part.keys], value[:, :, part.keys], part.seen, **settings
                 )
-                for part in cast("TreeMask", kwargs["attn_mask"]).parts
+                for part in parts
             ],
             dim=2,
         )

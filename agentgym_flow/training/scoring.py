@@ -18,6 +18,7 @@ import torch
 from accelerate.utils import extract_model_from_parallel
 from torch.utils.checkpoint import checkpoint
 
+from agentgym_flow.errors import BadSetting
 from agentgym_flow.generation.last_position import exceeds_rounding
 from agentgym_flow.generation.padding import positions
 from agentgym_flow.training.collate import Batch, collate
@@ -107,7 +108,7 @@ def _tree_inputs(model: torch.nn.Module, batch: Batch, sampled: torch.Tensor) ->
     for row, (given, last) in enumerate(lengths):
         at[row, :last] = torch.tensor(tree.places[row][given - 1 :], dtype=torch.long)
     additive = plain.dtype if plain.config._attn_implementation == "eager" else None
-    masks = tree.masks(plain.config, additive)
+    masks = partial(tree.masks, plain.config, additive)  # made within the wrappers, which may copy tensors
     return {"input_ids": tree.ids, "attention_mask": masks, "position_ids": tree.depths}, at.to(sampled.device)
 
 
@@ -130,7 +131,7 @@ def can_share(model: PreTrainedModel) -> bool:
     try:
         with torch.no_grad():
             alone, together = (sampled_scores(model, batch, 1.0, share=share).logprobs for share in (False, True))
-    except (TypeError, ValueError, RuntimeError, AttributeError):  # it takes no such masks or positions
+    except (TypeError, ValueError, RuntimeError, AttributeError, BadSetting):  # it takes no such masks or positions
         return False
     finally:
         model.train(was_training)
@@ -168,6 +169,8 @@ def _forward(module: torch.nn.Module, forward: Any) -> Iterator[None]:
 
 def _scores(model: PreTrainedModel, wanted: _Wanted, **inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:
     given = {name: value for name, value in inputs.items() if value is not None}
+    if callable(given["attention_mask"]):
+        given["attention_mask"] = given["attention_mask"]()
     outputs = model.base_model(**given, use_cache=False)
     hidden = outputs.last_hidden_state.flatten(0, 1)[wanted.places]
     size = max(1, WHOLE_LOGITS // model.config.get_text_config().vocab_size)

@@ -205,10 +205,12 @@ class AgentTrainer(RowTrainer):
                     f"{type(model).__name__} reads padding as text, so rows of unequal length cannot be trained in one "
                     "forward pass: use a model that takes an attention mask. Evaluation (hf:) runs it without padding"
                 )
-            if self.shares and not can_share(model):
+            if self.shares and (is_deepspeed_zero3_enabled() or not can_share(model)):
                 self.shares = False
+                why = f"the attention of {type(model).__name__} is not described by a mask alone"
                 _logger.warning(
-                    "share_prefixes is off: the attention of %s is not described by a mask alone", type(model).__name__
+                    "share_prefixes is off: %s",
+                    "ZeRO-3 does not support it" if is_deepspeed_zero3_enabled() else why,
                 )
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:

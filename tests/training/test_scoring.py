@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
+from agentgym_flow.errors import BadSetting
 from agentgym_flow.training import scoring
 from agentgym_flow.training import trainer as trainer_module
 from agentgym_flow.training.collate import Batch, collate
@@ -178,6 +179,15 @@ def test_a_token_of_a_tree_sees_the_tokens_before_it_in_its_rows(rows: list[list
             assert seen[place].nonzero()[:, 0].tolist() == places[begin : number + 1]
     distinct = {tuple(row[:length]) for row in rows for length in range(1, len(row) + 1)}
     assert tree.ids.numel() == max(2, len(distinct))
+
+
+def test_a_mask_that_was_copied_is_refused() -> None:
+    mask = pack([[3, 4, 5]]).masks(CONFIG_MAPPING["gpt2"]())
+    query = torch.zeros(1, 1, 3, 4)
+    attention = torch.nn.functional.scaled_dot_product_attention
+    assert attention(query, query, query, attn_mask=mask).shape == query.shape
+    with pytest.raises(BadSetting, match="set share_prefixes to false"):
+        attention(query, query, query, attn_mask=mask[:, :, :3, :3])
 
 
 def test_a_batch_of_padding_has_a_gradient_of_zero() -> None:
