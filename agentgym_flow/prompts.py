@@ -108,6 +108,8 @@ class TextTemplate:
         think: ask for reasoning in `<think>` tags before the action.
         tags_required: treat a completion without action tags as invalid instead of as the action itself.
         lists_actions: show the actions that the environment offers, in every turn.
+        numbers_turns: say the number of the turn and the limit. Without them, equal situations have equal prompts, and
+            the observation stands alone in a conversation.
         shots: the number of solved turns in front of the first prompt of a chat (few-shot), each with the answer of
             the environment's expert; see `solved_turns`. They have no thoughts, so none
             are asked for.
@@ -122,6 +124,7 @@ class TextTemplate:
     think: bool = True
     tags_required: bool = True
     lists_actions: bool = True
+    numbers_turns: bool = True
     shots: int = 0
     name: str = "text"
 
@@ -143,7 +146,7 @@ class TextTemplate:
             self.rules,
             f"Your task: {policy_input.info['goal']}",
             f"What happened lately:\n\n{past}" if past else "",
-            _turn_now(policy_input),
+            self._turn_now(policy_input),
             self._offered(policy_input),
             self._how_to_answer(),
         ]
@@ -162,7 +165,7 @@ class TextTemplate:
         turns = policy_input.episode.turns
         parts = [
             "" if turns[-1].action_valid else "Your last action was not accepted.",
-            _turn_now(policy_input),
+            self._turn_now(policy_input) if self.numbers_turns else policy_input.observation,
             self._offered(policy_input),
         ]
         return "\n\n".join(part for part in parts if part)
@@ -175,6 +178,11 @@ class TextTemplate:
         """Return `action`, in tags if they are required; None if parsing would give another action."""
         completion = f"{OPEN}{action}{CLOSE}" if self.tags_required else action
         return completion if self.parse_action(completion, policy_input) == action else None
+
+    def _turn_now(self, policy_input: PromptContext) -> str:
+        number, limit = len(policy_input.episode.turns) + 1, policy_input.episode.max_steps
+        turn = f"Turn {number} of at most {limit}. " if self.numbers_turns else ""
+        return f"{turn}The observation now:\n{policy_input.observation}"
 
     def _offered(self, policy_input: PromptContext) -> str:
         lines: list[str] = []
@@ -234,11 +242,6 @@ class ChoiceTemplate(TextTemplate):
     @property
     def _asked_for(self) -> str:
         return "number of an action"
-
-
-def _turn_now(policy_input: PromptContext) -> str:
-    number, limit = len(policy_input.episode.turns) + 1, policy_input.episode.max_steps
-    return f"Turn {number} of at most {limit}. The observation now:\n{policy_input.observation}"
 
 
 _TRIED = 8  # training tasks for each solved turn, until enough of them give one
