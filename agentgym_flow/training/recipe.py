@@ -184,6 +184,7 @@ class Recipe:
                 validate=partial(self.evaluator.validate_on_main_process, self.warm.warm_start_validation_episodes),
                 precision=self.cloning_precision,
                 on_update=lambda updates, loss: progress.update(updates, f"loss {loss:.3f}"),
+                share=self.trainer.shares,
             )
         save_model(self.folder.warm_start, self.model, self.tokenizer)
         record_warm_start(self.folder.warm_start, done)

@@ -36,6 +36,7 @@ from agentgym_flow.training.policy import check_context, context_of, prompt_text
 from agentgym_flow.training.rows import CONVERSATION, TURN, TrainingRow, rows, teaches
 from agentgym_flow.training.run import load_weights
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
+from agentgym_flow.training.scoring import is_small
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 RECORD = "warm_start.json"
 """The file beside the cloned weights with the results of cloning."""
 
+
+TOKENS_PER_PASS = 1 << 13
+"""The most tokens in a forward pass of cloning a model whose logits are not few, unless one row has more."""
 
 _DRAWS = 1000  # the most random actions tried until the prompt template can express one
 
@@ -252,6 +256,7 @@ def clone(
     validate: Callable[[], float] | None = None,
     precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
     on_update: Callable[[int, float], None] | None = None,
+    share: bool = False,
 ) -> tuple[list[float], list[tuple[int, float]]]:
     """Train `model` in place on `examples` by cross-entropy, with Muon and AdamW, or AdamW alone; linear decay to 0.
 
@@ -265,6 +270,7 @@ def clone(
             end.
         precision: creates the context of an update's forward pass and of a validation, such as autocast.
         on_update: called after every update with the number of updates done and the loss.
+        share: compute every distinct prefix of the rows of a pass once; only for models with `scoring.can_share`.
 
     Returns:
         The loss of every update, and (updates done, success rate) for every validation.
@@ -290,7 +296,7 @@ def clone(
         optimizer.zero_grad()
         with out_of_memory(CLONING):
             with precision():  # a new context each time: autocast caches its cast weights within one
-                loss = _gradients(model, chosen, pad)
+                loss = _gradients(model, chosen, pad, share=share)
             if not math.isfinite(loss):
                 raise TrainingFailed(
                     f"the loss of cloning is {loss} at update {done}: lower the warm_start learning rates"
@@ -307,32 +313,39 @@ def clone(
     return losses, validation
 
 
-def _gradients(model: PreTrainedModel, chosen: Sequence[TrainingRow], pad: int) -> float:
+def _gradients(model: PreTrainedModel, chosen: Sequence[TrainingRow], pad: int, *, share: bool) -> float:
     """Accumulate the gradients of the cloning loss on these rows; return the loss.
 
-    Conversations differ much in length, so those of similar length share a pass.
+    Rows that begin alike share a pass, or else conversations of similar length, as far as `TOKENS_PER_PASS` allows.
     """
     parts = [list(chosen)]
-    if all(row.sampled is not None for row in chosen):
-        lengths = torch.tensor([len(row.prompt) + len(row.completion) for row in chosen], device=model.device)
-        parts = [[chosen[number] for number in numbers.tolist()] for numbers, _ in passes_by_length(lengths)]
+    lengths = [len(row.prompt) + len(row.completion) for row in chosen]
+    if share:
+        parts = [sorted(chosen, key=lambda row: (*row.prompt, *row.completion))]
+    elif all(row.sampled is not None for row in chosen):
+        passes = passes_by_length(torch.tensor(lengths, device=model.device))
+        parts = [[chosen[number] for number in numbers.tolist()] for numbers, _ in passes]
+    at_once = len(chosen) if is_small(model, sum(lengths)) else max(1, TOKENS_PER_PASS // max(lengths))
     tokens = sum(sum(row.advantages) for row in chosen)
     total = 0.0
     for part in parts:
-        share = sum(sum(row.advantages) for row in part) / tokens
-        loss = share * imitation_loss(model, collate(part, pad=pad, multiple=1, device=model.device))
-        loss.backward()  # type: ignore[no-untyped-call]
-        total += loss.item()
+        for first in range(0, len(part), at_once):
+            some = part[first : first + at_once]
+            fraction = sum(sum(row.advantages) for row in some) / tokens
+            batch = collate(some, pad=pad, multiple=1, device=model.device)
+            loss = fraction * imitation_loss(model, batch, share=share)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.item()
     return total
 
 
-def imitation_loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
+def imitation_loss(model: PreTrainedModel, batch: Batch, *, share: bool = False) -> torch.Tensor:
     """Return the mean cross-entropy of the sampled completion tokens of `batch`, in nats per token.
 
     The advantages are weights of tokens: 1, or 0 for actions that are shown but not imitated.
     """
     mask = batch["completion_mask"] * batch["tool_mask"] * batch["advantages"]
-    loss: torch.Tensor = -(completion_logprobs(model, batch) * mask).sum() / mask.sum()
+    loss: torch.Tensor = -(completion_logprobs(model, batch, share=share) * mask).sum() / mask.sum()
     return loss
 
 
@@ -350,6 +363,7 @@ def warm_start(
     layout: str = TURN,
     precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
     on_update: Callable[[int, float], None] | None = None,
+    share: bool = False,
 ) -> WarmStart:
     """Collect demonstrations and clone them; see `demonstrations` and `clone` for arguments and errors."""
     examples = demonstrations(
@@ -371,6 +385,14 @@ def warm_start(
         examples = [with_text(row, config.warm_start_text_weight) for row in examples]
     pad = tokenizer.pad_token_id
     losses, validation = clone(
-        model, examples, config, pad=pad, seed=seed, validate=validate, precision=precision, on_update=on_update
+        model,
+        examples,
+        config,
+        pad=pad,
+        seed=seed,
+        validate=validate,
+        precision=precision,
+        on_update=on_update,
+        share=share,
     )
     return WarmStart(config.warm_start_levels, turns, losses, validation)

@@ -427,9 +427,32 @@ def test_splitting_conversations_by_length_leaves_the_gradient_as_it_is(talker: 
     model.zero_grad()
     passes: list[int] = []
     model.register_forward_pre_hook(lambda *call: passes.append(call[2]["input_ids"].numel()), with_kwargs=True)
-    assert warm_start_module._gradients(model, chosen, 0) == pytest.approx(loss.item(), rel=1e-5)
+    assert warm_start_module._gradients(model, chosen, 0, share=False) == pytest.approx(loss.item(), rel=1e-5)
     assert len(passes) == 2
     assert sum(passes) < 5 * 602 / 2
+    for parameter, gradient in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("share", "room", "positions"), [(True, 1 << 13, 17), (True, 18, 22), (False, 18, 36)])
+def test_demonstrations_share_prefixes_and_fit_into_passes(
+    talker: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch, share: bool, room: int, positions: int
+) -> None:
+    model, _ = talker
+    rows = [
+        TrainingRow([5, 6, 7, 8], [9, *rest], [0.0] * 5, [1.0, 0.0, 1.0, 1.0, 1.0], sampled=[1, 0, 1, 1, 1])
+        for rest in itertools.permutations((10, 11, 12, 13))
+    ][::6]
+    loss = imitation_loss(model, collate(rows, pad=0, multiple=1))
+    loss.backward()
+    expected = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    monkeypatch.setattr(warm_start_module, "is_small", lambda *_: False)
+    monkeypatch.setattr(warm_start_module, "TOKENS_PER_PASS", room)
+    passes: list[int] = []
+    model.register_forward_pre_hook(lambda *call: passes.append(call[2]["input_ids"].numel()), with_kwargs=True)
+    assert warm_start_module._gradients(model, rows, 0, share=share) == pytest.approx(loss.item(), rel=1e-5)
+    assert sum(passes) == positions
     for parameter, gradient in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-6)
 
