@@ -165,7 +165,7 @@ class TextTemplate:
         turns = policy_input.episode.turns
         parts = [
             "" if turns[-1].action_valid else "Your last action was not accepted.",
-            self._turn_now(policy_input) if self.numbers_turns else policy_input.observation,
+            self._turn_now(policy_input) if self.numbers_turns else self._seen(policy_input),
             self._offered(policy_input),
         ]
         return "\n\n".join(part for part in parts if part)
@@ -182,7 +182,10 @@ class TextTemplate:
     def _turn_now(self, policy_input: PromptContext) -> str:
         number, limit = len(policy_input.episode.turns) + 1, policy_input.episode.max_steps
         turn = f"Turn {number} of at most {limit}. " if self.numbers_turns else ""
-        return f"{turn}The observation now:\n{policy_input.observation}"
+        return f"{turn}The observation now:\n{self._seen(policy_input)}"
+
+    def _seen(self, policy_input: PromptContext) -> str:
+        return policy_input.observation
 
     def _offered(self, policy_input: PromptContext) -> str:
         lines: list[str] = []

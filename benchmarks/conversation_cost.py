@@ -2,10 +2,11 @@
 
     python benchmarks/conversation_cost.py [--model FOLDER] [--tasks 4]
 
-The model and the settings are those of `byte_level.py` in ALFWorld. Without `--model` its weights are random, so that
-all answers have the maximal length and no episode ends early; FOLDER may be a model that the script has cloned. The
-same episodes are played in three ways: with 16 rows per pass and every prompt processed whole; with the default, 16
-rows per pass and cached keys and values; and with any number of rows and cached keys and values. Times are CPU time.
+The model and the settings are those of `learning_from_text.py` in ALFWorld. Without `--model` its weights are random,
+so that all answers have the maximal length and no episode ends early; FOLDER may be a model that the script has
+cloned. The same episodes are played in three ways: with 16 rows per pass and every prompt processed whole; with the
+default, 16 rows per pass and cached keys and values; and with any number of rows and cached keys and values. Times are
+CPU time.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from agentgym_flow.training.run import load_model, quiet
 from agentgym_flow.training.run_config import WarmStartConfig
 from agentgym_flow.training.warm_start import clone, demonstrations
 
-SETTINGS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("byte_level_alfworld.yaml").read_text("utf-8"))
+SETTINGS: dict[str, Any] = yaml.safe_load(
+    Path(__file__).with_name("learning_from_text_alfworld.yaml").read_text("utf-8")
+)
 
 
 class Rereading(TransformersGenerator):

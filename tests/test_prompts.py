@@ -208,10 +208,26 @@ def test_the_actions_of_the_moment_can_be_left_out() -> None:
         assert template.format_action("up", shown) == "<action>up</action>"
 
 
+def test_turns_without_numbers_give_equal_situations_equal_prompts() -> None:
+    template = TextTemplate(numbers_turns=False, history=0)
+    first, later = policy_input([]), policy_input([turn(1)])
+    first.observation = later.observation
+    assert template.prompt(first) == template.prompt(later)
+    assert "Turn" not in template.prompt(first)
+    assert template.follow_up(later).startswith(later.observation)
+
+
+def test_the_cells_of_a_sokoban_board_can_be_named() -> None:
+    template = template_for("agentgym_flow/Sokoban-v0", "text", {"names_cells": True, "history": 0})
+    shown = policy_input([])
+    shown.observation = "# # # #\n# S X #\n# _ √ #\n# # # #"
+    assert f"{shown.observation}\nYou: 1,1. Boxes: 1,2 2,2. Targets: 1,1 2,2." in template.prompt(shown)
+
+
 def test_fields_of_a_template_can_be_set() -> None:
     sokoban = "agentgym_flow/Sokoban-v0"
     template = template_for(sokoban, "text", {"rules": "Push.", "think": False})
-    assert template == TextTemplate(rules="Push.", think=False)
+    assert (template.rules, template.think) == ("Push.", False)
     assert template_for(sokoban, "text", {}) == template_for(sokoban, "text") != template
     with pytest.raises(UnknownOption, match=r"'rule'. Did you mean 'rules'"):
         template_for(sokoban, "text", {"rule": "Push."})

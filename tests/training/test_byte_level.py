@@ -62,19 +62,25 @@ def test_a_byte_level_model_is_cloned_trained_and_cloned_on(
         "logging_steps": 2,
         "max_steps": 4,
     }
-    script = root / "benchmarks" / "byte_level.py"
+    script = root / "benchmarks" / "learning_from_text.py"
     said = run_processes(
         [sys.executable, script, name, "--seeds=1", "--output", tmp_path, *(f"--{k}={v}" for k, v in settings.items())]
     )
-    lines = [line.split(" | ") for line in said.splitlines() if line.startswith("| ")][-4:]
-    assert [line[0] for line in lines] == ["| ", "| cloned", "| rewardflow, seed 0", "| cloned on"]
+    tables = [table.splitlines() for table in said.split("\n\n| ")[1:]]
     has_official = name == "alfworld" and Path(os.environ.get("AGENTGYM_FLOW_TEST_DATA", ""), "alfworld").is_dir()
-    assert ("official" in lines[0]) == has_official
-    losses = json.loads((tmp_path / "cloned" / "warm_start" / "warm_start.json").read_text("utf-8"))["losses"]
+    assert [table[0].split(" | ")[0] for table in tables] == ["sampled", "greedy", *["official"] * has_official]
+    for table in tables:
+        assert [line.split(" | ")[0] for line in table[2:5]] == ["| cloned", "| rewardflow", "| cloned on"]
+    losses = json.loads((tmp_path / "seed-0" / "cloned" / "warm_start" / "warm_start.json").read_text("utf-8"))[
+        "losses"
+    ]
     assert losses[-1] < losses[0] / 2, losses
-    summary = json.loads((tmp_path / "seed-0" / "summary.json").read_text("utf-8"))
+    summary = json.loads((tmp_path / "seed-0" / "rewardflow" / "summary.json").read_text("utf-8"))
     assert summary["status"] == "finished"
-    records = [json.loads(line) for line in (tmp_path / "seed-0" / "metrics.jsonl").read_text("utf-8").splitlines()]
+    records = [
+        json.loads(line)
+        for line in (tmp_path / "seed-0" / "rewardflow" / "metrics.jsonl").read_text("utf-8").splitlines()
+    ]
     assert [record["step"] for record in records] == [2, 4]
     assert all(record["grad_norm"] > 0 for record in records)
 

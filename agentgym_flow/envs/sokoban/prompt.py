@@ -27,6 +27,7 @@ Symmetric boards have equal prompts, so there are eight times fewer situations t
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
@@ -44,6 +45,11 @@ BOX, BOX_ON_TARGET = LLM_SYMBOLS[codes.BOX], LLM_SYMBOLS[codes.TARGET | codes.BO
 PLAYER, PLAYER_ON_TARGET = LLM_SYMBOLS[codes.PLAYER], LLM_SYMBOLS[codes.TARGET | codes.PLAYER]
 WALKABLE = (LLM_SYMBOLS[0], TARGET)
 SYMBOLS = tuple(LLM_SYMBOLS.values())
+_NAMED = {
+    "You": (PLAYER, PLAYER_ON_TARGET),
+    "Boxes": (BOX, BOX_ON_TARGET),
+    "Targets": (TARGET, BOX_ON_TARGET, PLAYER_ON_TARGET),
+}
 
 REACH = 9
 """The limit to which offsets and coordinates are clipped (a Boxoban board is 10 by 10)."""
@@ -112,6 +118,30 @@ class SokobanCompactPrompt:
         """Return the word for the action on the board as shown; None if it would be parsed differently."""
         word = _view(policy_input.observation, True).shown.get(action, action) if self.turned else action
         return word if self.parse_action(word, policy_input) == action else None
+
+
+@dataclass(frozen=True, slots=True)
+class SokobanText(TextTemplate):
+    """The text prompt.
+
+    Attributes:
+        names_cells: name the cells of you, the boxes and the targets under the board, as row and column counted from 0
+            at the top left.
+    """
+
+    names_cells: bool = False
+
+    def _seen(self, policy_input: PromptContext) -> str:
+        board = policy_input.observation
+        if not self.names_cells:
+            return board
+        rows = [row.split() for row in board.splitlines()]
+        cells = [(symbol, f"{r},{c}") for r, row in enumerate(rows) for c, symbol in enumerate(row)]
+        said = (
+            f"{name}: {' '.join(cell for symbol, cell in cells if symbol in symbols)}."
+            for name, symbols in _NAMED.items()
+        )
+        return f"{board}\n{' '.join(said)}"
 
 
 @lru_cache(maxsize=1 << 16)
@@ -248,7 +278,7 @@ def _first_steps(board: list[list[str]], player: Cell, box: Cell) -> list[str]:
 
 
 PROMPT_TEMPLATES: dict[str, PromptTemplate] = {
-    "text": TextTemplate(rules=RULES),
+    "text": SokobanText(rules=RULES),
     "choice": ChoiceTemplate(rules=RULES),
     "compact": SokobanCompactPrompt(),
     "compact-turned": SokobanCompactPrompt(turned=True),
