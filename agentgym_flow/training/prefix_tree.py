@@ -24,6 +24,10 @@ FULL, SLIDING = KINDS = ("full_attention", "sliding_attention")
 """The kinds of layers, in the words of Transformers, whose attention a mask describes."""
 
 
+QUERIES = 128
+"""The most tokens of a part: a long part computes the scores of many pairs of which the later token is not seen."""
+
+
 class Part(NamedTuple):
     """Consecutive tokens of a tree with what they see.
 
@@ -114,12 +118,14 @@ class Tree(NamedTuple):
         parts = []
         ends = [*(first for first, _ in self.news[1:]), self.ids.shape[1]]
         for (first, row), end in zip(self.news, ends, strict=True):
-            path, new = self.places[row], end - first
-            start = 0 if window is None else max(0, len(path) - new - window + 1)
-            distance = torch.arange(len(path) - new, len(path), device=device)[:, None]
-            distance = distance - torch.arange(start, len(path), device=device)
-            seen = distance >= 0 if window is None else (distance >= 0) & (distance < window)
-            parts.append(Part(slice(first, end), torch.tensor(path[start:], device=device), seen))
+            path, before = self.places[row], len(self.places[row]) - (end - first)
+            for new in range(before, len(path), QUERIES):
+                last = min(new + QUERIES, len(path))
+                start = 0 if window is None else max(0, new - window + 1)
+                distance = torch.arange(new, last, device=device)[:, None] - torch.arange(start, last, device=device)
+                seen = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+                tokens = slice(first + new - before, first + last - before)
+                parts.append(Part(tokens, torch.tensor(path[start:last], device=device), seen))
         return parts
 
 

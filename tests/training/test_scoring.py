@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.training import scoring
+from agentgym_flow.training import prefix_tree, scoring
 from agentgym_flow.training import trainer as trainer_module
 from agentgym_flow.training.collate import Batch, collate
 from agentgym_flow.training.config_file import parse_configs
@@ -152,6 +153,14 @@ def trees_of_rows(draw: st.DrawFn) -> list[TrainingRow]:
     return made
 
 
+@pytest.fixture(params=[3, prefix_tree.QUERIES])
+def most_queries(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Parts of a tree of at most 3 tokens, and as they are."""
+    with patch.object(prefix_tree, "QUERIES", request.param):
+        yield
+
+
+@pytest.mark.usefixtures("most_queries")
 @pytest.mark.parametrize("kind", ["gemma3_text", "qwen3", "gpt2"])
 def test_a_tree_has_the_scores_and_gradients_of_its_rows(kind: str) -> None:
     model = small_model(kind)
@@ -165,6 +174,8 @@ def test_a_tree_has_the_scores_and_gradients_of_its_rows(kind: str) -> None:
     check()
 
 
+@pytest.mark.usefixtures("most_queries")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # it is the same for every example
 @given(rows=st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=8), window=st.sampled_from([None, 1, 3]))
 def test_a_token_of_a_tree_sees_the_tokens_before_it_in_its_rows(rows: list[list[int]], window: int | None) -> None:
     tree = pack(rows)
