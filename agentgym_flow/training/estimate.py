@@ -166,10 +166,10 @@ class CostEstimate:
             **self._memory(),
             "Assumed": (
                 f"{self._tokens}; answers as long as may be, "
-                "episodes as long as random play; no prefixes shared, but for the first prompt in memory; 2 operations per parameter and token forwards, 4 "
-                "backwards (2 with LoRA); attention, waiting, communication left out; memory on a GPU in bfloat16, "
-                "where updates and play take turns, without the one or two GB of CUDA and of the allocator; on a CPU "
-                "in float32, or with adapters in the dtype of the model"
+                "episodes as long as random play; no prefixes shared, but for the first prompt in memory; 2 operations "
+                "per parameter and token forwards, 4 backwards (2 with LoRA); attention, waiting, communication left "
+                "out; memory on a GPU in bfloat16, where updates and play take turns, without the one or two GB of "
+                "CUDA and of the allocator; on a CPU in float32, or with adapters in the dtype of the model"
             ),
         }
 
