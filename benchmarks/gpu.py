@@ -1,14 +1,18 @@
-"""Behaviour cloning, then GRPO and RewardFlow in bf16 on one GPU, in one command of at most ten minutes.
+"""Updates with shared prefixes, then behaviour cloning, GRPO and RewardFlow in bf16 on one GPU, in eight minutes.
 
-    python benchmarks/gpu.py [--deadline 540] [--output runs/gpu] [--envs sokoban,alfworld] [--generators vllm]
+    python benchmarks/gpu.py [--deadline 430] [--output runs/gpu] [--parts scores,tree,sokoban,alfworld]
+        [--generators vllm]
     python benchmarks/gpu.py --small --batches 1          # a tiny model on a CPU: shows that the script works
 
-The model has Qwen3's architecture (85 million parameters; 0.1 million with --small), random weights and a byte-level
-tokenizer, which is trained first. In each environment it clones the expert once. All runs start from these weights:
-GRPO, whose rollouts use Transformers, and RewardFlow with every installed generator. A run is the recipe of
-`agentgym-flow train`, except that it stops after the batch in which its share of the time runs out, so the command
-always ends with results. The first table shows success on the same test tasks before and after training, with 95 %
-intervals; the second shows where the time went. A failed run is a row of the first table.
+The parts `scores` and `tree` are in `_gpu_updates.py`. A model of the shape of Qwen2.5-0.5B, random weights, trains on
+the same rows with and without shared prefixes, and its scores of sampled tokens are compared with a plain log-softmax
+and with TRL's. The other parts are environments. Their model has Qwen3's architecture (85 million parameters; 0.1
+million with --small), random weights and a byte-level tokenizer, which is trained first. In each environment it clones
+the expert once. All runs start from these weights: GRPO, whose rollouts use Transformers, and RewardFlow with every
+installed generator. A run is the recipe of `agentgym-flow train`, except that it stops after the batch in which its
+share of the time runs out, so the command always ends with results. A table shows success on the same test tasks before
+and after training, with 95 % intervals, the next one where the time went. A failed run or part is a row of the first of
+the two.
 """
 
 from __future__ import annotations
@@ -18,10 +22,8 @@ import gc
 import json
 import math
 import signal
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +31,7 @@ from typing import Any, NoReturn
 
 import torch
 from _byte_level import byte_level_tokenizer, write_model
+from _gpu_updates import HEADER, Gpu, Updates
 from _timing import arguments, print_header, print_row
 from rich.console import Console
 from transformers import TrainerCallback
@@ -118,52 +121,12 @@ LAST = 5.0
 """Seconds before the deadline when work is interrupted, so that the tables are printed in time."""
 
 PARTS = ("env", "generate", "credit", "update")
+UPDATES = ("scores", "tree")
 HOW, WHAT = ("sampled", "greedy"), ("before", "after", "gain in points")
 
 
 class TimeOver(KeyboardInterrupt):
     """Raised at the deadline; a recipe handles it like Ctrl-C."""
-
-
-class Gpu:
-    """GPU utilisation during a run, sampled by a thread if nvidia-ml-py is installed."""
-
-    def __init__(self) -> None:
-        self.there = torch.cuda.is_available()
-        self.can_ask = self.there and find_spec("pynvml") is not None
-        self.busy: list[float] = []
-        self.memory: list[int] = []
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Sample twice a second within the context."""
-        self.busy, self.memory = [], []
-        if self.there:
-            torch.cuda.reset_peak_memory_stats()
-        done = threading.Event()
-        watcher = threading.Thread(target=self._watch, args=(done,), daemon=True)
-        if self.can_ask:
-            watcher.start()
-        try:
-            yield
-        finally:
-            done.set()
-            if self.can_ask:
-                watcher.join()
-
-    def _watch(self, done: threading.Event) -> None:
-        while not done.wait(0.5):
-            self.busy.append(torch.cuda.utilization())
-            self.memory.append(torch.cuda.device_memory_used())
-
-    def figures(self) -> tuple[str, str]:
-        """Return utilisation and memory as text."""
-        if not self.there:
-            return "no GPU", "no GPU"
-        peak = f"{torch.cuda.max_memory_allocated() / 1e9:.1f} GB by PyTorch"
-        if not self.busy:
-            return ("no sample" if self.can_ask else "install nvidia-ml-py"), peak
-        return f"{sum(self.busy) / len(self.busy):.0f} %", f"{peak}, {max(self.memory) / 1e9:.1f} GB in all"
 
 
 @dataclass
@@ -283,6 +246,14 @@ class Call:
             gc.collect()  # trainers are reference cycles
             torch.cuda.empty_cache()
 
+    def update(self, part: str) -> None:
+        """Print the table of `scores` or `tree`, row by row."""
+        updates = Updates(self.small, self.gpu)
+        print_header(*(HEADER if part == "tree" else ("precision", "scores", "difference", "seconds")))
+        for row in updates.tree() if part == "tree" else updates.scores():
+            print_row(*row)
+        print(flush=True)
+
     def _clone(self, recipe: Recipe, until: float) -> Cloned:
         """Clone the expert with as many updates as the time allows, and evaluate."""
         few = replace(recipe.warm, warm_start_updates=2, warm_start_validations=1)
@@ -370,9 +341,9 @@ def main() -> None:
     """Divide the time among the runs and print the results."""
     started = time.monotonic()
     parser = arguments(__doc__ or "")
-    parser.add_argument("--deadline", type=float, default=540.0, help="seconds for the whole call (default 540)")
+    parser.add_argument("--deadline", type=float, default=430.0, help="seconds for the whole call (default 430)")
     parser.add_argument("--output", type=Path, default=Path("runs/gpu"))
-    parser.add_argument("--envs", default=",".join(ENVS))
+    parser.add_argument("--parts", default=",".join((*UPDATES, *ENVS)), help="comma-separated (default: all)")
     parser.add_argument("--generators", help="for RewardFlow, comma-separated (default: all installed ones)")
     parser.add_argument("--small", action="store_true", help="a tiny model and tiny tasks")
     parser.add_argument("--batches", type=int, default=math.inf, help="maximum per run (default: no limit)")
@@ -384,10 +355,24 @@ def main() -> None:
     call = Call(chosen.output, chosen.small, generators, chosen.batches)
     print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name() if call.gpu.there else 'no GPU'}", flush=True)
     end = started + chosen.deadline
-    envs = chosen.envs.split(",")
+    parts = chosen.parts.split(",")
+    envs = [part for part in parts if part not in UPDATES]
     signal.signal(signal.SIGALRM, _time_over)
     signal.setitimer(signal.ITIMER_REAL, max(1.0, chosen.deadline - LAST))
     try:
+        for part in parts:
+            if part in UPDATES:
+                try:
+                    call.update(part)
+                except (
+                    AgentGymFlowError,
+                    AttributeError,
+                    OSError,
+                    RuntimeError,
+                    TypeError,
+                    ValueError,
+                ) as error:  # the other parts continue
+                    call.outcomes.append((part, f"{type(error).__name__}: {error}"))
         for number, env in enumerate(envs):
             now = time.monotonic()
             try:

@@ -34,45 +34,43 @@ SHORT = {"history": 0, "think": False, "tags_required": False, "lists_actions": 
 WAYS = ("plain", "sampled", "tree")
 
 
-def measure(options: argparse.Namespace, way: str, rows_file: Path) -> None:
-    """Train one step on the rows; print CPU seconds, peak memory, loss and gradient norm as JSON."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+def train(
+    model: Any, tokenizer: Any, rows: list[Any], options: argparse.Namespace, **settings: Any
+) -> dict[str, float]:
+    """Train on the rows, one step for each of `options.steps`, and return the figures of the last one.
 
-    from agentgym_flow.prompts import template_for
+    They are wall and CPU seconds, peak memory of the process before training, loss, gradient norm and entropy.
+    `settings` are further settings of the trainer.
+    """
+    import torch
+    from transformers import TrainerCallback
+
     from agentgym_flow.training.collate import collate
     from agentgym_flow.training.config import AgentConfig
-    from agentgym_flow.training.lora import with_lora
-    from agentgym_flow.training.rows import TrainingRow
-    from agentgym_flow.training.run import quiet
     from agentgym_flow.training.trainer import AgentTrainer
-
-    quiet()
-    torch.set_num_threads(1)
-    rows = [TrainingRow(*row) for row in json.loads(rows_file.read_text("utf-8"))]
-    passes = options.groups
-    tokenizer = AutoTokenizer.from_pretrained(options.model)
-    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=getattr(torch, options.dtype))
-    if not options.full:
-        model = with_lora(model, rank=16, alpha=32, seed=0)
 
     class OnRows(AgentTrainer):
         def make_batch(self) -> dict[str, torch.Tensor]:
             torch.manual_seed(0)
             items = torch.tensor(float(sum(row.trained_tokens for row in rows)))
-            return {**collate(rows, pad=tokenizer.pad_token_id, multiple=passes), "num_items_in_batch": items}
+            batch = collate(rows, pad=tokenizer.pad_token_id, multiple=options.groups)
+            device = self.accelerator.device
+            return {name: tensor.to(device) for name, tensor in (batch | {"num_items_in_batch": items}).items()}
 
     class Clock(TrainerCallback):  # type: ignore[misc]
-        seconds = 0.0
+        def now(self) -> tuple[float, float]:
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            return time.perf_counter(), time.process_time()
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
-            self.since = time.process_time()
+            self.since = self.now()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            self.seconds = time.process_time() - self.since
+            wall, cpu = self.now()
+            self.seconds = {"wall": wall - self.since[0], "seconds": cpu - self.since[1]}
 
     with tempfile.TemporaryDirectory() as folder:
-        settings: dict[str, Any] = {} if way == "plain" else {"share_prefixes": way == "tree"}
         args = AgentConfig(
             output_dir=folder,
             credit="grpo",
@@ -80,7 +78,7 @@ def measure(options: argparse.Namespace, way: str, rows_file: Path) -> None:
             per_device_train_batch_size=options.attempts,
             groups_per_batch=options.groups,
             steps_per_batch=1,
-            max_steps=1,
+            max_steps=options.steps,
             logging_steps=1,
             learning_rate=1e-5,
             max_completion_length=16,
@@ -90,13 +88,33 @@ def measure(options: argparse.Namespace, way: str, rows_file: Path) -> None:
             report_to="none",
             **settings,
         )
-        template = template_for(f"agentgym_flow/{options.env}", settings=SHORT)
-        trainer = OnRows(model, args, tokenizer, template, lambda: make_env(options.env), [clock := Clock()])
+        trainer = OnRows(
+            model, args, tokenizer, template(options.env), lambda: make_env(options.env), [clock := Clock()]
+        )
         before = peak_megabytes()
         trainer.train()
-        log = trainer.state.log_history[0]
-    found = {"seconds": clock.seconds, "megabytes": peak_megabytes(), "before": before}
-    print(json.dumps(found | {name: float(log[name]) for name in ("loss", "grad_norm", "entropy")}))
+        log = [log for log in trainer.state.log_history if "loss" in log][-1]
+    return {**clock.seconds, "before": before, **{name: float(log[name]) for name in ("loss", "grad_norm", "entropy")}}
+
+
+def measure(options: argparse.Namespace, way: str, rows_file: Path) -> None:
+    """Train on the rows; print the figures of `train` and peak memory as JSON."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from agentgym_flow.training.lora import with_lora
+    from agentgym_flow.training.rows import TrainingRow
+    from agentgym_flow.training.run import quiet
+
+    quiet()
+    torch.set_num_threads(1)
+    rows = [TrainingRow(*row) for row in json.loads(rows_file.read_text("utf-8"))]
+    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=getattr(torch, options.dtype))
+    if not options.full:
+        model = with_lora(model, rank=16, alpha=32, seed=0)
+    settings = {} if way == "plain" else {"share_prefixes": way == "tree"}
+    found = train(model, AutoTokenizer.from_pretrained(options.model), rows, options, **settings)
+    print(json.dumps(found | {"megabytes": peak_megabytes()}))
 
 
 def make_env(env_id: str) -> Any:
@@ -107,20 +125,22 @@ def make_env(env_id: str) -> Any:
     return make_text_env(f"agentgym_flow/{env_id}", split="train", **settings)
 
 
-def record(options: argparse.Namespace, rows_file: Path) -> dict[str, int]:
+def template(env: str) -> Any:
+    """Return the prompt template of the benchmark."""
+    from agentgym_flow.prompts import template_for
+
+    return template_for(f"agentgym_flow/{env}", settings=SHORT)
+
+
+def record(options: argparse.Namespace, rows_file: Path, tokenizer: Any) -> dict[str, int]:
     """Let the noisy expert play; write the rows to a file and return counts of tokens."""
     from dataclasses import astuple
 
-    from transformers import AutoTokenizer
-
-    from agentgym_flow.prompts import template_for
     from agentgym_flow.rollout import EpisodeSpec, rollout_groups
     from agentgym_flow.training.rows import rows
     from agentgym_flow.training.warm_start import NoisyExpert
 
-    tokenizer = AutoTokenizer.from_pretrained(options.model)
-    template = template_for(f"agentgym_flow/{options.env}", settings=SHORT)
-    expert = NoisyExpert(tokenizer, template, 0.25, options.layout, max_new_tokens=16)
+    expert = NoisyExpert(tokenizer, template(options.env), 0.25, options.layout, max_new_tokens=16)
     specs = [EpisodeSpec(seed=1, task=task) for task in range(options.groups)]
     groups = rollout_groups(expert, lambda: make_env(options.env), specs, options.attempts)
     weight = [[[(-1.0) ** number for _ in e.turns] for number, e in enumerate(g)] for g in groups]
@@ -144,16 +164,19 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--full", action="store_true", help="train all weights, not adapters")
     parser.add_argument("--keep", action="store_true", help="keep activations, without checkpointing")
+    parser.add_argument("--steps", type=int, default=1, help="the last one is measured")
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
         measure(options, options.measure[0], Path(options.measure[1]))
         return
+    from transformers import AutoTokenizer
+
     here = Path(__file__).resolve().parent.parent
     with tempfile.TemporaryDirectory() as folder:
         rows_file = Path(folder) / "rows.json"
-        counts = record(options, rows_file)
+        counts = record(options, rows_file, AutoTokenizer.from_pretrained(options.model))
         bound = counts["tokens"] / counts["of the tree"]
         print(f"{options.env}, {options.layout}: {counts}, bound {bound:.1f}")
         print_header("Way", "CPU s", "Peak MB", "MB of the step", "Loss", "Gradient norm", "Entropy", "Faster")

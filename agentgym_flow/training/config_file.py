@@ -195,6 +195,9 @@ def _with_config(
         fixed["credit_settings"] = {**fixed.get("credit_settings", {}), **given}
     own = [f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in fixed.items()]
     settings = {} if file is None else read_config(file)
+    words = [part for word in rest for part in word.split("=", 1)]
+    if "--template" in words[:-1] and words[words.index("--template") + 1] != settings.get("template"):
+        settings.pop("template_settings", None)  # they belong to the file's template
     if file is not None and found.config is None and file.parent.name == "large":
         settings["output_dir"] = f"runs/{file.stem}_language_model"
         if any(word.startswith(("--steps_per_generation", "--gradient_accumulation_steps")) for word in rest):

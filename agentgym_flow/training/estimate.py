@@ -2,8 +2,8 @@
 
 Prompts are counted in a few episodes of random play, which tend to be long, with the model's tokenizer if it is on this
 machine; the rest follows from the settings. Where it must guess, the estimate is an upper bound: answers have the
-maximal length, and no prompts are shared. It leaves out attention over long contexts, which grows quadratically, and
-waiting and communication.
+maximal length, and episodes share no more than their task's first prompt in memory and nothing in operations. It leaves
+out attention over long contexts, which grows quadratically, and waiting and communication.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import ConversationTemplate, PromptTemplate
 from agentgym_flow.seeding import Stream
 from agentgym_flow.training.chat_template import checked_date, write_date, write_settings
-from agentgym_flow.training.config import Configs
+from agentgym_flow.training.config import TRANSFORMERS, Configs
 from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.memory import LAYOUTS, Memory, config_of, memory
 from agentgym_flow.training.policy import prompt_text, prompt_tokens
+from agentgym_flow.training.prefix_tree import pack
 from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.run import TINY, is_own_model, load_model, load_tokenizer
 from agentgym_flow.training.run_config import RunConfig, mapping
@@ -66,6 +67,8 @@ class Probe:
         trained: prompt and answer tokens per episode in training rows.
         longest: tokens of the longest prompt.
         step_seconds: processor time of an environment step on this machine.
+        tree: tokens of the training rows of the largest episode, every common prefix once.
+        first: tokens of its first prompt, which all attempts at a task have in common.
     """
 
     turns: float
@@ -73,14 +76,21 @@ class Probe:
     trained: float
     longest: int
     step_seconds: float
+    tree: int = 0
+    first: int = 0
 
 
 class Flops(NamedTuple):
-    """Floating-point operations of updates, reading prompts and writing answers."""
+    """Floating-point operations of updates, reading prompts and writing answers.
+
+    `again` is for reading a conversation's past again in every turn, where its keys and values are not kept: with
+    Transformers on a GPU.
+    """
 
     update: float
     read: float
     write: float
+    again: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +123,7 @@ class CostEstimate:
     @property
     def core_hours(self) -> float:
         """Hours of one CPU core at the assumed throughput."""
-        return sum(self.flops) / CORE / 3600
+        return (self.flops.update + self.flops.read + self.flops.write) / CORE / 3600
 
     @property
     def warning(self) -> str:
@@ -129,7 +139,8 @@ class CostEstimate:
     @property
     def gpu_hours(self) -> float:
         """Hours of one GPU at the assumed throughput."""
-        return ((self.flops.update + self.flops.read) / READING + self.flops.write / WRITING) / 3600
+        reading = self.flops.update + self.flops.read + self.flops.again
+        return (reading / READING + self.flops.write / WRITING) / 3600
 
     def summary(self) -> dict[str, str]:
         """Return the figures and their assumptions, by name."""
@@ -144,6 +155,7 @@ class CostEstimate:
             "Operations": (
                 f"{self.flops.update:.2g} in updates, {self.flops.read:.2g} to read prompts, {self.flops.write:.2g} to "
                 "write answers, with evaluation"
+                + (f"; {self.flops.again:.2g} on a GPU to read conversations again" if self.flops.again else "")
             ),
             "Environment": f"{steps * probe.step_seconds / 3600:.2g} core-hours at the speed of this machine",
             "One GPU": (
@@ -154,10 +166,10 @@ class CostEstimate:
             **self._memory(),
             "Assumed": (
                 f"{self._tokens}; answers as long as may be, "
-                "episodes as long as random play; no prompts shared; 2 operations per parameter and token forwards, 4 "
-                "backwards (2 with LoRA); attention, waiting, communication left out; memory on a GPU in bfloat16, "
-                "where updates and play take turns, without the one or two GB of CUDA and of the allocator; on a CPU "
-                "in float32, without about one GB of libraries"
+                "episodes as long as random play; no prefixes shared, but for the first prompt in memory; 2 operations "
+                "per parameter and token forwards, 4 backwards (2 with LoRA); attention, waiting, communication left "
+                "out; memory on a GPU in bfloat16, where updates and play take turns, without the one or two GB of "
+                "CUDA and of the allocator; on a CPU in float32, or with adapters in the dtype of the model"
             ),
         }
 
@@ -203,7 +215,9 @@ def estimate(configs: Configs) -> CostEstimate:
     cloned = warm.warm_start_updates * warm.warm_start_batch if warm.warm_start_levels else 0
     update = parameters * found.trained * (passes * episodes + per_token * cloned / found.turns)
     played = 2 * parameters * (episodes + evaluated)
-    flops = Flops(update, played * found.read, played * found.turns * answer)
+    once = found.read if agent.layout == TURN else found.trained - found.turns * answer
+    again = found.read - once if agent.generator == TRANSFORMERS else 0.0
+    flops = Flops(update, played * once, played * found.turns * answer, played * again)
     needed = memory_of(configs, found, answer)
     counted = tokenizer is not None
     return CostEstimate(parameters, batches, episodes, evaluated, answer, found, flops, needed, counted)
@@ -230,9 +244,14 @@ def memory_of(configs: Configs, probe: Probe, answer: int) -> dict[tuple[int, in
     if config is None:
         return {}
     turns = probe.turns if agent.layout == TURN else 1
-    rows = max(1, round(agent.per_device_train_batch_size * turns))
+    together = agent.per_device_train_batch_size  # episodes
+    rows = max(1, round(together * turns))
+    tasks = math.ceil(together / agent.num_generations)
+    tree = together * (probe.tree - probe.first) + tasks * probe.first if agent.share_prefixes else 0
+    batch = agent.groups_per_batch * agent.num_generations
+    read = probe.read if agent.layout == TURN else probe.trained
     evaluated = max(run.eval_episodes, run.validation_episodes if run.validations else 0)
-    at_once = max(agent.groups_per_batch * agent.num_generations, evaluated)
+    at_once = max(batch, evaluated)
     return {
         (processes, stage): memory(
             config,
@@ -244,6 +263,9 @@ def memory_of(configs: Configs, probe: Probe, answer: int) -> dict[tuple[int, in
             bf16=processes > 0,
             processes=max(1, processes),
             stage=stage,
+            sampled=round(together * probe.turns) * answer,
+            tree=tree,
+            kept=(batch * read, batch * probe.turns),
         )
         for processes, stage in ((0, 0), *LAYOUTS)
     }
@@ -283,8 +305,9 @@ def probe(
 
     Without a `tokenizer` a token is `CHARACTERS_PER_TOKEN`, or a word of the tiny policy.
     """
-    count_tokens = _counter(run, template, layout, tokenizer)
+    written, size = _writer(run, template, layout, tokenizer)
     prompts: list[list[int]] = []
+    trees: list[tuple[int, int]] = []
     seconds = 0.0
     with closing(run.make_env()) as env:
         recorder = EpisodeRecorder(env)
@@ -292,40 +315,55 @@ def probe(
             episode, rng = recorder.reset(seed=0, task=task), Stream("estimate", task)
             new = []
             while not recorder.done:
-                policy_input = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
-                new.append(count_tokens(policy_input))
+                new.append(written(PolicyInput(env, recorder.observation, recorder.info, episode, rng)))
                 action = env.sample_action(rng)
                 begun = time.process_time()
                 recorder.step(action)
                 seconds += time.process_time() - begun
-            prompts.append([said - answer for said in accumulate(n + answer for n in new)] if layout != TURN else new)
+            lengths = [size(len(prompt)) for prompt in new]
+            if layout == TURN:
+                prompts.append(lengths)
+                distinct = size(pack(new).ids.shape[1]) + len(new) * answer
+            else:
+                prompts.append([said - answer for said in accumulate(n + answer for n in lengths)])
+                distinct = prompts[-1][-1] + answer
+            trees.append((distinct, lengths[0]))
     count, turns = len(prompts), sum(map(len, prompts))
     # A conversation is one training row: its last prompt contains all others.
     trained = [sum(p) + len(p) * answer if layout == TURN else p[-1] + answer for p in prompts]
+    tree, first = max(trees)
     return Probe(
         turns=turns / count,
         read=sum(map(sum, prompts)) / count,
         trained=sum(trained) / count,
         longest=max(map(max, prompts)),
         step_seconds=seconds / turns,
+        tree=tree,
+        first=first,
     )
 
 
-def _counter(
+def _writer(
     run: RunConfig, template: PromptTemplate, layout: str, tokenizer: PreTrainedTokenizerBase | None
-) -> Callable[[PolicyInput], int]:
-    """Return a function that counts the new tokens of a turn's prompt: all of them, or the follow-up message's."""
+) -> tuple[Callable[[PolicyInput], list[int]], Callable[[int], int]]:
+    """Return a function that writes a turn's new text, and one that turns its length into tokens.
+
+    The new text is the prompt, or in a conversation the follow-up message: its tokens, or without a tokenizer a number
+    for each character, or for each word of the tiny policy.
+    """
     talk = None
     if tokenizer is not None and layout != TURN:
         talk = Conversation(tokenizer, template, frozenset())
+    words: dict[str, int] = {}
 
-    def count(policy_input: PolicyInput) -> int:
+    def write(policy_input: PolicyInput) -> list[int]:
         later = layout != TURN and policy_input.episode.turns and isinstance(template, ConversationTemplate)
         if tokenizer is not None:
             if later and talk is not None:
-                return len(talk.follow_up(policy_input))
-            return len(prompt_tokens(tokenizer, prompt_text(tokenizer, template, policy_input)))
+                return [*talk.follow_up(policy_input)]
+            return [*prompt_tokens(tokenizer, prompt_text(tokenizer, template, policy_input))]
         text = template.follow_up(policy_input) if later else template.prompt(policy_input)  # type: ignore[attr-defined]
-        return len(text.split()) if run.model == TINY else round(len(text) / CHARACTERS_PER_TOKEN)
+        return [words.setdefault(word, len(words)) for word in (text.split() if run.model == TINY else text)]
 
-    return count
+    each = 1.0 if tokenizer is not None or run.model == TINY else CHARACTERS_PER_TOKEN
+    return write, lambda length: round(length / each)

@@ -1,8 +1,9 @@
-"""The GPU memory of a training run, by part, estimated without loading weights or computing anything.
+"""The memory of a training run, by part, estimated without loading weights or computing anything.
 
 Weights, gradients and optimizer state are counted. Activations are those that PyTorch saves for the backward pass of
 the actual model: copies of it without data (`FakeTensorMode`), with one and with two layers, make a forward pass, and
-the difference is the cost of a layer. The allocator, communication buffers and CUDA take one or two GB more.
+the difference is the cost of a layer. On a GPU, the allocator, communication buffers and CUDA take one or two GB more.
+On a CPU, libraries and the C allocator are a part of their own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 
+from agentgym_flow.generation import key_value_cache
+from agentgym_flow.generation.transformers_generator import ROWS
 from agentgym_flow.training import scoring
 from agentgym_flow.training.config import TRANSFORMERS, Configs
 from agentgym_flow.training.lora import with_lora
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 
 TILE = 5
 """Tensors of the logits that are scored at one time (`scoring.WHOLE_LOGITS`), in float32, at the peak."""
+
+LIBRARIES = 0.9e9
+"""Bytes of the interpreter with PyTorch, Transformers and TRL, on a CPU."""
 
 LAYOUTS = ((1, 0), (8, 0), (8, 2), (8, 3))
 """Numbers of processes and ZeRO stages (0 for none) in the output of a dry run; a node often has 8 GPUs."""
@@ -65,7 +71,7 @@ def config_of(model: str) -> PretrainedConfig | None:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes on each GPU.
+    """Bytes on each GPU, or of a process on a CPU.
 
     Attributes:
         weights: the model and its adapters.
@@ -75,6 +81,8 @@ class Memory:
         activations: kept for the backward pass of a micro-batch.
         logits: the logits of a micro-batch that exist at one time.
         kv_cache: keys and values of the episodes played at one time.
+        prompts: keys and values of prompts, kept on a CPU until the next rollout begins.
+        libraries: on a CPU, libraries, and what the C allocator does not give back: as much as an update needs.
     """
 
     weights: float
@@ -84,12 +92,15 @@ class Memory:
     activations: float
     logits: float
     kv_cache: float
+    prompts: float = 0.0
+    libraries: float = 0.0
 
     @property
     def total(self) -> float:
         """The peak: updates and rollouts take turns."""
         updating = self.gradients + self.activations + self.logits
-        return self.weights + self.reference + self.optimizer + max(updating, self.kv_cache)
+        always = self.weights + self.reference + self.optimizer + self.prompts + self.libraries
+        return always + max(updating, self.kv_cache)
 
     def __str__(self) -> str:
         sizes = {field.name.replace("_", " "): getattr(self, field.name) / 1e9 for field in fields(self)}
@@ -110,6 +121,7 @@ class Shape:
         checkpoint: bytes that one layer keeps with activation checkpointing.
         layers: number of layers.
         kv: numbers in the keys and values of one token.
+        attended: the same in one layer, repeated for every attention head.
         head: trained parameters of the output head.
         embedding: parameters of the word embedding.
     """
@@ -121,6 +133,7 @@ class Shape:
     checkpoint: int
     layers: int
     kv: int
+    attended: int
     head: int
     embedding: int
 
@@ -140,7 +153,7 @@ def shape_of(config: PretrainedConfig, run: RunConfig, rows: int, tokens: int, *
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     layer = per_layer[2]
-    checkpoint = rows * tokens * text.hidden_size * (2 if low else 4)
+    checkpoint = rows * tokens * text.hidden_size * (2 if low or run.dtype == "bfloat16" else 4)
     return Shape(
         parameters=parameters,
         trained=trained,
@@ -149,6 +162,7 @@ def shape_of(config: PretrainedConfig, run: RunConfig, rows: int, tokens: int, *
         checkpoint=checkpoint,
         layers=layers,
         kv=2 * layers * heads * width,
+        attended=2 * text.num_attention_heads * width,
         head=head,
         embedding=text.vocab_size * text.hidden_size,
     )
@@ -213,8 +227,11 @@ def memory(
     bf16: bool,
     processes: int = 1,
     stage: int = 0,
+    sampled: int = 0,
+    tree: int = 0,
+    kept: tuple[float, float] = (0, 0),
 ) -> Memory:
-    """Return the memory that each GPU needs.
+    """Return the memory that each GPU needs, or without `bf16` a process on a CPU.
 
     Args:
         config: the model's configuration.
@@ -226,11 +243,17 @@ def memory(
         bf16: whether the computation is in bfloat16.
         processes: number of GPUs.
         stage: DeepSpeed ZeRO stage; 0 without DeepSpeed.
+        sampled: sampled tokens of a micro-batch; 0: `answer` in every row.
+        tree: tokens of a micro-batch whose rows share prefixes; 0 if they do not.
+        kept: tokens and number of the prompts of a batch.
     """
     run, _, agent = configs
-    shape = shape_of(config, run, rows, prompt + answer, bf16=bf16, stage=stage)
+    shared = tree if stage != 3 else 0  # ZeRO-3 computes the rows one by one
+    size = (1, shared) if shared else (rows, prompt + answer)
+    shape = shape_of(config, run, *size, bf16=bf16, stage=stage)
     low = bf16 and stage > 0  # DeepSpeed keeps the model itself in bfloat16, and float32 weights with the optimizer
     number = 2 if low else 4
+    compute = 2 if bf16 or run.dtype == "bfloat16" else 4
     frozen = shape.parameters * (2 if low or run.dtype == "bfloat16" else 4) if run.lora else 0
     weights = shape.trained * number + frozen
     reference = 0
@@ -238,21 +261,33 @@ def memory(
         # Autocast casts only the weights of linear layers to bfloat16; embeddings stay in float32.
         saved = 2 * shape.parameters if low else 2 * (shape.parameters - shape.embedding) if bf16 else 0
         reference = shape.trained * 4 if run.lora else shape.parameters * 4 - saved
-    activations = shape.base + shape.layers * shape.layer
+    # Attention over shared prefixes collects the keys and values that each row sees.
+    layer = shape.layer + (rows * (prompt + answer) * shape.attended * compute if shared else 0)
+    activations = shape.base + shape.layers * layer
     if agent.gradient_checkpointing:
         # One layer is recomputed at a time, while autocast holds its bfloat16 copy of the weights.
         copies = 2 * shape.parameters if bf16 and not low else 0
-        activations = shape.base + shape.layers * shape.checkpoint + shape.layer + copies
-    compute = 2 if bf16 else 4
-    scored = min(rows * answer * config.get_text_config().vocab_size, scoring.WHOLE_LOGITS)
-    kept = agent.max_completion_length != 1 or agent.layout != TURN  # single tokens need no cache
-    kept = kept and agent.generator == TRANSFORMERS  # vLLM's share of the memory is a setting
+        activations = shape.base + shape.layers * shape.checkpoint + layer + copies
+    words = config.get_text_config().vocab_size
+    logits = min((sampled or rows * answer) * words, scoring.WHOLE_LOGITS) * 4 * TILE
+    kept_keys = agent.max_completion_length != 1 or agent.layout != TURN  # single tokens need no cache
+    kept_keys = kept_keys and agent.generator == TRANSFORMERS  # vLLM's share of the memory is a setting
+    prompts, libraries = 0.0, 0.0
+    if not bf16:
+        libraries = LIBRARIES + activations + logits
+        playing = min(playing, ROWS)
+        if kept_keys:  # each prompt has a last block of its own, and its logits
+            tokens, count = kept
+            tokens += count * key_value_cache.BLOCK / 2
+            prompts = min(key_value_cache.KEPT_BYTES, (tokens * shape.kv + count * words) * compute)
     return Memory(
         weights=weights / (processes if stage == 3 else 1),
         reference=reference / (processes if stage == 3 else 1),
         optimizer=shape.trained * (12 if low else 8) / (processes if stage else 1),
         gradients=shape.trained * number / (processes if stage >= 2 else 1),
         activations=activations,
-        logits=scored * 4 * TILE + shape.head * 4,
-        kv_cache=playing * (prompt + answer) * shape.kv * compute if kept else 0,
+        logits=logits + shape.head * 4,
+        kv_cache=playing * (prompt + answer) * shape.kv * compute if kept_keys else 0,
+        prompts=prompts,
+        libraries=libraries,
     )

@@ -89,6 +89,8 @@ def test_a_byte_level_model_is_cloned_trained_and_cloned_on(
 def test_the_call_for_a_gpu_works_at_small_size(root: Path, tmp_path: Path, run_processes: Any) -> None:
     command = [sys.executable, root / "benchmarks" / "gpu.py", "--small", "--output", tmp_path]
     said = run_processes([*command, "--batches=1", "--generators=transformers"])
+    for row in ("turn | 29 | tree", "conversation | 2 | tree", "float32 | sampled", "bfloat16 | TRL"):
+        assert f"| {row} | " in said
     for name in ("sokoban-grpo", "sokoban-rewardflow", "alfworld-grpo", "alfworld-rewardflow"):
         lines = [line for line in said.splitlines() if line.startswith(f"| {name}-transformers | ")]
         assert len(lines) == 2, said  # success and costs
@@ -101,5 +103,5 @@ def test_the_call_for_a_gpu_works_at_small_size(root: Path, tmp_path: Path, run_
 @pytest.mark.nightly
 def test_the_call_for_a_gpu_ends_by_itself(root: Path, tmp_path: Path, run_processes: Any) -> None:
     command = [sys.executable, root / "benchmarks" / "gpu.py", "--small", "--output", tmp_path]
-    said = run_processes([*command, "--envs=sokoban", "--generators=transformers", "--deadline=8"])
+    said = run_processes([*command, "--parts=sokoban", "--generators=transformers", "--deadline=8"])
     assert "no time left" in said or "cut short by the deadline" in said

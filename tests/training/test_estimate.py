@@ -106,6 +106,20 @@ def test_a_conversation_is_read_again_every_turn_and_trained_once(monkeypatch: p
     assert (talk.read, talk.trained, talk.longest) == (10 + 16 + 22, 22 + 4, 22)
     apart = probe(run, Ten(), "turn", 4)
     assert (apart.read, apart.trained, apart.longest) == (30, 42, 10)
+    assert (talk.tree, talk.first) == (22 + 4, 10)
+    assert (apart.tree, apart.first) == (10 + 3 * 4, 10)  # three equal prompts, three answers
+
+
+def test_only_transformers_on_a_gpu_reads_a_conversation_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "probe", lambda *_: Probe(turns=7, read=700, trained=170, longest=10, step_seconds=0))
+    monkeypatch.setattr(module, "count_parameters", lambda *_: 1000)
+    line = ["--model=folder", "--layout=conversation", "--max_completion_length=10"]
+    own, engine = (estimate(settings(tmp_path, *line, *more)) for more in ([], ["--generator=http://127.0.0.1:1"]))
+    assert own.flops.read == engine.flops.read == 2 * 1000 * (170 - 7 * 10) * (48 + 22)
+    assert (own.flops.again, engine.flops.again) == (2 * 1000 * 600 * (48 + 22), 0)
+    assert own.core_hours == engine.core_hours
+    assert own.gpu_hours > engine.gpu_hours
+    assert "on a GPU to read conversations again" in own.summary()["Operations"]
 
 
 @pytest.mark.parametrize("layout", ["turn", "conversation"])

@@ -121,6 +121,8 @@ def run(make_env: Callable[[], TextEnv], tmp_path: Path, monkeypatch: pytest.Mon
     return train
 
 
+LOAD = ["--max_completion_length=10", "--num_generations=4", "--per_device_train_batch_size=4"]
+
 KEPT = {"activation_checkpointing": "false", "share_prefixes": "false", "beta": 0.0}
 """What is measured is kept by the forward pass: not what is computed again. The promise is that of unequal prefixes."""
 
@@ -128,13 +130,34 @@ KEPT = {"activation_checkpointing": "false", "share_prefixes": "false", "beta": 
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"beta": 0.1}, {"lora": "true", "lora_rank": 4, "lora_alpha": 8, "model": "folder", **KEPT}],
+    [{}, {"beta": 0.1}, {"lora": "true", "lora_rank": 4, "lora_alpha": 8, "model": "folder", "layout": "turn", **KEPT}],
     ids=["whole", "reference", "adapters"],
 )
 def test_each_part_is_what_a_real_run_keeps(run: Callable[..., Any], settings: dict[str, Any]) -> None:
     measured, promised = run(**settings)
     promised = {part: getattr(promised, part) for part in measured}
     assert promised == pytest.approx(measured, rel=0.15)
+
+
+def test_the_estimate_knows_shared_prefixes_kept_prompts_and_all_answers_of_a_conversation(tmp_path: Path) -> None:
+    line = [f"--output_dir={tmp_path}", "--credit=grpo", "--layout=conversation", "--model=folder", "--lora=true"]
+    configs = parse_configs([*line, "--dtype=bfloat16", "--activation_checkpointing=false", *LOAD])
+    load: Any = {"rows": 4, "prompt": 90, "answer": 10, "playing": 64}
+
+    def needed(**more: Any) -> Memory:
+        return memory(qwen(), configs, **{**load, "bf16": False, "sampled": 4 * 5 * 10, "kept": (1000, 50), **more})
+
+    alone, shared = needed(), needed(tree=200)
+    assert shared.activations < 0.75 * alone.activations
+    assert needed(tree=200, bf16=True, stage=3).activations == needed(bf16=True, stage=3).activations
+    assert alone.logits == 4 * 5 * 10 * 128 * 4 * 5
+    number = 2 * 5 * 2 * 16 * 2  # keys and values of 5 layers, 2 heads of 16, bfloat16
+    assert alone.kv_cache == 16 * 100 * number
+    assert alone.prompts == (1000 + 50 * 32) * number + 50 * 128 * 2
+    assert needed(kept=(1e9, 50)).prompts == 1 << 30
+    assert alone.total > alone.prompts + alone.libraries + alone.activations
+    gpu = needed(bf16=True)
+    assert (gpu.prompts, gpu.libraries, gpu.kv_cache) == (0, 0, 64 * 100 * number)
 
 
 class Live(TorchDispatchMode):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from agentgym_flow import training
 from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting, MissingExtra
+from agentgym_flow.prompts import template_for
 from agentgym_flow.training import config as config_module
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import find_config, parse_configs, read_config, resolved
@@ -44,7 +46,7 @@ def test_each_environment_has_a_recipe_in_three_sizes_that_differ_in_size_alone(
     for size, model in SIZES.items():
         run, warm, agent = configs = settings(f"{env}_{size}", tmp_path)
         assert (run.env_id, run.model, run.template, warm.warm_start_levels) == (ENVS[env], model, "text", 0)
-        assert agent.gradient_checkpointing
+        assert (agent.layout, agent.gradient_checkpointing) == ("conversation", True)
         assert not run.lora
         batches = agent.max_steps / agent.steps_per_batch
         shape = (agent.num_generations, agent.generation_batch_size, batches, run.env_settings["max_steps"], agent.beta)
@@ -56,12 +58,29 @@ def test_each_environment_has_a_recipe_in_three_sizes_that_differ_in_size_alone(
     assert found["0.5b"] == found["1.5b"] == found["7b"]
 
 
+def test_the_published_layout_is_two_arguments(tmp_path: Path) -> None:
+    plain = ("--layout=turn", "--template_settings={}")
+    for env in ENVS:
+        run, _, agent = settings(f"{env}_0.5b", tmp_path, *plain)
+        assert agent.layout == "turn"
+        assert run.make_template() == template_for(ENVS[env])
+    run, _, _ = settings("alfworld_0.5b", tmp_path)
+    with closing(run.make_env()) as env:
+        env.reset(seed=0, options={"task": 0})
+        forms = [line.split("   ")[0].strip() for line in env.step("help")[0].splitlines()[1:-1]]
+    rules = " ".join(run.make_template().rules.split())  # type: ignore[attr-defined]
+    assert len(forms) == 11
+    assert all(form in rules for line in forms for form in line.split(", "))
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     "env", ["sokoban", *(pytest.param(env, marks=pytest.mark.nightly) for env in ENVS if env != "sokoban")]
 )
 def test_every_recipe_has_a_price(env: str, tmp_path: Path) -> None:
-    needed = {size: estimate(settings(f"{env}_{size}", tmp_path)).memory for size in SIZES}
+    cost = {size: estimate(settings(f"{env}_{size}", tmp_path)) for size in SIZES}
+    assert cost["0.5b"].probe.longest + cost["0.5b"].answer <= 32_768  # Qwen2.5's context
+    needed = {size: found.memory for size, found in cost.items()}
     for size, where in (("0.5b", (1, 0)), ("1.5b", (1, 0)), ("7b", (8, 3))):
         assert needed[size][where].total < 80 * GB
     assert needed["7b"][1, 0].total > 80 * GB

@@ -190,6 +190,10 @@ def test_a_language_model_starts_from_the_recipe_of_one(tmp_path: Path) -> None:
     line = ["--model", "some/Model", "--per_device_train_batch_size", "8", "--steps_per_generation", "4"]
     assert parse_configs(line)[2].groups_per_batch == 4  # said in other terms than the recipe
     assert parse_configs(["--config", "sokoban_tiny", "--model", "some/Model"])[0].template == "compact-turned"
+    alfworld = ["--env=ALFWorld-v0", "--model=some/Model"]
+    assert parse_configs(alfworld)[0].template_settings == read_config(large / "alfworld.yaml")["template_settings"]
+    assert parse_configs([*alfworld, "--template", "choice"])[0].template_settings == {}  # the recipe's are for text
+    assert "lists_actions" in parse_configs([*alfworld, "--template=text"])[0].template_settings
     (tmp_path / "a.gguf").touch()
     with pytest.raises(BadSetting, match="GGUF file, which can play but not be trained"):
         parse_configs(["--model", str(tmp_path / "a.gguf")])
