@@ -85,7 +85,7 @@ class Experiment:
     def __init__(self, settings: Path, output: Path, seed: int, model: Path | None, others: list[str]) -> None:
         self._fixed = [f"--config={settings}", "--credit=grpo", f"--seed={seed}", *official(settings), *others]
         self._console = Console()
-        self._folder = output / f"seed-{seed}"
+        self._folder, self._seed = output / f"seed-{seed}", seed
         self._model, self._warm_start = model or output / "model", self._folder / CLONED / "warm_start"
         if not self._model.exists():
             run, _, _ = self._configs("model", self._model)
@@ -117,9 +117,9 @@ class Experiment:
         """Continue cloning for about this CPU time, in another order."""
 
         def configs() -> Configs:
-            run, warm, agent = self._configs(CLONED_ON, self._warm_start)
+            run, warm, agent = self._configs(CLONED_ON, self._warm_start, f"--seed={self._seed + 1000}")
             updates = max(1, round(warm.warm_start_updates * seconds / first.seconds))
-            return run, replace(warm, warm_start_updates=updates), replace(agent, seed=agent.seed + 1000)
+            return run, replace(warm, warm_start_updates=updates), agent
 
         return self._stage(CLONED_ON, configs, Recipe.clone_behaviour)
 

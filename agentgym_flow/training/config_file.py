@@ -27,6 +27,7 @@ from agentgym_flow.envs import text_arguments, text_env_class
 from agentgym_flow.errors import AgentGymFlowError, BadSetting, UnknownEnvironment, shown
 from agentgym_flow.rewards.credit import settings_of
 from agentgym_flow.training.algorithms import CONFIGS, algorithm_settings
+from agentgym_flow.training.batch_shape import processes
 from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.main_settings import (
@@ -211,6 +212,10 @@ def _with_config(
     given_names = [f"--{name}={value}" for name, value in chosen.items() if value]
     is_of_user = found.config is not None and Path(__file__).parent not in Path(file or "").resolve().parents
     on_line = {word[2:].partition("=")[0].replace("-", "_") for word in rest if word.startswith("--")}
+    if (
+        "per_device_train_batch_size" in settings and not is_of_user
+    ):  # an optimizer step may have no more for each process
+        settings["per_device_train_batch_size"] = max(1, settings["per_device_train_batch_size"] // processes())
     return settings, [*own, *given_names, *rest], kind, on_line | {*settings} if is_of_user else on_line
 
 

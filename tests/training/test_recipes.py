@@ -18,6 +18,7 @@ from agentgym_flow import training
 from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting, MissingExtra
 from agentgym_flow.prompts import template_for
+from agentgym_flow.training import batch_shape, config_file
 from agentgym_flow.training import config as config_module
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import find_config, parse_configs, read_config, resolved
@@ -71,6 +72,20 @@ def test_the_published_layout_is_two_arguments(tmp_path: Path) -> None:
     rules = " ".join(run.make_template().rules.split())  # type: ignore[attr-defined]
     assert len(forms) == 11
     assert all(form in rules for line in forms for form in line.split(", "))
+
+
+@pytest.mark.parametrize("processes", [2, 8])
+def test_processes_share_the_episodes_of_a_pass(
+    processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_shape, "processes", lambda: processes)
+    monkeypatch.setattr(config_file, "processes", lambda: processes)
+    for env in ENVS.keys() - {"canvas"}:  # whose 40 episodes a batch no 8 processes can share
+        _, _, agent = settings(f"{env}_0.5b", tmp_path)
+        assert agent.steps_per_generation * agent.per_device_train_batch_size * processes == PUBLISHED[env][1]
+        assert agent.steps_per_generation % agent.steps_per_batch == 0
+    with pytest.raises(BadSetting, match="must divide"):
+        settings("sokoban_0.5b", tmp_path, "--per_device_train_batch_size=8")
 
 
 @pytest.mark.heavy
