@@ -12,7 +12,6 @@ from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from agentgym_flow.episode import Episode, Turn
 
-
 TURN, CONVERSATION = LAYOUTS = ("turn", "conversation")
 """What a prompt is: that of one turn, or the whole conversation so far. In training, a row is one or the other."""
 

@@ -136,7 +136,7 @@ class TextTemplate:
     @property
     def closings(self) -> tuple[str, ...]:
         """The texts at which the answer of a model without a chat template ends."""
-        return (CLOSE,) if self.tags_required else () if self._asks_for_thoughts else ("\n",)
+        return (CLOSE,) if self.tags_required else () if self.asks_for_thoughts else ("\n",)
 
     def prompt(self, policy_input: PromptContext) -> str:
         """Return the prompt of this turn as one text."""
@@ -195,13 +195,14 @@ class TextTemplate:
         return "\n".join(lines)
 
     @property
-    def _asks_for_thoughts(self) -> bool:
+    def asks_for_thoughts(self) -> bool:
+        """Whether the prompt asks for reasoning: not after solved turns, which have none."""
         return self.think and not self.shots
 
     def _how_to_answer(self) -> str:
         where = f" inside {OPEN} and {CLOSE}." if self.tags_required else ", and nothing else."
         action = f"exactly one {self._asked_for}{where}"
-        if self._asks_for_thoughts:
+        if self.asks_for_thoughts:
             return f"First reason about the situation inside {OPEN_THOUGHT} and {CLOSE_THOUGHT}. Then give {action}"
         return f"Answer with {action}"
 

@@ -89,7 +89,13 @@ def export(
 
     run = export_model(model, out, dtype=dtype, replace=force)
     say(str(out))
-    words = ["agentgym-flow", "evaluate", run.get("env_id", "ENV"), "--policy", f"openai:{out}@http://localhost:8000/v1"]
+    words = [
+        "agentgym-flow",
+        "evaluate",
+        run.get("env_id", "ENV"),
+        "--policy",
+        f"openai:{out}@http://localhost:8000/v1",
+    ]
     words += [f"--env-arg={name}={_argument(value)}" for name, value in (run.get("env_kwargs") or {}).items()]
     chosen = {name: run.get(name) for name in ("template", "template_settings", "layout")}
     chosen["max_tokens"] = run.get("max_completion_length")

@@ -142,7 +142,7 @@ def export_model(name: str, folder: Path, *, dtype: str = "float32", replace: bo
     if dtype not in DTYPES:
         raise UnknownOption.among(dtype, DTYPES, "dtype is the type of the weights.")
     if not is_language_model(name):
-        raise BadSetting(f"{name} reads words of its own, so its prompts are no chats: no server plays it, hf:{name} does")
+        raise BadSetting(f"the prompts of {name} are words of its own and no chats: no server plays it, hf:{name} does")
     quiet()
     run = dict(_settings_of_run(Path(name)))
     named = {key: run[key] for key in ("env_id", "template", "template_settings") if run.get(key)}

@@ -170,16 +170,25 @@ def restore_warm_start(folder: Path, model: PreTrainedModel) -> WarmStart | None
 def fit_demonstrations(run: RunConfig, config: WarmStartConfig) -> str:
     """Lower a number of demonstrations that the user did not choose to that of training tasks; return what to say.
 
-    Raises what the environment's constructor raises.
+    This also says if the prompt asks for thoughts: demonstrations have none, so cloning teaches to leave them out.
+
+    Raises what the constructors of the environment and of the prompt template raise.
     """
-    if config.levels_are_chosen or not config.warm_start_levels:
+    if not config.warm_start_levels:
         return ""
-    with closing(run.make_env()) as env:
-        count = len(env.drawn_tasks)
-    default, config.warm_start_levels = config.warm_start_levels, min(config.warm_start_levels, count)
-    if default <= count:
-        return ""
-    return f"warm_start_levels is {count} instead of {default}: the split 'train' has {count} tasks."
+    said = []
+    if not config.levels_are_chosen:
+        with closing(run.make_env()) as env:
+            count = len(env.drawn_tasks)
+        default, config.warm_start_levels = config.warm_start_levels, min(config.warm_start_levels, count)
+        if default > count:
+            said.append(f"warm_start_levels is {count} instead of {default}: the split 'train' has {count} tasks.")
+    if getattr(run.make_template(), "asks_for_thoughts", False):
+        said.append(
+            "The prompt asks for thoughts and the demonstrations have none, so cloning teaches to answer without: add "
+            'template_settings {"think": false}, or set warm_start_levels to 0.'
+        )
+    return " ".join(said)
 
 
 def check_demonstrations(env: TextEnv, tasks: int, noise: float) -> None:

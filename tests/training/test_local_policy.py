@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -144,9 +143,7 @@ def test_mistakes_have_names(checkpoint: Path, tmp_path: Path, monkeypatch: pyte
         make_policy(f"hf:{checkpoint}", SOKOBAN)
 
 
-def test_an_adapter_is_exported_as_a_whole_model_that_samples_as_in_training(
-    published: Path, tmp_path: Path
-) -> None:
+def test_an_adapter_is_exported_as_a_whole_model_that_samples_as_in_training(published: Path, tmp_path: Path) -> None:
     base = AutoModelForCausalLM.from_pretrained(published, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(published)
     write_plain(tokenizer, template_for(SOKOBAN, "text"), None, "base")
@@ -189,13 +186,10 @@ def test_words_are_not_exported_for_a_chat_server(checkpoint: Path, tmp_path: Pa
 
 
 @pytest.mark.nightly
-def test_a_real_base_model_answers_in_form_after_solved_turns() -> None:
-    folder = os.environ.get("AGENTGYM_FLOW_LANGUAGE_MODEL", "")
-    if not (Path(folder) / "config.json").is_file():
-        pytest.skip("needs a language model: make language-model, and AGENTGYM_FLOW_LANGUAGE_MODEL")
+def test_a_real_base_model_answers_in_form_after_solved_turns(language_model: Path) -> None:
     invalid = []
     for shots in (0, 3):
-        policy = make_policy(f"hf:{folder}", SOKOBAN, shots=shots, max_tokens=12, dtype="bfloat16", rows=4)
+        policy = make_policy(f"hf:{language_model}", SOKOBAN, shots=shots, max_tokens=12, dtype="bfloat16", rows=4)
         kwargs = {"size": 5, "max_steps": 2}
         invalid.append(evaluate(policy, SOKOBAN, num_episodes=4, num_envs=4, env_kwargs=kwargs)[0].invalid_rate)
     assert invalid[0] > 0.5 > invalid[1]
