@@ -22,6 +22,7 @@ from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.policies.base import check_expert
+from agentgym_flow.prompt_types import CONVERSATION, TURN
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.rollout import ERROR, EpisodeSpec, rollout
 from agentgym_flow.seeding import Stream
@@ -33,7 +34,7 @@ from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.out_of_memory import CLONING, out_of_memory
 from agentgym_flow.training.outcomes import without_lost
 from agentgym_flow.training.policy import check_context, context_of, prompt_text, prompt_tokens
-from agentgym_flow.training.rows import CONVERSATION, TURN, TrainingRow, rows, teaches
+from agentgym_flow.training.rows import TrainingRow, rows, teaches
 from agentgym_flow.training.run import load_weights
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 
