@@ -355,6 +355,25 @@ def test_solved_turns_come_first_and_none_is_of_the_task_that_is_played(
         policy.template.messages(here)
 
 
+def test_solved_turns_of_canvas_come_from_the_simulator_whatever_the_executor() -> None:
+    class NoOperator:
+        def run(self, call: Any) -> Any:
+            raise AssertionError("a prompt runs no operator")
+
+    template = template_for("agentgym_flow/Canvas-v0", "text", {"shots": 1})
+    shown = []
+    for executor in ("simulated", NoOperator()):
+        for task in (0, 7):
+            env = make_text_env("agentgym_flow/Canvas-v0", family="arithmetic", executor=executor)
+            recorder = EpisodeRecorder(env)
+            episode = recorder.reset(seed=1, task=env.drawn_tasks[task])
+            here = PolicyInput(env, recorder.observation, recorder.info, episode, Stream("policy"))
+            shown.append(template.messages(here))
+    assert all(messages[1]["content"].startswith("<action>add</action>") for messages in shown)
+    assert shown[:2] == shown[2:]
+    assert shown[0][:2] != shown[1][:2]  # the first task, which is not shown its own answer
+
+
 def test_a_gguf_file_is_read_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.gguf").touch()
     monkeypatch.setattr(run_module, "find_spec", lambda _: None)
