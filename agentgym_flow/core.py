@@ -158,6 +158,8 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     """
     script: ClassVar[str | None] = None
     """The policy `scripted`, as `module:class`; None if there is none. It reads only observations and `info`."""
+    without_expert: ClassVar[frozenset[str]] = frozenset()
+    """Arguments that may leave the environment without an expert. Solved turns (`shots`) are made without them."""
     _remembers: ClassVar[bool] = True
     """Whether the episode so far is stored, for members that the environment does not override."""
     _shared_by_clones: ClassVar[frozenset[str]] = frozenset({"_spec", "_dynamics", "data", "settings"})

@@ -20,7 +20,7 @@ from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.episode_log import LoggedEpisode
 from agentgym_flow.errors import BadLog, BadResume
 from agentgym_flow.policies.base import Around, AsyncPolicy, Policy, PolicyInput, PolicyOutput, checked
-from agentgym_flow.policies.openai_chat import FAILED_REQUESTS, LOGPROBS
+from agentgym_flow.policies.openai_chat import FAILED_REQUESTS, LOGPROBS, OpenAIPolicy
 from agentgym_flow.rollout import ERROR
 from agentgym_flow.seeding import stable_hash
 
@@ -251,6 +251,11 @@ class _RecordedPolicy(Around):
         """Return the recorded answer, or a new one from the policy."""
         known = self._journal.output(policy_input)
         if known is not None:
+            inner = self.policy
+            while isinstance(inner, Around):
+                inner = inner.policy
+            if isinstance(inner, OpenAIPolicy):
+                inner.messages(policy_input)  # a conversation goes on from them
             return known
         output = checked(self.policy, await self.policy.respond(policy_input))
         self._new.append(_row_of(policy_input, output))

@@ -12,6 +12,9 @@ from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from agentgym_flow.episode import Episode, Turn
 
+TURN, CONVERSATION = LAYOUTS = ("turn", "conversation")
+"""What a prompt is: that of one turn, or the whole conversation so far. In training, a row is one or the other."""
+
 
 class Message(TypedDict):
     """One message of a chat."""

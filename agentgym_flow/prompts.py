@@ -136,7 +136,7 @@ class TextTemplate:
     @property
     def closings(self) -> tuple[str, ...]:
         """The texts at which the answer of a model without a chat template ends."""
-        return (CLOSE,) if self.tags_required else () if self._asks_for_thoughts else ("\n",)
+        return (CLOSE,) if self.tags_required else () if self.asks_for_thoughts else ("\n",)
 
     def prompt(self, policy_input: PromptContext) -> str:
         """Return the prompt of this turn as one text."""
@@ -198,13 +198,14 @@ class TextTemplate:
         return "\n".join(lines)
 
     @property
-    def _asks_for_thoughts(self) -> bool:
+    def asks_for_thoughts(self) -> bool:
+        """Whether the prompt asks for reasoning: not after solved turns, which have none."""
         return self.think and not self.shots
 
     def _how_to_answer(self) -> str:
         where = f" inside {OPEN} and {CLOSE}." if self.tags_required else ", and nothing else."
         action = f"exactly one {self._asked_for}{where}"
-        if self._asks_for_thoughts:
+        if self.asks_for_thoughts:
             return f"First reason about the situation inside {OPEN_THOUGHT} and {CLOSE_THOUGHT}. Then give {action}"
         return f"Answer with {action}"
 
@@ -249,14 +250,15 @@ class ChoiceTemplate(TextTemplate):
 
 _TRIED = 8  # training tasks for each solved turn, until enough of them give one
 
-_solved: dict[object, list[tuple[str, list[Message]]]] = {}
+_solved: dict[object, list[tuple[tuple[str, int], list[Message]]]] = {}
 
 
 def solved_turns(template: PromptTemplate, policy_input: PromptContext, count: int) -> list[Message]:
     """Return `count` solved turns as a chat: each a prompt, and the answer of the environment's expert.
 
     They are turns 1, 2, 3, ... of the expert's episodes of the first training tasks, one per task, in an environment
-    with the same settings. The task that is being played is left out, so no prompt contains its own answer.
+    with the same settings, but without those that leave it without an expert (`without_expert`). The task that is being
+    played is left out, so no prompt contains its own answer.
 
     Args:
         template: a prompt template with a field `shots`.
@@ -272,18 +274,20 @@ def solved_turns(template: PromptTemplate, policy_input: PromptContext, count: i
     found = _solved.get(key)
     if found is None:
         found = _solved[key] = list(_solve(template, policy_input, count + 1))
-    chosen = [turn for task, turn in found if task != policy_input.info["task_key"]][:count]
+    played = policy_input.episode.task if env.split == "train" else None  # the key depends on the executor
+    chosen = [turn for (key, task), turn in found if key != policy_input.info["task_key"] and task != played][:count]
     if len(chosen) < count:
         raise BadSetting(f"shots is {count}, but the training tasks of {env.env_id} give only {len(chosen)}: lower it")
     return [message for turn in chosen for message in turn]
 
 
-def _solve(template: PromptTemplate, policy_input: Any, count: int) -> Iterator[tuple[str, list[Message]]]:
-    """Yield up to `count` pairs of a training task's key and a solved turn of that task."""
+def _solve(template: PromptTemplate, policy_input: Any, count: int) -> Iterator[tuple[tuple[str, int], list[Message]]]:
+    """Yield up to `count` pairs of a training task, as its key and index, and a solved turn of that task."""
     template = replace(template, shots=0, think=False)  # type: ignore[type-var]
     like = policy_input.env
     settings = like.settings if like.spec is None else like.spec.kwargs
-    kwargs = {name: value for name, value in settings.items() if name not in ("season", "render_mode")}
+    left_out = {"season", "render_mode", *like.without_expert}
+    kwargs = {name: value for name, value in settings.items() if name not in left_out}
     kwargs |= {"max_steps": like.max_steps, "split": "train"}
     make: Callable[..., Any] = (
         type(like) if like.spec is None else partial(gym.make, like.spec.id, disable_env_checker=True)
@@ -301,7 +305,7 @@ def _solve(template: PromptTemplate, policy_input: Any, count: int) -> Iterator[
                 prompt, answer = template.messages(here), template.format_action(action, here)
                 recorder.step(action)
                 if answer is not None and (recorder.done or len(episode.turns) > number):
-                    yield env.task_key, [*prompt, {"role": "assistant", "content": answer}]
+                    yield (env.task_key, task), [*prompt, {"role": "assistant", "content": answer}]
                     number += 1
                     break
             if number == count:

@@ -19,6 +19,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.prompt import RULES
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.policies import PolicyInput, RandomPolicy
+from agentgym_flow.prompt_types import CONVERSATION, TURN
 from agentgym_flow.prompts import PromptTemplate, TextTemplate
 from agentgym_flow.rewards.credit import grpo
 from agentgym_flow.rollout import EpisodeSpec, rollout, rollout_groups
@@ -28,7 +29,7 @@ from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.loss import completion_logprobs
 from agentgym_flow.training.policy import ModelPolicy
-from agentgym_flow.training.rows import CONVERSATION, TURN, TrainingRow, rows
+from agentgym_flow.training.rows import TrainingRow, rows
 from agentgym_flow.training.run import load_model
 from agentgym_flow.training.tiny import word_tokenizer
 from agentgym_flow.training.vocabulary import template_of

@@ -30,6 +30,7 @@ from agentgym_flow.errors import (
     UnknownTemplate,
 )
 from agentgym_flow.evaluation import Evaluation, evaluate
+from agentgym_flow.journal import Journal
 from agentgym_flow.policies import (
     ExpertPolicy,
     FunctionPolicy,
@@ -422,6 +423,37 @@ class TestOpenAI:
         assert policy.settings["template_settings"] == {"tags_required": False, "shots": 1}
         assert [message["role"] for message in request["messages"]] == ["user", "assistant", "user"]
         assert "Answer with exactly one action, and nothing else." in request["messages"][2]["content"]
+
+    @staticmethod
+    def test_a_conversation_keeps_its_first_prompt_and_goes_on_after_a_resume(tmp_path: Path) -> None:
+        said, settings = ["left", "jump", "right"], {"tags_required": False, "numbers_turns": False}
+        with ChatServer(lambda request: completion(said[len(request["messages"]) // 2])) as server:
+            policy = chat_policy(server, layout="conversation", template_settings=settings)
+            [episode] = rollout(policy, lambda: CaveEnv(max_steps=3), [EpisodeSpec(0)])
+            requests = [request["messages"] for request in server.requests]
+            assert [turn.action for turn in episode.turns] == said
+            assert [len(messages) for messages in requests] == [1, 3, 5]
+            assert requests[2][:3] == requests[1]
+            assert requests[1][0] == requests[0][0]
+            assert requests[1][1] == {"role": "assistant", "content": "left"}
+            assert requests[2][4]["content"].startswith("Your last action was not accepted.")
+            assert policy.settings["layout"] == "conversation"
+
+            kept = Journal(tmp_path / "log.jsonl", {})
+            rollout(kept.recording(policy), lambda: CaveEnv(max_steps=3), [EpisodeSpec(0)])
+            kept.close()
+            kept.path.write_bytes(b"".join(kept.path.read_bytes().splitlines(True)[:-1]))  # stopped in the third turn
+            server.requests.clear()
+            kept = Journal(tmp_path / "log.jsonl", {}, resume=True)
+            url, how = f"openai:my/model@{server.url}", {"layout": "conversation", "template_settings": settings}
+            again = kept.recording(guarded_policy(url, CAVE, **how))
+            assert rollout(again, lambda: CaveEnv(max_steps=3), [EpisodeSpec(0)]) == [episode]
+            kept.close(done=True)
+            assert [request["messages"] for request in server.requests] == requests[2:]
+        with pytest.raises(UnknownOption, match="conversation"):
+            chat_policy(server, layout="conversations")
+        with pytest.raises(BadSetting, match="follow_up"):
+            chat_policy(server, SOKOBAN, template="compact", layout="conversation")
 
     @staticmethod
     def test_log_probabilities_are_kept_turn_by_turn(tmp_path: Path) -> None:

@@ -112,6 +112,19 @@ def test_a_prompt_asks_for_the_answers_that_demonstrations_have(
         assert any(closing in f"{answer}\n" for closing in template.closings)
 
 
+@pytest.mark.parametrize("env", ["Sokoban", "ALFWorld", "WebShop", "Search"])
+def test_actions_and_turns_are_shown_only_where_wanted(env: str) -> None:
+    here = policy_input([], goal="a goal", admissible_actions=["look around"], action_templates=["search[{query}]"])
+    shown, hidden = (
+        template_for(f"agentgym_flow/{env}-v0", "text", {"lists_actions": wanted, "numbers_turns": wanted}).prompt(here)
+        for wanted in (True, False)
+    )
+    assert "1 of at most 9" in shown
+    assert "of at most" not in hidden
+    assert ("look around" in shown) == (env != "Search")
+    assert "look around" not in hidden
+
+
 def test_an_answer_is_read_back_as_the_action() -> None:
     here = policy_input([], admissible_actions=["go 1", "wait"])
     for required, written in ((True, "<action>wait</action>"), (False, "wait")):

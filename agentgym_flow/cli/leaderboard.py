@@ -19,7 +19,8 @@ from agentgym_flow.cli.verify import DataPaths, Jobs
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard.places import ROOT, SITE, TRACKS
-from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, TRAINING, TURN, WEIGHTS
+from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, TRAINING, WEIGHTS
+from agentgym_flow.prompt_types import TURN
 
 if TYPE_CHECKING:
     from agentgym_flow.leaderboard.ci import Decision

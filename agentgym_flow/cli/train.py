@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +13,7 @@ import typer
 from rich.table import Table
 
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import new_table, note, printed, show_table, stdout
+from agentgym_flow.cli.console import Force, new_table, note, printed, say, show_table, stdout
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSetting
 
@@ -69,6 +71,40 @@ def _show_settings(settings: list[str], everything: bool) -> None:
         if not name.startswith("_"):
             table.add_row(name, printed(f"{values[name]}"), MAIN_SETTINGS.get(name, ""))
     show_table(table)
+
+
+def export(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A checkpoint of a run, another folder of a model, or a GGUF file.")
+    ],
+    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.")],
+    dtype: Annotated[str, typer.Option(help="The type of the weights: float32 or bfloat16.")] = "float32",
+    force: Force = False,
+) -> None:
+    """Write a language model as one folder for a server, with adapters merged into it and a chat template.
+
+    Prints how to evaluate it behind a server as in its run: the prompt template, layout and length of answers.
+    """
+    from agentgym_flow.training.local_policy import export_model
+
+    run = export_model(model, out, dtype=dtype, replace=force)
+    say(str(out))
+    words = [
+        "agentgym-flow",
+        "evaluate",
+        run.get("env_id", "ENV"),
+        "--policy",
+        f"openai:{out}@http://localhost:8000/v1",
+    ]
+    words += [f"--env-arg={name}={_argument(value)}" for name, value in (run.get("env_kwargs") or {}).items()]
+    chosen = {name: run.get(name) for name in ("template", "template_settings", "layout")}
+    chosen["max_tokens"] = run.get("max_completion_length")
+    words += [f"--policy-arg={name}={_argument(value)}" for name, value in chosen.items() if value]
+    note(f"Behind a server, evaluate it with: {shlex.join(words)}")
+
+
+def _argument(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def train(

@@ -36,6 +36,7 @@ from agentgym_flow.integrations.chat import named_start, rounded_return
 if find_spec("trl") is None:
     raise MissingExtra.of("trl", "train")
 
+from agentgym_flow.prompt_types import CONVERSATION
 from agentgym_flow.prompts import template_for
 from agentgym_flow.rollout import ERROR, EnvPool, EpisodeSpec, rollout
 from agentgym_flow.training._trl import frozen_model
@@ -43,7 +44,7 @@ from agentgym_flow.training.chat_template import checked_date, write_date, write
 from agentgym_flow.training.outcomes import is_lost
 from agentgym_flow.training.policy import ModelPolicy, pad_token
 from agentgym_flow.training.processes import Together
-from agentgym_flow.training.rows import CONVERSATION, TrainingRow, rows
+from agentgym_flow.training.rows import TrainingRow, rows
 
 NOT_READ = {
     *("top_k", "top_p", "min_p", "repetition_penalty", "generation_kwargs", "max_completion_length"),

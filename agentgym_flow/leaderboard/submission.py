@@ -17,14 +17,12 @@ from typing import Any, Self
 
 from agentgym_flow.errors import BadSubmission, MissingExtra
 from agentgym_flow.leaderboard import schemas
+from agentgym_flow.prompt_types import TURN
 
 SCHEMA = "agentgym_flow.submission/1"
 """The `schema` of a `submission.yaml`."""
 
 ABOUT, LOG, README = "submission.yaml", "episodes.jsonl.gz", "README.md"
-
-TURN = "turn"
-"""The default layout of prompts; see `agentgym_flow.training.rows`."""
 
 SOURCE = "source.py"
 """The source file of the training. The site shows it; it is never run."""

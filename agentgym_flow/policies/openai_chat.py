@@ -24,8 +24,9 @@ from agentgym_flow._util.openai_access import (
     reason_of,
 )
 from agentgym_flow.core import check_integer, check_positive
-from agentgym_flow.errors import BadSetting, ServerDown, shown
+from agentgym_flow.errors import BadSetting, ServerDown, UnknownOption, shown
 from agentgym_flow.policies.base import CONTEXT, NO_ANSWER, PolicyInput, PolicyOutput
+from agentgym_flow.prompt_types import CONVERSATION, LAYOUTS, TURN, ConversationTemplate, TranscriptTemplate
 from agentgym_flow.prompts import Message, template_for
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class OpenAIPolicy:
         template_settings: new values for fields of the prompt template.
         shots: the number of solved turns in front of the first prompt, a shorter form of
             `template_settings={"shots": N}`.
+        layout: `turn`: every prompt is written from scratch; `conversation`: the first prompt stays, and every later
+            one adds the last answer and the template's `follow_up` message, as models with this layout are trained.
         temperature: the sampling temperature; 0 is greedy.
         max_tokens: the largest length of a completion, in tokens.
         logprobs: request the log-probabilities of the completion's tokens, and store them in
@@ -81,8 +84,9 @@ class OpenAIPolicy:
 
     Raises:
         MissingExtra: the package `openai` is not installed.
-        BadSetting: a number is out of range, or the URL is malformed.
-        UnknownEnvironment, UnknownTemplate, UnknownOption: there is no such environment, template or field of it.
+        BadSetting: a number is out of range, the URL is malformed, or the template does not support conversations.
+        UnknownEnvironment, UnknownTemplate, UnknownOption: there is no such environment, template, field of it, or
+            layout.
         BadPromptFile: the file of published prompts cannot be read, or lacks a string that the template needs.
     """
 
@@ -97,6 +101,7 @@ class OpenAIPolicy:
         template: str = "text",
         template_settings: Mapping[str, Any] | None = None,
         shots: int | None = None,
+        layout: str = TURN,
         temperature: float = 0.0,
         max_tokens: int = 512,
         logprobs: bool = False,
@@ -113,6 +118,11 @@ class OpenAIPolicy:
             raise BadSetting(f"template_settings must be a mapping, got {shown(template_settings)}")
         changed = {**(template_settings or {}), **({} if shots is None else {"shots": shots})}
         self.template = template_for(env_id, template, changed)
+        if layout not in LAYOUTS:
+            raise UnknownOption.among(layout, LAYOUTS)
+        if layout == CONVERSATION and not isinstance(self.template, ConversationTemplate):
+            raise BadSetting(f"template {template!r} has no follow_up message, which layout conversation needs")
+        self.layout = layout
         self.name = f"openai:{model}" + (f" ({self.template.name})" if ":" in template else "")
         self.model = model
         self.temperature = temperature
@@ -128,6 +138,8 @@ class OpenAIPolicy:
             raise BadSetting(f"logprobs must be true or false, got {shown(logprobs)}")
         if changed:
             self.settings["template_settings"] = changed
+        if layout != TURN:
+            self.settings["layout"] = layout
         self._logprobs = logprobs
         if logprobs:
             self.settings["logprobs"] = True
@@ -139,6 +151,7 @@ class OpenAIPolicy:
         self.refusal = ""
         self._dialect = Dialect()
         self._answered: RequestTiming | None = None  # the last answered request
+        self._said: dict[int, tuple[int, list[Message]]] = {}  # of each episode: the last turn, and its messages
         self._access = {"base_url": checked_url(url), "timeout": timeout, "max_retries": max_retries}
         self._package = openai_package()
         self._client: openai.AsyncOpenAI
@@ -161,7 +174,32 @@ class OpenAIPolicy:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._said.clear()
         await self._client.close()
+
+    def messages(self, policy_input: PolicyInput) -> list[Message]:
+        """Return the prompt of a turn. In layout `conversation`, it is called in every turn, also to ask nothing.
+
+        Raises `BadSetting` if it was not called in the turn before.
+        """
+        template, turns = self.template, policy_input.episode.turns
+        if self.layout == TURN or isinstance(template, TranscriptTemplate):
+            return template.messages(policy_input)
+        assert isinstance(template, ConversationTemplate)
+        last, messages = self._said.get(id(policy_input.episode), (-1, []))
+        if not turns:
+            messages = template.messages(policy_input)
+        elif last == len(turns) - 1:
+            answer = turns[-1].action if turns[-1].completion is None else turns[-1].completion
+            new: list[Message] = [
+                {"role": "assistant", "content": answer},
+                {"role": "user", "content": template.follow_up(policy_input)},
+            ]
+            messages = [*messages, *new]
+        elif last != len(turns):  # else a repeated call
+            raise BadSetting("layout conversation continues what was said: let one policy play the whole episode")
+        self._said[id(policy_input.episode)] = len(turns), messages
+        return messages
 
     async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
         """Return the output for one input. Up to `concurrency` requests run at a time. Raises `ServerDown`."""
@@ -170,10 +208,11 @@ class OpenAIPolicy:
 
     async def _output(self, policy_input: PolicyInput) -> PolicyOutput:
         pause, failed = 0.5, None
+        messages = self.messages(policy_input)
         while True:
             began = time.monotonic()
             try:
-                completion, logprobs, cut = await self._complete(policy_input)
+                completion, logprobs, cut = await self._complete(messages)
             except (self._package.OpenAIError, ValueError, MalformedAnswer) as error:  # ValueError: not JSON
                 self.refusal = reason_of(error) or self.refusal
                 full = is_context_full(error)
@@ -230,10 +269,10 @@ class OpenAIPolicy:
                     return
             self._answered = RequestTiming(sent, time.monotonic())
 
-    async def _complete(self, policy_input: PolicyInput) -> tuple[str, list[float], bool]:
+    async def _complete(self, messages: Sequence[Message]) -> tuple[str, list[float], bool]:
         """Return a completion, its log-probabilities, and whether it was cut at the token limit."""
         sent = time.monotonic()
-        answer = await self._send(self.template.messages(policy_input), self.max_tokens)
+        answer = await self._send(messages, self.max_tokens)
         try:
             choice = json.loads(answer)["choices"][0]
             content: object = choice["message"].get("content")

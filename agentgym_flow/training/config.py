@@ -18,6 +18,7 @@ from trl import GRPOConfig
 
 from agentgym_flow._util.openai_access import checked_url
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
+from agentgym_flow.prompt_types import CONVERSATION, LAYOUTS, TURN
 from agentgym_flow.rewards.credit import CREDIT, OFFICIAL_READS, credit_function, settings_of
 from agentgym_flow.rewards.credit.comparison import Advantages
 from agentgym_flow.rewards.credit.penalty import check_penalty
@@ -27,7 +28,6 @@ from agentgym_flow.training.chat_template import checked_date
 from agentgym_flow.training.main_settings import NOT_USED
 from agentgym_flow.training.off_policy import Bounds
 from agentgym_flow.training.processes import isolated_state
-from agentgym_flow.training.rows import CONVERSATION, LAYOUTS, TURN
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, at_least, check_rate, mapping
 
 NATIVE, STRUCTURE = REWARDS = ("native", "structure")

@@ -38,7 +38,7 @@ from agentgym_flow.training.main_settings import (
     MAY_CHANGE,
     unknown_setting,
 )
-from agentgym_flow.training.run import TINY, is_language_model
+from agentgym_flow.training.run import TINY, is_language_model, loaded_whole
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, mapping
 
 
@@ -255,7 +255,8 @@ def resolved(configs: Configs) -> dict[str, Any]:
     Leaves out the output folder and the resumed run. Raises `UnknownOption` for an unknown credit function.
     """
     run, warm_start, agent = configs
-    standard = AgentConfig(output_dir=agent.output_dir).to_dict()
+    with loaded_whole():  # a new configuration would take the place of the run's own, which says whether it is ZeRO-3
+        standard = AgentConfig(output_dir=agent.output_dir).to_dict()
     shown = {*AgentConfig.__annotations__, *ALWAYS_SHOWN} - {"bf16"}
     chosen = {name: v for name, v in agent.to_dict().items() if name in shown or v != standard.get(name)}
     for name in DERIVED:

@@ -23,6 +23,7 @@ import torch
 from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.policies import PolicyInput
+from agentgym_flow.prompt_types import TURN
 from agentgym_flow.prompts import ConversationTemplate, PromptTemplate
 from agentgym_flow.seeding import Stream
 from agentgym_flow.training.chat_template import checked_date, write_date, write_settings
@@ -31,7 +32,6 @@ from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.memory import LAYOUTS, Memory, config_of, memory
 from agentgym_flow.training.policy import prompt_text, prompt_tokens
 from agentgym_flow.training.prefix_tree import pack
-from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.run import TINY, is_own_model, load_model, load_tokenizer
 from agentgym_flow.training.run_config import RunConfig, mapping
 from agentgym_flow.training.vocabulary import template_of

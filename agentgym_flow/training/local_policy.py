@@ -8,17 +8,20 @@ from typing import Any
 
 import torch
 import yaml  # type: ignore[import-untyped]
+from transformers import GenerationConfig, PreTrainedModel
 
+from agentgym_flow._util.files import whole_folder
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.generation.transformers_generator import ROWS, TransformersGenerator
+from agentgym_flow.generation.weights import has_adapter
 from agentgym_flow.leaderboard.submission import ABOUT, Submission
-from agentgym_flow.prompts import template_for
+from agentgym_flow.prompt_types import TURN
+from agentgym_flow.prompts import PromptTemplate, TextTemplate, template_for
 from agentgym_flow.training.chat_template import NONE, checked_date, is_plain, reads_clock, write_date
 from agentgym_flow.training.policy import ModelPolicy, check_vocabulary, pad_token
-from agentgym_flow.training.rows import TURN
-from agentgym_flow.training.run import CONFIG, load_model, quiet
-from agentgym_flow.training.run_config import mapping
+from agentgym_flow.training.run import CONFIG, is_language_model, load_model, quiet
+from agentgym_flow.training.run_config import DTYPES, mapping
 
 MAX_TOKENS = 512
 """The longest completion, in tokens, in prompt templates without their own vocabulary."""
@@ -113,6 +116,48 @@ def local_policy(
     if reads_clock(tokenizer):
         policy.settings["date"] = date
     return policy
+
+
+def export_model(name: str, folder: Path, *, dtype: str = "float32", replace: bool = False) -> dict[str, Any]:
+    """Write a model for a server: adapters merged into their base model, a chat template, and neutral sampling.
+
+    The chat template of a model without one is the plain one (`write_plain`), with which it plays here, too. Servers
+    take sampling settings that a request does not have from `generation_config.json`; those written here change
+    nothing, so that a server samples as training does.
+
+    Args:
+        name: as for `local_policy`; a checkpoint of a run, a base model, or a GGUF file.
+        folder: the new folder.
+        dtype: the type of the written weights. Adapters are merged in float32.
+        replace: replace an existing folder.
+
+    Returns:
+        The settings of the run that the model comes from; empty if it comes from none.
+
+    Raises:
+        BadSetting: the model does not exist, or its prompts are no chats.
+        UnknownOption: the type is unknown.
+        OSError: the folder exists or cannot be written.
+    """
+    if dtype not in DTYPES:
+        raise UnknownOption.among(dtype, DTYPES, "dtype is the type of the weights.")
+    if not is_language_model(name):
+        raise BadSetting(f"the prompts of {name} are words of its own and no chats: no server plays it, hf:{name} does")
+    quiet()
+    run = dict(_settings_of_run(Path(name)))
+    named = {key: run[key] for key in ("env_id", "template", "template_settings") if run.get(key)}
+    prompts: PromptTemplate = TextTemplate()
+    if "env_id" in named:
+        prompts = template_for(named["env_id"], named.get("template", "text"), named.get("template_settings"))
+    with whole_folder(folder, replace=replace) as partial:
+        model, tokenizer = load_model(name, prompts)
+        whole: PreTrainedModel = model.merge_and_unload() if has_adapter(model) else model
+        special = ("pad_token_id", "bos_token_id", "eos_token_id")
+        tokens = {one: getattr(whole.generation_config, one) for one in special}
+        whole.generation_config = GenerationConfig(**tokens, do_sample=True, temperature=1.0, top_p=1.0, top_k=0)
+        whole.to(getattr(torch, dtype)).save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+    return run
 
 
 def _settings_of_run(folder: Path) -> Mapping[str, Any]:

@@ -23,10 +23,8 @@ from typing import TypeVar
 
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.prompt_types import CONVERSATION, LAYOUTS, TURN
 from agentgym_flow.seeding import Stream
-
-TURN, CONVERSATION = LAYOUTS = ("turn", "conversation")
-"""The layouts: one row per turn, or one row per episode."""
 
 Advantage = float | Sequence[float]
 """The advantage of a turn: one number, or one per sampled token."""

@@ -98,7 +98,10 @@ class RunConfig:
         if self.chat_template not in (None, NONE):
             raise UnknownOption.among(self.chat_template, [NONE], "chat_template replaces that of the model.")
         if is_gguf(self.model):
-            raise BadSetting(f"model {self.model} is a GGUF file, which can play but not be trained: save its weights")
+            raise BadSetting(
+                f"model {self.model} is a GGUF file, which can play but not be trained: write it as a folder with "
+                "agentgym-flow export"
+            )
         self._check_dtype()
         if not 0 <= self.lora_dropout < 1:
             raise BadSetting(f"lora_dropout must be at least 0 and below 1, got {self.lora_dropout}")

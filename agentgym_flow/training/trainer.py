@@ -29,6 +29,7 @@ from agentgym_flow.generation import Generator
 from agentgym_flow.generation.last_position import ignores_padding
 from agentgym_flow.generation.neutral import drop_unused_settings
 from agentgym_flow.policies import PolicyInput
+from agentgym_flow.prompt_types import TURN
 from agentgym_flow.prompts import PromptTemplate, valid_turns
 from agentgym_flow.rewards.credit import WEIGHTS
 from agentgym_flow.rewards.credit.comparison import Weights
@@ -66,7 +67,7 @@ from agentgym_flow.training.outcomes import TrainingOutcomes, outcome_metrics, w
 from agentgym_flow.training.policy import check_answers, check_vocabulary, model_policy, pad_token
 from agentgym_flow.training.processes import Together
 from agentgym_flow.training.reference import Reference
-from agentgym_flow.training.rows import TURN, merge, rows, thin_rows
+from agentgym_flow.training.rows import merge, rows, thin_rows
 from agentgym_flow.training.run_config import mapping
 from agentgym_flow.training.scoring import can_share
 from agentgym_flow.training.task_replay import TaskReplay

@@ -22,6 +22,7 @@ from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.policies.base import check_expert
+from agentgym_flow.prompt_types import CONVERSATION, TURN
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.rollout import ERROR, EpisodeSpec, rollout
 from agentgym_flow.seeding import Stream
@@ -33,7 +34,7 @@ from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.out_of_memory import CLONING, out_of_memory
 from agentgym_flow.training.outcomes import without_lost
 from agentgym_flow.training.policy import check_context, context_of, prompt_text, prompt_tokens
-from agentgym_flow.training.rows import CONVERSATION, TURN, TrainingRow, rows, teaches
+from agentgym_flow.training.rows import TrainingRow, rows, teaches
 from agentgym_flow.training.run import load_weights
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from agentgym_flow.training.scoring import is_small
@@ -174,16 +175,25 @@ def restore_warm_start(folder: Path, model: PreTrainedModel) -> WarmStart | None
 def fit_demonstrations(run: RunConfig, config: WarmStartConfig) -> str:
     """Lower a number of demonstrations that the user did not choose to that of training tasks; return what to say.
 
-    Raises what the environment's constructor raises.
+    This also says if the prompt asks for thoughts: demonstrations have none, so cloning teaches to leave them out.
+
+    Raises what the constructors of the environment and of the prompt template raise.
     """
-    if config.levels_are_chosen or not config.warm_start_levels:
+    if not config.warm_start_levels:
         return ""
-    with closing(run.make_env()) as env:
-        count = len(env.drawn_tasks)
-    default, config.warm_start_levels = config.warm_start_levels, min(config.warm_start_levels, count)
-    if default <= count:
-        return ""
-    return f"warm_start_levels is {count} instead of {default}: the split 'train' has {count} tasks."
+    said = []
+    if not config.levels_are_chosen:
+        with closing(run.make_env()) as env:
+            count = len(env.drawn_tasks)
+        default, config.warm_start_levels = config.warm_start_levels, min(config.warm_start_levels, count)
+        if default > count:
+            said.append(f"warm_start_levels is {count} instead of {default}: the split 'train' has {count} tasks.")
+    if getattr(run.make_template(), "asks_for_thoughts", False):
+        said.append(
+            "The prompt asks for thoughts and the demonstrations have none, so cloning teaches to answer without: add "
+            'template_settings {"think": false}, or set warm_start_levels to 0.'
+        )
+    return " ".join(said)
 
 
 def check_demonstrations(env: TextEnv, tasks: int, noise: float) -> None:

@@ -53,7 +53,7 @@ def run(monkeypatch, tmp_path):
 def test_version_is_printed_and_every_command_has_help(run):
     assert run("--version").stdout == f"agentgym_flow {__version__}\n"
     listing = run("--help").stdout
-    commands = "list play demo evaluate collect train verify view doctor data shop retriever workflow"
+    commands = "list play demo evaluate collect train export verify view doctor data shop retriever workflow"
     for command in commands.split():
         assert re.search(rf"\b{command}\b", listing)
         assert run(command, "--help").exit_code == 0

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import trl
+from served_model import serving
 from thinned import thinned
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
@@ -38,6 +39,7 @@ from agentgym_flow.training.chat_template import (
 )
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.conversation import Conversation
+from agentgym_flow.training.local_policy import export_model
 from agentgym_flow.training.policy import ModelPolicy, prompt_text, prompt_tokens
 from agentgym_flow.training.rows import rows
 from agentgym_flow.training.run import load_model, save_model
@@ -327,6 +329,30 @@ def test_a_chat_template_gives_way_to_plain_text_if_asked(tmp_path: Path) -> Non
     assert word.chat_template is None  # a prompt of words is no chat
 
 
+@pytest.mark.heavy
+def test_a_model_behind_a_server_answers_as_in_this_process(tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer(None)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        shape = {"n_positions": 4096, "n_embd": 32, "n_layer": 2, "n_head": 2, "tie_word_embeddings": False}
+        model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, **shape))
+        letters = tokenizer("abcdefgh").input_ids
+        model.lm_head.weight.data.zero_()[letters] = torch.randn(len(letters), 32)  # its answers depend on the prompt
+    save_model(tmp_path / "base", model, tokenizer)
+    export_model(str(tmp_path / "base"), tmp_path / "served")
+    how: dict[str, Any] = {"max_tokens": 3, "template_settings": {"think": False, "tags_required": False}}
+    with serving(tmp_path, tmp_path / "served") as (name, url):
+        for layout in ("turn", "conversation"):
+            here = make_policy(f"hf:{tmp_path / 'base'}", SOKOBAN, layout=layout, greedy=True, **how)
+            there = make_policy(f"openai:{name}@{url}", SOKOBAN, layout=layout, **how)
+            answers = [
+                [turn.action for episode in rollout(p, short_env, SPECS) for turn in episode.turns]
+                for p in (here, there)
+            ]
+            assert answers[0] == answers[1]
+            assert len({*answers[0]}) > 2
+
+
 def test_solved_turns_come_first_and_none_is_of_the_task_that_is_played(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,6 +379,25 @@ def test_solved_turns_come_first_and_none_is_of_the_task_that_is_played(
     prompts_module._solved.clear()
     with pytest.raises(BadSetting, match="shots are turns of the expert"):
         policy.template.messages(here)
+
+
+def test_solved_turns_of_canvas_come_from_the_simulator_whatever_the_executor() -> None:
+    class NoOperator:
+        def run(self, call: Any) -> Any:
+            raise AssertionError("a prompt runs no operator")
+
+    template = template_for("agentgym_flow/Canvas-v0", "text", {"shots": 1})
+    shown = []
+    for executor in ("simulated", NoOperator()):
+        for task in (0, 7):
+            env = make_text_env("agentgym_flow/Canvas-v0", family="arithmetic", executor=executor)
+            recorder = EpisodeRecorder(env)
+            episode = recorder.reset(seed=1, task=env.drawn_tasks[task])
+            here = PolicyInput(env, recorder.observation, recorder.info, episode, Stream("policy"))
+            shown.append(template.messages(here))
+    assert all(messages[1]["content"].startswith("<action>add</action>") for messages in shown)
+    assert shown[:2] == shown[2:]
+    assert shown[0][:2] != shown[1][:2]  # the first task, which is not shown its own answer
 
 
 def test_a_gguf_file_is_read_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,8 @@ import pytest
 
 pytest.importorskip("trl", reason="training needs the extra train")
 
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
@@ -24,6 +25,8 @@ from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.policies import PolicyOutput, make, make_policy
 from agentgym_flow.prompts import template_for
 from agentgym_flow.rollout import EpisodeSpec, rollout
+from agentgym_flow.training.chat_template import write_plain
+from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.run import load_model, save_model
 
@@ -140,14 +143,53 @@ def test_mistakes_have_names(checkpoint: Path, tmp_path: Path, monkeypatch: pyte
         make_policy(f"hf:{checkpoint}", SOKOBAN)
 
 
+def test_an_adapter_is_exported_as_a_whole_model_that_samples_as_in_training(published: Path, tmp_path: Path) -> None:
+    base = AutoModelForCausalLM.from_pretrained(published, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(published)
+    write_plain(tokenizer, template_for(SOKOBAN, "text"), None, "base")
+    adapted = with_lora(base, rank=2, alpha=4, seed=0)
+    with torch.no_grad():
+        for name, weight in adapted.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(generator=torch.Generator().manual_seed(1))
+    save_model(tmp_path / "run" / "checkpoint", adapted, tokenizer)
+    settings = {"env_id": SOKOBAN, "env_kwargs": {"size": 5}, "template": "text", "layout": "conversation"}
+    settings |= {"template_settings": {"think": False}, "max_completion_length": 8}
+    (tmp_path / "run" / "config.yaml").write_text(json.dumps(settings), "utf-8")
+    out = tmp_path / "out"
+    words = ["export", str(tmp_path / "run" / "checkpoint"), str(out)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.strip() == str(out)
+    told = done.stderr.replace("'", "")
+    for said in (f"openai:{out}@http", "--env-arg=size=5", "layout=conversation", "max_tokens=8", '{"think": false}'):
+        assert said in told
+    ids = torch.tensor([[5, 6, 7]])
+    whole, merged = (AutoModelForCausalLM.from_pretrained(folder).eval() for folder in (published, out))
+    with torch.no_grad():
+        torch.testing.assert_close(merged(ids).logits, adapted.eval()(ids).logits, rtol=1e-4, atol=1e-5)
+        assert not torch.allclose(merged(ids).logits, whole.float()(ids).logits, atol=1e-2)
+    assert not (out / "adapter_config.json").exists()
+    assert AutoTokenizer.from_pretrained(out).chat_template == tokenizer.chat_template
+    sampling = merged.generation_config
+    assert (sampling.do_sample, sampling.temperature, sampling.top_k, sampling.top_p) == (True, 1.0, 0, 1.0)
+    assert "already exists" in CliRunner().invoke(app, words).stderr
+    assert CliRunner().invoke(app, [*words, "--force", "--dtype", "bfloat16"]).exit_code == 0
+    assert AutoModelForCausalLM.from_pretrained(out, dtype="auto").dtype == torch.bfloat16
+    assert "float16" in CliRunner().invoke(app, [*words, "--force", "--dtype", "float16"]).stderr
+
+
+def test_words_are_not_exported_for_a_chat_server(checkpoint: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["export", str(checkpoint), str(tmp_path / "out")])
+    assert (done.exit_code, (tmp_path / "out").exists()) == (2, False)
+    assert "no chats" in done.stderr
+
+
 @pytest.mark.nightly
-def test_a_real_base_model_answers_in_form_after_solved_turns() -> None:
-    folder = os.environ.get("AGENTGYM_FLOW_LANGUAGE_MODEL", "")
-    if not (Path(folder) / "config.json").is_file():
-        pytest.skip("needs a language model: make language-model, and AGENTGYM_FLOW_LANGUAGE_MODEL")
+def test_a_real_base_model_answers_in_form_after_solved_turns(language_model: Path) -> None:
     invalid = []
     for shots in (0, 3):
-        policy = make_policy(f"hf:{folder}", SOKOBAN, shots=shots, max_tokens=12, dtype="bfloat16", rows=4)
+        policy = make_policy(f"hf:{language_model}", SOKOBAN, shots=shots, max_tokens=12, dtype="bfloat16", rows=4)
         kwargs = {"size": 5, "max_steps": 2}
         invalid.append(evaluate(policy, SOKOBAN, num_episodes=4, num_envs=4, env_kwargs=kwargs)[0].invalid_rate)
     assert invalid[0] > 0.5 > invalid[1]

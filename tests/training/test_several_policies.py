@@ -15,11 +15,12 @@ from agentgym_flow.episode import Episode, EpisodeRecorder, Group, Turn
 from agentgym_flow.episode_log import LoggedEpisode
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.evaluation import Evaluation
+from agentgym_flow.prompt_types import LAYOUTS
 from agentgym_flow.rewards import relabel
 from agentgym_flow.rewards.credit import CREDIT, WEIGHTS, cwrpo, gigpo, grpo, rewardflow, rloo, settings_of
 from agentgym_flow.rewards.credit.penalty import penalise_invalid
 from agentgym_flow.training.outcomes import ended_alike, outcome_metrics
-from agentgym_flow.training.rows import LAYOUTS, TrainingRow, rows
+from agentgym_flow.training.rows import TrainingRow, rows
 
 PLANNER, SOLVER = "planner", "solver"
 

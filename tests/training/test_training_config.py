@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import resource
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from transformers.integrations import deepspeed
 from typer.testing import CliRunner
 
 from agentgym_flow._util.waiting import PASSIVE
@@ -52,6 +54,26 @@ def test_the_command_line_wins_over_the_file(file: Path) -> None:
     assert agent.credit == "grpo"
     assert agent.credit_keywords == {"gamma": 0.8}
     assert warm_start.warm_start_levels == 300
+
+
+def test_writing_the_settings_leaves_the_run_under_zero_3(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class DeepSpeed:  # of Transformers, which keeps a weak reference to the one of the last configuration that was made
+        def is_zero3(self) -> bool:
+            return True
+
+    made = AgentConfig.__post_init__
+
+    def under_deepspeed(self: AgentConfig) -> None:
+        made(self)
+        self.own_deepspeed = DeepSpeed()  # type: ignore[attr-defined]
+        deepspeed.set_hf_deepspeed_config(self.own_deepspeed)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(AgentConfig, "__post_init__", under_deepspeed)
+    monkeypatch.setattr(deepspeed, "_hf_deepspeed_config_weak_ref", None)
+    configs = parse_configs(["--config", str(file)])
+    resolved(configs)
+    gc.collect()
+    assert deepspeed.is_deepspeed_zero3_enabled()
 
 
 def test_null_takes_a_value_of_the_file_away(file: Path) -> None:

@@ -17,8 +17,16 @@ from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.collate import collate
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import TrainingRow
-from agentgym_flow.training.run_config import WarmStartConfig
-from agentgym_flow.training.warm_start import NoisyExpert, clone, demonstrations, imitation_loss, warm_start, with_text
+from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
+from agentgym_flow.training.warm_start import (
+    NoisyExpert,
+    clone,
+    demonstrations,
+    fit_demonstrations,
+    imitation_loss,
+    warm_start,
+    with_text,
+)
 
 SMALL = WarmStartConfig(warm_start_levels=20, warm_start_updates=12, warm_start_batch=32, warm_start_validations=3)
 
@@ -176,6 +184,14 @@ def test_a_template_that_wants_tags_is_shown_tags(tiny: tuple[Any, Any], make_en
     [episode] = rollout(NoisyExpert(tiny[1], TextTemplate(), 0.0), make_env, [EpisodeSpec(0, 1)])
     assert episode.success
     assert all(turn.completion == f"<action>{turn.action}</action>" for turn in episode.turns)
+
+
+@pytest.mark.parametrize(("settings", "says"), [({}, True), ({"think": False}, False), ({"shots": 1}, False)])
+def test_thoughts_that_no_demonstration_has_are_named_at_the_start(settings: dict[str, Any], says: bool) -> None:
+    run = RunConfig(env_id="agentgym_flow/Sokoban-v0", template="text", template_settings=settings)
+    said = fit_demonstrations(run, WarmStartConfig(warm_start_levels=20))
+    assert ('template_settings {"think": false}' in said) is says
+    assert fit_demonstrations(run, WarmStartConfig(warm_start_levels=0)) == ""
 
 
 @pytest.mark.parametrize("layout", ["turn", "conversation"])

@@ -237,6 +237,7 @@ class CanvasEnv(TextEnv):
         "cwrpo": {"reward": "structure", "layout": "conversation"}
     }
     script = "agentgym_flow.envs.canvas.scripted:Designer"
+    without_expert: ClassVar[frozenset[str]] = frozenset({"executor", "model", "base_url", "executor_settings"})
     outside_requests: ClassVar[Literal["none", "own", "shared"]] = "own"
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"hints", "descriptions"})
     typed_forms: ClassVar[Mapping[str, str]] = TYPED_FORMS

@@ -329,7 +329,7 @@ class CanvasText(TextTemplate):
     def _asking(self, policy_input: PromptContext) -> str:
         asked = policy_input.info["workflow"]["asked"]
         wanted = ONE_PROMPT.format(name=asked) if asked else ONE_ACTION
-        if self._asks_for_thoughts:
+        if self.asks_for_thoughts:
             return f"First reason about the situation inside {OPEN_THOUGHT} and {CLOSE_THOUGHT}. Then write {wanted}"
         return f"Write {wanted}"
 

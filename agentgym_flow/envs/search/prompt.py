@@ -125,7 +125,7 @@ class SearchPrompt(TextTemplate):
             self.rules,
             f"Question: {asked(policy_input.info['goal'])}",
             self._past(policy_input),
-            f"This is step {taken + 1} of at most {policy_input.episode.max_steps}.",
+            f"This is step {taken + 1} of at most {policy_input.episode.max_steps}." if self.numbers_turns else "",
             *self._now(policy_input),
             self._how_to_answer(),
         ]
@@ -210,7 +210,7 @@ class SearchText(SearchPrompt):
         return ""
 
     def _how_to_answer(self) -> str:
-        if self._asks_for_thoughts:
+        if self.asks_for_thoughts:
             thought = f"{OPEN_THOUGHT} and {CLOSE_THOUGHT}"
             return f"First reason about what you know inside {thought}. Then write {SEARCH_OR_ANSWER}."
         return f"Write {SEARCH_OR_ANSWER}."

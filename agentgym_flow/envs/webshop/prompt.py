@@ -137,6 +137,8 @@ class WebShopText(TextTemplate):
         return TextTemplate.follow_up(self, _ShortenedContext.of(policy_input, 0))
 
     def _offered(self, policy_input: PromptContext) -> str:
+        if not self.lists_actions:
+            return ""
         searches = [template.format(query=QUERY) for template in policy_input.info["action_templates"]]
         return "Actions you can take now: " + ", ".join([*searches, *policy_input.info["admissible_actions"]])
 

@@ -58,13 +58,16 @@ def build(folder: Path) -> None:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[tuple[str, str]]:
-    """Build and serve the model below `folder`; yield its name and the URL. Skips where packages are missing."""
+def serving(folder: Path, model: Path | None = None) -> Iterator[tuple[str, str]]:
+    """Serve a `model`, or one that is built below `folder`, where the server's output goes; yield its name and the URL.
+
+    Skips where packages are missing.
+    """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"transformers serve needs {', '.join(missing)}; pip install 'transformers[serving]'")
-    model = folder / "model"
-    build(model)
+    if model is None:
+        build(model := folder / "model")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(model), "--device", "cpu"]
