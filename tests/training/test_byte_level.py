@@ -45,10 +45,11 @@ def test_the_tokenizer_writes_any_text_and_is_what_was_saved(folder: Path) -> No
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", ["alfworld", "sokoban"])
-def test_a_byte_level_model_is_cloned_trained_and_cloned_on(
-    root: Path, tmp_path: Path, run_processes: Any, name: str
+@pytest.mark.parametrize("name", ["alfworld", "sokoban", "sokoban_pretrained"])
+def test_a_language_model_is_cloned_trained_and_cloned_on(
+    root: Path, tmp_path: Path, run_processes: Any, folder: Path, name: str
 ) -> None:
+    pretrained = name.endswith("_pretrained")
     settings = {
         "bf16": "false",  # which is slow on many processors
         "warm_start_levels": 60,
@@ -63,9 +64,13 @@ def test_a_byte_level_model_is_cloned_trained_and_cloned_on(
         "max_steps": 4,
     }
     script = root / "benchmarks" / "learning_from_text.py"
-    said = run_processes(
-        [sys.executable, script, name, "--seeds=1", "--output", tmp_path, *(f"--{k}={v}" for k, v in settings.items())]
-    )
+    command = [sys.executable, script, name, "--seeds=1", "--output", tmp_path]
+    command += [f"--{key}={value}" for key, value in settings.items()]
+    if pretrained:
+        short = {"dtype": "float32", "per_device_train_batch_size": 8, "warm_start_learning_rate": 0.02}
+        short["env_kwargs"] = json.dumps({"size": 5, "max_steps": 4})
+        command += ["--model", folder, *(f"--{key}={value}" for key, value in short.items())]
+    said = run_processes(command)
     tables = [table.splitlines() for table in said.split("\n\n| ")[1:]]
     has_official = name == "alfworld" and Path(os.environ.get("AGENTGYM_FLOW_TEST_DATA", ""), "alfworld").is_dir()
     assert [table[0].split(" | ")[0] for table in tables] == ["sampled", "greedy", *["official"] * has_official]
@@ -74,7 +79,7 @@ def test_a_byte_level_model_is_cloned_trained_and_cloned_on(
     losses = json.loads((tmp_path / "seed-0" / "cloned" / "warm_start" / "warm_start.json").read_text("utf-8"))[
         "losses"
     ]
-    assert losses[-1] < losses[0] / 2, losses
+    assert losses[-1] < losses[0] / (1.2 if pretrained else 2), losses  # adapters of random weights learn slowly
     summary = json.loads((tmp_path / "seed-0" / "rewardflow" / "summary.json").read_text("utf-8"))
     assert summary["status"] == "finished"
     records = [
