@@ -40,7 +40,7 @@ MAX_CANDIDATES = 64
 """The largest number of actions that `candidates()` proposes."""
 
 MAX_ACTION_LENGTH = 1 << 14
-"""The default limit on the length of an action, in characters. A longer text is invalid."""
+"""The default limit on an action in characters. A longer text is invalid."""
 
 _LARGEST = (1 << 63) - 1  # the largest integer that NumPy can store
 
@@ -153,13 +153,13 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     the environment or in the package.
     """
     algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Algorithm -> its training settings in this environment. They come from the algorithm's paper, or are required by
-    the state key: for example other anchors, if the key does not include what the agent has learnt.
+    """Algorithm -> its training settings in this environment, from its paper or required by the state key: other
+    anchors, for example, if the key does not include what the agent has learnt.
     """
     script: ClassVar[str | None] = None
-    """The policy `scripted`, as `module:class`; None if there is none. It reads only observations and `info`."""
+    """The policy `scripted`, as `module:class`, or None. It reads only observations and `info`."""
     without_expert: ClassVar[frozenset[str]] = frozenset()
-    """Arguments that may leave the environment without an expert. Solved turns (`shots`) are made without them."""
+    """Arguments with which it may have no expert. Solved turns (`shots`) are made without them."""
     _remembers: ClassVar[bool] = True
     """Whether the episode so far is stored, for members that the environment does not override."""
     _shared_by_clones: ClassVar[frozenset[str]] = frozenset({"_spec", "_dynamics", "data", "settings"})
@@ -167,9 +167,9 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     _renews_info: ClassVar[bool] = False
     """Whether `_renewed_info` is used: no subclass of the class that defines it changes other sources of `info`."""
     human_settings: ClassVar[Mapping[str, Any]] = {}
-    """Presentation settings that suit a human player. `agentgym-flow play` uses them as defaults."""
+    """Presentation settings for human players, the defaults of `agentgym-flow play`."""
     typed_forms: ClassVar[Mapping[str, str]] = {}
-    """Short forms that a human player may type, such as `delete {node}`, and the actions they stand for."""
+    """Short forms that a human may type, such as `delete {node}`, and their actions."""
 
     def __init__(
         self,
