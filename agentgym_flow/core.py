@@ -45,7 +45,7 @@ MAX_ACTION_LENGTH = 1 << 14
 _LARGEST = (1 << 63) - 1  # the largest integer that NumPy can store
 
 OFFICIAL_KEY = "official_key"
-"""The key of `info` with the state key of RewardFlow's released code; present on request."""
+"""The key of `info` with the state key of RewardFlow's released code, on request."""
 
 _SET_BY_RESETS = ("task", "task_key", "task_type", "goal")
 _SET_BY_STEPS = ("state_key", "success", "score", "action_valid", "admissible_actions", "action_templates")
@@ -161,7 +161,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     without_expert: ClassVar[frozenset[str]] = frozenset()
     """Arguments with which it may have no expert. Solved turns (`shots`) are made without them."""
     _remembers: ClassVar[bool] = True
-    """Whether the episode so far is stored, for members that the environment does not override."""
+    """Whether the episode so far is stored, for members that no environment overrides."""
     _shared_by_clones: ClassVar[frozenset[str]] = frozenset({"_spec", "_dynamics", "data", "settings"})
     """Attributes that clones share, because no method changes them after construction."""
     _renews_info: ClassVar[bool] = False
