@@ -237,11 +237,11 @@ class CanvasEnv(TextEnv):
         "cwrpo": {"reward": "structure", "layout": "conversation"}
     }
     script = "agentgym_flow.envs.canvas.scripted:Designer"
-    without_expert: ClassVar[frozenset[str]] = frozenset({"executor", "model", "base_url", "executor_settings"})
+    without_expert = frozenset({"executor", "model", "base_url", "executor_settings"})
     outside_requests: ClassVar[Literal["none", "own", "shared"]] = "own"
-    presentation_settings: ClassVar[frozenset[str]] = frozenset({"hints", "descriptions"})
-    typed_forms: ClassVar[Mapping[str, str]] = TYPED_FORMS
-    optional_info: ClassVar[tuple[str, ...]] = ("ablation",)
+    presentation_settings = frozenset({"hints", "descriptions"})
+    typed_forms = TYPED_FORMS
+    optional_info = ("ablation",)
     _shared_by_clones = TextEnv._shared_by_clones | {"_source", "_drafting", "_executor"}
     logged_settings: ClassVar[Mapping[str, Setting]] = {
         "dataset": Maybe(OneOf(*SETS)),
