@@ -159,9 +159,9 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     script: ClassVar[str | None] = None
     """The policy `scripted`, as `module:class`, or None. It reads only observations and `info`."""
     without_expert: ClassVar[frozenset[str]] = frozenset()
-    """Arguments with which it may have no expert. Solved turns (`shots`) are made without them."""
+    """Arguments with which there may be no expert. Solved turns (`shots`) are made without them."""
     _remembers: ClassVar[bool] = True
-    """Whether the episode so far is stored, for members that no environment overrides."""
+    """Whether the episode so far is stored, for members the environment does not override."""
     _shared_by_clones: ClassVar[frozenset[str]] = frozenset({"_spec", "_dynamics", "data", "settings"})
     """Attributes that clones share, because no method changes them after construction."""
     _renews_info: ClassVar[bool] = False
