@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from agentgym_flow.envs.canvas.backends import server as canvas_server
+
 Step = Callable[["Handler"], None]
 
 
@@ -48,8 +50,8 @@ class FaultServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, *script: Step) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, *script: Step, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
         self.script = list(script)
         self.asked: list[Any] = []
         self.answered: list[str] = []
@@ -79,8 +81,11 @@ class FaultServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def faults(*script: Step) -> Iterator[FaultServer]:
-    with FaultServer(*script) as server:
+def faults(*script: Step, port: int = 0) -> Iterator[FaultServer]:
+    with FaultServer(*script, port=port) as server:
+        # The system gives a port again, and what the process knows of the server that had it is of no use.
+        for known in [known for known in canvas_server._servers if known[1].startswith(server.url)]:
+            del canvas_server._servers[known]
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         yield server

@@ -55,8 +55,8 @@ class _Script:
 
 
 @contextmanager
-def chat_server(*script: Step, default: Step | None = None) -> Iterator[FaultServer]:
-    with faults() as server:
+def chat_server(*script: Step, default: Step | None = None, port: int = 0) -> Iterator[FaultServer]:
+    with faults(port=port) as server:
         server.script = _Script(list(script), default or says("four"))  # type: ignore[assignment]
         yield server
 

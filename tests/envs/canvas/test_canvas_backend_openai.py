@@ -164,6 +164,14 @@ def test_a_server_that_had_answered_is_waited_for() -> None:
         assert len(server.asked) >= 77
 
 
+def test_a_server_of_these_tests_is_new_at_a_port_that_another_had() -> None:
+    """Or else its first failure would be an outage of the server before, to be waited for."""
+    with chat_server() as server:
+        assert backend_at(server).run(CUSTOM).status == "ok"
+    with chat_server(status(500), port=server.server_address[1]) as other:
+        assert backend_at(other, retries=0).run(CUSTOM).status == "error"
+
+
 def test_when_patience_is_over_the_server_is_at_fault() -> None:
     with chat_server(says("four"), default=status(500)) as server:
         backend = backend_at(server, retries=0)
