@@ -21,17 +21,30 @@ from agentgym_flow._util.exports import on_demand
 from agentgym_flow.envs import register_all
 
 if TYPE_CHECKING:
-    from agentgym_flow.core import TextEnv
-    from agentgym_flow.demonstrations import collect
+    from agentgym_flow.core import Stream, TextEnv
     from agentgym_flow.envs import make_text_env
-    from agentgym_flow.episode import Episode, EpisodeRecorder, Group, Turn
-    from agentgym_flow.episode_log import LoggedEpisode, LogLimits, read_log, write_log
-    from agentgym_flow.evaluation import Evaluation, evaluate, paired_difference
+    from agentgym_flow.episodes import (
+        Episode,
+        EpisodeRecorder,
+        Group,
+        LoggedEpisode,
+        LogLimits,
+        Turn,
+        read_log,
+        write_log,
+    )
+    from agentgym_flow.play import (
+        EnvPool,
+        EpisodeSpec,
+        Evaluation,
+        collect,
+        evaluate,
+        paired_difference,
+        rollout_groups,
+    )
     from agentgym_flow.prompts import PromptTemplate, template_for
     from agentgym_flow.replay import LogVerdict, verify, verify_log
     from agentgym_flow.report import Curve, graph_svg, workflow_svg, write_report
-    from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout_groups
-    from agentgym_flow.seeding import Stream
 else:
     __getattr__ = on_demand(__name__)  # hidden from type checkers, which would accept any name
 

@@ -49,6 +49,7 @@ from torch.nn import functional as F  # noqa: N812 (its usual name)
 from agentgym_flow._util.files import whole
 from agentgym_flow._util.numbers import is_number
 from agentgym_flow._util.signals import exit_status, signals_go_to, sigterm_raises
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.sokoban.bitboard import WORDS, cells_of, mask_of, nth_cell, search_by_pulls
 from agentgym_flow.envs.sokoban.boxoban import read_levels, write_levels
 from agentgym_flow.envs.sokoban.codes import CODE_OF_BITS, CODE_PLAYER, PLAYER_SHIFT, cell_codes
@@ -60,10 +61,9 @@ from agentgym_flow.envs.sokoban.source import ENV_ID
 from agentgym_flow.envs.sokoban.tasks import board_hash
 from agentgym_flow.envs.sokoban.vector import SokobanVectorEnv
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, SearchLimit
-from agentgym_flow.evaluation import evaluate
+from agentgym_flow.play import evaluate
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.rewards import GraphStore, VectorRewardFlow
-from agentgym_flow.seeding import Stream
 from agentgym_flow.training.optim import MuonAdamW
 
 Codes = npt.NDArray[np.uint8]  # cells as `agentgym_flow/SokobanGrid-v0` codes them: [boards, 64], without the border

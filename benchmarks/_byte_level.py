@@ -15,9 +15,9 @@ import torch
 from transformers import AddedToken, GPT2Tokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from agentgym_flow.envs import make_text_env
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.prompts import CLOSE, OPEN, ConversationTemplate, PromptTemplate, template_for
-from agentgym_flow.rollout import EpisodeSpec, rollout
 
 CHAT = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"

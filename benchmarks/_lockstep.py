@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agentgym_flow.seeding import Stream
+from agentgym_flow.core import Stream
 
 SCHEMAS = (
     "look", "inventory", "help", "go to", "open", "close", "take", "put", "examine a place", "examine a thing",

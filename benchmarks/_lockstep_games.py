@@ -16,10 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.alfworld import tasks
 from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, TRAJECTORY_FILE, game_json
 from agentgym_flow.envs.alfworld.goal import TASK_TYPES
-from agentgym_flow.seeding import Stream
 
 SENTENCES = (
     "Put the clean, red apple (the one by the sink) on the table",

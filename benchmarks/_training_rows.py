@@ -17,12 +17,11 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrai
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.prompt import RULES
-from agentgym_flow.episode import Episode, Group
+from agentgym_flow.episodes import Episode, Group
+from agentgym_flow.play import EpisodeSpec, rollout, rollout_groups
 from agentgym_flow.policies import PolicyInput, RandomPolicy
-from agentgym_flow.prompt_types import CONVERSATION, TURN
-from agentgym_flow.prompts import PromptTemplate, TextTemplate
+from agentgym_flow.prompts import CONVERSATION, TURN, PromptTemplate, TextTemplate
 from agentgym_flow.rewards.credit import grpo
-from agentgym_flow.rollout import EpisodeSpec, rollout, rollout_groups
 from agentgym_flow.training.collate import collate
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs

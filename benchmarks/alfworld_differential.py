@@ -30,12 +30,12 @@ from _lockstep import SCHEMAS, Difference, Tally, Wanderer, lockstep
 from _lockstep_games import Case, cases
 from _timing import arguments, print_header, print_row
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.alfworld.compiled_game import compile_game
 from agentgym_flow.envs.alfworld.expert import shortest_plan
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
 from agentgym_flow.envs.alfworld.gamefile import parse_game
 from agentgym_flow.envs.alfworld.real import TextWorldGame
-from agentgym_flow.seeding import Stream
 
 
 @dataclass

@@ -38,13 +38,13 @@ import gymnasium as gym
 from _timing import arguments, in_turns, print_header, print_row, resident
 
 import agentgym_flow  # noqa: F401 (registers the ids)
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.alfworld import source, tasks
 from agentgym_flow.envs.alfworld.compiled import FOLDER_VARIABLE
 from agentgym_flow.envs.alfworld.compiled_game import CompiledGame, compile_game
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
 from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, read_game, write_game
 from agentgym_flow.envs.alfworld.real import packages
-from agentgym_flow.seeding import Stream
 
 ENV_ID = "agentgym_flow/ALFWorld-v0"
 STEPS = 20

@@ -30,7 +30,7 @@ from _timing import arguments, in_turns, print_header, print_row
 from alfworld_speed import resident
 
 import agentgym_flow  # noqa: F401 (registers the ids)
-from agentgym_flow.seeding import Stream
+from agentgym_flow.core import Stream
 
 TEXT, INDEX = "agentgym_flow/ALFWorld-v0", "agentgym_flow/ALFWorldIndex-v0"
 SIZES = (8, 64, 256)

@@ -25,10 +25,10 @@ from _timing import print_header, print_row
 from byte_level import SHAPE
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Episode
+from agentgym_flow.episodes import Episode
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.prompts import template_for
-from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.run import load_model, quiet
 from agentgym_flow.training.run_config import WarmStartConfig

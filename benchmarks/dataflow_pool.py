@@ -24,7 +24,7 @@ from _timing import print_header, print_row
 from dataflow_team import points
 
 from agentgym_flow.dataflow.pictures.trace import NAME, read_trace
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import read_log
 
 GROUPS, SIZE, STEPS = 16, 8, 2
 BATCH = [

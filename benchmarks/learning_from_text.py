@@ -35,7 +35,7 @@ from _byte_level import byte_level_tokenizer, write_model
 from rich.console import Console
 
 from agentgym_flow._util.intervals import bounded_interval, share_interval
-from agentgym_flow.episode_log import LoggedEpisode, read_log
+from agentgym_flow.episodes import LoggedEpisode, read_log
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.lora import is_adapter

@@ -31,10 +31,9 @@ from _timing import arguments, in_turns, print_header, print_row
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.backends.server import Patience, Server
+from agentgym_flow.play import EnvPool, EpisodeSpec, PoolSlot
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.openai_chat import OpenAIPolicy
-from agentgym_flow.rollout import EnvPool, EpisodeSpec
-from agentgym_flow.slots import PoolSlot
 
 LATENCY = 0.05
 Ask = Callable[[], Awaitable[object]]

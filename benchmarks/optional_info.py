@@ -17,8 +17,7 @@ from typing import Any
 import gymnasium as gym
 from _timing import in_turns, print_header, print_row
 
-from agentgym_flow.core import TextEnv
-from agentgym_flow.seeding import Stream
+from agentgym_flow.core import Stream, TextEnv
 
 IDS = ("Sokoban", "ALFWorld", "WebShop", "Search", "Canvas")
 TASKS, STEPS, REPETITIONS = 60, 15, 7

@@ -25,9 +25,8 @@ from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.generation import Completion, GenerationRequest
 from agentgym_flow.generation.transformers_generator import ROWS, TransformersGenerator
-from agentgym_flow.prompt_types import CONVERSATION, LAYOUTS
-from agentgym_flow.prompts import template_for
-from agentgym_flow.rollout import EpisodeSpec, rollout
+from agentgym_flow.play import EpisodeSpec, rollout
+from agentgym_flow.prompts import CONVERSATION, LAYOUTS, template_for
 from agentgym_flow.training.policy import ModelPolicy, pad_token
 from agentgym_flow.training.run import load_model, quiet
 

@@ -18,8 +18,8 @@ from functools import partial
 import networkx as nx
 from _timing import arguments, print_header, print_row, seconds
 
+from agentgym_flow.core import Stream
 from agentgym_flow.rewards import StateGraph
-from agentgym_flow.seeding import Stream
 
 GAMMA = 0.9
 SWEEPS = 1000

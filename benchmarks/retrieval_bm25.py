@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from _timing import arguments, peak_megabytes, print_header, print_row, seconds
 
+from agentgym_flow.core import Stream
 from agentgym_flow.retrieval import BM25
-from agentgym_flow.seeding import Stream
 
 SIZES = (1_000, 10_000)
 WORDS_OF_DOCUMENT, WORDS_OF_QUERY, VOCABULARY = 124, 7, 20_000

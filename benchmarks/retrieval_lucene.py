@@ -20,8 +20,8 @@ from _timing import arguments, print_header, print_row
 from retrieval_bm25 import QUERIES, WORDS_OF_DOCUMENT, WORDS_OF_QUERY, text
 from search_recall import sources
 
+from agentgym_flow.core import Stream
 from agentgym_flow.retrieval.corpus import stream_passages
-from agentgym_flow.seeding import Stream
 
 
 def generated(documents: int) -> tuple[list[str], list[str]]:

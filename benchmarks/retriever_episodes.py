@@ -45,11 +45,11 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.env import ENV_ID, SearchEnv
-from agentgym_flow.episode import EpisodeRecorder
+from agentgym_flow.episodes import EpisodeRecorder
+from agentgym_flow.play import EnvPool, EpisodeSpec, rollout
 from agentgym_flow.policies import FunctionPolicy, PolicyInput, PolicyOutput
 from agentgym_flow.retrieval.building import build_index
 from agentgym_flow.retrieval.server.metrics import percentile
-from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout
 
 SEARCHES = 3
 WARM_UP = 1.0

@@ -30,11 +30,11 @@ from statistics import fmean
 
 from _timing import arguments, print_header, print_row
 
+from agentgym_flow.core import Stream
 from agentgym_flow.retrieval.building import build_index
 from agentgym_flow.retrieval.passage import Passage, Retriever
 from agentgym_flow.retrieval.remote import RemoteRetriever
 from agentgym_flow.retrieval.server.metrics import percentile
-from agentgym_flow.seeding import Stream
 
 PASSAGES, WORDS_OF_PASSAGE, WORDS_OF_QUERY, VOCABULARY, TOPK = 10_000, 100, 7, 20_000, 3
 QUERIES = 200

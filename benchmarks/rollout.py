@@ -20,11 +20,10 @@ from _timing import arguments, in_turns, print_header, print_row, seconds
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import EpisodeRecorder
-from agentgym_flow.episode_log import write_log
+from agentgym_flow.episodes import EpisodeRecorder, write_log
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import FunctionPolicy, PolicyInput, PolicyOutput, RandomPolicy
 from agentgym_flow.replay import verify_log
-from agentgym_flow.rollout import EpisodeSpec, rollout
 
 EPISODES = 400
 

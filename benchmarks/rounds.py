@@ -29,8 +29,8 @@ from typing import Any
 from _slow_server import slow_server
 from _timing import arguments, print_header, print_row, seconds
 
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput, RandomPolicy, make_policy
-from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.testing.example import CaveEnv
 
 SIGMA, TURNS = 0.8, 10

@@ -23,9 +23,8 @@ import gymnasium as gym
 from _timing import arguments, in_turns, print_header, print_row, resident, seconds
 
 import agentgym_flow  # noqa: F401 (registers the ids)
-from agentgym_flow.core import SPLITS
+from agentgym_flow.core import SPLITS, Stream
 from agentgym_flow.envs.search import tasks
-from agentgym_flow.seeding import Stream
 
 ENV_ID = "agentgym_flow/Search-v0"
 SPLIT = "valid"

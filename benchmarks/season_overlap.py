@@ -11,9 +11,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from agentgym_flow.core import stable_hash
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search.env import SearchEnv
-from agentgym_flow.seeding import stable_hash
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "Sokoban 10x10, 4 boxes": ("Sokoban", {"size": 10, "boxes": 4}),

@@ -20,9 +20,9 @@ import numpy as np
 from _timing import arguments, board_name, in_turns, print_header, print_row
 from gym_sokoban.envs.room_utils import generate_room
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.sokoban.generator import LevelSettings, generate
 from agentgym_flow.envs.sokoban.tasks import generated_level
-from agentgym_flow.seeding import Stream
 
 
 class Case(NamedTuple):

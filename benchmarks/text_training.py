@@ -136,7 +136,7 @@ def record(options: argparse.Namespace, rows_file: Path, tokenizer: Any) -> dict
     """Let the noisy expert play; write the rows to a file and return counts of tokens."""
     from dataclasses import astuple
 
-    from agentgym_flow.rollout import EpisodeSpec, rollout_groups
+    from agentgym_flow.play import EpisodeSpec, rollout_groups
     from agentgym_flow.training.rows import rows
     from agentgym_flow.training.warm_start import NoisyExpert
 

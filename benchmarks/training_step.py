@@ -42,7 +42,7 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from agentgym_flow.episode import Episode
+from agentgym_flow.episodes import Episode
 from agentgym_flow.training import group_source
 from agentgym_flow.training import trainer as trainer_module
 from agentgym_flow.training.collate import Batch, collate

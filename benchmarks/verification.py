@@ -15,10 +15,10 @@ from pathlib import Path
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode_log import LoggedEpisode, read_log, write_log
+from agentgym_flow.episodes import LoggedEpisode, read_log, write_log
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import RandomPolicy
 from agentgym_flow.replay import verify_log
-from agentgym_flow.rollout import EpisodeSpec, rollout
 
 ENVS = ("Sokoban", "ALFWorld", "WebShop", "Search", "Canvas")
 ROUNDS = 3

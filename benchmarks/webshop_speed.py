@@ -31,9 +31,9 @@ from _lucene import FIRST, against_lucene, lucene_is_here
 from _timing import arguments, print_header, print_row, resident
 
 import agentgym_flow  # noqa: F401 (registers the ids)
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.webshop.candidates import random_query
 from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue
-from agentgym_flow.seeding import Stream
 
 ENV_ID = "agentgym_flow/WebShop-v0"
 

@@ -18,10 +18,10 @@ import agentgym_flow  # noqa: F401  (registers the environments)
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs.canvas.workflow.plain import plain_graph
 from agentgym_flow.envs.canvas.workflow.text import read
-from agentgym_flow.episode import Group
+from agentgym_flow.episodes import Group
+from agentgym_flow.play import EpisodeSpec, rollout_groups
 from agentgym_flow.policies import FunctionPolicy, PolicyInput, PolicyOutput
 from agentgym_flow.report import graph_svg, workflow_svg
-from agentgym_flow.rollout import EpisodeSpec, rollout_groups
 
 ALFWORLD, SEARCH, SOKOBAN = (f"agentgym_flow/{name}-v0" for name in ("ALFWorld", "Search", "Sokoban"))
 ATTEMPTS = 8

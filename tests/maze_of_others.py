@@ -2,8 +2,7 @@
 
 import gymnasium as gym
 
-from agentgym_flow.core import TextEnv, Transition
-from agentgym_flow.seeding import Stream
+from agentgym_flow.core import Stream, TextEnv, Transition
 
 
 class Maze(TextEnv):

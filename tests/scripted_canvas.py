@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from agentgym_flow.core import TextEnv, Transition
+from agentgym_flow.core import Stream, TextEnv, Transition, stable_hash
 from agentgym_flow.prompts import Message
-from agentgym_flow.seeding import Stream, stable_hash
 
 OPERATORS = ("Plan", "Custom", "Programmer", "Verify", "Test", "Review", "Revise", "Aggregate", "Format")
 STRUCTURES = ("parallel", "conditional", "loop")

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym_flow.core import TextEnv, Transition, check_positive, check_split
+from agentgym_flow.core import Stream, TextEnv, Transition, check_positive, check_split, task_identity
 from agentgym_flow.errors import BadAction, BadSetting, ResetNeeded, UnknownOption, UnknownSplit, UnknownTask
-from agentgym_flow.seeding import Stream
-from agentgym_flow.task_choice import task_identity
 from agentgym_flow.testing.example import CaveEnv
 
 

@@ -11,14 +11,15 @@ from typing import Any, cast
 
 import pytest
 
-from agentgym_flow.demonstrations import collect, completion_for
+from agentgym_flow.core import Stream
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import read_log
 from agentgym_flow.errors import BadResume, BadSetting, ServerDown, UnknownOption, UnknownTemplate
+from agentgym_flow.play import collect
+from agentgym_flow.play.demonstrations import completion_for
 from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput, RandomPolicy
 from agentgym_flow.prompts import ChoiceTemplate, TextTemplate, template_for
 from agentgym_flow.replay import verify_log
-from agentgym_flow.seeding import Stream
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
 

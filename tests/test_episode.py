@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from agentgym_flow.core import Transition
-from agentgym_flow.episode import Episode, EpisodeRecorder, Group
-from agentgym_flow.episode_log import LoggedEpisode
+from agentgym_flow.episodes import Episode, EpisodeRecorder, Group, LoggedEpisode
 from agentgym_flow.errors import GroupMismatch, ResetNeeded
 from agentgym_flow.replay import verify
 from agentgym_flow.testing.example import CaveEnv

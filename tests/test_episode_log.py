@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agentgym_flow._util.signals import sigterm_raises
-from agentgym_flow.episode import Episode, EpisodeRecorder
-from agentgym_flow.episode_log import MAX_DEPTH, LoggedEpisode, LogWriter, read_log, scan_log, write_log
+from agentgym_flow.episodes import Episode, EpisodeRecorder, LoggedEpisode, LogWriter, read_log, scan_log, write_log
+from agentgym_flow.episodes.log import MAX_DEPTH
 from agentgym_flow.errors import BadLog
 from agentgym_flow.testing.example import CaveEnv
 

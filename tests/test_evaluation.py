@@ -21,11 +21,9 @@ from agentgym_flow._util.intervals import (
     wilson,
 )
 from agentgym_flow._util.strict_json import finite
-from agentgym_flow.episode import Episode
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import Episode, read_log
 from agentgym_flow.errors import BadSetting, UnknownData, UnknownEnvironment, UnknownOption, UnknownSplit
-from agentgym_flow.evaluation import Evaluation, by_task_type, evaluate, paired_difference
-from agentgym_flow.play_split import EpisodePlan
+from agentgym_flow.play import EpisodePlan, Evaluation, by_task_type, evaluate, paired_difference
 from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, PolicyInput, PolicyOutput, RandomPolicy, make_policy
 from agentgym_flow.replay import verify_log
 from agentgym_flow.testing.example import CaveEnv

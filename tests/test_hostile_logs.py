@@ -20,11 +20,10 @@ from agentgym_flow.cli.environments import check_command
 from agentgym_flow.core import Transition
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban import generator
-from agentgym_flow.episode import Episode, EpisodeRecorder
-from agentgym_flow.episode_log import LoggedEpisode, LogLimits, limits_beyond_default, write_log
+from agentgym_flow.episodes import Episode, EpisodeRecorder, LoggedEpisode, LogLimits, limits_beyond_default, write_log
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import ExpertPolicy, RandomPolicy
 from agentgym_flow.replay import LogVerdict, verify, verify_log
-from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.testing.example import CaveEnv
 
 SOKOBAN, SEARCH, CANVAS = (f"agentgym_flow/{name}-v0" for name in ("Sokoban", "Search", "Canvas"))

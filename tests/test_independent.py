@@ -14,13 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym_flow import independent
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Episode
+from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import BadPolicy, GenerationFailed, ServerDown, UnknownTask
+from agentgym_flow.play import EnvPool, EpisodeSpec, independent, rollout, rollout_groups
 from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput, RandomPolicy
-from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout, rollout_groups
 from agentgym_flow.testing.example import CaveEnv
 
 SPECS = [EpisodeSpec(seed, seed % 7, seed % 2) for seed in range(25)]

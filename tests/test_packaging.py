@@ -178,10 +178,10 @@ def test_no_file_names_a_folder_of_a_developer() -> None:
 
 
 def test_patterns_are_read_alike_by_every_python() -> None:
-    """Before 3.11.5, a possessive group keeps what a branch has read before it fails; see `episode_log`."""
+    """Before 3.11.5, a possessive group keeps what a branch has read before it fails; see `episodes.log`."""
     files = modules("agentgym_flow", "baselines", "benchmarks")
     with_possessive_group = {path.name for path in files if re.search(r"\)[*+?]\+", path.read_text("utf-8"))}
-    assert with_possessive_group == {"episode_log.py"}
+    assert with_possessive_group == {"log.py"}
 
 
 @pytest.mark.nightly

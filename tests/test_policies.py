@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
 from agentgym_flow.cli.player import guarded_policy
+from agentgym_flow.core import Stream
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Episode, EpisodeRecorder
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import Episode, EpisodeRecorder, read_log
 from agentgym_flow.errors import (
     BadModule,
     BadPolicy,
@@ -29,8 +29,8 @@ from agentgym_flow.errors import (
     UnknownPolicy,
     UnknownTemplate,
 )
-from agentgym_flow.evaluation import Evaluation, evaluate
-from agentgym_flow.journal import Journal
+from agentgym_flow.play import EpisodeSpec, Evaluation, evaluate, rollout
+from agentgym_flow.play.journal import Journal
 from agentgym_flow.policies import (
     ExpertPolicy,
     FunctionPolicy,
@@ -44,8 +44,6 @@ from agentgym_flow.policies import (
 )
 from agentgym_flow.policies.make import load_policy
 from agentgym_flow.replay import verify_log
-from agentgym_flow.rollout import EpisodeSpec, rollout
-from agentgym_flow.seeding import Stream
 from agentgym_flow.testing.example import CaveEnv
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from agentgym_flow import progress
-from agentgym_flow.progress import LiveProgress, LiveSuccess
+from agentgym_flow.play import LiveProgress, LiveSuccess, progress
 
 
 class Clock:

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.episode import Episode, Turn
+from agentgym_flow.episodes import Episode, Turn
 from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption, UnknownTemplate
 from agentgym_flow.prompts import (
+    CLOSE_THOUGHT,
     ChoiceTemplate,
     ConversationTemplate,
     TextTemplate,
+    WordTemplate,
     history_window,
-    tagged_action,
     template_for,
     templates_of,
 )
-from agentgym_flow.thoughts import CLOSE_THOUGHT
-from agentgym_flow.word_prompts import WordTemplate
+from agentgym_flow.prompts.templates import tagged_action
 
 
 def turn(number: int, *, valid: bool = True) -> Turn:

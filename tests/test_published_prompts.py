@@ -15,26 +15,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow import prompt_files
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.alfworld.published_prompt import ALFWorldPrompt, ReActPrompt
 from agentgym_flow.envs.search.published_prompt import SearchR1Prompt, VerlAgentSearchPrompt, passages
 from agentgym_flow.envs.sokoban.published_prompt import SokobanPrompt
 from agentgym_flow.envs.webshop.published_prompt import WebShopPrompt
-from agentgym_flow.episode import Episode, Turn
+from agentgym_flow.episodes import Episode, Turn
 from agentgym_flow.errors import BadPromptFile, BadSetting, UnknownTemplate
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput
-from agentgym_flow.prompt_files import PromptFile
 from agentgym_flow.prompts import (
     ConversationTemplate,
+    PromptFile,
     PromptTemplate,
     TextTemplate,
     TranscriptTemplate,
     template_for,
     valid_turns,
 )
+from agentgym_flow.prompts import files as prompt_files
 from agentgym_flow.rewards.credit.penalty import penalise_invalid
-from agentgym_flow.rollout import EpisodeSpec, rollout
 
 ENVS: dict[str, dict[str, Any]] = {"ALFWorld": {}, "Sokoban": {"min_pushes": 4}, "WebShop": {}, "Search": {}}
 START = EpisodeSpec(11, 4, 0)

@@ -13,15 +13,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agentgym_flow import data as registry
-from agentgym_flow.core import Transition
+from agentgym_flow.core import Stream, Transition, canonical
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Episode
-from agentgym_flow.episode_log import LoggedEpisode, read_log, write_log
+from agentgym_flow.episodes import Episode, LoggedEpisode, read_log, write_log
 from agentgym_flow.errors import BadData, BadLog, BadSetting, UnknownEnvironment
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import ExpertPolicy, RandomPolicy
 from agentgym_flow.replay import REMARKS, Divergence, LogVerdict, replay, verify, verify_log
-from agentgym_flow.rollout import EpisodeSpec, rollout
-from agentgym_flow.seeding import Stream, canonical
 from agentgym_flow.testing.example import CaveEnv
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"

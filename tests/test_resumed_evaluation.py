@@ -21,11 +21,9 @@ from typer.testing import CliRunner, Result
 from agentgym_flow._util.openai_access import PROBE
 from agentgym_flow.cli import app
 from agentgym_flow.cli.player import seconds
-from agentgym_flow.episode import Episode
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import Episode, read_log
 from agentgym_flow.errors import BadLog, BadResume, BadSetting, ServerDown
-from agentgym_flow.evaluation import evaluate
-from agentgym_flow.journal import path_of
+from agentgym_flow.play import evaluate, path_of
 from agentgym_flow.policies import ExpertPolicy, Policy, PolicyInput, PolicyOutput, RandomPolicy, make_policy
 from agentgym_flow.replay import verify_log
 from agentgym_flow.testing.example import CaveEnv

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym_flow.core import TextEnv, Transition
-from agentgym_flow.episode import Episode
+from agentgym_flow.core import Stream, TextEnv, Transition
+from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import BadPolicy, BadSetting, GroupMismatch, UnknownTask
+from agentgym_flow.play import EnvPool, EpisodeSpec, rollout, rollout_groups
 from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, PolicyInput, PolicyOutput, RandomPolicy
-from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout, rollout_groups
-from agentgym_flow.seeding import Stream
 from agentgym_flow.testing.example import CaveEnv
 
 SPECS = [EpisodeSpec(seed, seed % 7, seed % 2) for seed in range(25)]

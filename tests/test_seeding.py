@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.seeding import Stream, canonical, stable_hash
+from agentgym_flow.core import Stream, canonical, stable_hash
 
 GOLDEN_SCRIPT = """
 import json
-from agentgym_flow.seeding import Stream, stable_hash
+from agentgym_flow.core import Stream, stable_hash
 deck = list(range(10))
 Stream("golden", 4).shuffle(deck)
 print(json.dumps({

@@ -17,7 +17,7 @@ from gymnasium.wrappers.utils import create_zero_array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.spaces import UnicodeText
+from agentgym_flow.core.spaces import UnicodeText
 from agentgym_flow.testing.example import CaveEnv
 
 

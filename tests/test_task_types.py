@@ -10,10 +10,9 @@ import pytest
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.alfworld.goal import TASK_TYPES
-from agentgym_flow.episode import EpisodeRecorder
-from agentgym_flow.episode_log import LoggedEpisode
+from agentgym_flow.episodes import EpisodeRecorder, LoggedEpisode
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.evaluation import evaluate
+from agentgym_flow.play import evaluate
 from agentgym_flow.policies import RandomPolicy, make_policy
 from agentgym_flow.testing.example import CaveEnv
 

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.actions.reading import read_action
-from agentgym_flow.episode import Episode
+from agentgym_flow.episodes import Episode
 from agentgym_flow.integrations.chat import ChatEnv
-from agentgym_flow.prompts import ChoiceTemplate, TextTemplate, template_for
-from agentgym_flow.thoughts import PAIRS, ends_in_thought, without_thoughts
+from agentgym_flow.prompts import PAIRS, ChoiceTemplate, TextTemplate, ends_in_thought, template_for, without_thoughts
 
 HERE: Any = SimpleNamespace(
     observation="a room",

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from agentgym_flow.word_prompts import FIXED, INDICES, MOST, MOST_WORDS, WordTemplate, words_of
+from agentgym_flow.prompts import FIXED, WordTemplate, words_of
+from agentgym_flow.prompts.words import INDICES, MOST, MOST_WORDS
 
 
 def policy_input(

@@ -1,4 +1,4 @@
-"""Checks of numeric settings; `agentgym_flow.core` has those for integers."""
+"""Checks of numeric settings; `agentgym_flow.core.env` has those for integers."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from agentgym_flow import demonstrations
 from agentgym_flow._util.files import check_new
 from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow.cli import environments
@@ -31,9 +30,7 @@ from agentgym_flow.cli.player import (
     say_how_to_resume,
 )
 from agentgym_flow.envs import text_arguments
-from agentgym_flow.evaluation import Evaluation
-from agentgym_flow.journal import path_of
-from agentgym_flow.play_split import check_complete
+from agentgym_flow.play import Evaluation, check_complete, demonstrations, path_of
 
 
 def collect(

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from agentgym_flow.cli.console import say
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import read_log
 from agentgym_flow.errors import BadSetting
 
 Start = tuple[str, int]

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentgym_flow._util.printable import printable
-from agentgym_flow.progress import LiveProgress
+from agentgym_flow.play import LiveProgress
 
 _PLAIN_WIDTH = 80  # columns of a terminal with an unknown width
 _QUIET = "#_."

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from agentgym_flow.cli.console import printed, share, stderr, stdout
-from agentgym_flow.progress import LiveSuccess
+from agentgym_flow.play import LiveSuccess
 
 
 def evaluate(

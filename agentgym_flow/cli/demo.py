@@ -13,10 +13,9 @@ from rich.table import Table
 from agentgym_flow._util.files import check_new
 from agentgym_flow.cli.console import Force, new_table, printed, show_table, stdout
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Episode, Group
-from agentgym_flow.episode_log import write_log
+from agentgym_flow.episodes import Episode, Group, write_log
+from agentgym_flow.play import EpisodeSpec, rollout_groups
 from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput, RandomPolicy
-from agentgym_flow.rollout import EpisodeSpec, rollout_groups
 
 ENV_ID = "agentgym_flow/Sokoban-v0"
 SEED = 30

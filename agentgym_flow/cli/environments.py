@@ -12,7 +12,7 @@ import typer
 from agentgym_flow import data as registry
 from agentgym_flow.data import FETCHED, DataSet
 from agentgym_flow.envs.plugins import module_of
-from agentgym_flow.episode_log import NO_LIMITS, LoggedEpisode, limits_beyond_default, scan_log
+from agentgym_flow.episodes import NO_LIMITS, LoggedEpisode, limits_beyond_default, scan_log
 from agentgym_flow.errors import BadSetting
 
 EnvName = Annotated[

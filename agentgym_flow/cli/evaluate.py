@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from agentgym_flow import evaluation
 from agentgym_flow._util.files import check_new
 from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow._util.strict_json import finite
@@ -39,9 +38,7 @@ from agentgym_flow.cli.player import (
 )
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.evaluation import Evaluation, by_task_type
-from agentgym_flow.journal import path_of
-from agentgym_flow.play_split import check_complete
+from agentgym_flow.play import Evaluation, by_task_type, check_complete, evaluation, path_of
 
 if TYPE_CHECKING:
     from agentgym_flow.envs.canvas.backends.openai_compatible import Usage

@@ -20,7 +20,7 @@ from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard.places import ROOT, SITE, TRACKS
 from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, TRAINING, WEIGHTS
-from agentgym_flow.prompt_types import TURN
+from agentgym_flow.prompts import TURN
 
 if TYPE_CHECKING:
     from agentgym_flow.leaderboard.ci import Decision

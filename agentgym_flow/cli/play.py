@@ -17,15 +17,13 @@ from agentgym_flow.cli import environments, keys
 from agentgym_flow.cli.console import Force, board, interactive, printed, stdout
 from agentgym_flow.cli.player import PolicyArgs, guarded_policy, policy_settings
 from agentgym_flow.cli.shown_policy import Narrator
-from agentgym_flow.core import TextEnv
+from agentgym_flow.core import Stream, TextEnv
 from agentgym_flow.envs import make_text_env, text_arguments
-from agentgym_flow.episode import TRUNCATED_BY, Episode, EpisodeRecorder, Turn
-from agentgym_flow.episode_log import write_log
+from agentgym_flow.episodes import TRUNCATED_BY, Episode, EpisodeRecorder, Turn, write_log
 from agentgym_flow.errors import RetrieverFailed
-from agentgym_flow.play_split import data_files
+from agentgym_flow.play import data_files
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput
 from agentgym_flow.prompts import PromptTemplate, template_for
-from agentgym_flow.seeding import Stream
 
 QUIT = "q"
 _CONTRACT = frozenset(

@@ -15,16 +15,12 @@ from agentgym_flow._util.importing import what_raised
 from agentgym_flow._util.intervals import wilson
 from agentgym_flow.cli.console import live_progress, note, share
 from agentgym_flow.envs import text_arguments
-from agentgym_flow.episode import Episode
+from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import AgentGymFlowError, BadPolicy, BadResume, BadSetting, ExecutorFailed, ServerDown
-from agentgym_flow.evaluation import Evaluation
-from agentgym_flow.journal import path_of
-from agentgym_flow.play_split import TRAIN_TASKS, EpisodePlan
+from agentgym_flow.play import ERROR, TRAIN_TASKS, EpisodePlan, Evaluation, path_of, sampled_tokens
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput, PolicyOutput, make_policy
 from agentgym_flow.policies.base import Around
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
-from agentgym_flow.progress import sampled_tokens
-from agentgym_flow.rollout import ERROR
 
 PolicyName = Annotated[
     str,

@@ -9,11 +9,11 @@ from rich.text import Text
 
 from agentgym_flow.cli.console import board, printed
 from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import Episode, Turn
+from agentgym_flow.episodes import Episode, Turn
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput, PolicyOutput
 from agentgym_flow.policies.base import Around, ask, checked
 from agentgym_flow.prompts import PromptTemplate
-from agentgym_flow.rollout import EpisodeSpec, rollout
 
 
 class Narrator:

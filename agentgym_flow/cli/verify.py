@@ -15,7 +15,7 @@ import typer
 from agentgym_flow import replay
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import printed, stderr, stdout
-from agentgym_flow.episode_log import LogLimits
+from agentgym_flow.episodes import LogLimits
 from agentgym_flow.errors import BadLog, BadSetting
 from agentgym_flow.replay.tally import Expected
 

@@ -14,8 +14,7 @@ from agentgym_flow._util.files import check_new
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import Force, say, share, stderr
 from agentgym_flow.cli.verify import DataPaths, LogPath
-from agentgym_flow.episode import Episode, Group
-from agentgym_flow.episode_log import LoggedEpisode, scan_log
+from agentgym_flow.episodes import Episode, Group, LoggedEpisode, scan_log
 from agentgym_flow.errors import BadLog
 from agentgym_flow.replay import LogVerdict, verify_log
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from agentgym_flow.dataflow import reports
 from agentgym_flow.dataflow.records import LONGEST
-from agentgym_flow.episode_log import MAX_VALUES, LoggedEpisode, read_line
+from agentgym_flow.episodes import MAX_VALUES, LoggedEpisode, read_line
 from agentgym_flow.errors import BadLog, Forged, shown
 from agentgym_flow.generation import Sampling
 

@@ -11,8 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from agentgym_flow.episode import Episode, Turn
-from agentgym_flow.episode_log import MAX_VALUES
+from agentgym_flow.episodes import MAX_VALUES, Episode, Turn
 from agentgym_flow.errors import BadSetting, Forged, shown
 from agentgym_flow.training.policy import PromptedPolicy, check_context, context_of
 

@@ -9,12 +9,11 @@ from typing import Any, Self
 
 import yaml  # type: ignore[import-untyped]
 
-from agentgym_flow import evaluation
 from agentgym_flow.dataflow.run import POLICY, SETTINGS
 from agentgym_flow.dataflow.stage import turn_router
-from agentgym_flow.episode import Episode
+from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.evaluation import Evaluation
+from agentgym_flow.play import Evaluation, evaluation
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.training.chat_template import checked_date, write_date, write_settings
 from agentgym_flow.training.config import Configs

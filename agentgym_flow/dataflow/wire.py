@@ -16,18 +16,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from agentgym_flow.core import OFFICIAL_KEY
+from agentgym_flow.core import OFFICIAL_KEY, Stream
 from agentgym_flow.dataflow import reports
 from agentgym_flow.dataflow.payload import WireCopy, check_tokens, differ, prompt_digest
 from agentgym_flow.dataflow.records import Slot
-from agentgym_flow.episode import TRUNCATED_BY, Episode, EpisodeRecorder
-from agentgym_flow.episode_log import LoggedEpisode
+from agentgym_flow.episodes import TRUNCATED_BY, Episode, EpisodeRecorder, LoggedEpisode
 from agentgym_flow.errors import BadSetting, ContextFull, Forged, shown
 from agentgym_flow.generation import Completion
+from agentgym_flow.play.slots import ERROR, EnvPool
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.base import CONTEXT
-from agentgym_flow.seeding import Stream
-from agentgym_flow.slots import ERROR, EnvPool
 
 if TYPE_CHECKING:
     from agentgym_flow.training.policy import PromptedPolicy

@@ -22,9 +22,8 @@ from typing import Generic, TypeAlias, TypeVar
 from agentgym_flow._util.file_state import FileState, is_junk, state_of
 from agentgym_flow._util.records import SUFFIXES
 from agentgym_flow._util.sharing import Lock
-from agentgym_flow.core import SPLITS
+from agentgym_flow.core import SPLITS, stable_hash
 from agentgym_flow.errors import BadData
-from agentgym_flow.seeding import stable_hash
 
 T = TypeVar("T")
 

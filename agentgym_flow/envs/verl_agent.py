@@ -1,7 +1,7 @@
 """The shared parts of the prompts and parsers of verl-agent, GiGPO and RewardFlow.
 
 The wording comes from the files in `agent_system/environments/prompts/` of these projects, which the user provides
-(`agentgym_flow.prompt_files`). This module implements what their environment managers add: the window of past steps,
+(`agentgym_flow.prompts.files`). This module implements what their environment managers add: the window of past steps,
 the counters, and the parser of actions.
 """
 
@@ -12,9 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from agentgym_flow.episode import Turn
-from agentgym_flow.prompt_files import PromptFile
-from agentgym_flow.prompts import CLOSE, OPEN, Message, PromptContext
+from agentgym_flow.episodes import Turn
+from agentgym_flow.prompts import CLOSE, OPEN, Message, PromptContext, PromptFile
 
 NAME = "verl_agent"
 """The name of these prompt templates."""

@@ -13,9 +13,9 @@ import torch
 from torch.nn.functional import pad
 from transformers import LogitsProcessor, StoppingCriteria
 
+from agentgym_flow.core import Stream
 from agentgym_flow.errors import TrainingFailed
 from agentgym_flow.generation.base import NOT_A_NUMBER, SEEDS
-from agentgym_flow.seeding import Stream
 
 PART = 512
 """Tokens whose probabilities are summed up at a time."""

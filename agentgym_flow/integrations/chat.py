@@ -11,12 +11,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Episode, EpisodeRecorder, Turn
+from agentgym_flow.episodes import Episode, EpisodeRecorder, Turn
 from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption, shown
 from agentgym_flow.policies.base import PolicyInput
 from agentgym_flow.prompts import ConversationTemplate, Message, template_for
-from agentgym_flow.seeding import Stream
 
 REWARDS = ("success", "return")
 """Rewards: success, or the sum of native rewards."""
@@ -30,7 +30,7 @@ class ChatEnv:
 
     Args:
         env_id: the id of a text environment.
-        template: the name of a prompt template with a `follow_up` message, see `agentgym_flow.prompts.template_for`.
+        template: the name of a prompt template with a `follow_up` message, see `agentgym_flow.template_for`.
         settings: keyword arguments of the environment.
 
     Raises:

@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Episode, EpisodeRecorder
+from agentgym_flow.episodes import Episode, EpisodeRecorder
 from agentgym_flow.errors import ResetNeeded, UnknownOption
 from agentgym_flow.integrations.chat import REWARDS, named_start, rounded_return
 from agentgym_flow.prompts import templates_of

@@ -29,16 +29,15 @@ from importlib.util import find_spec
 from typing import Any
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import TRUNCATED_BY, Episode, Group
+from agentgym_flow.episodes import TRUNCATED_BY, Episode, Group
 from agentgym_flow.errors import BadSetting, MissingExtra, TrainingFailed
 from agentgym_flow.integrations.chat import named_start, rounded_return
 
 if find_spec("trl") is None:
     raise MissingExtra.of("trl", "train")
 
-from agentgym_flow.prompt_types import CONVERSATION
-from agentgym_flow.prompts import template_for
-from agentgym_flow.rollout import ERROR, EnvPool, EpisodeSpec, rollout
+from agentgym_flow.play import ERROR, EnvPool, EpisodeSpec, rollout
+from agentgym_flow.prompts import CONVERSATION, template_for
 from agentgym_flow.training._trl import frozen_model
 from agentgym_flow.training.chat_template import checked_date, write_date, write_settings
 from agentgym_flow.training.outcomes import is_lost

@@ -35,7 +35,7 @@ class FlowTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]  # the package'
     env_id: str = "agentgym_flow/Sokoban-v0"
     """The id of a text environment."""
     template: str = "text"
-    """The prompt template, see `agentgym_flow.prompts.template_for`."""
+    """The prompt template, see `agentgym_flow.template_for`."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the environment, such as its split."""
     seed: int = 0

@@ -12,14 +12,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow.episode import EpisodeRecorder
-from agentgym_flow.episode_log import LoggedEpisode, LogLimits, scan_log
+from agentgym_flow.core import Stream
+from agentgym_flow.episodes import EpisodeRecorder, LoggedEpisode, LogLimits, scan_log
 from agentgym_flow.errors import BadLog, BadSubmission, UnknownTemplate
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.openai_chat import LOGPROBS
 from agentgym_flow.prompts import PromptTemplate, template_for
-from agentgym_flow.seeding import Stream
 
 
 def check_completions(

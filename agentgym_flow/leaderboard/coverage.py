@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from agentgym_flow.episode_log import LoggedEpisode, LogLimits, scan_log
+from agentgym_flow.core import canonical
+from agentgym_flow.episodes import LoggedEpisode, LogLimits, scan_log
 from agentgym_flow.errors import BadLog, BadSubmission
 from agentgym_flow.leaderboard.track import Track, TrackEpisode
-from agentgym_flow.seeding import canonical
 
 _SETTINGS = ("env_id", "kwargs", "data", "split", "max_steps")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from agentgym_flow.episode_log import LogLimits
+from agentgym_flow.episodes import LogLimits
 from agentgym_flow.errors import BadSubmission, BadTrack, MissingExtra
 from agentgym_flow.leaderboard.attest import check_completions
 from agentgym_flow.leaderboard.budget import MOST_SECONDS, within

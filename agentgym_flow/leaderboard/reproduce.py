@@ -15,9 +15,9 @@ from agentgym_flow.leaderboard.budget import MOST_CORE_SECONDS, BudgetedPolicy
 from agentgym_flow.leaderboard.coverage import Claims
 from agentgym_flow.leaderboard.submission import Folder
 from agentgym_flow.leaderboard.track import Track, make_track
+from agentgym_flow.play import rollout
+from agentgym_flow.play.slots import EpisodeSpec
 from agentgym_flow.policies import Policy
-from agentgym_flow.rollout import rollout
-from agentgym_flow.slots import EpisodeSpec
 
 MakePolicy = Callable[[Folder, Track], Policy]
 """A function that makes the policy of a submission for a track; raises `BadSubmission` if the weights are invalid."""

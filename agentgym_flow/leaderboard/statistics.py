@@ -40,7 +40,7 @@ def score_table(scores: npt.ArrayLike) -> Table:
 
 
 def clustered_mean(scores: npt.ArrayLike) -> Estimate:
-    """Return the mean score of an entry on a track, with the same interval as in `agentgym_flow.evaluation`.
+    """Return the mean score of an entry on a track, with the same interval as in `agentgym_flow.play.evaluation`.
 
     Attempts at the same task are correlated, so tasks are resampled with all their attempts. If every score is 0 or 1,
     the interval is Wilson's with the effective sample size. See `intervals.mean_interval` for the sources.

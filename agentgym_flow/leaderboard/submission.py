@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from agentgym_flow.errors import BadSubmission, MissingExtra
 from agentgym_flow.leaderboard import schemas
-from agentgym_flow.prompt_types import TURN
+from agentgym_flow.prompts import TURN
 
 SCHEMA = "agentgym_flow.submission/1"
 """The `schema` of a `submission.yaml`."""

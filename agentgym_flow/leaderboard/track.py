@@ -12,11 +12,10 @@ from typing import Any, NamedTuple, Self
 from agentgym_flow import data as registry
 from agentgym_flow._util.files import whole
 from agentgym_flow._util.strict_json import decode_file
-from agentgym_flow.core import TextEnv
+from agentgym_flow.core import TextEnv, stable_hash
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadData, BadTrack
 from agentgym_flow.leaderboard import schemas
-from agentgym_flow.seeding import stable_hash
 
 SCHEMA = "agentgym_flow.track/1"
 """The `schema` of a track file."""

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from agentgym_flow.episode import Episode, Group
-from agentgym_flow.episode_log import LoggedEpisode, scan_log, write_log
+from agentgym_flow.episodes import Episode, Group, LoggedEpisode, scan_log, write_log
 from agentgym_flow.leaderboard.board import Entry
 from agentgym_flow.leaderboard.judge import limits_of
 from agentgym_flow.leaderboard.submission import LOG

@@ -12,10 +12,9 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
-from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import Episode
+from agentgym_flow.core import Stream, TextEnv
+from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import BadPolicy, BadSetting
-from agentgym_flow.seeding import Stream
 
 NO_ANSWER = ""
 """The action of a turn in which a policy gave no answer. No environment accepts it."""

@@ -26,8 +26,8 @@ from agentgym_flow._util.openai_access import (
 from agentgym_flow.core import check_integer, check_positive
 from agentgym_flow.errors import BadSetting, ServerDown, UnknownOption, shown
 from agentgym_flow.policies.base import CONTEXT, NO_ANSWER, PolicyInput, PolicyOutput
-from agentgym_flow.prompt_types import CONVERSATION, LAYOUTS, TURN, ConversationTemplate, TranscriptTemplate
-from agentgym_flow.prompts import Message, template_for
+from agentgym_flow.prompts import CONVERSATION, LAYOUTS, TURN, Message, template_for
+from agentgym_flow.prompts.types import ConversationTemplate, TranscriptTemplate
 
 if TYPE_CHECKING:
     import openai
@@ -57,7 +57,7 @@ class OpenAIPolicy:
         url: the base URL, which ends in `/v1` for most servers.
         env_id: the environment, which determines the prompt.
         template: the name of the prompt template, or `NAME:PATH` for published prompts; see
-            `agentgym_flow.prompts.template_for`. If the template also writes the start of the answer (Search-R1), the
+            `agentgym_flow.template_for`. If the template also writes the start of the answer (Search-R1), the
             server must support to continue it, as vLLM does.
         template_settings: new values for fields of the prompt template.
         shots: the number of solved turns in front of the first prompt, a shorter form of

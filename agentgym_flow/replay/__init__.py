@@ -10,7 +10,7 @@ official data of the caller. No module is imported because a log names it. Every
 `agentgym_flow.sandbox.confine`.
 """
 
-from agentgym_flow.episode_log import LogLimits
+from agentgym_flow.episodes import LogLimits
 from agentgym_flow.replay.divergence import REMARKS, Divergence
 from agentgym_flow.replay.log import verify_log
 from agentgym_flow.replay.stepping import replay, verify

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from agentgym_flow.episode import SCHEMA, next_link
-from agentgym_flow.episode_log import LoggedEpisode
-from agentgym_flow.seeding import canonical
+from agentgym_flow.core import canonical
+from agentgym_flow.episodes import SCHEMA, LoggedEpisode, next_link
 
 REMARKS = frozenset({"attempt", "completions", "meta"})
 """The fields of a line that replay cannot verify."""

@@ -9,8 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 
-from agentgym_flow.episode import Episode, Turn
-from agentgym_flow.episode_log import LogLimits, read_line
+from agentgym_flow.episodes import Episode, LogLimits, Turn, read_line
 from agentgym_flow.errors import BadLog, BeyondLimits
 from agentgym_flow.replay.divergence import Divergence, ReplayOutcome
 from agentgym_flow.replay.stepping import Environments, check, settings_of

@@ -10,8 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from agentgym_flow.core import check_integer
-from agentgym_flow.episode import Episode
-from agentgym_flow.episode_log import LogLimits, raw_lines
+from agentgym_flow.episodes import Episode, LogLimits, raw_lines
 from agentgym_flow.errors import BadLog
 from agentgym_flow.replay.lines import LineChecker, LinePlan, LineResult
 from agentgym_flow.replay.tally import Expected, LogVerdict, Tally

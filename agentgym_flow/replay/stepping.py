@@ -11,15 +11,12 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-from agentgym_flow.core import TextEnv
+from agentgym_flow.core import TextEnv, canonical, check_settings
 from agentgym_flow.data import FETCHED, DataSet, located, no_cache, no_fetching, place
 from agentgym_flow.envs import make_text_env, text_env_class, text_env_parameters
-from agentgym_flow.episode import Episode, EpisodeRecorder, first_link
-from agentgym_flow.episode_log import LoggedEpisode, LogLimits
+from agentgym_flow.episodes import Episode, EpisodeRecorder, LoggedEpisode, LogLimits, first_link
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadLog, UnknownEnvironment
 from agentgym_flow.replay.divergence import Divergence, ReplayOutcome, ReplayStart, Step, compare
-from agentgym_flow.seeding import canonical
-from agentgym_flow.settings import check_settings
 
 _MOST_ENVIRONMENTS = 32  # every line of a log may have new settings
 _RESERVED = frozenset({"split", "max_steps", "data", "render_mode"})  # arguments that `kwargs` must not contain

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from agentgym_flow.episode import Group
+from agentgym_flow.episodes import Group
 from agentgym_flow.report import palette
 from agentgym_flow.report.layout import layered, waypoint
 from agentgym_flow.rewards import StateGraph

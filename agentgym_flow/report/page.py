@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from agentgym_flow import __version__
 from agentgym_flow._util.files import whole
-from agentgym_flow.episode import Episode, Group
+from agentgym_flow.episodes import Episode, Group
 from agentgym_flow.report import curves as chart_curves
 from agentgym_flow.report import graph as state_graph
 from agentgym_flow.report import player

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentgym_flow._util.printable import printable
-from agentgym_flow.episode import Episode, Turn
+from agentgym_flow.core import canonical
+from agentgym_flow.episodes import Episode, Turn
 from agentgym_flow.report.workflow import WorkflowPicture, workflow_picture
-from agentgym_flow.seeding import canonical
 
 WORKFLOW = "workflow"
 """The key of `info` that must be recorded to draw workflows: `EpisodeRecorder(env, keep=[WORKFLOW])`."""

@@ -21,9 +21,9 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from agentgym_flow._util.json_stream import stream_objects, writable
 from agentgym_flow._util.shared import Shared
+from agentgym_flow.core import canonical
 from agentgym_flow.errors import BadData
 from agentgym_flow.retrieval.passage import Passage
-from agentgym_flow.seeding import canonical
 
 _MARK = b"\xef\xbb\xbf"  # the byte order mark that some editors write
 _FIRST = re.compile(rb"\s*(\S)")

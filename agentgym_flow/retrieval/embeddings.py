@@ -15,11 +15,11 @@ import numpy as np
 
 from agentgym_flow._util.files import check_free, naming, resumed_folder
 from agentgym_flow._util.shared import Shared
+from agentgym_flow.core import stable_hash
 from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval.arrays import json_errors, mapped_array
 from agentgym_flow.retrieval.encoder import Encoder, Floats
 from agentgym_flow.retrieval.passage import Corpus
-from agentgym_flow.seeding import stable_hash
 
 FORMAT = 1
 """The version of the folder, and of the text that is encoded for a passage."""

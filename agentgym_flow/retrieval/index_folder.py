@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from agentgym_flow._util.files import whole_folder
+from agentgym_flow.core import stable_hash
 from agentgym_flow.errors import BadIndex
 from agentgym_flow.retrieval.arrays import json_errors, mapped_array
-from agentgym_flow.seeding import stable_hash
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -12,9 +12,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from agentgym_flow.core import stable_hash
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.retrieval.passage import Hit, Passage
-from agentgym_flow.seeding import stable_hash
 
 PATH = "/retrieve"
 """The path of requests."""

@@ -19,9 +19,9 @@ from agentgym_flow._util.files import naming
 from agentgym_flow._util.shared import Shared
 from agentgym_flow._util.sharing import Lock
 from agentgym_flow._util.sqlite_file import open_sqlite, transaction
+from agentgym_flow.core import canonical
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.retrieval.passage import Hit, Passage
-from agentgym_flow.seeding import canonical
 
 T = TypeVar("T")
 

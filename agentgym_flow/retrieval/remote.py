@@ -16,6 +16,7 @@ from typing import Any
 
 from agentgym_flow._util.server_address import server_address
 from agentgym_flow._util.shared import Shared
+from agentgym_flow.core import Stream
 from agentgym_flow.errors import BadSetting, RetrieverFailed
 from agentgym_flow.retrieval import protocol
 from agentgym_flow.retrieval.breaker import Breaker, Permit
@@ -23,7 +24,6 @@ from agentgym_flow.retrieval.exchange import Answer, Exchange, TooLarge
 from agentgym_flow.retrieval.passage import Hit
 from agentgym_flow.retrieval.protocol import BadAnswer
 from agentgym_flow.retrieval.query_cache import QueryCache
-from agentgym_flow.seeding import Stream
 
 LONGEST_PAUSE = 8.0
 """The longest pause between attempts, in seconds."""

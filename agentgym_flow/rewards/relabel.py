@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import NamedTuple
 
-from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, shown
 from agentgym_flow.rewards.state_graph import EdgeMode, StateGraph, outcome_node
 

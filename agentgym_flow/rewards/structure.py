@@ -15,7 +15,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import Episode, Group
+from agentgym_flow.episodes import Episode, Group
 from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption
 from agentgym_flow.rewards.slots import SlotRewards
 from agentgym_flow.rewards.structure_score import ABLATION, WORKFLOW, Cost, Profile, Release, StructureScore

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit import credit_function
 

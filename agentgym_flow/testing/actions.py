@@ -9,9 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentgym_flow.core import TextEnv
+from agentgym_flow.core import Stream, TextEnv
 from agentgym_flow.errors import ResetNeeded
-from agentgym_flow.seeding import Stream
 from agentgym_flow.testing import play
 from agentgym_flow.testing.suite import TextSuite, Variant
 

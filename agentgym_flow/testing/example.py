@@ -11,10 +11,8 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 
-from agentgym_flow.core import TextEnv, Transition, check_positive
+from agentgym_flow.core import Flag, Integer, Setting, Stream, TextEnv, Transition, check_positive
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import Flag, Integer, Setting
 
 _TASKS = {"train": range(0, 48), "valid": range(48, 56), "test": range(56, 64)}
 _WORDS = [a + b for a in ("ka", "lo", "mi", "ne", "pu", "ra", "so", "tu") for b in ("bel", "dor", "fin", "gan")]

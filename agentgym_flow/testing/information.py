@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from agentgym_flow.core import MAX_CANDIDATES, TextEnv
-from agentgym_flow.seeding import Stream
+from agentgym_flow.core import MAX_CANDIDATES, Stream, TextEnv
 from agentgym_flow.testing import play
 from agentgym_flow.testing.suite import TextSuite, Variant
 

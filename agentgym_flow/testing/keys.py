@@ -11,8 +11,7 @@ from __future__ import annotations
 import copy
 from typing import Any, ClassVar, NamedTuple
 
-from agentgym_flow.core import TextEnv
-from agentgym_flow.seeding import Stream
+from agentgym_flow.core import Stream, TextEnv
 from agentgym_flow.testing import play
 from agentgym_flow.testing.suite import TextSuite, Variant
 

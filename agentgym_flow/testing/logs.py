@@ -10,11 +10,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from agentgym_flow.episode import Episode, EpisodeRecorder
-from agentgym_flow.episode_log import read_log, write_log
+from agentgym_flow.core import Stream, canonical
+from agentgym_flow.episodes import Episode, EpisodeRecorder, read_log, write_log
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.replay import verify
-from agentgym_flow.seeding import Stream, canonical
 from agentgym_flow.testing import play
 from agentgym_flow.testing.suite import TextSuite, Variant, label
 

@@ -23,9 +23,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from agentgym_flow.core import TextEnv
+from agentgym_flow.core import Stream, TextEnv
 from agentgym_flow.errors import ResetNeeded
-from agentgym_flow.seeding import Stream
 from agentgym_flow.testing import play
 from agentgym_flow.testing.actions import ANY_TEXT
 from agentgym_flow.testing.information import broken_rules

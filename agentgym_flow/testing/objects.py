@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from agentgym_flow.seeding import Stream
+from agentgym_flow.core import Stream
 from agentgym_flow.testing import play
 from agentgym_flow.testing.suite import Suite, Variant
 

@@ -19,8 +19,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from agentgym_flow.core import TextEnv
-from agentgym_flow.seeding import Stream, stable_hash
+from agentgym_flow.core import Stream, TextEnv, stable_hash
 
 NONSENSE = (
     "",

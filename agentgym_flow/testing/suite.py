@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import pytest
 
-from agentgym_flow.core import TextEnv
-from agentgym_flow.seeding import stable_hash
+from agentgym_flow.core import TextEnv, stable_hash
 from agentgym_flow.testing import play
 from agentgym_flow.testing.search import exhaustively_lost
 

@@ -7,10 +7,9 @@ import copy
 import numpy as np
 import pytest
 
-from agentgym_flow.core import SPLITS, TextEnv
-from agentgym_flow.episode import EpisodeRecorder, Group
+from agentgym_flow.core import SPLITS, Stream, TextEnv
+from agentgym_flow.episodes import EpisodeRecorder, Group
 from agentgym_flow.errors import UnknownOption
-from agentgym_flow.seeding import Stream
 from agentgym_flow.testing import play
 from agentgym_flow.testing.suite import TextSuite, Variant, label
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from agentgym_flow.seeding import Stream
+from agentgym_flow.core import Stream
 from agentgym_flow.testing import play
 from agentgym_flow.testing.suite import Suite, TextSuite, Variant
 

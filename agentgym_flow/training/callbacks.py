@@ -12,7 +12,7 @@ from rich.console import Console
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from agentgym_flow._util.files import naming, whole
-from agentgym_flow.progress import LiveProgress
+from agentgym_flow.play import LiveProgress
 
 if TYPE_CHECKING:
     from agentgym_flow.training.config import AgentConfig

@@ -19,8 +19,14 @@ from jinja2 import TemplateError
 from trl import get_training_chat_template
 
 from agentgym_flow.errors import BadSetting, shown
-from agentgym_flow.prompts import PromptTemplate, TranscriptTemplate
-from agentgym_flow.thoughts import CLOSE_THOUGHT, OPEN_THOUGHT, PAIRS, ends_in_thought
+from agentgym_flow.prompts import (
+    CLOSE_THOUGHT,
+    OPEN_THOUGHT,
+    PAIRS,
+    PromptTemplate,
+    TranscriptTemplate,
+    ends_in_thought,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -167,8 +173,8 @@ class ThoughtStyle(NamedTuple):
     """How a model with a chat template writes its thoughts.
 
     Attributes:
-        opening: the delimiter before a thought; empty for those of `agentgym_flow.thoughts`, or if the prompt has it.
-        closing: the delimiter after a thought; empty for those of `agentgym_flow.thoughts`.
+        opening: the delimiter before a thought; empty for those of `prompts.thoughts`, or if the prompt has it.
+        closing: the delimiter after a thought; empty for those of `prompts.thoughts`.
         begun: whether the prompt opens the thought, so that completions begin inside it.
     """
 

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safetensors import SafetensorError
 
 from agentgym_flow._util.files import whole
+from agentgym_flow.core import stable_hash
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, TrainingFailed
-from agentgym_flow.seeding import stable_hash
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

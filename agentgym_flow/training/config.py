@@ -18,7 +18,7 @@ from trl import GRPOConfig
 
 from agentgym_flow._util.openai_access import checked_url
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
-from agentgym_flow.prompt_types import CONVERSATION, LAYOUTS, TURN
+from agentgym_flow.prompts import CONVERSATION, LAYOUTS, TURN
 from agentgym_flow.rewards.credit import CREDIT, OFFICIAL_READS, credit_function, settings_of
 from agentgym_flow.rewards.credit.comparison import Advantages
 from agentgym_flow.rewards.credit.penalty import check_penalty

@@ -16,9 +16,8 @@ from jinja2 import TemplateError
 
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.policies import PolicyInput
-from agentgym_flow.prompts import ConversationTemplate, PromptTemplate, TranscriptTemplate
+from agentgym_flow.prompts import ConversationTemplate, PromptTemplate, TranscriptTemplate, WordTemplate
 from agentgym_flow.training.chat_template import training_template
-from agentgym_flow.word_prompts import WordTemplate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agentgym_flow.episode import Group
+from agentgym_flow.episodes import Group
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from agentgym_flow.episode import EpisodeRecorder
+from agentgym_flow.core import Stream
+from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.policies import PolicyInput
-from agentgym_flow.prompt_types import TURN
-from agentgym_flow.prompts import ConversationTemplate, PromptTemplate
-from agentgym_flow.seeding import Stream
+from agentgym_flow.prompts import TURN, ConversationTemplate, PromptTemplate
 from agentgym_flow.training.chat_template import checked_date, write_date, write_settings
 from agentgym_flow.training.config import TRANSFORMERS, Configs
 from agentgym_flow.training.conversation import Conversation

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agentgym_flow.episode import Group
+from agentgym_flow.core import Stream
+from agentgym_flow.episodes import Group
+from agentgym_flow.play import EnvPool, EpisodeSpec, rollout
 from agentgym_flow.rewards.structure import with_structure_rewards
-from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout
-from agentgym_flow.seeding import Stream
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.dynamic_sampling import collect
 from agentgym_flow.training.outcomes import ended_alike

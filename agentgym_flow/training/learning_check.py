@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 from rich.console import Console
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from agentgym_flow.episode import Episode
+from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import AgentGymFlowError, BadSetting
-from agentgym_flow.evaluation import Evaluation, paired_difference
+from agentgym_flow.play import Evaluation, paired_difference
 from agentgym_flow.testing.card.findings import Finding, Status
 from agentgym_flow.testing.card.parts import ValidationRequest, serve
 from agentgym_flow.training.config import Configs

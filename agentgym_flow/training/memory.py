@@ -19,7 +19,7 @@ from torch.func import functional_call
 
 from agentgym_flow.generation import key_value_cache
 from agentgym_flow.generation.transformers_generator import ROWS
-from agentgym_flow.prompt_types import TURN
+from agentgym_flow.prompts import TURN
 from agentgym_flow.training import scoring
 from agentgym_flow.training.config import TRANSFORMERS, Configs
 from agentgym_flow.training.lora import with_lora

@@ -17,14 +17,11 @@ from rich.console import Console
 
 from agentgym_flow.core import SPLITS
 from agentgym_flow.envs import make_text_env, text_env_class
-from agentgym_flow.episode import Episode
-from agentgym_flow.episode_log import LogWriter, read_log
+from agentgym_flow.episodes import Episode, LogWriter, read_log
 from agentgym_flow.errors import BadData
-from agentgym_flow.evaluation import Evaluation
 from agentgym_flow.generation import Generator
-from agentgym_flow.play_split import play_split
+from agentgym_flow.play import Evaluation, LiveSuccess, play_split
 from agentgym_flow.policies import AsyncPolicy, Policy
-from agentgym_flow.progress import LiveSuccess
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.replay import LogVerdict, verify_log
 from agentgym_flow.training.generators import transformers_generator

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from agentgym_flow.episode import Turn
+from agentgym_flow.episodes import Turn
 from agentgym_flow.errors import UnknownOption
 from agentgym_flow.training.collate import Batch
 

@@ -18,8 +18,7 @@ from agentgym_flow.generation.stops import answer_text, holds_stop, length_of_an
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.policies.base import CONTEXT, NO_ANSWER, session
-from agentgym_flow.prompt_types import CONVERSATION, LAYOUTS, TURN
-from agentgym_flow.prompts import IndexTemplate, PromptTemplate, TextTemplate
+from agentgym_flow.prompts import CONVERSATION, LAYOUTS, TURN, IndexTemplate, PromptTemplate, TextTemplate
 from agentgym_flow.training.chat_template import ThoughtStyle, is_plain, thought_style
 from agentgym_flow.training.conversation import Conversation, check_words
 
@@ -72,7 +71,7 @@ class PromptedPolicy:
         temperature: divides the logits; log-probabilities are those of the tempered distribution.
         greedy: take the most likely token instead of sampling (`temperature` then only affects log-probabilities).
         max_new_tokens: the longest completion, in tokens.
-        layout: one of `agentgym_flow.prompt_types.LAYOUTS`.
+        layout: one of `agentgym_flow.prompts.types.LAYOUTS`.
         name: the name in reports.
 
     Attributes:

@@ -25,7 +25,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 
 from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, OtherProcessFailed
-from agentgym_flow.progress import LiveProgress
+from agentgym_flow.play import LiveProgress
 from agentgym_flow.training.callbacks import MetricsFile, TrainingProgress, Validation
 from agentgym_flow.training.checkpoints import MANIFEST, check_made_with, checkpoints, last_intact, progress_of
 from agentgym_flow.training.config import AgentConfig, Configs

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from agentgym_flow.core import check_positive
-from agentgym_flow.episode import EpisodeRecorder
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.core import Stream, check_positive
+from agentgym_flow.episodes import EpisodeRecorder, read_log
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.openai_chat import LOGPROBS
 from agentgym_flow.prompts import PromptTemplate
-from agentgym_flow.seeding import Stream
 from agentgym_flow.training.policy import prompt_text, prompt_tokens
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentgym_flow._util.files import whole
-from agentgym_flow.episode import Episode, Group
-from agentgym_flow.evaluation import Difference, Evaluation, paired_difference
+from agentgym_flow.episodes import Episode, Group
+from agentgym_flow.play import Difference, Evaluation, paired_difference
 from agentgym_flow.report import Curve, write_report
 from agentgym_flow.training.checkpoints import model_outline
 from agentgym_flow.training.config import Configs

@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
-from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.core import Stream
+from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.prompt_types import CONVERSATION, LAYOUTS, TURN
-from agentgym_flow.seeding import Stream
+from agentgym_flow.prompts import CONVERSATION, LAYOUTS, TURN
 
 Advantage = float | Sequence[float]
 """The advantage of a turn: one number, or one per sampled token."""

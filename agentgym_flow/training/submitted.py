@@ -16,8 +16,7 @@ from safetensors.torch import load
 from transformers import GPT2LMHeadModel
 
 from agentgym_flow.errors import BadSubmission, UnknownTemplate
-from agentgym_flow.prompt_types import TURN
-from agentgym_flow.prompts import template_for
+from agentgym_flow.prompts import TURN, template_for
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.tiny import gpt2_config, word_tokenizer
 

@@ -13,10 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from agentgym_flow.core import check_positive
-from agentgym_flow.episode import Group
+from agentgym_flow.core import Stream, check_positive
+from agentgym_flow.episodes import Group
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.seeding import Stream
 from agentgym_flow.training.outcomes import ended_alike
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.training.checkpoints import MADE_WITH, MANIFEST, check_intact, write_json, write_manifest
 
 RECORD = "trained.json"

@@ -22,20 +22,18 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import Episode, EpisodeRecorder, Group, Turn
+from agentgym_flow.core import Stream, TextEnv, stable_hash
+from agentgym_flow.episodes import Episode, EpisodeRecorder, Group, Turn
 from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.generation import Generator
 from agentgym_flow.generation.last_position import ignores_padding
 from agentgym_flow.generation.neutral import drop_unused_settings
+from agentgym_flow.play import ERROR, EnvPool
 from agentgym_flow.policies import PolicyInput
-from agentgym_flow.prompt_types import TURN
-from agentgym_flow.prompts import PromptTemplate, valid_turns
+from agentgym_flow.prompts import TURN, PromptTemplate, valid_turns
 from agentgym_flow.rewards.credit import WEIGHTS
 from agentgym_flow.rewards.credit.comparison import Weights
 from agentgym_flow.rewards.credit.penalty import penalise_invalid
-from agentgym_flow.rollout import ERROR, EnvPool
-from agentgym_flow.seeding import Stream, stable_hash
 from agentgym_flow.training._trl import RowTrainer
 from agentgym_flow.training.chat_template import checked_date, reads_clock, write_date, write_settings
 from agentgym_flow.training.checkpoints import (

@@ -17,13 +17,12 @@ from pathlib import Path
 from agentgym_flow._util.files import whole
 from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput
-from agentgym_flow.prompts import PromptTemplate, SettingsTemplate
-from agentgym_flow.rollout import EpisodeSpec, rollout
+from agentgym_flow.prompts import FIXED, PromptTemplate, SettingsTemplate, WordTemplate, words_of
 from agentgym_flow.training.processes import Together
 from agentgym_flow.training.run import TINY
 from agentgym_flow.training.run_config import RunConfig
-from agentgym_flow.word_prompts import FIXED, WordTemplate, words_of
 
 TASKS = 60
 """Training tasks to play."""

@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from agentgym_flow._util.files import whole
-from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import Group
+from agentgym_flow.core import Stream, TextEnv
+from agentgym_flow.episodes import Group
 from agentgym_flow.errors import BadSetting, TrainingFailed
+from agentgym_flow.play import ERROR, EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.policies.base import check_expert
-from agentgym_flow.prompt_types import CONVERSATION, TURN
-from agentgym_flow.prompts import PromptTemplate
-from agentgym_flow.rollout import ERROR, EpisodeSpec, rollout
-from agentgym_flow.seeding import Stream
+from agentgym_flow.prompts import CONVERSATION, TURN, PromptTemplate
 from agentgym_flow.training.checkpoints import MANIFEST, check_intact, write_manifest
 from agentgym_flow.training.collate import Batch, collate
 from agentgym_flow.training.conversation import Conversation

@@ -13,11 +13,10 @@ from typing import Any, ClassVar
 import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow._util.numbers import is_number
-from agentgym_flow.core import check_positive
+from agentgym_flow.core import check_positive, stable_hash
 from agentgym_flow.envs import text_env_class
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.rewards.credit import CREDIT, settings_of
-from agentgym_flow.seeding import stable_hash
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import parse_configs, resolved
 from agentgym_flow.training.main_settings import MAY_CHANGE

@@ -13,11 +13,10 @@ from statistics import fmean
 from typing import Any
 
 from agentgym_flow import __version__
-from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import Episode
+from agentgym_flow.core import TextEnv, stable_hash
+from agentgym_flow.episodes import Episode
 from agentgym_flow.rewards.structure import correctness_of, workflow_of
 from agentgym_flow.rewards.structure_score import ABLATION, StructureScore
-from agentgym_flow.seeding import stable_hash
 from baselines.comparison.outcome import Outcome
 from baselines.comparison.plan import Cell
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 
-from agentgym_flow.episode import Episode
-from agentgym_flow.play_split import play_split
+from agentgym_flow.episodes import Episode
+from agentgym_flow.play import play_split
 from agentgym_flow.policies import AsyncPolicy, Policy, make_policy
 from agentgym_flow.training.run_config import RunConfig
 from baselines.comparison.outcome import Outcome

@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from agentgym_flow.episode import Episode
+from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import BadData
-from agentgym_flow.play_split import play_split
+from agentgym_flow.play import play_split
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 
 ALL_TYPES = ""

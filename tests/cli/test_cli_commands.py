@@ -28,7 +28,7 @@ from agentgym_flow.envs.canvas.tasks.published import PublishedTasks
 from agentgym_flow.envs.search.source import QuestionSource
 from agentgym_flow.envs.sokoban.source import LevelSource
 from agentgym_flow.envs.text_arguments import env_settings, registered_ids
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import read_log
 from agentgym_flow.errors import BadLog
 from agentgym_flow.leaderboard.track import make_track
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import read_log
 
 
 def run(*arguments: object) -> tuple[int, str]:

@@ -17,7 +17,7 @@ from agentgym_flow.cli import app
 from agentgym_flow.cli.play import key_bindings
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.text_arguments import human_settings, is_text, registered_ids
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import read_log
 from agentgym_flow.replay import verify
 
 LEVEL = "#######\n#@ $ .#\n#######"  # three times right wins
@@ -286,7 +286,7 @@ class Async:
 @pytest.mark.parametrize(("error", "status"), [("KeyboardInterrupt", 130), ("ValueError", 2)])
 def test_interrupted_watching_keeps_the_turns_so_far(policy, error, status, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("agentgym_flow.independent.PAUSE", 0.0)
+    monkeypatch.setattr("agentgym_flow.play.independent.PAUSE", 0.0)
     name, log = f"interrupted_{policy}_{error}", tmp_path / "log.jsonl"
     Path(f"{name}.py").write_text(INTERRUPTED.format(steps=2, error=error))
     result = play("--policy", f"{name}:{policy}", "--log", str(log))

@@ -12,15 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
-from agentgym_flow.core import TextEnv, Transition
+from agentgym_flow.core import Stream, TextEnv, Transition
 from agentgym_flow.envs.canvas.operators import STANDARD
 from agentgym_flow.envs.canvas.workflow.plain import plain_graph
 from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED
 from agentgym_flow.envs.canvas.workflow.text import read
-from agentgym_flow.episode import EpisodeRecorder
-from agentgym_flow.episode_log import write_log
+from agentgym_flow.episodes import EpisodeRecorder, write_log
 from agentgym_flow.report import workflow_svg
-from agentgym_flow.seeding import Stream
 
 LINE = "Plan -> [Custom, Programmer] -> Verify ? done : Revise"
 

@@ -30,12 +30,12 @@ from agentgym_flow.dataflow.batches.ops import (
 )
 from agentgym_flow.dataflow.batches.task_selectors import SELECTORS, FilterSolved, Greso, TaskSelector, task_selector
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.play import EnvPool, EpisodeSpec, rollout_groups
 from agentgym_flow.policies import PolicyOutput
 from agentgym_flow.policies.base import FunctionPolicy
 from agentgym_flow.rewards.credit import rewardflow
-from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout_groups
 
 
 def walked(

@@ -26,12 +26,12 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search.prompt import AGAIN, SearchText
 from agentgym_flow.envs.search.prompt import PROMPT_TEMPLATES as OF_SEARCH
 from agentgym_flow.envs.sokoban.prompt import PROMPT_TEMPLATES as OF_SOKOBAN
-from agentgym_flow.episode import Episode
+from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import BadSetting, Forged
 from agentgym_flow.generation import Completion
+from agentgym_flow.play import EnvPool, EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.retrieval.passage import Hit, Passage
-from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.run import load_model
 from agentgym_flow.training.tiny import word_tokenizer

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from agentgym_flow.core import TextEnv
+from agentgym_flow.core import Stream, TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.alfworld.env import ALFWorldEnv
 from agentgym_flow.envs.sokoban.env import SokobanEnv
 from agentgym_flow.envs.webshop.env import WebShopEnv
-from agentgym_flow.seeding import Stream
 
 KEEPING = {"Sokoban": SokobanEnv, "ALFWorld": ALFWorldEnv, "WebShop": WebShopEnv}
 

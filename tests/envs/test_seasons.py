@@ -14,19 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.core import SPLITS, TextEnv, check_season
+from agentgym_flow.core import SPLITS, Stream, TextEnv, check_season, seasonal, stable_hash
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.game import SokobanGame
 from agentgym_flow.envs.sokoban.generator import LevelSettings
 from agentgym_flow.envs.sokoban.rules import ACTIONS
 from agentgym_flow.envs.sokoban.solver import solve
 from agentgym_flow.envs.sokoban.tasks import split_of, task_level
-from agentgym_flow.episode_log import read_log, write_log
+from agentgym_flow.episodes import read_log, write_log
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import ExpertPolicy
 from agentgym_flow.replay import verify_log
-from agentgym_flow.rollout import EpisodeSpec, rollout
-from agentgym_flow.seeding import Stream, seasonal, stable_hash
 
 ONE, OTHER = "9f3c27", "00"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentgym_flow.episode import Episode
+from agentgym_flow.episodes import Episode
 from agentgym_flow.integrations.chat import ChatEnv
 
 TEXT_IDS = [f"agentgym_flow/{name}-v0" for name in ("Sokoban", "ALFWorld", "WebShop", "Search", "Canvas")]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import EpisodeRecorder
+from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.errors import BadSetting, MissingExtra, ResetNeeded, UnknownEnvironment
 from agentgym_flow.integrations.chat import ChatEnv, results
 

@@ -9,12 +9,12 @@ from functools import cache
 from pathlib import Path
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode_log import LoggedEpisode
+from agentgym_flow.episodes import LoggedEpisode
 from agentgym_flow.leaderboard.submission import ABOUT, LOG, README
 from agentgym_flow.leaderboard.track import Track, make_track
+from agentgym_flow.play import rollout
+from agentgym_flow.play.slots import EpisodeSpec
 from agentgym_flow.policies import ExpertPolicy, Policy, RandomPolicy
-from agentgym_flow.rollout import rollout
-from agentgym_flow.slots import EpisodeSpec
 
 TRACK = "sokoban-small"
 PLACE = TRACK, "2026-11-23-expert"

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentgym_flow.core import TextEnv, Transition
-from agentgym_flow.episode import Episode, EpisodeRecorder, Group
-from agentgym_flow.seeding import Stream
+from agentgym_flow.core import Stream, TextEnv, Transition
+from agentgym_flow.episodes import Episode, EpisodeRecorder, Group
 
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 

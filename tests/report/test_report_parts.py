@@ -285,7 +285,7 @@ def test_what_an_end_without_words_came_of_is_told(make_group):
 
 
 def test_a_single_state_is_a_picture(make_episode):
-    from agentgym_flow.episode import Group
+    from agentgym_flow.episodes import Group
 
     drawn = picture(Group([make_episode([])]), group_graph(Group([make_episode([])])))
     assert (len(drawn.nodes), len(drawn.edges), drawn.nodes[0].start) == (1, 0, True)

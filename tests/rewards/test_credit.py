@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import EpisodeRecorder, Group
+from agentgym_flow.episodes import EpisodeRecorder, Group
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
 from agentgym_flow.rewards import group_graph, relabel
 from agentgym_flow.rewards.credit import CREDIT, OFFICIAL_READS, gigpo, graphgpo, grpo, rewardflow, rloo, settings_of

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.penalty import penalise_invalid
 

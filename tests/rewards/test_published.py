@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.episode import Group
+from agentgym_flow.episodes import Group
 from agentgym_flow.rewards import group_graph
 from agentgym_flow.rewards.credit.published import published_step_rewards, published_values, sweep_values
 

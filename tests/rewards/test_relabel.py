@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.episode import Group
+from agentgym_flow.episodes import Group
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.rewards import RelabelMetrics, group_graph, relabel
 

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import agentgym_flow  # noqa: F401 (registers the ids)
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import EpisodeRecorder, Group
+from agentgym_flow.episodes import EpisodeRecorder, Group
 from agentgym_flow.rewards import StructureReward, StructureScore, VectorStructureReward, with_structure_rewards
 
 ENV, TASK, TURNS = "agentgym_flow/Canvas-v0", 18, 6

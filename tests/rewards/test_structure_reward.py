@@ -14,12 +14,12 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from scripted_canvas import WORDS, ScriptedCanvas, workflow
 
-from agentgym_flow.episode import Episode, EpisodeRecorder, Group
+from agentgym_flow.episodes import Episode, EpisodeRecorder, Group
 from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption
+from agentgym_flow.play import EnvPool, EpisodeSpec, rollout
 from agentgym_flow.rewards import RewardFlow, StructureReward, StructureScore, VectorStructureReward
 from agentgym_flow.rewards import with_structure_rewards as structured
 from agentgym_flow.rewards.credit import grpo
-from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout
 
 PAPER = StructureScore("paper")
 DESIGN = ["Plan", "Custom", "Verify", "conditional", "Revise", "Format", "finish"]

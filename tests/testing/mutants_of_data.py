@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from mutant_register import ANY_TEXT, CHECK_ENV, FRESH, INFO, INVALID, KEYS, MACHINE, PASSIVE, mutant
 
-from agentgym_flow.core import Transition
-from agentgym_flow.seeding import Stream
+from agentgym_flow.core import Stream, Transition
 from agentgym_flow.testing.example import CaveEnv
 
 

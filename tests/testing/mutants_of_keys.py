@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 
-from agentgym_flow.core import TextEnv, Transition
-from agentgym_flow.seeding import Stream
+from agentgym_flow.core import Stream, TextEnv, Transition
 
 MOVES = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 SIDE = 3

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 from mutant_register import ANY_TEXT, BUDGET, CHECK_ENV, INFO, INVALID, KEYS, MACHINE, mutant
 
-from agentgym_flow.core import TextEnv, Transition
-from agentgym_flow.seeding import Stream
+from agentgym_flow.core import Stream, TextEnv, Transition
 from agentgym_flow.testing.example import CaveEnv
 
 

@@ -5,10 +5,8 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 
-from agentgym_flow.core import Transition
+from agentgym_flow.core import OneOf, Setting, Stream, Transition
 from agentgym_flow.errors import BadData
-from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import OneOf, Setting
 from agentgym_flow.testing.example import CaveEnv
 
 

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 import gymnasium as gym
 
-from agentgym_flow.core import Transition
-from agentgym_flow.seeding import Stream
+from agentgym_flow.core import Stream, Transition
 from agentgym_flow.testing.example import CaveEnv
 
 DEFECTS: dict[str, str] = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from short_run import train
 
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import read_log
 from agentgym_flow.replay import verify_log
 from agentgym_flow.rewards.credit import CREDIT
 from agentgym_flow.training.config_file import packaged_config, parse_configs

@@ -19,8 +19,10 @@ import agentgym_flow.testing.example  # noqa: F401 - registers the cave
 from agentgym_flow.cli import app
 from agentgym_flow.envs import make_text_env, plugins
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.evaluation import evaluate
+from agentgym_flow.play import evaluate
 from agentgym_flow.policies import make_policy
+from agentgym_flow.prompts import FIXED, WordTemplate
+from agentgym_flow.prompts.words import MOST_WORDS
 from agentgym_flow.training import vocabulary
 from agentgym_flow.training.config_file import packaged_config, parse_configs
 from agentgym_flow.training.recipe import run_command
@@ -28,7 +30,6 @@ from agentgym_flow.training.run import load_model
 from agentgym_flow.training.tiny import CONTEXT, UNKNOWN
 from agentgym_flow.training.vocabulary import collect_vocabulary, template_of
 from agentgym_flow.training.warm_start import check_demonstrations, fit_demonstrations
-from agentgym_flow.word_prompts import FIXED, MOST_WORDS, WordTemplate
 
 CAVE = "example/Cave-v0"
 

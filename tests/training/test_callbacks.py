@@ -13,11 +13,9 @@ import pytest
 from rich.console import Console
 from transformers import TrainerState
 
-from agentgym_flow import progress
-from agentgym_flow.episode import Group
-from agentgym_flow.evaluation import Evaluation
+from agentgym_flow.episodes import Group
+from agentgym_flow.play import EpisodeSpec, Evaluation, progress, rollout
 from agentgym_flow.policies import RandomPolicy
-from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.testing.example import CaveEnv
 from agentgym_flow.training.callbacks import MetricsFile, TrainingProgress, Validation
 from agentgym_flow.training.model_evaluation import EvaluationRun, ModelEvaluation

@@ -17,18 +17,19 @@ from thinned import thinned
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from agentgym_flow import prompts as prompts_module
+from agentgym_flow.core import Stream
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.env import SokobanEnv
-from agentgym_flow.episode import EpisodeRecorder, Group
+from agentgym_flow.episodes import EpisodeRecorder, Group
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.generation import Completion, GenerationRequest
 from agentgym_flow.generation.stops import length_of_answer
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput, make_policy
-from agentgym_flow.prompts import Message, PromptContext, TextTemplate, tagged_action, template_for
-from agentgym_flow.rollout import EpisodeSpec, rollout
-from agentgym_flow.seeding import Stream
+from agentgym_flow.prompts import Message, PromptContext, TextTemplate, template_for
+from agentgym_flow.prompts import templates as prompts_module
+from agentgym_flow.prompts.templates import tagged_action
 from agentgym_flow.training import run as run_module
 from agentgym_flow.training.chat_template import (
     is_plain,

@@ -22,7 +22,7 @@ from transformers import GPT2Config
 
 from agentgym_flow.envs import text_env_class
 from agentgym_flow.envs.sokoban import tasks
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import read_log
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
 from agentgym_flow.training import tiny
 from agentgym_flow.training.recipe import Recipe, open_run

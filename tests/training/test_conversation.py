@@ -21,14 +21,13 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.env import SokobanEnv
 from agentgym_flow.envs.sokoban.level import LLM_SYMBOLS
 from agentgym_flow.envs.sokoban.prompt import RULES
-from agentgym_flow.episode import Episode, Group
+from agentgym_flow.episodes import Episode, Group
 from agentgym_flow.errors import BadSetting, TrainingFailed, UnknownOption
-from agentgym_flow.evaluation import evaluate
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
+from agentgym_flow.play import EpisodeSpec, evaluate, rollout
 from agentgym_flow.policies import PolicyInput, make_policy
 from agentgym_flow.prompts import TextTemplate
 from agentgym_flow.replay import verify_log
-from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.collate import collate
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.conversation import PROBE, Conversation

@@ -17,7 +17,7 @@ from test_losses import assert_close, far_reference, gradients, token_logprobs, 
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from agentgym_flow import training
-from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.replay import verify_log
 from agentgym_flow.rewards.credit import settings_of

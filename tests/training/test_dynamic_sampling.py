@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from trl import GRPOTrainer
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, TrainingFailed
-from agentgym_flow.rollout import ERROR, EnvPool
+from agentgym_flow.play import ERROR, EnvPool
 from agentgym_flow.training import group_source
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.dynamic_sampling import collect

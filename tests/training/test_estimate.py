@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from agentgym_flow import training
 from agentgym_flow.cli import app
-from agentgym_flow.episode import EpisodeRecorder
+from agentgym_flow.core import Stream
+from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import PromptTemplate, TextTemplate, template_for
-from agentgym_flow.seeding import Stream
 from agentgym_flow.training import estimate as module
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.estimate import (

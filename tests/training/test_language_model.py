@@ -13,7 +13,7 @@ from served_model import serving
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import read_log
 from agentgym_flow.replay import verify_log
 
 pytestmark = pytest.mark.nightly

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import read_log
 from agentgym_flow.errors import BadData, BadSetting, UnknownData
 from agentgym_flow.replay import verify_log
 from agentgym_flow.training import recipe

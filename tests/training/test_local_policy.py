@@ -17,14 +17,13 @@ from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
 from agentgym_flow.cli.shown_policy import Narrator
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import read_log
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption, UnknownTemplate
-from agentgym_flow.evaluation import evaluate
 from agentgym_flow.generation import transformers_generator
 from agentgym_flow.leaderboard.track import Track
+from agentgym_flow.play import EpisodeSpec, evaluate, rollout
 from agentgym_flow.policies import PolicyOutput, make, make_policy
 from agentgym_flow.prompts import template_for
-from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.chat_template import write_plain
 from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.policy import ModelPolicy

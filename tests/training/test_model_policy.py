@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Episode
+from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.generation import SEEDS, Completion, GenerationRequest, Sampling
 from agentgym_flow.generation.stops import length_of_answer
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import PromptTemplate, TextTemplate
-from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.policy import AsyncModelPolicy, ModelPolicy, check_answers
 from agentgym_flow.training.tiny import word_tokenizer
 

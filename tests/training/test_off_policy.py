@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.episode import Episode, Group
+from agentgym_flow.episodes import Episode, Group
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.training.collate import collate, collate_merged
 from agentgym_flow.training.config import AgentConfig

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("trl", reason="training needs the extra train")
 
 from agentgym_flow.cli import app
-from agentgym_flow.episode import Group
+from agentgym_flow.episodes import Group
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.prompts import template_for
 from agentgym_flow.rewards.credit import credit_function, settings_of
@@ -63,8 +63,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def groups() -> list[Group]:
     from agentgym_flow.envs import make_text_env
+    from agentgym_flow.play import EpisodeSpec, rollout_groups
     from agentgym_flow.policies import RandomPolicy
-    from agentgym_flow.rollout import EpisodeSpec, rollout_groups
 
     def make():  # type: ignore[no-untyped-def]
         return make_text_env("agentgym_flow/Sokoban-v0", size=5, boxes=1, max_steps=4)

@@ -14,11 +14,11 @@ import torch
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Group
+from agentgym_flow.episodes import Group
+from agentgym_flow.play import EpisodeSpec, rollout_groups
 from agentgym_flow.prompts import template_for
 from agentgym_flow.rewards.credit import CREDIT, WEIGHTS
 from agentgym_flow.rewards.credit.penalty import penalise_invalid
-from agentgym_flow.rollout import EpisodeSpec, rollout_groups
 from agentgym_flow.training.collate import collate_merged
 from agentgym_flow.training.loss import merged_loss
 from agentgym_flow.training.rows import TrainingRow, merge, rows

@@ -13,20 +13,19 @@ from rich.console import Console
 from tokenizers.processors import TemplateProcessing
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, RwkvConfig, RwkvForCausalLM
 
-from agentgym_flow.core import TextEnv
+from agentgym_flow.core import Stream, TextEnv
 from agentgym_flow.dataflow.records import Slot
 from agentgym_flow.dataflow.stage import actor_setup, stage_of
 from agentgym_flow.dataflow.wire import Receiver, encode
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import EpisodeRecorder
+from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.errors import BadSetting, Forged
 from agentgym_flow.generation import Completion
 from agentgym_flow.generation.stops import holds_stop
 from agentgym_flow.integrations.trl_text import TextRollout
+from agentgym_flow.play import EnvPool, EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, make_policy
 from agentgym_flow.prompts import template_for
-from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout
-from agentgym_flow.seeding import Stream
 from agentgym_flow.training import chat_template
 from agentgym_flow.training.chat_template import checked_date, reads_clock, without_settings, write_date, write_settings
 from agentgym_flow.training.config import AgentConfig

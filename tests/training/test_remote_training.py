@@ -12,10 +12,10 @@ from fault_server import Handler, faults, status
 from short_run import train
 
 from agentgym_flow.envs.search import tasks
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import read_log
+from agentgym_flow.play import ERROR
 from agentgym_flow.replay import verify_log
 from agentgym_flow.retrieval import protocol
-from agentgym_flow.rollout import ERROR
 
 ENV = "agentgym_flow/Search-v0"
 MANY = 100_000

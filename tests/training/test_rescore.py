@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode_log import LoggedEpisode
+from agentgym_flow.episodes import LoggedEpisode
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.leaderboard.track import Track, make_track
+from agentgym_flow.play import rollout
+from agentgym_flow.play.slots import EpisodeSpec
 from agentgym_flow.prompts import template_for
-from agentgym_flow.rollout import rollout
-from agentgym_flow.slots import EpisodeSpec
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rescore import rescore
 from agentgym_flow.training.run import load_model

@@ -20,10 +20,10 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
-from agentgym_flow import progress
 from agentgym_flow._util.signals import Terminated
 from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.play import progress
 from agentgym_flow.training import recipe
 from agentgym_flow.training.callbacks import MetricsFile
 from agentgym_flow.training.checkpoints import checkpoints

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from transformers import AutoModelForCausalLM
 
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import read_log
 from agentgym_flow.replay import verify_log
 from agentgym_flow.rewards.credit import settings_of
 from agentgym_flow.training.checkpoints import checkpoints

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.core import Stream
+from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.seeding import Stream
 from agentgym_flow.training.rows import MergedRow, TrainingRow, merge, rows, teaches, thin_rows
 
 

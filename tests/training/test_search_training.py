@@ -9,7 +9,7 @@ import pytest
 from short_run import train
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import read_log
 from agentgym_flow.prompts import template_for
 from agentgym_flow.replay import verify_log
 from agentgym_flow.training.config_file import packaged_config, parse_configs

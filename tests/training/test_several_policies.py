@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Episode, EpisodeRecorder, Group, Turn
-from agentgym_flow.episode_log import LoggedEpisode
+from agentgym_flow.episodes import Episode, EpisodeRecorder, Group, LoggedEpisode, Turn
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.evaluation import Evaluation
-from agentgym_flow.prompt_types import LAYOUTS
+from agentgym_flow.play import Evaluation
+from agentgym_flow.prompts import LAYOUTS
 from agentgym_flow.rewards import relabel
 from agentgym_flow.rewards.credit import CREDIT, WEIGHTS, cwrpo, gigpo, grpo, rewardflow, rloo, settings_of
 from agentgym_flow.rewards.credit.penalty import penalise_invalid

@@ -14,7 +14,7 @@ import yaml
 import agentgym_flow  # noqa: F401  (registers the ids)
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadData
-from agentgym_flow.play_split import play_split
+from agentgym_flow.play import play_split
 from agentgym_flow.policies import ExpertPolicy, Policy, RandomPolicy
 from agentgym_flow.rewards.structure import StructureReward
 from agentgym_flow.rewards.structure_score import Profile

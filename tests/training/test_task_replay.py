@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.rollout import EnvPool
+from agentgym_flow.play import EnvPool
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.task_replay import TaskReplay
 from agentgym_flow.training.trainer import AgentTrainer

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from agentgym_flow.envs import text_env_class
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import read_log
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
 from agentgym_flow.training.recipe import Recipe
 from baselines import compare, tune

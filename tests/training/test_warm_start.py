@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from agentgym_flow.errors import BadSetting, TrainingFailed
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.prompts import PromptTemplate, TextTemplate
-from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.collate import collate
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import TrainingRow

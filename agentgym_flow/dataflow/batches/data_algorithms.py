@@ -9,7 +9,7 @@ from agentgym_flow.dataflow.batches.group_replay import GroupReplay
 from agentgym_flow.dataflow.batches.ops import ReadyGroup, apply_operators, in_order, operators
 from agentgym_flow.dataflow.batches.task_selectors import task_selector
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.episode import Group
+from agentgym_flow.episodes import Group
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.comparison import Outcome
 from agentgym_flow.rewards.structure import with_structure_rewards

@@ -7,12 +7,11 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from agentgym_flow._util.numbers import is_number
-from agentgym_flow.core import check_integer, check_positive
+from agentgym_flow.core import Stream, check_integer, check_positive
 from agentgym_flow.dataflow.batches.ops import ReadyGroup
-from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.comparison import check_word
-from agentgym_flow.seeding import Stream
 
 Choice = Literal["newest", "uniform"]
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Flow, Slot, SlotId
 from agentgym_flow.dataflow.wire import Receiver
-from agentgym_flow.episode import Episode, Group
+from agentgym_flow.episodes import Episode, Group
 from agentgym_flow.errors import Forged
-from agentgym_flow.rollout import ERROR
+from agentgym_flow.play import ERROR
 
 
 class CompleteGroup(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from agentgym_flow._util.importing import find_modules_here, imported
 from agentgym_flow.dataflow.config import OrderName
-from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption, shown
 from agentgym_flow.rewards import relabel as write_potentials
 from agentgym_flow.rewards.credit.comparison import Outcome, check_word

@@ -21,7 +21,7 @@ from agentgym_flow.dataflow.records import Flow, Slot
 from agentgym_flow.dataflow.stage import stage_of, state_to_send, turn_router
 from agentgym_flow.dataflow.weights.updates import full
 from agentgym_flow.dataflow.wire import Receiver
-from agentgym_flow.episode import Group
+from agentgym_flow.episodes import Group
 from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.generation.weights import check_finite
 from agentgym_flow.training.dynamic_sampling import SampledBatch, collect

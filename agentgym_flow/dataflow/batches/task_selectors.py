@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentgym_flow._util.numbers import is_number
+from agentgym_flow.core import Stream
 from agentgym_flow.dataflow.batches.ops import bind_settings, parse_entry, resolve
-from agentgym_flow.episode import Group
+from agentgym_flow.episodes import Group
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.comparison import Outcome, check_word
-from agentgym_flow.seeding import Stream
 from agentgym_flow.training.outcomes import ended_alike, is_lost
 from agentgym_flow.training.task_replay import TaskReplay, TaskSelector
 

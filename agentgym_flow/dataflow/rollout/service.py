@@ -18,9 +18,9 @@ from agentgym_flow.dataflow.rollout.residents import Residents
 from agentgym_flow.dataflow.stage import Stage, stage_of
 from agentgym_flow.dataflow.wire import encode
 from agentgym_flow.errors import AgentGymFlowError, BadData, FlowDown, RunsFinished
-from agentgym_flow.independent import SharedRequests, run, take_turn
+from agentgym_flow.play import PoolSlot, SharedRequests, run, take_turn
+from agentgym_flow.play.slots import ERROR, EnvPool, EpisodeSpec
 from agentgym_flow.policies import AsyncPolicy, PolicyInput, PolicyOutput
-from agentgym_flow.slots import ERROR, EnvPool, EpisodeSpec, PoolSlot
 
 MOST_AT_ONCE = 1 << 23
 """Characters of episodes after which a commit takes no further ones."""

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
-from agentgym_flow.core import check_integer, check_positive
+from agentgym_flow.core import Stream, check_integer, check_positive
 from agentgym_flow.dataflow.records import Slot
 from agentgym_flow.errors import BadSetting, UnknownName, UnknownOption
-from agentgym_flow.seeding import Stream
 
 SYNCHRONOUS, OVERLAP = "synchronous", "overlap"
 MODES = (SYNCHRONOUS, OVERLAP, "fixed", "ready")

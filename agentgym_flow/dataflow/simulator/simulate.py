@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentgym_flow.core import stable_hash
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, READY, Ledger, LedgerEntry, PublishedWeights, SlotState
 from agentgym_flow.dataflow.records import CommitVerdict, Slot
 from agentgym_flow.dataflow.simulator.scenario import OVERLAP, RunningLease, Scenario, SimulationResult, Times
 from agentgym_flow.dataflow.simulator.virtual import Clock, Pool
-from agentgym_flow.seeding import stable_hash
 
 Record = Callable[[dict[str, Any]], None]
 """Is called with each event of a run; `agentgym_flow.dataflow.pictures.trace` describes events."""

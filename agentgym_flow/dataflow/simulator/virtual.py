@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from agentgym_flow.core import Stream
 from agentgym_flow.dataflow.records import SlotId
 from agentgym_flow.dataflow.simulator.scenario import Region, RunningLease, Scenario, WorkerChange
 from agentgym_flow.errors import NoWorkers
-from agentgym_flow.seeding import Stream
 
 if TYPE_CHECKING:
     from agentgym_flow.dataflow.simulator.simulate import Simulation

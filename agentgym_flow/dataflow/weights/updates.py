@@ -17,8 +17,8 @@ import numpy.typing as npt
 import torch
 from safetensors.torch import load, save
 
+from agentgym_flow.core import stable_hash
 from agentgym_flow.errors import BadData, shown
-from agentgym_flow.seeding import stable_hash
 
 State = Mapping[str, torch.Tensor]
 Bits = npt.NDArray[Any]

@@ -8,16 +8,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from agentgym_flow.core import MAX_CANDIDATES, OFFICIAL_KEY, TextEnv, Transition
+from agentgym_flow.core import (
+    MAX_CANDIDATES,
+    OFFICIAL_KEY,
+    Flag,
+    OneOf,
+    SeasonSeed,
+    Setting,
+    Stream,
+    TextEnv,
+    Transition,
+    choose_task,
+)
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.alfworld.expert import ALFWorldExpert
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
 from agentgym_flow.envs.alfworld.real import TextWorldGame
 from agentgym_flow.envs.alfworld.source import ENV_ID, SPLIT_ALIASES, GameSource
 from agentgym_flow.errors import BadSetting, EnginesDiffer, UnknownTask
-from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import Flag, OneOf, SeasonSeed, Setting
-from agentgym_flow.task_choice import choose_task
 
 DEFAULT_MAX_STEPS = 50
 """The step budget of published results."""

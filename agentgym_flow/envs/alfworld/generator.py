@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.alfworld.errands import Errand, type_name
 from agentgym_flow.envs.alfworld.grammar import Words
 from agentgym_flow.envs.alfworld.layout import FurnishedRoom
 from agentgym_flow.envs.alfworld.pddl import PDDLProblem
 from agentgym_flow.envs.alfworld.rooms import OBJECTS, RECEPTACLES, ROOMS
-from agentgym_flow.seeding import Stream
 
 Fact = tuple[str, ...]
 

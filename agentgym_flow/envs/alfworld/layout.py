@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from agentgym_flow.core import Stream, stable_hash
 from agentgym_flow.envs.alfworld.errands import LIGHT, Errand
 from agentgym_flow.envs.alfworld.rooms import MAY_LIE, OBJECTS, RECEPTACLES, ROOMS
-from agentgym_flow.seeding import Stream, stable_hash
 
 _SHARES_A_SPOT = 12
 """One in this number of receptacles is at the spot of another one."""

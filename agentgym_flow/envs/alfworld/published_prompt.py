@@ -12,10 +12,9 @@ from typing import Any
 
 from agentgym_flow.envs.alfworld.errands import LIGHT, TWO
 from agentgym_flow.envs.verl_agent import NAME, PAST, TaggedPrompt
-from agentgym_flow.episode import Turn
+from agentgym_flow.episodes import Turn
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.prompt_files import PromptFile, Template
-from agentgym_flow.prompts import Message, PromptContext, Published
+from agentgym_flow.prompts import Message, PromptContext, PromptFile, Published, Template
 
 TASK = "Your task is to: "
 """The text before the task in the first observation."""

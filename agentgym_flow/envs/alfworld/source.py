@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, SupportsIndex, cast
 
 from agentgym_flow import data as registry
-from agentgym_flow.core import check_season, check_split
+from agentgym_flow.core import check_season, check_split, seasonal, stable_hash
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.alfworld import tasks
 from agentgym_flow.envs.alfworld.compiled import kept_or_compiled
@@ -22,7 +22,6 @@ from agentgym_flow.envs.alfworld.grammar import Words
 from agentgym_flow.envs.alfworld.official import VERSION, Games, find_games
 from agentgym_flow.envs.alfworld.pddl import PDDLProblem
 from agentgym_flow.errors import BadSetting, UnknownOption, UnknownTask
-from agentgym_flow.seeding import seasonal, stable_hash
 
 ENV_ID = "agentgym_flow/ALFWorld-v0"
 """The id of the text environment. All ALFWorld environments have its task keys and draw the same tasks."""

@@ -16,14 +16,12 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import sha256
 
-from agentgym_flow.core import check_split
+from agentgym_flow.core import Stream, canonical, check_split, check_task, seasonal
 from agentgym_flow.envs.alfworld.errands import FAMILIES, Errand, errands
 from agentgym_flow.envs.alfworld.generator import make_problem, words_of
 from agentgym_flow.envs.alfworld.grammar import Words
 from agentgym_flow.envs.alfworld.layout import FloorPlan, FurnishedRoom, draw_plan, furnish
 from agentgym_flow.envs.alfworld.pddl import PDDLProblem
-from agentgym_flow.seeding import Stream, canonical, seasonal
-from agentgym_flow.task_choice import check_task
 
 _NUM_TASKS = {"train": 3_553, "valid": 500, "test": 500}
 

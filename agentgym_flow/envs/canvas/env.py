@@ -8,7 +8,20 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from agentgym_flow.core import AnswerStore, TextEnv, Transition
+from agentgym_flow.core import (
+    AnswerStore,
+    Flag,
+    Maybe,
+    OneOf,
+    Plain,
+    SeasonSeed,
+    Setting,
+    Stream,
+    Text,
+    TextEnv,
+    Transition,
+    check_settings,
+)
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.canvas.actions.drafting import PROMPTINGS, TurnResult, drafting_of
 from agentgym_flow.envs.canvas.actions.edits import Action, Finish
@@ -31,8 +44,6 @@ from agentgym_flow.envs.canvas.workflow.graph import OperatorNode
 from agentgym_flow.envs.canvas.workflow.rules import FINISH_RULES, LANGUAGES
 from agentgym_flow.errors import BadSetting, ResetNeeded
 from agentgym_flow.sandbox import default
-from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import Flag, Maybe, OneOf, Plain, SeasonSeed, Setting, Text, check_settings
 
 ENV_ID = "agentgym_flow/Canvas-v0"
 """The id of the environment."""

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft, Drafting, TurnResult
 from agentgym_flow.envs.canvas.feedback import feedback_text, graph_lines, run_lines, summary
 from agentgym_flow.envs.canvas.operators.calls import Backend, WorkflowProblem
@@ -18,7 +19,6 @@ from agentgym_flow.envs.canvas.workflow.graph import Workflow
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
 from agentgym_flow.envs.canvas.workflow.rules import Circumstances
 from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
-from agentgym_flow.seeding import stable_hash
 
 
 class Budget(NamedTuple):

@@ -33,6 +33,8 @@ from agentgym_flow.envs.canvas.workflow.graph import Loop, Node, OperatorNode
 from agentgym_flow.envs.canvas.workflow.rules import Language, is_long
 from agentgym_flow.prompts import (
     CLOSE,
+    CLOSE_THOUGHT,
+    OPEN_THOUGHT,
     ChoiceTemplate,
     IndexedPrompt,
     IndexTemplate,
@@ -40,8 +42,8 @@ from agentgym_flow.prompts import (
     PromptTemplate,
     TextTemplate,
     history_window,
+    without_thoughts,
 )
-from agentgym_flow.thoughts import CLOSE_THOUGHT, OPEN_THOUGHT, without_thoughts
 
 # ---------------------------------------------------------------- words for the tiny policy
 MOST_NODES = 8

@@ -8,7 +8,18 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any, ClassVar, Literal, cast
 
-from agentgym_flow.core import OFFICIAL_KEY, TextEnv, Transition
+from agentgym_flow.core import (
+    OFFICIAL_KEY,
+    Integer,
+    Maybe,
+    OneOf,
+    SeasonSeed,
+    Setting,
+    Stream,
+    Text,
+    TextEnv,
+    Transition,
+)
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.answers import METRICS
 from agentgym_flow.envs.search.candidates import candidates
@@ -22,8 +33,6 @@ from agentgym_flow.errors import BadData, BadSetting, ResetNeeded, RetrieverFail
 from agentgym_flow.retrieval.kinds import KINDS
 from agentgym_flow.retrieval.passage import Hit, Passage, Retriever
 from agentgym_flow.retrieval.remote import RemoteRetriever
-from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import Integer, Maybe, OneOf, SeasonSeed, Setting, Text
 
 ENV_ID = "agentgym_flow/Search-v0"
 """The id of the environment."""

@@ -17,13 +17,12 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, cycle
 from typing import NamedTuple
 
-from agentgym_flow.core import Transition
+from agentgym_flow.core import Transition, stable_hash
 from agentgym_flow.envs.answers import METRICS
 from agentgym_flow.envs.search.observation import ID_DIGITS, as_shown, documents, one_line
 from agentgym_flow.envs.search.question import Question
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.retrieval.passage import Passage
-from agentgym_flow.seeding import stable_hash
 
 _quoted = json.encoder.encode_basestring_ascii
 

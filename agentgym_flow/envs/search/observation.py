@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.visible import visible
 from agentgym_flow.retrieval.passage import Passage
-from agentgym_flow.seeding import stable_hash
 
 LONGEST_TITLE = 200
 """Titles are cut to this number of characters."""

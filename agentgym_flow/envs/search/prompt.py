@@ -20,9 +20,16 @@ from dataclasses import dataclass
 from agentgym_flow.envs.search.compact import SearchCompactPrompt
 from agentgym_flow.envs.search.game import read_action
 from agentgym_flow.envs.search.observation import one_line
-from agentgym_flow.episode import Turn
-from agentgym_flow.prompts import ChoiceTemplate, PromptContext, PromptTemplate, TextTemplate
-from agentgym_flow.thoughts import CLOSE_THOUGHT, OPEN_THOUGHT, without_thoughts
+from agentgym_flow.episodes import Turn
+from agentgym_flow.prompts import (
+    CLOSE_THOUGHT,
+    OPEN_THOUGHT,
+    ChoiceTemplate,
+    PromptContext,
+    PromptTemplate,
+    TextTemplate,
+    without_thoughts,
+)
 
 RULES = """\
 Answer a question with the help of a search engine. To search, write <search>query</search>; the passages that are found
@@ -82,7 +89,7 @@ def information(observation: str) -> str:
 def tagged(completion: str, *, strict: bool = False) -> str | None:
     """Return the action in a completion; None if there is no complete block.
 
-    Thoughts are removed first (`agentgym_flow.thoughts`), so no tag in them counts. Of several blocks, the one that
+    Thoughts are removed first (`prompts.thoughts`), so no tag in them counts. Of several blocks, the one that
     begins last counts. If `<information>` follows a block, the rest is ignored: only the environment shows passages,
     and what the policy writes after inventing some does not count. Tags are case-insensitive.
 

@@ -13,9 +13,8 @@ from typing import Any
 from agentgym_flow.envs.search.game import NOTHING_FOUND, read_action
 from agentgym_flow.envs.search.prompt import AGAIN, HISTORY
 from agentgym_flow.envs.verl_agent import NAME, VerlAgentTemplate, has_chinese
-from agentgym_flow.episode import Turn
-from agentgym_flow.prompt_files import PromptFile
-from agentgym_flow.prompts import Message, PromptContext, Published
+from agentgym_flow.episodes import Turn
+from agentgym_flow.prompts import Message, PromptContext, PromptFile, Published
 from agentgym_flow.retrieval.passage import Passage
 
 SEARCH_R1 = "search_r1"

@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 from agentgym_flow import data as registry
 from agentgym_flow._util.shared import Shared
 from agentgym_flow._util.sharing import once
-from agentgym_flow.core import SPLITS, check_season, check_split
+from agentgym_flow.core import SPLITS, check_season, check_split, stable_hash
 from agentgym_flow.data import DataSet, content_digest
 from agentgym_flow.envs.published_splits import ALONE, Splits, Stamp, missing, stamps_of
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.official import read_questions, split_files
 from agentgym_flow.envs.search.question import Question, question_key
 from agentgym_flow.errors import BadData
-from agentgym_flow.seeding import stable_hash
 
 SPLIT_ALIASES = {"dev": "valid", "eval": "valid"}
 """The official names of the splits."""

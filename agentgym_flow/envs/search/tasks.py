@@ -11,13 +11,12 @@ from hashlib import sha256
 from itertools import count
 
 from agentgym_flow._util.sharing import once
-from agentgym_flow.core import check_split
+from agentgym_flow.core import canonical, check_split
 from agentgym_flow.envs.search.generator import draw_questions, world
 from agentgym_flow.envs.search.question import Question
 from agentgym_flow.retrieval.corpus import MemoryCorpus
 from agentgym_flow.retrieval.lexical import LexicalRetriever
 from agentgym_flow.retrieval.passage import Passage
-from agentgym_flow.seeding import canonical
 
 _COUNTS = {"train": 4_000, "valid": 500, "test": 500}
 

@@ -6,15 +6,25 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from agentgym_flow.core import OFFICIAL_KEY, TextEnv, Transition
+from agentgym_flow.core import (
+    OFFICIAL_KEY,
+    Flag,
+    Integer,
+    Items,
+    OneOf,
+    SeasonSeed,
+    Setting,
+    Stream,
+    Text,
+    TextEnv,
+    Transition,
+)
 from agentgym_flow.envs.sokoban.codes import board_text, cell_codes, level_codes
 from agentgym_flow.envs.sokoban.expert import SokobanExpert
 from agentgym_flow.envs.sokoban.game import BACKENDS, SokobanGame, check_backend
 from agentgym_flow.envs.sokoban.level import BOX, LLM_SYMBOLS, PLAYER, TARGET
 from agentgym_flow.envs.sokoban.rules import ACTIONS, STEP_REWARD
 from agentgym_flow.envs.sokoban.source import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, ENV_ID, GOAL, LevelSource
-from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import Flag, Integer, Items, OneOf, SeasonSeed, Setting, Text
 
 _INDEX = {word: index for index, word in enumerate(ACTIONS)}
 _STAND_IN = "*"  # for the one symbol outside ASCII, so that the canvas has one byte a character

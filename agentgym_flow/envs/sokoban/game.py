@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from agentgym_flow.core import OneOf
 from agentgym_flow.envs.sokoban.bitboard import mask_of
 from agentgym_flow.envs.sokoban.level import Level
 from agentgym_flow.envs.sokoban.rules import Board, SokobanBackend
 from agentgym_flow.envs.sokoban.solver import deadlocks
-from agentgym_flow.settings import OneOf
 
 BACKENDS = ("native", "gym-sokoban")
 """The available rules: our own, or those of the installed gym-sokoban package."""

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.sokoban.bitboard import State, cells_of, mask_of, moves_of, nth_cell, search_by_pulls, steps
 from agentgym_flow.envs.sokoban.level import BOX, FLOOR_BITS_TO_CODES, TARGET, Level
 from agentgym_flow.envs.sokoban.solver import MAX_COMPARED, solve
 from agentgym_flow.errors import BadSetting, shown
-from agentgym_flow.seeding import Stream
 
 MAX_CELLS = 255
 """The largest number of cells of a generated level, because its symmetries are stored in bytes."""

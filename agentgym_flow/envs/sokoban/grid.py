@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from agentgym_flow.core import PlainSpec, check_info_keys, check_options, check_positive, check_render_mode
+from agentgym_flow.core import PlainSpec, check_info_keys, check_options, check_positive, check_render_mode, choose_task
 from agentgym_flow.envs.sokoban.codes import BOX_SWAP, NUM_CODES, PLAYER_SHIFT, board_text, level_codes
 from agentgym_flow.envs.sokoban.env import SokobanEnv
 from agentgym_flow.envs.sokoban.game import SokobanGame, check_backend
@@ -20,7 +20,6 @@ from agentgym_flow.envs.sokoban.render import rgb_frame
 from agentgym_flow.envs.sokoban.rules import ACTIONS, effective_actions
 from agentgym_flow.envs.sokoban.source import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, LevelSource
 from agentgym_flow.errors import BadAction, ResetNeeded
-from agentgym_flow.task_choice import choose_task
 
 Grid = npt.NDArray[np.uint8]
 

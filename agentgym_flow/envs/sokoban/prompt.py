@@ -36,8 +36,7 @@ from agentgym_flow.envs.sokoban import level as codes
 from agentgym_flow.envs.sokoban.level import LLM_SYMBOLS
 from agentgym_flow.envs.sokoban.rules import ACTIONS
 from agentgym_flow.errors import BadLevel
-from agentgym_flow.prompts import ChoiceTemplate, Message, PromptContext, PromptTemplate, TextTemplate
-from agentgym_flow.thoughts import without_thoughts
+from agentgym_flow.prompts import ChoiceTemplate, Message, PromptContext, PromptTemplate, TextTemplate, without_thoughts
 
 # The symbols of the observation.
 OUTSIDE, TARGET = LLM_SYMBOLS[codes.WALL], LLM_SYMBOLS[codes.TARGET]

@@ -6,9 +6,8 @@ from typing import Any
 
 from agentgym_flow.envs.sokoban.rules import ACTIONS
 from agentgym_flow.envs.verl_agent import NAME, VerlAgentTemplate, has_thought, tagged
-from agentgym_flow.episode import Turn
-from agentgym_flow.prompt_files import PromptFile
-from agentgym_flow.prompts import PromptContext, Published
+from agentgym_flow.episodes import Turn
+from agentgym_flow.prompts import PromptContext, PromptFile, Published
 
 STILL = "still"
 """The action of completions without an action. It is invalid in the environment, so the board does not change."""

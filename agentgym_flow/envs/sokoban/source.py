@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex, cast
 
 from agentgym_flow import data as registry
 from agentgym_flow._util.file_state import file_digest, per_state
-from agentgym_flow.core import SPLITS, check_positive, check_season, check_split
+from agentgym_flow.core import SPLITS, Flag, check_positive, check_season, check_split, task_identity
 from agentgym_flow.data import digest_of_files, digests_line
 from agentgym_flow.envs.sokoban import tasks
 from agentgym_flow.envs.sokoban.boxoban import all_level_files, is_level_file, level_files, read_levels
@@ -20,8 +20,6 @@ from agentgym_flow.envs.sokoban.level import SOLVED_ALREADY, Level
 from agentgym_flow.envs.sokoban.packed import PackedLevels
 from agentgym_flow.envs.split_folders import find_split, split_folders, splits_of
 from agentgym_flow.errors import BadData, BadLevel, BadSetting, shown
-from agentgym_flow.settings import Flag
-from agentgym_flow.task_choice import task_identity
 
 ENV_ID = "agentgym_flow/Sokoban-v0"
 """The id of the text environment. All Sokoban environments have its task keys and draw the same tasks."""

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
 
-from agentgym_flow.core import SPLITS, check_split
+from agentgym_flow.core import SPLITS, Stream, check_split, seasonal
 from agentgym_flow.envs.sokoban.generator import LevelSettings, generate
 from agentgym_flow.envs.sokoban.level import Level
 from agentgym_flow.envs.sokoban.packed import COUNTS, PackedLevels, packed_levels
 from agentgym_flow.errors import UnknownTask
-from agentgym_flow.seeding import Stream, seasonal
 
 _NUM_TASKS = dict(COUNTS)
 

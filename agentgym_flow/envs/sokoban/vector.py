@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from agentgym_flow.core import check_info_keys
+from agentgym_flow.core import check_info_keys, check_task
 from agentgym_flow.envs.batching import BatchEnv, Bools, Floats, Ints, Seeds, step_budget
 from agentgym_flow.envs.sokoban.bitboard import mask_of
 from agentgym_flow.envs.sokoban.codes import (
@@ -36,7 +36,6 @@ from agentgym_flow.envs.sokoban.rules import ACTIONS, OFF_TARGET_REWARD, ON_TARG
 from agentgym_flow.envs.sokoban.solver import deadlocks
 from agentgym_flow.envs.sokoban.source import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, LevelSource
 from agentgym_flow.errors import BadAction
-from agentgym_flow.task_choice import check_task
 
 Grids = npt.NDArray[np.uint8]
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.webshop.requirements import content_words, phrases_of, sentence_parts
-from agentgym_flow.seeding import Stream
 
 MOST_PROPOSALS = 4
 """The largest number of proposals."""

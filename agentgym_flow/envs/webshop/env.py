@@ -8,7 +8,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from agentgym_flow.core import MAX_CANDIDATES, OFFICIAL_KEY, TextEnv, Transition
+from agentgym_flow.core import (
+    MAX_CANDIDATES,
+    OFFICIAL_KEY,
+    Flag,
+    Integer,
+    Maybe,
+    OneOf,
+    SeasonSeed,
+    Setting,
+    Stream,
+    Text,
+    TextEnv,
+    Transition,
+    check_settings,
+    choose_task,
+)
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.webshop.candidates import most_relevant, proposals, random_query
 from agentgym_flow.envs.webshop.expert import WebShopExpert
@@ -19,9 +34,6 @@ from agentgym_flow.envs.webshop.nouns import make_tagger
 from agentgym_flow.envs.webshop.observation import text, text_rich, url
 from agentgym_flow.envs.webshop.reward import Score, score
 from agentgym_flow.envs.webshop.source import ENGINES, SPLIT_ALIASES, GoalSource
-from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import Flag, Integer, Maybe, OneOf, SeasonSeed, Setting, Text, check_settings
-from agentgym_flow.task_choice import choose_task
 
 ENV_ID = "agentgym_flow/WebShop-v0"
 """The id of the environment."""

@@ -31,10 +31,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from agentgym_flow._util.json_stream import writable
+from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.webshop.card import Card, cards_of, clickable
 from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue
 from agentgym_flow.envs.webshop.product import Product
-from agentgym_flow.seeding import stable_hash
 
 if TYPE_CHECKING:
     from agentgym_flow.envs.webshop.goals import WebShopGoal

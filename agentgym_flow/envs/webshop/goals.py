@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from agentgym_flow._util.shared import Shared
+from agentgym_flow.core import Stream, seasonal
 from agentgym_flow.envs.webshop.catalogue import Catalogue
 from agentgym_flow.envs.webshop.goal_table import KINDS
 from agentgym_flow.envs.webshop.product import Product
 from agentgym_flow.errors import BadData, UnknownOption
-from agentgym_flow.seeding import Stream, seasonal
 
 NO_BOUND = 1_000_000.0
 """The price limit of a goal whose instruction does not mention a price."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from agentgym_flow.envs.webshop.game import BACK_TO_SEARCH, BUY, NEXT, PREVIOUS, Page, sub_pages
 from agentgym_flow.envs.webshop.observation import SEPARATOR
 from agentgym_flow.envs.webshop.requirements import GoalRequirements, requirements_of
-from agentgym_flow.episode import Turn
+from agentgym_flow.episodes import Turn
 from agentgym_flow.prompts import PromptContext
 
 TEXTS = tuple(title.lower() for title in sub_pages(show_attributes=True))

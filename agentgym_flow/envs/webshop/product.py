@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agentgym_flow.seeding import Stream
+from agentgym_flow.core import Stream
 
 
 @dataclass(frozen=True, slots=True)

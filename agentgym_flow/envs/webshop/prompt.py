@@ -31,7 +31,7 @@ from agentgym_flow.envs.webshop.candidates import MOST_PROPOSALS, proposals
 from agentgym_flow.envs.webshop.game import BACK_TO_SEARCH, BUY, NEXT, PREVIOUS, Page
 from agentgym_flow.envs.webshop.notes import TEXTS, Choice, SeenProduct, WebShopNotes, choice_on, notes_of
 from agentgym_flow.envs.webshop.observation import SEPARATOR
-from agentgym_flow.episode import Episode
+from agentgym_flow.episodes import Episode
 from agentgym_flow.prompts import (
     ChoiceTemplate,
     IndexedPrompt,

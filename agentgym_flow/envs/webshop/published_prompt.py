@@ -9,8 +9,7 @@ from agentgym_flow.envs.webshop.game import Page
 from agentgym_flow.envs.webshop.observation import SEPARATOR
 from agentgym_flow.envs.webshop.prompt import LONGEST, QUERY
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.prompt_files import PromptFile
-from agentgym_flow.prompts import PromptContext, Published
+from agentgym_flow.prompts import PromptContext, PromptFile, Published
 
 
 class WebShopPrompt(TaggedPrompt):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from agentgym_flow.core import canonical
 from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
-from agentgym_flow.seeding import canonical
 
 
 def record_of(listing: Listing) -> bytes:

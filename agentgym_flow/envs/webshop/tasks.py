@@ -11,14 +11,13 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
-from agentgym_flow.core import SPLITS, check_split
+from agentgym_flow.core import SPLITS, Stream, canonical, check_split, seasonal
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.generator import shop
 from agentgym_flow.envs.webshop.goal_table import KINDS
 from agentgym_flow.envs.webshop.goals import Goals
 from agentgym_flow.envs.webshop.official import listings_of
 from agentgym_flow.errors import UnknownOption
-from agentgym_flow.seeding import Stream, canonical, seasonal
 
 _KEY = "agentgym_flow/WebShop-v0"
 _KEPT = 500  # the number of goals in valid and in test

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
-from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.comparison import (
     Advantages,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentgym_flow.episode import Group
+from agentgym_flow.episodes import Group
 from agentgym_flow.rewards.credit.comparison import (
     Advantages,
     Norm,

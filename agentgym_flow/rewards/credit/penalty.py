@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
-from agentgym_flow.episode import Group, Turn
+from agentgym_flow.episodes import Group, Turn
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.comparison import Advantages
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentgym_flow.core import OFFICIAL_KEY
-from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.errors import BadData
 from agentgym_flow.rewards.relabel import NoOp, turn_edges
 from agentgym_flow.rewards.state_graph import EdgeMode

@@ -22,7 +22,7 @@ from functools import cache
 from typing import Literal
 
 from agentgym_flow.core import check_positive
-from agentgym_flow.episode import Group, Turn
+from agentgym_flow.episodes import Group, Turn
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.comparison import (
     Advantages,

@@ -16,13 +16,11 @@ from contextlib import closing, suppress
 from statistics import fmean
 from typing import Any
 
-from agentgym_flow.core import TextEnv
+from agentgym_flow.core import Stream, TextEnv
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Episode, EpisodeRecorder
-from agentgym_flow.evaluation import Evaluation
+from agentgym_flow.episodes import Episode, EpisodeRecorder
+from agentgym_flow.play import ERROR, EpisodeSpec, Evaluation, rollout
 from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, Policy, PolicyInput, PolicyOutput, RandomPolicy
-from agentgym_flow.rollout import ERROR, EpisodeSpec, rollout
-from agentgym_flow.seeding import Stream
 from agentgym_flow.testing.card.findings import Finding, Status
 from agentgym_flow.testing.card.parts import ValidationRequest, serve
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from agentgym_flow.core import Stream
 from agentgym_flow.data import no_cache
 from agentgym_flow.envs.alfworld import compiled, source, tasks
 from agentgym_flow.envs.alfworld.compiled import SOURCES, decoded, encoded, folder, kept_or_compiled
@@ -22,11 +23,9 @@ from agentgym_flow.envs.alfworld.env import ALFWorldEnv
 from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, write_game
 from agentgym_flow.envs.alfworld.goal import TASK_TYPES
 from agentgym_flow.envs.alfworld.source import Task
-from agentgym_flow.episode import EpisodeRecorder
-from agentgym_flow.episode_log import LoggedEpisode
+from agentgym_flow.episodes import EpisodeRecorder, LoggedEpisode
 from agentgym_flow.errors import BadGame
 from agentgym_flow.replay import verify
-from agentgym_flow.seeding import Stream
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ from agentgym_flow.errors import (
     UnknownSplit,
     UnknownTask,
 )
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import make_policy
-from agentgym_flow.rollout import EpisodeSpec, rollout
 
 
 def make(**settings: Any) -> ALFWorldEnv:

@@ -9,6 +9,7 @@ from statistics import mean
 
 import pytest
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.alfworld import tasks
 from agentgym_flow.envs.alfworld.errands import FAMILIES, Errand, errands
 from agentgym_flow.envs.alfworld.gamefile import read_game
@@ -17,7 +18,6 @@ from agentgym_flow.envs.alfworld.goal import read_goal
 from agentgym_flow.envs.alfworld.layout import FloorPlan, FurnishedRoom, draw_plan, furnish
 from agentgym_flow.envs.alfworld.pddl import PDDLProblem, read_problem, write_problem
 from agentgym_flow.envs.alfworld.rooms import LAMPS, MAY_LIE, OBJECTS, RECEPTACLES, ROOMS
-from agentgym_flow.seeding import Stream
 
 MENUS = [(task_type, room) for task_type, family in FAMILIES.items() for room in dict.fromkeys(family.rooms)]
 TREATED = {

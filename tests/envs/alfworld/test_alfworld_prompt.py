@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.alfworld import notes
 from agentgym_flow.envs.alfworld.env import ALFWorldEnv
@@ -21,11 +22,10 @@ from agentgym_flow.envs.alfworld.prompt import (
     VOCABULARY,
     ALFWorldCompactPrompt,
 )
-from agentgym_flow.episode import Episode, Turn
+from agentgym_flow.episodes import Episode, Turn
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.prompts import templates_of
-from agentgym_flow.rollout import EpisodeSpec, rollout
-from agentgym_flow.seeding import Stream
 
 ENV = "agentgym_flow/ALFWorld-v0"
 COMPACT = ALFWorldCompactPrompt()

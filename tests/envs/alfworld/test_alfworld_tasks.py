@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.alfworld.errands import FAMILIES, errands
 from agentgym_flow.envs.alfworld.tasks import (
     MANIFEST,
@@ -21,7 +22,6 @@ from agentgym_flow.envs.alfworld.tasks import (
     task_type,
 )
 from agentgym_flow.errors import UnknownSplit, UnknownTask
-from agentgym_flow.seeding import stable_hash
 
 SPLITS = ("train", "valid", "test")
 MENUS = [(kind, room) for kind, family in FAMILIES.items() for room in dict.fromkeys(family.rooms)]
@@ -83,7 +83,7 @@ def test_the_mix_of_task_types_is_the_official_one(split: str) -> None:
 
 PRINT_TASKS = """
 from agentgym_flow.envs.alfworld.tasks import task_problem
-from agentgym_flow.seeding import stable_hash
+from agentgym_flow.core import stable_hash
 for split, task in (("test", 499), ("train", 3552), ("valid", 0)):
     problem, words = task_problem(split, task)
     print(stable_hash([list(problem.objects), problem.facts, problem.goal, words.task]))

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.alfworld import real, tasks
 from agentgym_flow.envs.alfworld.compiled_game import NOWHERE, CompiledGame
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
@@ -28,7 +29,6 @@ from agentgym_flow.envs.alfworld.goal import TASK_TYPES
 from agentgym_flow.envs.alfworld.real import TextWorldGame
 from agentgym_flow.envs.alfworld.trajectory import trajectory_json, trial_folder
 from agentgym_flow.errors import BadGame, MissingExtra, UnsupportedPython
-from agentgym_flow.seeding import Stream
 
 # Importing alfworld to find out would make its folder in the home directory.
 MISSING = any(find_spec(name) is None for name in ("alfworld", "textworld", "fast_downward"))

@@ -11,12 +11,11 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from agentgym_flow.core import TextEnv
+from agentgym_flow.core import Stream, TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.alfworld.real import TextWorldGame
-from agentgym_flow.episode import EpisodeRecorder
+from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.errors import BadSetting, EnginesDiffer
-from agentgym_flow.seeding import Stream
 
 pytestmark = [
     pytest.mark.nightly,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from canvas_measure import nodes_of, share
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.candidates import VOICES, mending, sharing, voting
 from agentgym_flow.envs.canvas.operators import ENSEMBLES, SOLVERS, STANDARD
 from agentgym_flow.envs.canvas.operators.odds import ATTENTION
@@ -18,7 +19,6 @@ from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, Node, OperatorNode, Parallel
 from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.errors import BadWorkflow
-from agentgym_flow.seeding import Stream
 
 CHECKERS = ("Test", "Verify", "Review")
 MENDING = "Test ? done : Revise -> Verify ? done : Revise -> Review ? done : Revise"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TypeAlias
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft, drafting_of
 from agentgym_flow.envs.canvas.actions.edits import Add, Finish
 from agentgym_flow.envs.canvas.actions.reading import write_action
@@ -22,7 +23,6 @@ from agentgym_flow.envs.canvas.tasks.source import COUNTS, FAMILIES, generated
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Workflow, statistics
 from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.envs.canvas.workflow.text import read
-from agentgym_flow.seeding import Stream
 
 Choice: TypeAlias = Callable[[CanvasGame, int, int], str | None]
 """What a policy does in an episode, with so many turns left, in the task of this number."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow.seeding import Stream
+from agentgym_flow.core import Stream
 
 _WORDS = """ant barn cart dock east farm gate hill inn jar kite lamp mill nest oven path quay roof shed tree urn vine
 well yard apple bread cheese dates eggs flour grapes honey ices jam lemons milk nuts olives pears rice salt tea wine"""

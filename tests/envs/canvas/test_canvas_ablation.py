@@ -19,7 +19,7 @@ from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
 from agentgym_flow.envs.canvas.workflow.ablation import Ablation, ablation
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.episode import EpisodeRecorder
+from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.errors import UnknownOption
 from agentgym_flow.rewards import StructureReward, StructureScore
 from agentgym_flow.rewards.structure_score import Release

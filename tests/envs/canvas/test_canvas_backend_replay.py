@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recording_backend import RecordingBackend
 
+from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.canvas.backends.replay import Entry, ReplayBackend, ResponseRecorder
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value, WorkflowProblem
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Loop, statistics
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
 from agentgym_flow.errors import BadData, BadSetting
-from agentgym_flow.seeding import stable_hash
 
 PROBLEM = WorkflowProblem("task", "How many?")
 

@@ -32,7 +32,7 @@ from canvas_measure import (
     won,
 )
 
-from agentgym_flow.core import SPLITS
+from agentgym_flow.core import SPLITS, canonical
 from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft
 from agentgym_flow.envs.canvas.candidates import voting
 from agentgym_flow.envs.canvas.operators import STANDARD
@@ -43,7 +43,6 @@ from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES
 from agentgym_flow.envs.canvas.workflow.graph import OperatorNode, Workflow, statistics
 from agentgym_flow.envs.canvas.workflow.rules import Language
-from agentgym_flow.seeding import canonical
 
 SAMPLE = 120
 """Tasks of each family that the default tests take."""

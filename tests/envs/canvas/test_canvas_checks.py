@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz import fuzz
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.scoring.problem import CodeTests, ContextPassage, Problem
 from agentgym_flow.envs.canvas.tasks.sets.checks import Pair, check_problems, overlap, without
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 from agentgym_flow.envs.canvas.tasks.sets.near import folded, near_pairs
-from agentgym_flow.seeding import Stream
 
 _WORDS = (
     "river stone copper lamp winter violin market engine harbour canvas silver garden letter window orange planet "

@@ -32,8 +32,7 @@ from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend, 
 from agentgym_flow.envs.canvas.operators.calls import OpCall, Value
 from agentgym_flow.envs.canvas.tasks import published
 from agentgym_flow.envs.canvas.tasks.sets.load import LoadedSet, load_problems
-from agentgym_flow.episode import EpisodeRecorder
-from agentgym_flow.episode_log import LoggedEpisode, read_log, write_log
+from agentgym_flow.episodes import EpisodeRecorder, LoggedEpisode, read_log, write_log
 from agentgym_flow.errors import BadSetting, ExecutorFailed
 from agentgym_flow.prompts import template_for
 from agentgym_flow.replay import replay, verify_log

@@ -11,6 +11,7 @@ from canvas_graphs import nodes, op, ops, par, workflows
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.canvas.operators import ADVERTISED, CHECKERS, ENSEMBLES, INPUTS, OPERATORS, OUTPUTS, STANDARD
 from agentgym_flow.envs.canvas.workflow.graph import (
     UNDO_DEPTH,
@@ -26,7 +27,6 @@ from agentgym_flow.envs.canvas.workflow.graph import (
     statistics,
 )
 from agentgym_flow.errors import BadWorkflow
-from agentgym_flow.seeding import stable_hash
 
 MIXED = Workflow(
     (

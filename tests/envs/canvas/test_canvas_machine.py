@@ -27,6 +27,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft, drafting_of
 from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Finish, Modify, SetPrompt
 from agentgym_flow.envs.canvas.actions.reading import write_action
@@ -35,7 +36,6 @@ from agentgym_flow.envs.canvas.operators.registry import operators_of
 from agentgym_flow.envs.canvas.workflow.graph import OperatorNode
 from agentgym_flow.envs.canvas.workflow.rules import LANGUAGES
 from agentgym_flow.errors import ResetNeeded
-from agentgym_flow.seeding import Stream
 from agentgym_flow.testing import play
 
 HOSTILE = (

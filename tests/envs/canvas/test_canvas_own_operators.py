@@ -25,9 +25,9 @@ from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.operators.odds import CheckerOdds
 from agentgym_flow.envs.canvas.prompt import VOCABULARY
 from agentgym_flow.envs.canvas.scripted import Designer
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import read_log
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.evaluation import evaluate
+from agentgym_flow.play import evaluate
 from agentgym_flow.policies import make_policy
 from agentgym_flow.prompts import template_for
 from agentgym_flow.replay import verify_log

@@ -10,9 +10,9 @@ import pytest
 from agentgym_flow.envs.canvas.env import CanvasEnv
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import make_policy
 from agentgym_flow.prompts import template_for
-from agentgym_flow.rollout import EpisodeSpec, rollout
 
 ENV = "agentgym_flow/Canvas-v0"
 

@@ -14,7 +14,7 @@ import pytest
 from published_files import native_row, program_row, sum_row, sums, write_rows
 
 from agentgym_flow import data as registry
-from agentgym_flow.core import SPLITS
+from agentgym_flow.core import SPLITS, Stream
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.tasks import published
@@ -24,7 +24,6 @@ from agentgym_flow.envs.canvas.tasks.sets.load import SETS, LoadedSet, load_prob
 from agentgym_flow.envs.canvas.tasks.sets.naming import part_named, set_named
 from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
 from agentgym_flow.errors import BadData, BadSetting, MissingExtra, UnknownData, UnknownSplit
-from agentgym_flow.seeding import Stream
 
 PARTS = {"train": range(100, 140), "dev": range(20, 26), "test": range(10)}
 COMBINATIONS = [names for count in (1, 2, 3) for names in combinations(PARTS, count)]

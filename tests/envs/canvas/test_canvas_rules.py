@@ -12,6 +12,7 @@ import pytest
 from canvas_measure import nodes_of, of_all, session, tasks
 
 from agentgym_flow import sandbox
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft
 from agentgym_flow.envs.canvas.backends.simulated import LOST, NO_ANSWER, SimulatedBackend
 from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD, odds
@@ -23,7 +24,6 @@ from agentgym_flow.envs.canvas.tasks.simulated import TestOutcome as Outcome
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
 from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
-from agentgym_flow.seeding import Stream
 
 SOLVERS = ("Custom", "AnswerGenerate", "Programmer", "CustomCodeGenerate")
 

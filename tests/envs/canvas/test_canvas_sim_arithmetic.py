@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD
 from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
@@ -36,7 +37,6 @@ from agentgym_flow.envs.canvas.tasks.sets.chain import BadChain, chain_of, read_
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
 from agentgym_flow.errors import UnknownSplit, UnknownTask
-from agentgym_flow.seeding import Stream
 
 SPLITS = ("train", "valid", "test")
 EVERYWHERE = " ".join(OPERATORS[name].instruction for name in STANDARD).lower()

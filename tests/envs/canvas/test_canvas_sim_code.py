@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from agentgym_flow import sandbox
+from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.canvas.operators import OPERATORS, Role, of_role
 from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.tasks.code import fuel, make_task
@@ -25,7 +26,6 @@ from agentgym_flow.envs.canvas.tasks.code.fuel import ENDLESS, FunctionCase, cal
 from agentgym_flow.envs.canvas.tasks.code.library import PATTERNS, STREAMS
 from agentgym_flow.envs.canvas.tasks.code.own import ISLICE, OwnTask
 from agentgym_flow.errors import UnknownSplit
-from agentgym_flow.seeding import stable_hash
 
 SPLITS = ("train", "valid", "test")
 COUNT = 150

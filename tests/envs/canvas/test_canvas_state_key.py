@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recording_backend import RecordingBackend
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.actions.drafting import Drafting
 from agentgym_flow.envs.canvas.game import CanvasGame
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.tasks.source import generated
 from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
-from agentgym_flow.seeding import Stream
 
 FAILED = OpResult("error", text="no answer")
 

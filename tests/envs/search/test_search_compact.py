@@ -17,10 +17,10 @@ from agentgym_flow.envs.search.compact import INDICES, MOST, VOCABULARY, SearchC
 from agentgym_flow.envs.search.lexicon import CUES, cue_of_question, cue_of_sentence
 from agentgym_flow.envs.search.notes import NotedPassage, notes_of, read_question, shape_of
 from agentgym_flow.envs.search.observation import documents
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.prompts import template_for
 from agentgym_flow.retrieval.passage import Passage
-from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.tiny import CONTEXT
 
 ENV = "agentgym_flow/Search-v0"

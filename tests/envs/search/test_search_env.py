@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 from search_stand_ins import PASSAGES, Shelf, Unasked, make, write_questions, write_set
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.answers import last_answer
 from agentgym_flow.envs.search import game as rules
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.env import SearchEnv
 from agentgym_flow.envs.search.prompt import information, tagged
 from agentgym_flow.errors import BadSetting, ResetNeeded, RetrieverFailed, UnknownOption, UnknownTask
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import FunctionPolicy, PolicyOutput
 from agentgym_flow.retrieval.passage import Hit, Passage
-from agentgym_flow.rollout import EpisodeSpec, rollout
-from agentgym_flow.seeding import Stream
 
 BRIDGE = {"split": "test", "max_steps": 6}
 """Its task 0 asks who built the Tarn Bridge: Ada Voss."""

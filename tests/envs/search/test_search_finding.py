@@ -23,16 +23,14 @@ from search_stand_ins import PASSAGES, Shelf, make, write_corpus, write_set
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.env import SearchEnv
 from agentgym_flow.envs.search.finding import TOKEN
-from agentgym_flow.episode import Episode, EpisodeRecorder
-from agentgym_flow.episode_log import write_log
+from agentgym_flow.episodes import Episode, EpisodeRecorder, write_log
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadIndex, BadSetting, RetrieverFailed, UnknownOption
-from agentgym_flow.evaluation import evaluate
+from agentgym_flow.play import EpisodeSpec, evaluate, rollout
 from agentgym_flow.policies import FunctionPolicy
 from agentgym_flow.report.page import render_report
 from agentgym_flow.retrieval import remote
 from agentgym_flow.retrieval.kinds import build_retriever
 from agentgym_flow.retrieval.passage import Hit
-from agentgym_flow.rollout import EpisodeSpec, rollout
 
 SECRET = "sesame-4711"
 WITH_VECTORS = pytest.mark.skipif(

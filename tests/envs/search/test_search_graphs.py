@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from search_stand_ins import Shelf, make, write_set
 
-from agentgym_flow.episode import Episode, EpisodeRecorder, Group
+from agentgym_flow.episodes import Episode, EpisodeRecorder, Group
 from agentgym_flow.rewards import group_graph, relabel
 
 RIGHT = ("search[Tarn]", "search[Voss engineer]", "answer[Ada Voss]")

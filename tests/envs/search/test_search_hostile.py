@@ -12,15 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from search_stand_ins import make, write_set
 
-from agentgym_flow.core import MAX_CANDIDATES
+from agentgym_flow.core import MAX_CANDIDATES, Stream
 from agentgym_flow.envs.search.env import SearchEnv
 from agentgym_flow.envs.search.prompt import PROMPT_TEMPLATES
-from agentgym_flow.episode import EpisodeRecorder
-from agentgym_flow.episode_log import read_log, write_log
+from agentgym_flow.episodes import EpisodeRecorder, read_log, write_log
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.replay import verify_log
 from agentgym_flow.retrieval.passage import Hit, Passage
-from agentgym_flow.seeding import Stream
 
 GOLD = "Ada Voss"
 HOSTILE = (

@@ -16,10 +16,10 @@ from search_stand_ins import Shelf, Unasked, make, write_set
 
 from agentgym_flow.envs.search.env import SearchEnv
 from agentgym_flow.errors import RetrieverFailed
+from agentgym_flow.play import EpisodeSpec, rollout, rollout_groups
 from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, PolicyInput, RandomPolicy
 from agentgym_flow.retrieval.lexical import LexicalRetriever
 from agentgym_flow.retrieval.passage import Hit
-from agentgym_flow.rollout import EpisodeSpec, rollout, rollout_groups
 
 
 class Failing(Shelf):

@@ -30,7 +30,7 @@ from agentgym_flow.envs.search.prompt import (
     tame,
 )
 from agentgym_flow.envs.search.question import Question
-from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.prompts import ConversationTemplate
 from agentgym_flow.retrieval.passage import Passage
 from agentgym_flow.training.conversation import Conversation

@@ -13,13 +13,12 @@ from fault_server import faults
 from search_stand_ins import PASSAGES, Shelf, Unasked, make, write_corpus, write_set
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import Episode, EpisodeRecorder
-from agentgym_flow.episode_log import read_log, write_log
+from agentgym_flow.episodes import Episode, EpisodeRecorder, read_log, write_log
 from agentgym_flow.errors import BadData
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import RandomPolicy
 from agentgym_flow.replay import replay, verify_log
 from agentgym_flow.retrieval.remote import RemoteRetriever
-from agentgym_flow.rollout import EpisodeSpec, rollout
 
 SPECS = [EpisodeSpec(seed, seed % 2, seed // 2) for seed in range(12)]
 RECORDING = [None, [list(PASSAGES[0]), list(PASSAGES[2])], None, [list(PASSAGES[3])], None]

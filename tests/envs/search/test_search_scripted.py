@@ -11,9 +11,9 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search.candidates import candidates
 from agentgym_flow.envs.search.observation import documents
 from agentgym_flow.envs.search.scripted import ChainReader
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import RandomPolicy, make_policy
 from agentgym_flow.retrieval.passage import Passage
-from agentgym_flow.rollout import EpisodeSpec, rollout
 
 ENV = "agentgym_flow/Search-v0"
 TARN = Passage("0", "Tarn", '"Tarn" is a novel about fog. It was written by Ada Voss. It appeared in 1841.')

@@ -19,8 +19,7 @@ from agentgym_flow.core import SPLITS
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.source import QuestionSource
-from agentgym_flow.episode import Episode, EpisodeRecorder
-from agentgym_flow.episode_log import write_log
+from agentgym_flow.episodes import Episode, EpisodeRecorder, write_log
 from agentgym_flow.errors import BadData, UnknownData, UnknownSplit
 from agentgym_flow.replay import verify_log
 

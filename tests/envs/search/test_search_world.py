@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import pytest
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.search.generator import SearchWorld, world
 from agentgym_flow.envs.search.generator.draft import RealmDraft
 from agentgym_flow.envs.search.generator.entity import Date, Entity
@@ -17,7 +18,6 @@ from agentgym_flow.envs.search.generator.names import EntityNames
 from agentgym_flow.envs.search.generator.people import PROFESSIONS
 from agentgym_flow.envs.search.generator.relations import ALL, OF_KIND, WORK_KINDS, EntityRelation
 from agentgym_flow.retrieval import BM25
-from agentgym_flow.seeding import Stream
 
 LAST_YEAR = 2015
 

@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import agentgym_flow  # noqa: F401 (registers the ids)
-from agentgym_flow.core import SPLITS
+from agentgym_flow.core import SPLITS, Stream
 from agentgym_flow.data import content_digest
 from agentgym_flow.envs.sokoban import env as env_module
 from agentgym_flow.envs.sokoban import grid as grid_module
@@ -32,7 +32,7 @@ from agentgym_flow.envs.sokoban.env import SokobanEnv
 from agentgym_flow.envs.sokoban.level import Level
 from agentgym_flow.envs.sokoban.rules import ACTIONS
 from agentgym_flow.envs.sokoban.source import remarks
-from agentgym_flow.episode import EpisodeRecorder
+from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.errors import (
     BadData,
     BadLevel,
@@ -43,7 +43,6 @@ from agentgym_flow.errors import (
     UnknownSplit,
     UnknownTask,
 )
-from agentgym_flow.seeding import Stream
 
 CORRIDOR = "#####\n#@$.#\n#####"
 HALL = "#######\n#@ $ .#\n#  $ .#\n#     #\n#######"

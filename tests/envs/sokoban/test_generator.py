@@ -9,12 +9,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.sokoban.bitboard import cells_of, flood, mask_of, search_by_pulls
 from agentgym_flow.envs.sokoban.generator import LevelSettings, build_room, default_max_steps, generate
 from agentgym_flow.envs.sokoban.level import TARGET, Level
 from agentgym_flow.envs.sokoban.solver import solve
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.seeding import Stream
 
 SMALL = (
     LevelSettings(),

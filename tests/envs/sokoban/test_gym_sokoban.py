@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import agentgym_flow  # noqa: F401 (registers the ids)
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.sokoban import gym_sokoban
 from agentgym_flow.envs.sokoban.boxoban import read_levels
 from agentgym_flow.envs.sokoban.codes import cell_codes
@@ -23,7 +24,6 @@ from agentgym_flow.envs.sokoban.level import BOX, TARGET, WALL, Level
 from agentgym_flow.envs.sokoban.rules import ACTIONS, Board
 from agentgym_flow.envs.sokoban.source import LevelSource
 from agentgym_flow.errors import MissingExtra
-from agentgym_flow.seeding import Stream
 
 pytest.importorskip("gym_sokoban", reason="the extra 'sokoban' is not installed")
 

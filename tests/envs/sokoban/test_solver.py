@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.sokoban.bitboard import cells_of
 from agentgym_flow.envs.sokoban.boxoban import read_levels
 from agentgym_flow.envs.sokoban.expert import SokobanExpert
@@ -16,7 +17,6 @@ from agentgym_flow.envs.sokoban.generator import LevelSettings, build_room, gene
 from agentgym_flow.envs.sokoban.level import BOX, TARGET, WALL, Level
 from agentgym_flow.envs.sokoban.solver import Deadlocks, assignment_cost, deadlocks, solve
 from agentgym_flow.errors import SearchLimit
-from agentgym_flow.seeding import Stream
 
 CORRIDOR = Level.parse("#######\n#@ $ .#\n#######")
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.sokoban.generator import LevelSettings, generate
 from agentgym_flow.envs.sokoban.level import WALL, Level
 from agentgym_flow.envs.sokoban.solver import solve
@@ -24,7 +25,6 @@ from agentgym_flow.envs.sokoban.tasks import (
     task_level,
 )
 from agentgym_flow.errors import BadSetting, UnknownSplit, UnknownTask
-from agentgym_flow.seeding import Stream
 
 SPLITS = ("train", "valid", "test")
 

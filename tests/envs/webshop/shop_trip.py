@@ -11,7 +11,7 @@ from agentgym_flow.envs.webshop.game import Page, WebShopGame
 from agentgym_flow.envs.webshop.goals import NO_BOUND, WebShopGoal
 from agentgym_flow.envs.webshop.observation import text
 from agentgym_flow.envs.webshop.product import Listing, Product
-from agentgym_flow.episode import Episode, Turn
+from agentgym_flow.episodes import Episode, Turn
 
 ENV = "agentgym_flow/WebShop-v0"
 

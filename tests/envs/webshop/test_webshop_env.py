@@ -10,16 +10,15 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from agentgym_flow.core import MAX_CANDIDATES
+from agentgym_flow.core import MAX_CANDIDATES, Stream
 from agentgym_flow.envs.webshop.candidates import proposals, random_query
 from agentgym_flow.envs.webshop.env import WebShopEnv
 from agentgym_flow.envs.webshop.importing import import_catalogue
 from agentgym_flow.envs.webshop.official import official_files
 from agentgym_flow.errors import BadData, BadSetting, MissingExtra, ResetNeeded, UnknownOption, UnknownSplit
-from agentgym_flow.evaluation import evaluate
+from agentgym_flow.play import evaluate
 from agentgym_flow.policies import make_policy
 from agentgym_flow.replay import verify_log
-from agentgym_flow.seeding import Stream
 
 OFFICIAL = Path(os.environ.get("AGENTGYM_FLOW_TEST_DATA", "no such folder")) / "webshop"
 needs_data = pytest.mark.skipif(

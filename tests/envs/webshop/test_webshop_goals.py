@@ -21,12 +21,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.goals import NO_BOUND, Goals, official_order, official_splits
 from agentgym_flow.envs.webshop.official import official_files, read_listings
 from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
 from agentgym_flow.errors import BadData, UnknownOption
-from agentgym_flow.seeding import stable_hash
 
 ASKED = ProductRequest("Find me tables", ("solid wood",))
 
@@ -250,7 +250,7 @@ DRAWN = """
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.goals import Goals
 from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
-from agentgym_flow.seeding import stable_hash
+from agentgym_flow.core import stable_hash
 
 def made(n):
     options = {"size": ("s", "m"), "color": ("red", "blue")}

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.webshop.game import Page, WebShopGame
 from agentgym_flow.envs.webshop.goals import Goals
 from agentgym_flow.envs.webshop.html import html, page_context
 from agentgym_flow.envs.webshop.observation import text
-from agentgym_flow.seeding import Stream
 
 VOID = {"meta", "input"}
 UNSEEN = {"style", "script", "head", "title", "meta"}

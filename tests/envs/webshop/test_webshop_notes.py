@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shop_trip import Trip, product
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.webshop import notes as module
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.game import Page
 from agentgym_flow.envs.webshop.notes import Choice, WebShopNotes, choice_on, notes_of
 from agentgym_flow.envs.webshop.observation import text, text_rich, url
-from agentgym_flow.seeding import Stream
 
 MUG = product(
     "B000000MUG",

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shop_trip import ENV, Trip, product
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.observation import text, text_rich, url
 from agentgym_flow.envs.webshop.prompt import INDICES, LONGEST, MOST, PROMPT_TEMPLATES, VOCABULARY, WebShopCompactPrompt
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.prompts import ConversationTemplate, templates_of
-from agentgym_flow.rollout import EpisodeSpec, rollout
-from agentgym_flow.seeding import Stream
 
 COMPACT = WebShopCompactPrompt()
 SOME = {"options": {"color": ("red", "blue"), "size": ("small", "large")}}

@@ -11,8 +11,8 @@ from shop_trip import ENV, Trip, product
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.webshop.game import Page
 from agentgym_flow.envs.webshop.scripted import KeywordShopper
+from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import RandomPolicy, make_policy
-from agentgym_flow.rollout import EpisodeSpec, rollout
 
 WISH = "Find me tall mug with color: red, and size: small, and price lower than 20.00 dollars"
 BOTH = {"color": ("blue", "red"), "size": ("small", "large")}

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.webshop import card as card_module
 from agentgym_flow.envs.webshop.catalogue import Catalogue, MemoryCatalogue
 from agentgym_flow.envs.webshop.game import Page, WebShopGame
-from agentgym_flow.seeding import stable_hash
 
 QUERIES = ["trail shoe", "shoe TRAIL", "lamp", "warm weiß", "red", "cup", "nothing zzz", "<r>", " ", "[x]", "a\ud800b"]
 

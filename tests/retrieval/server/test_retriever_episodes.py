@@ -21,12 +21,11 @@ from retriever_running import Echo, Program, running
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search.env import ENV_ID
-from agentgym_flow.episode import Episode, EpisodeRecorder
-from agentgym_flow.episode_log import read_log, write_log
+from agentgym_flow.episodes import Episode, EpisodeRecorder, read_log, write_log
 from agentgym_flow.errors import RetrieverFailed
+from agentgym_flow.play import ERROR, EpisodeSpec, rollout
 from agentgym_flow.policies import FunctionPolicy, PolicyInput, PolicyOutput
 from agentgym_flow.replay import verify_log
-from agentgym_flow.rollout import ERROR, EpisodeSpec, rollout
 
 EPISODES, SEARCHES = 64, 4
 QUICK = {"backoff": 0.01, "breaker_rest": 0.05, "read_timeout": 0.4, "deadline": 20.0, "retries": 60}

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
 from agentgym_flow.envs.search import tasks
-from agentgym_flow.episode_log import read_log
-from agentgym_flow.rollout import ERROR
+from agentgym_flow.episodes import read_log
+from agentgym_flow.play import ERROR
 
 QUICK = {"backoff": 0.01, "breaker_rest": 0.05, "read_timeout": 2.0, "deadline": 20.0}
 

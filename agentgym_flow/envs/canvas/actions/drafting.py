@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.canvas.actions.edits import Action, Add, Finish, Modify, apply
 from agentgym_flow.envs.canvas.actions.reading import Reading, read_action, spoken
 from agentgym_flow.envs.canvas.operators import OPERATORS, Operator
@@ -31,7 +32,6 @@ from agentgym_flow.envs.canvas.workflow.rules import (
 )
 from agentgym_flow.envs.canvas.workflow.text import Repair
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.seeding import stable_hash
 
 NO_PROMPT = f"A prompt has {SHORTEST_INSTRUCTION} to {LONGEST_INSTRUCTION} characters. Write the prompt for {{}}."
 UNCLEAR_PROMPT = (

@@ -4,7 +4,7 @@ Parsing never raises. Invalid text gives a reason, and tolerated errors give a l
 count, or reject with `strict=True`. Words in sentences are never interpreted: "do not finish yet" is not `finish`.
 
 Tags are the published form, `<action>add</action><operator>Plan</operator>`. The strict form is a sequence of tags and
-nothing else. The lenient form removes thoughts (`agentgym_flow.thoughts`), accepts surrounding text and common errors,
+nothing else. The lenient form removes thoughts (`prompts.thoughts`), accepts surrounding text and common errors,
 takes the first action, and lists the repairs. Both parse any text in linear time. Within a tag, `&lt;`, `&gt;` and
 `&amp;` have their meaning in XML; a bare `<` or `&` is itself.
 
@@ -26,8 +26,8 @@ from agentgym_flow.envs.canvas.workflow.graph import OperatorNode
 from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.envs.canvas.workflow.text import Repair
 from agentgym_flow.errors import BadWorkflow
-from agentgym_flow.thoughts import TAGS as THOUGHT_TAGS
-from agentgym_flow.thoughts import without_thoughts
+from agentgym_flow.prompts import TAGS as THOUGHT_TAGS
+from agentgym_flow.prompts import without_thoughts
 
 
 class Reading(NamedTuple):

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from agentgym_flow._util.sharing import once
+from agentgym_flow.core import Maybe, Plain
 from agentgym_flow.envs.canvas.backends.simulated import SimulatedBackend
 from agentgym_flow.envs.canvas.operators import Operator
 from agentgym_flow.envs.canvas.operators.calls import Backend
 from agentgym_flow.envs.canvas.tasks.assignment import Assignment
 from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
 from agentgym_flow.errors import BadSetting, UnknownOption, shown
-from agentgym_flow.settings import Maybe, Plain
 
 if TYPE_CHECKING:
     from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend

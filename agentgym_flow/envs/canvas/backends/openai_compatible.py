@@ -19,7 +19,7 @@ from agentgym_flow._util.openai_access import (
     openai_package,
 )
 from agentgym_flow._util.sharing import Lock
-from agentgym_flow.core import AnswerStore, check_integer, check_positive
+from agentgym_flow.core import AnswerStore, Stream, canonical, check_integer, check_positive, stable_hash
 from agentgym_flow.envs.canvas.backends.server import ModelReply, Patience, ServerFailed, server_at
 from agentgym_flow.envs.canvas.operators import OPERATORS, replies
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
@@ -27,7 +27,6 @@ from agentgym_flow.envs.canvas.operators.model import Messages, Model, RunCode, 
 from agentgym_flow.envs.canvas.operators.replies import OperatorFailed
 from agentgym_flow.envs.canvas.workflow.graph import unknown_operator
 from agentgym_flow.errors import BadSetting, ExecutorFailed, shown
-from agentgym_flow.seeding import Stream, canonical, stable_hash
 
 
 class Price(NamedTuple):

@@ -19,10 +19,9 @@ from dataclasses import fields
 from typing import Any, TypeAlias
 
 from agentgym_flow._util.sharing import Lock
-from agentgym_flow.core import check_positive
+from agentgym_flow.core import canonical, check_positive, stable_hash
 from agentgym_flow.envs.canvas.operators.calls import Backend, OpCall, OpResult, Value
 from agentgym_flow.errors import BadData, BadSetting
-from agentgym_flow.seeding import canonical, stable_hash
 
 Entry: TypeAlias = dict[str, Any]
 """One call in a recording."""

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from agentgym_flow._util.openai_access import CHAT, PATIENCE, PROBE, Dialect, RequestTiming, openai_package
 from agentgym_flow._util.sharing import Lock
+from agentgym_flow.core import Stream
 from agentgym_flow.retrieval.exchange import seconds_of
 from agentgym_flow.retrieval.remote import AGAIN, CONTACT, pause_after
-from agentgym_flow.seeding import Stream
 
 if TYPE_CHECKING:
     import openai

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.operators import OPERATORS, Planner, Role, odds
 from agentgym_flow.envs.canvas.operators.calls import Input, OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.operators.odds import (
@@ -27,7 +28,6 @@ from agentgym_flow.envs.canvas.operators.odds import (
     SolverOdds,
 )
 from agentgym_flow.envs.canvas.tasks.simulated import VARIANTS, Fault, SimulatedTask
-from agentgym_flow.seeding import Stream
 
 LOST = "None"
 """The answer of an operator that cannot solve tasks of a family."""

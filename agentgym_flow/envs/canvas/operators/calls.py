@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from agentgym_flow.core import AnswerStore
-from agentgym_flow.seeding import stable_hash
+from agentgym_flow.core import AnswerStore, stable_hash
 
 
 @dataclass(frozen=True)

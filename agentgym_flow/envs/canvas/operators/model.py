@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 from agentgym_flow import sandbox
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.operators import replies
 from agentgym_flow.envs.canvas.operators.calls import Input, OpCall, Value
 from agentgym_flow.envs.canvas.operators.registry import OPERATORS
 from agentgym_flow.envs.canvas.operators.replies import OperatorFailed
 from agentgym_flow.errors import SandboxFailed, SandboxUnavailable
-from agentgym_flow.seeding import Stream
 
 
 # ---------------------------------------------------------------- programs

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
-from agentgym_flow import thoughts
+from agentgym_flow.prompts import thoughts
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from agentgym_flow import data as registry
 from agentgym_flow._util.records import read_records
 from agentgym_flow._util.sharing import once
-from agentgym_flow.core import check_split
+from agentgym_flow.core import check_split, stable_hash
 from agentgym_flow.data import FETCHED, DataSet
 from agentgym_flow.envs.canvas.scoring import mathematics
 from agentgym_flow.envs.canvas.scoring.problem import Problem
@@ -31,7 +31,6 @@ from agentgym_flow.envs.canvas.tasks.sets.naming import files_of, part_named, pa
 from agentgym_flow.envs.canvas.tasks.sets.native import is_native
 from agentgym_flow.envs.published_splits import ALONE, PARTS, Splits, Stamp, missing, part_of_alone, stamps_of
 from agentgym_flow.errors import BadData, BadSetting, UnknownData
-from agentgym_flow.seeding import stable_hash
 
 SIMULATED = ("gsm8k", "humaneval", "mbpp")
 """The sets that the simulator can play, because they have worked solutions, or programs that pass."""

@@ -10,12 +10,11 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
-from agentgym_flow.core import check_season, check_split
+from agentgym_flow.core import canonical, check_season, check_split
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.canvas.tasks.assignment import Assignment, PublishedTask
 from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.seeding import canonical
 
 FAMILIES = ("arithmetic", "code", "qa")
 """The families of generated tasks; task k of a split is of family k modulo 3."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
 from agentgym_flow.envs.content import read_content
-from agentgym_flow.seeding import Stream
 
 SHARES = {"arithmetic": 25, "code": 40, "qa": 25}
 """Family -> the percentage of its tasks that ask for something unusual."""

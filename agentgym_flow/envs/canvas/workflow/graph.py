@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
+from agentgym_flow.core import canonical
 from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS, STANDARD, Role
 from agentgym_flow.errors import BadWorkflow
-from agentgym_flow.seeding import canonical
 
 MOST_LOOPS = 10
 """The maximum number of rounds of a loop."""

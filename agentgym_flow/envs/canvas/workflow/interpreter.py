@@ -22,6 +22,7 @@ from dataclasses import replace
 from threading import Event
 from typing import Any, NamedTuple
 
+from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.canvas.operators import OPERATORS, Operator, Planner, Role
 from agentgym_flow.envs.canvas.operators.calls import Backend, Input, OpCall, OpResult, Value, WorkflowProblem
 from agentgym_flow.envs.canvas.workflow.graph import (
@@ -37,7 +38,6 @@ from agentgym_flow.envs.canvas.workflow.graph import (
 )
 from agentgym_flow.envs.canvas.workflow.run import By, RunState, RunStep, StepId, StepValue, WorkflowRun
 from agentgym_flow.envs.canvas.workflow.together import all_of
-from agentgym_flow.seeding import stable_hash
 
 
 class Cache:

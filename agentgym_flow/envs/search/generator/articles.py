@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.content import read_content
 from agentgym_flow.envs.search.generator.draft import KEY
 from agentgym_flow.envs.search.generator.entity import THE, Entity, Value
 from agentgym_flow.envs.search.generator.names import EntityNames
 from agentgym_flow.envs.search.generator.relations import OF_KIND, WORK_KINDS, EntityRelation
-from agentgym_flow.seeding import Stream
 
 _FEWEST_WORDS = 52
 _BEFORE_VOWEL = re.compile(r"\ba(?= [aeio])")

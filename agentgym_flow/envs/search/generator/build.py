@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentgym_flow._util.sharing import once
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.search.generator.articles import Article, distractors, write
 from agentgym_flow.envs.search.generator.draft import KEY, RealmDraft
 from agentgym_flow.envs.search.generator.entity import THE, Entity
@@ -11,7 +12,6 @@ from agentgym_flow.envs.search.generator.people import draw_people, join_people
 from agentgym_flow.envs.search.generator.places import draw_places, people_places
 from agentgym_flow.envs.search.generator.relations import WORK_KINDS
 from agentgym_flow.envs.search.generator.things import draw_things, namesakes
-from agentgym_flow.seeding import Stream
 
 COUNTRIES = {"train": 32, "valid": 8, "test": 8}
 

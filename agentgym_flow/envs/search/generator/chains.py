@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.answers import normalise
 from agentgym_flow.envs.search.generator.articles import amount, capital
 from agentgym_flow.envs.search.generator.build import SearchWorld
 from agentgym_flow.envs.search.generator.entity import Date, Entity, Value
 from agentgym_flow.envs.search.generator.relations import OF_KIND, WORK_KINDS, EntityRelation
-from agentgym_flow.seeding import Stream
 
 STARTS = {
     **dict.fromkeys(WORK_KINDS, 6),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.search.generator.entity import Entity
 from agentgym_flow.envs.search.generator.names import EntityNames
-from agentgym_flow.seeding import Stream
 
 T = TypeVar("T")
 

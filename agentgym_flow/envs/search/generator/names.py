@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.content import read_content
-from agentgym_flow.seeding import Stream
 
 
 class NameParts(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+from agentgym_flow.core import Stream, seasonal, stable_hash
 from agentgym_flow.envs.answers import normalise
 from agentgym_flow.envs.search.generator.articles import capital
 from agentgym_flow.envs.search.generator.build import SearchWorld
@@ -23,7 +24,6 @@ from agentgym_flow.envs.search.generator.draft import KEY
 from agentgym_flow.envs.search.generator.entity import Date, Entity, Value
 from agentgym_flow.envs.search.generator.relations import ALL, EntityRelation
 from agentgym_flow.envs.search.question import Question
-from agentgym_flow.seeding import Stream, seasonal, stable_hash
 
 COMPARISON, YES_NO = "comparison", "yes or no"
 KINDS = ("1 hop", "2 hops", "3 hops", "4 hops", COMPARISON, YES_NO)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.webshop.generator.kinds import Option
-from agentgym_flow.seeding import Stream
 
 
 class Choices(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.webshop.generator.choices import draw_price
 from agentgym_flow.envs.webshop.generator.draft import ProductDraft
 from agentgym_flow.envs.webshop.generator.kinds import Feature, Option, ProductKind
 from agentgym_flow.envs.webshop.generator.phrases import hyphenated
-from agentgym_flow.seeding import Stream
 
 _BOUND_STEPS = 40
 """Dollars; a goal's price limit is at most the fourth multiple of ten above the price."""

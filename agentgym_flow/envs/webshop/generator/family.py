@@ -10,11 +10,11 @@
 
 from __future__ import annotations
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.webshop.generator.choices import Choices, draw_options, draw_price, vary
 from agentgym_flow.envs.webshop.generator.decoys import accessory, costly, lacking, other
 from agentgym_flow.envs.webshop.generator.draft import Family, ProductDraft
 from agentgym_flow.envs.webshop.generator.kinds import Feature, ProductKind
-from agentgym_flow.seeding import Stream
 
 PLANE = tuple((first, (first + 1) % 7, (first + 3) % 7) for first in range(7))
 """The lines of the Fano plane: seven triples of seven points; any two points are in exactly one triple."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.content import read_content
 from agentgym_flow.envs.webshop.generator.draft import Family, ProductDraft
 from agentgym_flow.envs.webshop.generator.kinds import Feature
 from agentgym_flow.envs.webshop.generator.phrases import being, counted, listed, tail
-from agentgym_flow.seeding import Stream
 
 _PARAPHRASES = read_content(__package__, "paraphrases.json", dict[str, str])
 _STARTS = ("Find me", "Find me", "Get me", "Show me", "I want", "Look for")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.webshop.generator.departments import DEPARTMENTS
 from agentgym_flow.envs.webshop.generator.draft import Family, ProductDraft
 from agentgym_flow.envs.webshop.generator.family import draw_family
 from agentgym_flow.envs.webshop.generator.kinds import Department, ProductKind
 from agentgym_flow.envs.webshop.generator.requests import human, synthetic
 from agentgym_flow.envs.webshop.generator.texts import entry
-from agentgym_flow.seeding import Stream
 
 _KEY = "agentgym_flow/WebShop-v0"
 _FAMILIES_OF_KIND = 6

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.webshop.generator.draft import Family, ProductDraft
 from agentgym_flow.envs.webshop.generator.kinds import Feature
 from agentgym_flow.envs.webshop.generator.phrases import being, counted, hyphenated, sentence, spelled, tail, titled
-from agentgym_flow.seeding import Stream
 
 _PATH = " \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
 

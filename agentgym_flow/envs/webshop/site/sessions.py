@@ -15,15 +15,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
 
-from agentgym_flow.core import check_integer, check_positive, check_split
+from agentgym_flow.core import check_integer, check_positive, check_split, check_task
 from agentgym_flow.data import DataSet, resolve
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.webshop.env import ENV_ID, WebShopEnv
 from agentgym_flow.envs.webshop.site.original_log import PageView, write_session
 from agentgym_flow.envs.webshop.source import SPLIT_ALIASES
-from agentgym_flow.episode import Episode, EpisodeRecorder
-from agentgym_flow.episode_log import LoggedEpisode, read_log, write_log
-from agentgym_flow.task_choice import check_task
+from agentgym_flow.episodes import Episode, EpisodeRecorder, LoggedEpisode, read_log, write_log
 
 DEFAULT_MAX_STEPS = 100
 """The step budget for people, as in the published runs with people."""

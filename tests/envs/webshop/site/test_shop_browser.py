@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from browsing import at_step, begin, focused, session_of, tab_to
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.webshop.env import WebShopEnv
 from agentgym_flow.envs.webshop.site.sessions import EPISODE
 from agentgym_flow.replay import verify_log
-from agentgym_flow.seeding import Stream
 
 pytestmark = pytest.mark.heavy
 

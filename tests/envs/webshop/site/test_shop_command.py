@@ -21,7 +21,7 @@ from agentgym_flow.envs.webshop.export import export_shop
 from agentgym_flow.envs.webshop.site.original_log import read_session
 from agentgym_flow.envs.webshop.site.serve import serve
 from agentgym_flow.envs.webshop.site.sessions import EPISODE, PAGES
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import read_log
 from agentgym_flow.replay import verify_log
 
 httpx = pytest.importorskip("httpx2")

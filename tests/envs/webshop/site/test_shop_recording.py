@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.webshop.site import sessions
 from agentgym_flow.envs.webshop.site.original_log import PageView, address, read_session, write_session
 from agentgym_flow.envs.webshop.site.sessions import EPISODE, PAGES, SessionState, ShopSession
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import read_log
 from agentgym_flow.errors import BadLog
 from agentgym_flow.replay import verify_log
-from agentgym_flow.seeding import Stream
 
 Kinds = dict[str, Any]
 

@@ -12,6 +12,7 @@ import pytest
 from hostile_products import EVIL
 from shopper import PageReader, Shopper
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.webshop.env import WebShopEnv
 from agentgym_flow.envs.webshop.observation import text
 from agentgym_flow.envs.webshop.site.app import create_app
@@ -19,7 +20,6 @@ from agentgym_flow.envs.webshop.site.money import with_cents
 from agentgym_flow.envs.webshop.site.sessions import EPISODE, PAGES, SessionState
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownSplit, UnknownTask
 from agentgym_flow.replay import verify_log
-from agentgym_flow.seeding import Stream
 
 PAST = "That page was from before."
 

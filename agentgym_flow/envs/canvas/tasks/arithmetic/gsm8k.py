@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.arithmetic.make import omission, omitted, owners_of, slip, slipped
@@ -15,7 +16,6 @@ from agentgym_flow.envs.canvas.tasks.sets.calculation import Expression, Name, N
 from agentgym_flow.envs.canvas.tasks.sets.chain import Calculation, CalculationChain, chain_of
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
 from agentgym_flow.envs.canvas.tasks.unusual import demanded, unusual
-from agentgym_flow.seeding import Stream
 
 MOST_SLIPS = 3
 """The maximum number of steps with a slip; the hardest steps have one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from agentgym_flow.core import Stream, seasonal
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.arithmetic.misprint import misprint
@@ -17,7 +18,6 @@ from agentgym_flow.envs.canvas.tasks.simulated import Fault
 from agentgym_flow.envs.canvas.tasks.unusual import aside, demanded, unusual
 from agentgym_flow.envs.content import read_content
 from agentgym_flow.errors import UnknownSplit, UnknownTask
-from agentgym_flow.seeding import Stream, seasonal
 
 KINDS: Mapping[str, int] = {
     "easy": 14,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.tasks.arithmetic.story import figure
 from agentgym_flow.envs.canvas.tasks.arithmetic.task import ChainMistake, slip_amounts
 from agentgym_flow.envs.canvas.tasks.sets.calculation import Number, parts, with_leaves
 from agentgym_flow.envs.canvas.tasks.sets.chain import CalculationChain
-from agentgym_flow.seeding import Stream
 
 
 def misprint(chain: CalculationChain, text: str, chance: Stream) -> tuple[str, ChainMistake] | None:

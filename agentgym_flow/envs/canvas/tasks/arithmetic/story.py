@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.tasks.arithmetic.task import TEXTS
 from agentgym_flow.envs.canvas.tasks.sets.calculation import (
@@ -26,7 +27,6 @@ from agentgym_flow.envs.canvas.tasks.sets.calculation import (
     with_leaves,
 )
 from agentgym_flow.envs.canvas.tasks.sets.chain import Calculation, CalculationChain
-from agentgym_flow.seeding import Stream
 
 _TIMES = ("", "once", "twice", "three times", "four times", "five times")
 _ORDINALS = ("", "first", "second", "third", "fourth", "fifth", "sixth")

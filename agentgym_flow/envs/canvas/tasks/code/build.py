@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, count
 from typing import NamedTuple
 
+from agentgym_flow.core import Stream, seasonal, stable_hash
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem
 from agentgym_flow.envs.canvas.tasks.code.changes import MISTAKES, ProgramMistake, changes_of, parsed, words_of
@@ -18,7 +19,6 @@ from agentgym_flow.envs.canvas.tasks.code.task import TEXTS
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
 from agentgym_flow.envs.canvas.tasks.unusual import aside, demanded, unusual
 from agentgym_flow.errors import UnknownSplit
-from agentgym_flow.seeding import Stream, seasonal, stable_hash
 
 SHARES = {"plain": 32, "edge": 15, "corner": 20, "several": 18, "stream": 15}
 """Kind -> the percentage of tasks of this kind."""

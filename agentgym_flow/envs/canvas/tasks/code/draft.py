@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from string import Template
 from typing import Any, NamedTuple, TypeAlias
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.content import read_content
-from agentgym_flow.seeding import Stream
 
 Arguments: TypeAlias = tuple[Any, ...]
 

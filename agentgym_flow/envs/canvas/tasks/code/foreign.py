@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
+from agentgym_flow.core import Stream, stable_hash
 from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.scoring.programs import completed
@@ -29,7 +30,6 @@ from agentgym_flow.envs.canvas.tasks.code.draft import Draw
 from agentgym_flow.envs.canvas.tasks.code.task import CodeTask
 from agentgym_flow.envs.canvas.tasks.simulated import Fault, TestOutcome
 from agentgym_flow.envs.canvas.tasks.unusual import demanded, unusual
-from agentgym_flow.seeding import Stream, stable_hash
 
 RunScript: TypeAlias = Callable[[str], str]
 """Runs a script safely and returns its output; empty if it failed or was killed."""

@@ -13,7 +13,7 @@ from itertools import islice
 from types import CodeType
 from typing import Any, NamedTuple
 
-from agentgym_flow.seeding import stable_hash
+from agentgym_flow.core import stable_hash
 
 FUEL = 2_000
 """The fuel of one call; a right program uses less than a tenth of it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from agentgym_flow.core import Stream, seasonal
 from agentgym_flow.envs.canvas.scoring.problem import ContextPassage, Problem
 from agentgym_flow.envs.canvas.tasks.facts.accounts import retold
 from agentgym_flow.envs.canvas.tasks.facts.draft import QuestionDraft
@@ -14,7 +15,6 @@ from agentgym_flow.envs.canvas.tasks.facts.single import bridge, easy, lookalike
 from agentgym_flow.envs.canvas.tasks.facts.task import FactTask
 from agentgym_flow.envs.canvas.tasks.facts.world import FactWorld
 from agentgym_flow.envs.canvas.tasks.unusual import aside, demanded, unusual
-from agentgym_flow.seeding import Stream, seasonal
 
 # Any 25 tasks in a row, and any 25 with the same distance of 2, 3 or 4 between them, have the same shares: easy 40 %,
 # both 16 %, mixed 8 %, and the others 12 % each.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.scoring.problem import ContextPassage
 from agentgym_flow.envs.canvas.tasks.facts.relations import FactRelation
 from agentgym_flow.envs.canvas.tasks.facts.world import FactEntity
 from agentgym_flow.envs.content import read_content
-from agentgym_flow.seeding import Stream
 
 
 class PassageTexts(NamedTuple):

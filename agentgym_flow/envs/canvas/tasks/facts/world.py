@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.tasks.facts.names import WORDS, FactNames
-from agentgym_flow.seeding import Stream
 
 COUNTS = {"town": 4, "person": 4, "firm": 3, "work": 3}
 """Kind of entity -> its number."""

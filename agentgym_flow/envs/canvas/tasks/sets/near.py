@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rapidfuzz import fuzz
 
-from agentgym_flow.seeding import Stream
+from agentgym_flow.core import Stream
 
 GRAM = 5
 BANDS = 20

@@ -15,14 +15,12 @@ from typing import IO, Any
 
 from agentgym_flow._util.files import naming
 from agentgym_flow._util.sharing import Lock
-from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import Episode, EpisodeRecorder
-from agentgym_flow.episode_log import LoggedEpisode
+from agentgym_flow.core import TextEnv, stable_hash
+from agentgym_flow.episodes import Episode, EpisodeRecorder, LoggedEpisode
 from agentgym_flow.errors import BadLog, BadResume
+from agentgym_flow.play.groups import ERROR
 from agentgym_flow.policies.base import Around, AsyncPolicy, Policy, PolicyInput, PolicyOutput, checked
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS, LOGPROBS, OpenAIPolicy
-from agentgym_flow.rollout import ERROR
-from agentgym_flow.seeding import stable_hash
 
 SUFFIX = ".unfinished"
 """The suffix of a journal's name."""

@@ -16,14 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import Episode, EpisodeRecorder, Turn
-from agentgym_flow.episode_log import LogWriter
+from agentgym_flow.core import Stream, TextEnv
+from agentgym_flow.episodes import Episode, EpisodeRecorder, LogWriter, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.play_split import EpisodePlan, data_files, journalled, maker, play_split
+from agentgym_flow.play.split import EpisodePlan, data_files, journalled, maker, play_split
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput
 from agentgym_flow.prompts import Message, PromptTemplate, template_for
-from agentgym_flow.seeding import Stream
 
 FORMATS = ("log", "sft")
 """The formats that `collect` can write."""
@@ -111,7 +109,7 @@ def collect(
     """Let `policy` play tasks of a split and record its episodes in `out`, in order of seeds.
 
     `out` is written at the end. After Ctrl-C, or if the policy or a reset raises, it contains the finished episodes,
-    and a journal next to it allows to resume (`agentgym_flow.journal`).
+    and a journal next to it allows to resume (`play.journal`).
 
     Args:
         policy: the policy that plays.

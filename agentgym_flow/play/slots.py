@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import TRUNCATED_BY, EpisodeRecorder
+from agentgym_flow.core import Stream, TextEnv
+from agentgym_flow.episodes import TRUNCATED_BY, EpisodeRecorder
 from agentgym_flow.policies.base import PolicyInput, PolicyOutput
-from agentgym_flow.seeding import Stream
 
 ERROR = "error"
 """The key of `Episode.meta` for an episode that was lost because its environment or its policy raised."""

@@ -1,9 +1,8 @@
 """Prompt templates for language models, and how to find the template of an environment by name.
 
 Three generic templates work in every environment: `text`, whose completions are actions; `choice`, whose completions
-are numbers in a list; and `compact`, for the tiny policy (`agentgym_flow.word_prompts`). An environment can have better
-ones: `template_for` looks for a dictionary `PROMPT_TEMPLATES` in a module `prompt` next to the module of the
-environment.
+are numbers in a list; and `compact`, for the tiny policy (`prompts.words`). An environment can have better ones:
+`template_for` looks for a dictionary `PROMPT_TEMPLATES` in a module `prompt` next to the module of the environment.
 
 Published prompts are read from a file that the user provides. A dictionary `PUBLISHED` in a module `published_prompt`
 next to the module of the environment maps their names to functions that make templates from such files.
@@ -21,10 +20,11 @@ from typing import Any
 
 import gymnasium as gym
 
-from agentgym_flow.episode import EpisodeRecorder, Turn
+from agentgym_flow.episodes import EpisodeRecorder, Turn
 from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption, UnknownTemplate
-from agentgym_flow.prompt_files import PromptFile
-from agentgym_flow.prompt_types import (
+from agentgym_flow.prompts.files import PromptFile
+from agentgym_flow.prompts.thoughts import CLOSE_THOUGHT, OPEN_THOUGHT, without_thoughts
+from agentgym_flow.prompts.types import (
     ConversationTemplate,
     FormatTemplate,
     Message,
@@ -34,8 +34,7 @@ from agentgym_flow.prompt_types import (
     TranscriptTemplate,
     valid_turns,
 )
-from agentgym_flow.thoughts import CLOSE_THOUGHT, OPEN_THOUGHT, without_thoughts
-from agentgym_flow.word_prompts import IndexedPrompt, IndexTemplate, WordTemplate
+from agentgym_flow.prompts.words import IndexedPrompt, IndexTemplate, WordTemplate
 
 __all__ = [
     "CLOSE",
@@ -74,7 +73,7 @@ _LONGEST_NUMBER = 10  # digits; `int` would take long for a completion of a mill
 def tagged_action(completion: str, *, tags_required: bool = False) -> str:
     """Return the text between the last `<action>` and the `</action>` after it, outside of thoughts, stripped.
 
-    Thoughts are removed first (`agentgym_flow.thoughts`), so no tag in them counts. Of several actions, the last one
+    Thoughts are removed first (`prompts.thoughts`), so no tag in them counts. Of several actions, the last one
     counts. If a tag is missing, returns the text outside of thoughts, or with `tags_required` the empty string, which
     no environment accepts. Actions inside a sentence are not extracted: "left, then up" is not the action `up`.
     """

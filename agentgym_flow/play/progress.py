@@ -10,7 +10,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from agentgym_flow.episode import Episode
+from agentgym_flow.episodes import Episode
 
 LEAST_SECONDS = 5.0
 """The least number of seconds between two lines."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Protocol, TypedDict, runtime_checkable
 
-from agentgym_flow.episode import Episode, Turn
+from agentgym_flow.episodes import Episode, Turn
 
 TURN, CONVERSATION = LAYOUTS = ("turn", "conversation")
 """What a prompt is: that of one turn, or the whole conversation so far. In training, a row is one or the other."""

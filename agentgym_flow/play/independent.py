@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import AgentGymFlowError, GenerationFailed
+from agentgym_flow.play.slots import EpisodeSpec, PoolSlot
 from agentgym_flow.policies.base import AsyncPolicy, PolicyInput, PolicyOutput, checked, session
-from agentgym_flow.slots import EpisodeSpec, PoolSlot
 
 TRIES = 3
 """The number of tries for one answer of a policy that raises."""

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow._util.intervals import Interval, bootstrap, bounded_interval, mean_interval, share_interval
-from agentgym_flow.episode import TRUNCATED_BY, Episode
-from agentgym_flow.episode_log import LogWriter
+from agentgym_flow.episodes import TRUNCATED_BY, Episode, LogWriter
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.play_split import EpisodePlan, data_files, journalled, play_split
+from agentgym_flow.play.groups import ERROR
+from agentgym_flow.play.split import EpisodePlan, data_files, journalled, play_split
 from agentgym_flow.policies.base import CONTEXT, AsyncPolicy, Policy
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
-from agentgym_flow.rollout import ERROR
 
 _SCORER = "scorer"  # in an episode's meta, from `TextEnv.log_meta`
 
@@ -191,7 +190,7 @@ def evaluate(
             After Ctrl-C, or if the policy, a reset or the executor fails, it contains the finished episodes.
         replace: replace an existing `log`, and the journal of a stopped evaluation.
         resume: continue a stopped evaluation, if there is one. Finished episodes are taken from the journal next to the
-            log (`agentgym_flow.journal`), and so are recorded answers of servers behind the environment. If the answers
+            log (`play.journal`), and so are recorded answers of servers behind the environment. If the answers
             of a policy depend only on its inputs (a model server), its answers in unfinished episodes are taken from
             the journal too. Episodes in which the environment raised are played again.
         on_plan: called once with the plan, before the first episode.

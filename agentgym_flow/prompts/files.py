@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agentgym_flow.core import stable_hash
 from agentgym_flow.errors import BadPromptFile
-from agentgym_flow.seeding import stable_hash
 
 LARGEST = 1 << 20
 """The largest size of a file, in bytes; published files have at most 70,000."""

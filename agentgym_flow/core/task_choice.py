@@ -9,8 +9,8 @@ from typing import Any, SupportsIndex, cast
 import numpy as np
 import numpy.typing as npt
 
+from agentgym_flow.core.seeding import stable_hash
 from agentgym_flow.errors import UnknownTask
-from agentgym_flow.seeding import stable_hash
 
 
 def task_identity(env_id: str, dynamics: Mapping[str, Any], data: Mapping[str, str], content: Any) -> str:

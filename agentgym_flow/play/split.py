@@ -12,15 +12,13 @@ from typing import Any
 
 from agentgym_flow import data as registry
 from agentgym_flow._util.files import check_new
-from agentgym_flow.core import TextEnv, check_integer, check_positive
+from agentgym_flow.core import TextEnv, check_integer, check_positive, stable_hash
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Episode
-from agentgym_flow.episode_log import read_log
+from agentgym_flow.episodes import Episode, read_log
 from agentgym_flow.errors import BadResume, BadSetting, ExecutorFailed
-from agentgym_flow.journal import Journal, check_same, path_of
+from agentgym_flow.play.groups import ERROR, EpisodeSpec, rollout
+from agentgym_flow.play.journal import Journal, check_same, path_of
 from agentgym_flow.policies.base import AsyncPolicy, Policy
-from agentgym_flow.rollout import ERROR, EpisodeSpec, rollout
-from agentgym_flow.seeding import stable_hash
 
 TRAIN_TASKS = 500
 """The default number of tasks of the split `train`. Of other splits, all tasks are played by default."""

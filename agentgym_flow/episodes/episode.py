@@ -1,7 +1,7 @@
 """Records of play: a turn, an episode, a group of episodes of one task, and the digest chain that verifies an episode.
 
 Rollouts, evaluation, replay and the terminal player all record episodes with `EpisodeRecorder`, and write them in one
-format (`agentgym_flow.episode_log`).
+format (`agentgym_flow.episodes.log`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentgym_flow.core import OFFICIAL_KEY, TextEnv
+from agentgym_flow.core import OFFICIAL_KEY, TextEnv, canonical
 from agentgym_flow.errors import GroupMismatch, UnknownOption
-from agentgym_flow.seeding import canonical
 
 _quoted = json.encoder.encode_basestring_ascii
 _JSON_BOOL = {True: "true", False: "false"}

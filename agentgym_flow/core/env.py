@@ -19,6 +19,10 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.envs.registration import EnvSpec
 
+from agentgym_flow.core.seeding import Stream, stable_hash
+from agentgym_flow.core.settings import SeasonSeed, Setting, check_settings
+from agentgym_flow.core.spaces import UnicodeText
+from agentgym_flow.core.task_choice import choose_task, task_identity
 from agentgym_flow.errors import (
     BadAction,
     BadRenderMode,
@@ -28,10 +32,6 @@ from agentgym_flow.errors import (
     UnknownSplit,
     shown,
 )
-from agentgym_flow.seeding import Stream, stable_hash
-from agentgym_flow.settings import SeasonSeed, Setting, check_settings
-from agentgym_flow.spaces import UnicodeText
-from agentgym_flow.task_choice import choose_task, task_identity
 
 SPLITS = ("train", "valid", "test")
 """The names of the splits in all environments."""

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self
 
-from agentgym_flow.prompt_types import Message, PromptContext
-from agentgym_flow.thoughts import without_thoughts
+from agentgym_flow.prompts.thoughts import without_thoughts
+from agentgym_flow.prompts.types import Message, PromptContext
 
 MOST_WORDS = 126
 """The longest prompt, in words. The context of the tiny model also holds the completion and its end token."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from agentgym_flow.core import TextEnv, check_positive
-from agentgym_flow.episode import Episode, Group
-from agentgym_flow.independent import play_independently, run
+from agentgym_flow.episodes import Episode, Group
+from agentgym_flow.play.independent import play_independently, run
+from agentgym_flow.play.slots import ERROR, EnvPool, EpisodeSpec, PoolSlot
 from agentgym_flow.policies.base import AsyncPolicy, Policy, PolicyInput, ask
-from agentgym_flow.slots import ERROR, EnvPool, EpisodeSpec, PoolSlot
 
 __all__ = ["ERROR", "EnvPool", "EpisodeSpec", "rollout", "rollout_groups"]
 
@@ -38,7 +38,7 @@ def rollout(
 
     A `Policy` is called in rounds, once for all running episodes. If it raises, the rollout stops. An `AsyncPolicy` is
     called for every episode independently, so that no episode waits for the answer of another. If it keeps raising for
-    one answer, only that episode ends, see `agentgym_flow.independent`.
+    one answer, only that episode ends, see `agentgym_flow.play.independent`.
 
     Args:
         policy: the policy that acts.

@@ -1,0 +1,73 @@
+"""The contract of every environment: `TextEnv`, its settings and spaces, and seeding."""
+
+from typing import TYPE_CHECKING
+
+from agentgym_flow._util.exports import on_demand
+
+if TYPE_CHECKING:
+    from agentgym_flow.core.env import (
+        MAX_CANDIDATES,
+        OFFICIAL_KEY,
+        SPLITS,
+        AnswerStore,
+        PlainSpec,
+        TextEnv,
+        Transition,
+        check_info_keys,
+        check_integer,
+        check_options,
+        check_positive,
+        check_render_mode,
+        check_season,
+        check_split,
+    )
+    from agentgym_flow.core.seeding import Stream, canonical, seasonal, stable_hash
+    from agentgym_flow.core.settings import (
+        Flag,
+        Integer,
+        Items,
+        Maybe,
+        OneOf,
+        Plain,
+        SeasonSeed,
+        Setting,
+        Text,
+        check_settings,
+    )
+    from agentgym_flow.core.task_choice import check_task, choose_task, task_identity
+else:
+    __getattr__ = on_demand(__name__)  # hidden from type checkers, which would accept any name
+
+__all__ = [
+    "MAX_CANDIDATES",
+    "OFFICIAL_KEY",
+    "SPLITS",
+    "AnswerStore",
+    "Flag",
+    "Integer",
+    "Items",
+    "Maybe",
+    "OneOf",
+    "Plain",
+    "PlainSpec",
+    "SeasonSeed",
+    "Setting",
+    "Stream",
+    "Text",
+    "TextEnv",
+    "Transition",
+    "canonical",
+    "check_info_keys",
+    "check_integer",
+    "check_options",
+    "check_positive",
+    "check_render_mode",
+    "check_season",
+    "check_settings",
+    "check_split",
+    "check_task",
+    "choose_task",
+    "seasonal",
+    "stable_hash",
+    "task_identity",
+]

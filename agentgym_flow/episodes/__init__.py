@@ -1,0 +1,54 @@
+"""Episodes as data: turns, groups, and the log."""
+
+from typing import TYPE_CHECKING
+
+from agentgym_flow._util.exports import on_demand
+
+if TYPE_CHECKING:
+    from agentgym_flow.episodes.episode import (
+        SCHEMA,
+        TRUNCATED_BY,
+        Episode,
+        EpisodeRecorder,
+        Group,
+        Turn,
+        first_link,
+        next_link,
+    )
+    from agentgym_flow.episodes.log import (
+        MAX_VALUES,
+        NO_LIMITS,
+        LoggedEpisode,
+        LogLimits,
+        LogWriter,
+        limits_beyond_default,
+        raw_lines,
+        read_line,
+        read_log,
+        scan_log,
+        write_log,
+    )
+else:
+    __getattr__ = on_demand(__name__)  # hidden from type checkers, which would accept any name
+
+__all__ = [
+    "MAX_VALUES",
+    "NO_LIMITS",
+    "SCHEMA",
+    "TRUNCATED_BY",
+    "Episode",
+    "EpisodeRecorder",
+    "Group",
+    "LogLimits",
+    "LogWriter",
+    "LoggedEpisode",
+    "Turn",
+    "first_link",
+    "limits_beyond_default",
+    "next_link",
+    "raw_lines",
+    "read_line",
+    "read_log",
+    "scan_log",
+    "write_log",
+]

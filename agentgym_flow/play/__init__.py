@@ -1,0 +1,44 @@
+"""Playing: groups of episodes, evaluation of a split, demonstrations, and runs that are continued."""
+
+from typing import TYPE_CHECKING
+
+from agentgym_flow._util.exports import on_demand
+
+if TYPE_CHECKING:
+    from agentgym_flow.play.demonstrations import collect
+    from agentgym_flow.play.evaluation import Difference, Evaluation, by_task_type, evaluate, paired_difference
+    from agentgym_flow.play.groups import ERROR, EnvPool, EpisodeSpec, rollout, rollout_groups
+    from agentgym_flow.play.independent import SharedRequests, run, take_turn
+    from agentgym_flow.play.journal import path_of
+    from agentgym_flow.play.progress import LiveProgress, LiveSuccess, sampled_tokens
+    from agentgym_flow.play.slots import PoolSlot
+    from agentgym_flow.play.split import TRAIN_TASKS, EpisodePlan, check_complete, data_files, play_split
+else:
+    __getattr__ = on_demand(__name__)  # hidden from type checkers, which would accept any name
+
+__all__ = [
+    "ERROR",
+    "TRAIN_TASKS",
+    "Difference",
+    "EnvPool",
+    "EpisodePlan",
+    "EpisodeSpec",
+    "Evaluation",
+    "LiveProgress",
+    "LiveSuccess",
+    "PoolSlot",
+    "SharedRequests",
+    "by_task_type",
+    "check_complete",
+    "collect",
+    "data_files",
+    "evaluate",
+    "paired_difference",
+    "path_of",
+    "play_split",
+    "rollout",
+    "rollout_groups",
+    "run",
+    "sampled_tokens",
+    "take_turn",
+]

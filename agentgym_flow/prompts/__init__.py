@@ -1,0 +1,73 @@
+"""How observations become prompts, and completions become actions."""
+
+from typing import TYPE_CHECKING
+
+from agentgym_flow._util.exports import on_demand
+
+if TYPE_CHECKING:
+    from agentgym_flow.prompts.files import PromptFile, Template
+    from agentgym_flow.prompts.templates import (
+        CLOSE,
+        OPEN,
+        ChoiceTemplate,
+        ConversationTemplate,
+        IndexedPrompt,
+        IndexTemplate,
+        Message,
+        PromptContext,
+        PromptTemplate,
+        Published,
+        SettingsTemplate,
+        TextTemplate,
+        TranscriptTemplate,
+        history_window,
+        template_for,
+        templates_of,
+        valid_turns,
+    )
+    from agentgym_flow.prompts.thoughts import (
+        CLOSE_THOUGHT,
+        OPEN_THOUGHT,
+        PAIRS,
+        TAGS,
+        ends_in_thought,
+        without_thoughts,
+    )
+    from agentgym_flow.prompts.types import CONVERSATION, LAYOUTS, TURN
+    from agentgym_flow.prompts.words import FIXED, WordTemplate, words_of
+else:
+    __getattr__ = on_demand(__name__)  # hidden from type checkers, which would accept any name
+
+__all__ = [
+    "CLOSE",
+    "CLOSE_THOUGHT",
+    "CONVERSATION",
+    "FIXED",
+    "LAYOUTS",
+    "OPEN",
+    "OPEN_THOUGHT",
+    "PAIRS",
+    "TAGS",
+    "TURN",
+    "ChoiceTemplate",
+    "ConversationTemplate",
+    "IndexTemplate",
+    "IndexedPrompt",
+    "Message",
+    "PromptContext",
+    "PromptFile",
+    "PromptTemplate",
+    "Published",
+    "SettingsTemplate",
+    "Template",
+    "TextTemplate",
+    "TranscriptTemplate",
+    "WordTemplate",
+    "ends_in_thought",
+    "history_window",
+    "template_for",
+    "templates_of",
+    "valid_turns",
+    "without_thoughts",
+    "words_of",
+]
