@@ -201,7 +201,7 @@ def _play_by_lines(recorder: EpisodeRecorder, console: Console, facts: Facts) ->
     last: Turn | None = None
     while not recorder.done:
         console.print(_scene(recorder, last, facts))
-        console.print(_choices(recorder.info, recorder.env.typed_forms))
+        console.print(_choices(recorder.info, recorder.env.card.typed_forms))
         try:
             line = console.input("> ").strip()
         except (EOFError, RuntimeError):  # RuntimeError: there is no standard input at all
@@ -210,7 +210,7 @@ def _play_by_lines(recorder: EpisodeRecorder, console: Console, facts: Facts) ->
             break
         if line:
             try:
-                last = recorder.step(meant(line, recorder.env.typed_forms))
+                last = recorder.step(meant(line, recorder.env.card.typed_forms))
             except RetrieverFailed as error:
                 console.print(_no_step(error))
     else:

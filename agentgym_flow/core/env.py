@@ -12,6 +12,7 @@ import operator
 import os
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, SupportsIndex, cast
 
 import gymnasium as gym
@@ -47,10 +48,6 @@ _LARGEST = (1 << 63) - 1  # the largest integer that NumPy can store
 OFFICIAL_KEY = "official_key"
 """The key of `info` with the state key of RewardFlow's released code, on request."""
 
-_SET_BY_RESETS = ("task", "task_key", "task_type", "goal")
-_SET_BY_STEPS = ("state_key", "success", "score", "action_valid", "admissible_actions", "action_templates")
-_DECIDE_INFO = ("state_key", "success", "score", "admissible_actions", "action_templates", "_extra_info")
-
 
 class Transition(NamedTuple):
     """The result of one action under the rules of an environment.
@@ -76,6 +73,33 @@ class AnswerStore(Protocol):
 
     def add(self, asked: str, answer: Any) -> None:
         """Store the JSON-serialisable answer to a request."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvCard:
+    """What the trainer, the player and the command line read about an environment. No episode depends on it.
+
+    Attributes:
+        train_config: the default settings of `agentgym-flow train`: the name of a YAML file without its suffix, next to
+            the module of the environment or in the package.
+        algorithm_settings: algorithm -> its training settings in this environment, from its paper or required by the
+            state key: other anchors, for example, if the key does not include what the agent has learnt.
+        script: the policy `scripted`, as `module:class`, or None. It reads only observations and `info`.
+        without_expert: arguments with which there may be no expert. Solved turns (`shots`) are made without them.
+        outside_requests: the requests that a step may send to the outside: none, its own, or requests that
+            `prepare_steps` can combine for several steps. With an asynchronous policy, steps that send requests run in
+            threads and wait briefly to share them.
+        human_settings: presentation settings for human players, the defaults of `agentgym-flow play`.
+        typed_forms: short forms that a human may type, such as `delete {node}`, and their actions.
+    """
+
+    train_config: str = "any_tiny"
+    algorithm_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    script: str | None = None
+    without_expert: frozenset[str] = frozenset()
+    outside_requests: Literal["none", "own", "shared"] = "none"
+    human_settings: Mapping[str, Any] = field(default_factory=dict)
+    typed_forms: Mapping[str, str] = field(default_factory=dict)
 
 
 class PlainSpec:
@@ -142,34 +166,12 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
 
     Without this declaration, a log may only contain numbers, booleans, None, plain words, and lists of these.
     """
+    card: ClassVar[EnvCard] = EnvCard()
+    """What the trainer, the player and the command line read about the environment."""
     max_action_length: ClassVar[int] = MAX_ACTION_LENGTH
     """The limit on the length of an action, in characters. A longer text is invalid and is not parsed."""
-    outside_requests: ClassVar[Literal["none", "own", "shared"]] = "none"
-    """The requests that a step may send to the outside: none, its own, or requests that `prepare_steps` can combine for
-    several steps. With an asynchronous policy, steps that send requests run in threads and wait briefly to share them.
-    """
-    train_config: ClassVar[str] = "any_tiny"
-    """The default settings of `agentgym-flow train`: the name of a YAML file without its suffix, next to the module of
-    the environment or in the package.
-    """
-    algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Algorithm -> its training settings in this environment, from its paper or required by the state key: other
-    anchors, for example, if the key does not include what the agent has learnt.
-    """
-    script: ClassVar[str | None] = None
-    """The policy `scripted`, as `module:class`, or None. It reads only observations and `info`."""
-    without_expert: ClassVar[frozenset[str]] = frozenset()
-    """Arguments with which there may be no expert. Solved turns (`shots`) are made without them."""
-    _remembers: ClassVar[bool] = True
-    """Whether the episode so far is stored, for members the environment does not override."""
     _shared_by_clones: ClassVar[frozenset[str]] = frozenset({"_spec", "_dynamics", "data", "settings"})
     """Attributes that clones share, because no method changes them after construction."""
-    _renews_info: ClassVar[bool] = False
-    """Whether `_renewed_info` is used: no subclass of the class that defines it changes other sources of `info`."""
-    human_settings: ClassVar[Mapping[str, Any]] = {}
-    """Presentation settings for human players, the defaults of `agentgym-flow play`."""
-    typed_forms: ClassVar[Mapping[str, str]] = {}
-    """Short forms that a human may type, such as `delete {node}`, and their actions."""
 
     def __init__(
         self,
@@ -201,18 +203,8 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         self._reset_bits = 0
         self._accepted_actions: list[str] = []
         self._last_transition = Transition("", 0.0, False, True)
-        self._kept_info: dict[str, Any] = {}
-        self._keeps_info = False
         self._among: npt.NDArray[np.int64] | None = None
         self._dynamics = {k: v for k, v in settings.items() if k not in self.presentation_settings}
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        own = (cls.state_key, cls.describe_state, cls.score)
-        names = ("_renewed_info", *_DECIDE_INFO)
-        renewing, *deciding = (next(one for one in cls.__mro__ if name in vars(one)) for name in names)
-        cls._renews_info = renewing is not TextEnv and all(issubclass(renewing, one) for one in deciding)
-        cls._remembers = any(one in (TextEnv.state_key, TextEnv.describe_state, TextEnv.score) for one in own)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         clone = self.__class__.__new__(self.__class__)
@@ -361,7 +353,6 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         Raises `UnknownOption` if a key is not in `optional_info`.
         """
         self.info_keys = check_info_keys((*self.info_keys, *keys), self.optional_info)
-        self._kept_info, self._keeps_info = {}, False
 
     def _requested_info(self, key: str) -> Any:
         """Return the value of a key of `optional_info`, as a new object on every call.
@@ -441,11 +432,9 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         self.task_key = ""
         self._reset_bits, self._accepted_actions = bits, []
         observation = self._begin(self.task, Stream(self.env_id, "episode", bits), chosen)
-        if self._remembers:
-            self._last_transition = Transition(observation, 0.0, False, True)
+        self._last_transition = Transition(observation, 0.0, False, True)
         if not self.task_key:
             self.task_key = self.make_task_key([self.split, self.task])
-        self._kept_info, self._keeps_info = {}, False
         self._playing = True
         return observation
 
@@ -482,13 +471,13 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         if not isinstance(action, str):
             raise BadAction(f"an action of {self.env_id} is a str, got {type(action).__name__}: {action!r:.60}")
         transition = self._apply(action) if len(action) <= self.max_action_length else self._refuse(action)
-        if self._remembers:
-            self._last_transition = transition
-            if transition.action_valid:
-                self._accepted_actions.append(action)
+        self._last_transition = transition
+        _, _, terminated, action_valid = transition
+        if action_valid:
+            self._accepted_actions.append(action)
         self.steps += 1
-        truncated = not transition.terminated and self.steps >= self.max_steps
-        self._playing = not (transition.terminated or truncated)
+        truncated = not terminated and self.steps >= self.max_steps
+        self._playing = not (terminated or truncated)
         return transition, truncated
 
     def render(self) -> Any:
@@ -498,43 +487,21 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         return None
 
     def _info(self, action_valid: bool) -> dict[str, Any]:
-        info = self._renewed_info(self._kept_info) if self._keeps_info else self._whole_info()
-        info["action_valid"] = action_valid
-        for key in self.info_keys:
-            info[key] = self._requested_info(key)
-        return info
-
-    def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:
-        """Return `info`, built from the `info` stored for this episode; by default it is computed completely.
-
-        Override this method if a step changes only a few keys: copy `kept`, then set these keys and every key that
-        holds a list or a dictionary. The override may also update rarely changing keys in `kept`. The override is not
-        used in subclasses that change other sources of `info`, nor after the next reset if an instance changes them.
-        """
-        return self._whole_info()
-
-    def _whole_info(self) -> dict[str, Any]:
-        """Return `info` with every key computed, except those of `info_keys` and `action_valid`.
-
-        The first `info` of an episode is stored with all keys in order. Copying it and setting its values takes half
-        the time of building a new dictionary.
-        """
-        extra = self._extra_info()
-        kept = self._kept_info
-        first = not kept or [*kept][len(_SET_BY_RESETS) + len(_SET_BY_STEPS) :] != [*extra, *self.info_keys]
-        if first:
-            kept = {key: getattr(self, key) for key in _SET_BY_RESETS}
-            kept |= dict.fromkeys((*_SET_BY_STEPS, *extra, *self.info_keys))
-        info = kept.copy()
-        info["state_key"] = self.state_key()
-        info["score"] = self.score()
-        info["success"] = self.success()
-        info["admissible_actions"] = self.admissible_actions()
-        info["action_templates"] = self.action_templates()
-        info.update(extra)
-        if first:
-            self._keeps_info = self._renews_info and vars(self).keys().isdisjoint(_DECIDE_INFO)
-            self._kept_info = info.copy() if self._keeps_info else kept
+        info = {
+            "task": self.task,
+            "task_key": self.task_key,
+            "task_type": self.task_type,
+            "goal": self.goal,
+            "state_key": self.state_key(),
+            "success": self.success(),
+            "score": self.score(),
+            "action_valid": action_valid,
+            "admissible_actions": self.admissible_actions(),
+            "action_templates": self.action_templates(),
+            **self._extra_info(),
+        }
+        if self.info_keys:
+            info |= {key: self._requested_info(key) for key in self.info_keys}
         return info
 
     # ---------------------------------------------------------------- identity

@@ -114,7 +114,7 @@ def env_settings(env_id: str, pairs: Iterable[str] | None) -> dict[str, Any]:
 def human_settings(env_id: str) -> dict[str, Any]:
     """Return the settings of the registered text environment `env_id` that suit a human player best."""
     maker = _class_of(env_id)
-    return dict(maker.human_settings) if isinstance(maker, type) and issubclass(maker, TextEnv) else {}
+    return dict(maker.card.human_settings) if isinstance(maker, type) and issubclass(maker, TextEnv) else {}
 
 
 def _is_text(parameter: inspect.Parameter) -> bool:

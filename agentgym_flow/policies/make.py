@@ -83,7 +83,7 @@ def scripted(env_id: str) -> Policy | AsyncPolicy:
     """Return the scripted policy of an environment, which uses no hidden data. Raises `UnknownEnvironment` if none."""
     from agentgym_flow.envs import text_env_class  # not at the top, because scripts import policies
 
-    script = text_env_class(env_id).script
+    script = text_env_class(env_id).card.script
     if script is None:
         raise UnknownEnvironment(f"{env_id} has no scripted policy: its class names one in `script`, as module:class")
     return load_policy(script)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from agentgym_flow.core import (
     MAX_CANDIDATES,
     OFFICIAL_KEY,
+    EnvCard,
     Flag,
     OneOf,
     SeasonSeed,
@@ -174,12 +175,14 @@ class ALFWorldEnv(TextEnv):
     """  # noqa: E501 (a table's row is one line)
 
     env_id: ClassVar[str] = ENV_ID
-    train_config = "alfworld_tiny"
-    algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "rewardflow": {"credit_settings": {"potential": "average"}},
-        "graphgpo": {"credit_settings": {"potential": "average"}},
-    }
-    script = "agentgym_flow.envs.alfworld.scripted:Housekeeper"
+    card = EnvCard(
+        train_config="alfworld_tiny",
+        script="agentgym_flow.envs.alfworld.scripted:Housekeeper",
+        algorithm_settings={
+            "rewardflow": {"credit_settings": {"potential": "average"}},
+            "graphgpo": {"credit_settings": {"potential": "average"}},
+        },
+    )
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     reset_options: ClassVar[tuple[str, ...]] = RESET_OPTIONS
@@ -339,15 +342,6 @@ class ALFWorldEnv(TextEnv):
         """Return the next command of a short plan that uses the full state; None if there is no plan."""
         move = self._expert.next(self._game)
         return None if move is None else self._game.text(move)
-
-    def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:
-        game, info = self._game, kept.copy()
-        info["state_key"] = WON if self._won else game.state_key()
-        info["success"], info["score"] = self._won, float(self._won)
-        info["admissible_actions"] = game.commands()
-        info["action_templates"] = []
-        info["deadlock"] = game.deadlock
-        return info
 
     def _extra_info(self) -> dict[str, Any]:
         return {"game_file": self._game_file, "deadlock": self._game.deadlock}

@@ -6,10 +6,11 @@ import copy
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from agentgym_flow.core import (
     AnswerStore,
+    EnvCard,
     Flag,
     Maybe,
     OneOf,
@@ -243,15 +244,15 @@ class CanvasEnv(TextEnv):
     """  # noqa: E501 (a table's row is one line)
 
     env_id: ClassVar[str] = ENV_ID
-    train_config = "canvas_tiny"
-    algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "cwrpo": {"reward": "structure", "layout": "conversation"}
-    }
-    script = "agentgym_flow.envs.canvas.scripted:Designer"
-    without_expert = frozenset({"executor", "model", "base_url", "executor_settings"})
-    outside_requests: ClassVar[Literal["none", "own", "shared"]] = "own"
+    card = EnvCard(
+        train_config="canvas_tiny",
+        script="agentgym_flow.envs.canvas.scripted:Designer",
+        algorithm_settings={"cwrpo": {"reward": "structure", "layout": "conversation"}},
+        without_expert=frozenset({"executor", "model", "base_url", "executor_settings"}),
+        outside_requests="own",
+        typed_forms=TYPED_FORMS,
+    )
     presentation_settings = frozenset({"hints", "descriptions"})
-    typed_forms = TYPED_FORMS
     optional_info = ("ablation",)
     _shared_by_clones = TextEnv._shared_by_clones | {"_source", "_drafting", "_executor"}
     logged_settings: ClassVar[Mapping[str, Setting]] = {

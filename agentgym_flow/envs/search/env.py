@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, cast
 
 from agentgym_flow.core import (
     OFFICIAL_KEY,
+    EnvCard,
     Integer,
     Maybe,
     OneOf,
@@ -150,16 +151,18 @@ class SearchEnv(TextEnv):
     """  # noqa: E501 (a table's row is one line)
 
     env_id: ClassVar[str] = ENV_ID
-    train_config = "search_tiny"
-    # A search without new passages does not change the state key, but it is visible in the prompt.
-    algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}},
-        "graphgpo": {"credit_settings": {"anchors": "information", "potential": "average"}},
-    }
-    script = "agentgym_flow.envs.search.scripted:ChainReader"
+    card = EnvCard(
+        train_config="search_tiny",
+        script="agentgym_flow.envs.search.scripted:ChainReader",
+        # A search without new passages does not change the state key, but it is visible in the prompt.
+        algorithm_settings={
+            "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}},
+            "graphgpo": {"credit_settings": {"anchors": "information", "potential": "average"}},
+        },
+        outside_requests="shared",
+    )
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
-    outside_requests: ClassVar[Literal["none", "own", "shared"]] = "shared"
     _shared_by_clones = TextEnv._shared_by_clones | {"_source", "_finder"}
     logged_settings: ClassVar[Mapping[str, Setting]] = {
         "retriever": OneOf(*KINDS, REMOTE, CUSTOM),

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from agentgym_flow.core import (
     OFFICIAL_KEY,
+    EnvCard,
     Flag,
     Integer,
     Items,
@@ -172,8 +173,7 @@ class SokobanEnv(TextEnv):
     """
 
     env_id: ClassVar[str] = ENV_ID
-    train_config = "sokoban_tiny"
-    script = "agentgym_flow.envs.sokoban.scripted:GreedyPusher"
+    card = EnvCard(train_config="sokoban_tiny", script="agentgym_flow.envs.sokoban.scripted:GreedyPusher")
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 (as gym.Env)
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"backend"})
@@ -250,7 +250,6 @@ class SokobanEnv(TextEnv):
         text = board_text(level_codes(level), level.width)
         self._canvas = bytearray(text.replace(_ON_TARGET, _STAND_IN).encode("ascii"))
         self._observation = self._read_canvas()
-        self._pushed = False
         return self._observation
 
     def _apply(self, action: str) -> Transition:
@@ -259,26 +258,19 @@ class SokobanEnv(TextEnv):
             index = _INDEX.get(action.strip().lower())
             if index is None:
                 return Transition(self._observation, STEP_REWARD, False, False)
-        left = self._game.board.player
+        board = self._game.board
+        left = board.player
         reward, changed, solved = self._game.move(index)
         if changed:
-            self._repaint(left)
+            # A move changes at most three cells. Steps are fast because only these cells are changed in a canvas of one
+            # byte per character, which is then decoded as a whole.
+            canvas, cells, player = self._canvas, board.cells, board.player
+            canvas[2 * left] = _ASCII[cells[left]]
+            canvas[2 * player] = _ASCII[cells[player] | PLAYER]
+            if board.pushed_to >= 0:
+                canvas[2 * board.pushed_to] = _ASCII[cells[board.pushed_to]]
+            self._observation = self._read_canvas()
         return Transition(self._observation, reward, solved, True)
-
-    def _repaint(self, left: int) -> None:
-        """Update the text after the player left the cell `left`.
-
-        A move changes at most three cells. Steps are fast because only these cells are changed in a canvas of one byte
-        per character, which is then decoded as a whole.
-        """
-        board, canvas = self._game.board, self._canvas
-        cells, player, pushed_to = board.cells, board.player, board.pushed_to
-        canvas[2 * left] = _ASCII[cells[left]]
-        canvas[2 * player] = _ASCII[cells[player] | PLAYER]
-        if pushed_to >= 0:
-            canvas[2 * pushed_to] = _ASCII[cells[pushed_to]]
-            self._pushed = True
-        self._observation = self._read_canvas()
 
     def _read_canvas(self) -> str:
         text = self._canvas.decode("ascii")
@@ -297,6 +289,10 @@ class SokobanEnv(TextEnv):
     def score(self) -> float:
         """Return 1.0 if every box is on a target, otherwise 0.0."""
         return 1.0 if self._game.board.solved else 0.0
+
+    def success(self) -> bool:
+        """Return whether every box is on a target."""
+        return self._game.board.solved
 
     def admissible_actions(self) -> list[str]:
         """Return the four action words."""
@@ -323,17 +319,6 @@ class SokobanEnv(TextEnv):
     def end_figures(cls, observation: str) -> dict[str, float]:
         """Return the number of boxes on a target."""
         return {"boxes_on_target": float(observation.count(_ON_TARGET))}
-
-    def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:
-        game = self._game
-        if self._pushed:  # a walk changes none of these
-            kept.update(self._extra_info(), success=game.board.solved, score=self.score())
-            self._pushed = False
-        info = kept.copy()
-        info["state_key"] = game.state_key()
-        info["admissible_actions"] = [*ACTIONS]
-        info["action_templates"] = []
-        return info
 
     def _extra_info(self) -> dict[str, Any]:
         return {"deadlock": self._game.deadlock, "boxes_on_target": self._game.board.boxes_on_target}

@@ -11,6 +11,7 @@ import numpy as np
 from agentgym_flow.core import (
     MAX_CANDIDATES,
     OFFICIAL_KEY,
+    EnvCard,
     Flag,
     Integer,
     Maybe,
@@ -183,13 +184,16 @@ class WebShopEnv(TextEnv):
     """  # noqa: E501 (a table's row is one line)
 
     env_id: ClassVar[str] = ENV_ID
-    train_config = "webshop_tiny"
-    # The state key does not include what the agent has read, but the value of a state depends on it.
-    algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}},
-        "graphgpo": {"credit_settings": {"anchors": "information", "potential": "average"}},
-    }
-    script = "agentgym_flow.envs.webshop.scripted:KeywordShopper"
+    card = EnvCard(
+        train_config="webshop_tiny",
+        script="agentgym_flow.envs.webshop.scripted:KeywordShopper",
+        # The state key does not include what the agent has read, but the value of a state depends on it.
+        algorithm_settings={
+            "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}},
+            "graphgpo": {"credit_settings": {"anchors": "information", "potential": "average"}},
+        },
+        human_settings={"observation_mode": "text_rich"},
+    )
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"observation_mode", "draw"})
@@ -204,7 +208,6 @@ class WebShopEnv(TextEnv):
         "num_products": Maybe(Integer(1, 1 << 40)),
         "season": SeasonSeed(),
     }
-    human_settings: ClassVar[Mapping[str, Any]] = {"observation_mode": "text_rich"}
 
     def __init__(
         self,
@@ -355,17 +358,6 @@ class WebShopEnv(TextEnv):
         If enough steps are left, the path includes the texts with the required attributes that the title lacks.
         """
         return self._expert.next(self._game, self._read, self.max_steps - self.steps)
-
-    def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:
-        if self.last_score is not None:
-            return self._whole_info()
-        info = kept.copy()
-        info["state_key"] = self.state_key()
-        info["admissible_actions"] = self._game.clicks()
-        info["action_templates"] = [SEARCH]
-        info["page"] = str(self._game.page)
-        info["score_parts"] = {}
-        return info
 
     def _extra_info(self) -> dict[str, Any]:
         return {
