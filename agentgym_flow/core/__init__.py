@@ -5,25 +5,18 @@ from typing import TYPE_CHECKING
 from agentgym_flow._util.exports import on_demand
 
 if TYPE_CHECKING:
-    from agentgym_flow.core.env import (
-        MAX_CANDIDATES,
-        OFFICIAL_KEY,
-        SPLITS,
-        AnswerStore,
-        EnvCard,
-        PlainSpec,
-        TextEnv,
-        Transition,
-        check_info_keys,
-        check_integer,
-        check_options,
-        check_positive,
-        check_render_mode,
-        check_season,
-        check_split,
+    from agentgym_flow.core.env import MAX_CANDIDATES, OFFICIAL_KEY, AnswerStore, EnvCard, TextEnv, Transition
+    from agentgym_flow.core.seeding import (
+        Stream,
+        canonical,
+        check_task,
+        choose_task,
+        seasonal,
+        stable_hash,
+        task_identity,
     )
-    from agentgym_flow.core.seeding import Stream, canonical, seasonal, stable_hash
     from agentgym_flow.core.settings import (
+        SPLITS,
         Flag,
         Integer,
         Items,
@@ -33,9 +26,16 @@ if TYPE_CHECKING:
         SeasonSeed,
         Setting,
         Text,
+        check_info_keys,
+        check_integer,
+        check_options,
+        check_positive,
+        check_render_mode,
+        check_season,
         check_settings,
+        check_split,
     )
-    from agentgym_flow.core.task_choice import check_task, choose_task, task_identity
+    from agentgym_flow.core.spaces import PlainSpec
 else:
     __getattr__ = on_demand(__name__)  # hidden from type checkers, which would accept any name
 

@@ -8,42 +8,40 @@ for any subclass.
 from __future__ import annotations
 
 import copy
-import operator
-import os
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, SupportsIndex, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
-from gymnasium.envs.registration import EnvSpec
 
-from agentgym_flow.core.seeding import Stream, stable_hash
-from agentgym_flow.core.settings import SeasonSeed, Setting, check_settings
-from agentgym_flow.core.spaces import UnicodeText
-from agentgym_flow.core.task_choice import choose_task, task_identity
+from agentgym_flow.core.seeding import Stream, choose_task, stable_hash, task_identity
+from agentgym_flow.core.settings import (
+    Setting,
+    check_info_keys,
+    check_options,
+    check_positive,
+    check_render_mode,
+    check_season,
+    check_settings,
+    check_split,
+)
+from agentgym_flow.core.spaces import PlainSpec, UnicodeText
 from agentgym_flow.errors import (
     BadAction,
-    BadRenderMode,
     BadSetting,
     ResetNeeded,
     UnknownOption,
-    UnknownSplit,
     shown,
 )
-
-SPLITS = ("train", "valid", "test")
-"""The names of the splits in all environments."""
 
 MAX_CANDIDATES = 64
 """The largest number of actions that `candidates()` proposes."""
 
 MAX_ACTION_LENGTH = 1 << 14
 """The default limit on an action in characters. A longer text is invalid."""
-
-_LARGEST = (1 << 63) - 1  # the largest integer that NumPy can store
 
 OFFICIAL_KEY = "official_key"
 """The key of `info` with the state key of RewardFlow's released code, on request."""
@@ -100,26 +98,6 @@ class EnvCard:
     outside_requests: Literal["none", "own", "shared"] = "none"
     human_settings: Mapping[str, Any] = field(default_factory=dict)
     typed_forms: Mapping[str, str] = field(default_factory=dict)
-
-
-class PlainSpec:
-    """Keeps an environment's Gymnasium spec JSON-serialisable by converting paths in its arguments to strings.
-
-    List this class before the Gymnasium class among the bases.
-    """
-
-    _spec: EnvSpec | None = None
-
-    @property
-    def spec(self) -> EnvSpec | None:
-        """The spec of the environment; None if it was not created by `gym.make`."""
-        return self._spec
-
-    @spec.setter
-    def spec(self, spec: EnvSpec | None) -> None:
-        if spec is not None:
-            spec.kwargs = {k: os.fspath(v) if isinstance(v, os.PathLike) else v for k, v in spec.kwargs.items()}
-        self._spec = spec
 
 
 class TextEnv(PlainSpec, gym.Env[str, str]):
@@ -508,85 +486,3 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     def make_task_key(self, content: Any) -> str:
         """Return the `task_identity` of the JSON-serialisable `content` with this environment's settings and data."""
         return task_identity(self.env_id, self._dynamics, self.data, content)
-
-
-def check_options(options: Mapping[str, Any] | None, known: Sequence[str]) -> Mapping[str, Any]:
-    """Return the reset options, `{}` for None.
-
-    Raises `UnknownOption` if a key is not in `known`, and `BadSetting` if `options` is not a dictionary.
-    """
-    if options is not None and not isinstance(options, Mapping):
-        raise BadSetting(f"options must be a dictionary such as {{{known[0]!r}: ...}}, got {shown(options)}")
-    for key in options or {}:
-        if key not in known:
-            raise UnknownOption.among(key, known)
-    return options or {}
-
-
-def check_info_keys(keys: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
-    """Return the keys of `info` to return, in the order of `known`.
-
-    Raises `UnknownOption` if a key is not in `known`, and `BadSetting` if `keys` is not a collection of keys.
-    """
-    try:
-        wanted = None if isinstance(keys, str) else list(keys)
-    except TypeError:
-        wanted = None
-    if wanted is None:
-        raise BadSetting(f"info_keys must be a list of keys, got {shown(keys)}")
-    for key in wanted:
-        if not isinstance(key, str) or key not in known:
-            raise UnknownOption.among(key, known)
-    return tuple(key for key in known if key in wanted)
-
-
-def check_split(split: str, aliases: Mapping[str, str]) -> str:
-    """Return our name of `split`: one of `SPLITS` or the target of an alias. Raises `UnknownSplit`."""
-    name = aliases.get(split, split) if isinstance(split, str) else None
-    if name not in SPLITS and name not in aliases.values():
-        raise UnknownSplit.among(split, dict.fromkeys([*SPLITS, *aliases]))
-    return name
-
-
-def check_season(season: str, split: str, fixed: str = "") -> str:
-    """Return `season`, the seed of a season of test tasks; `""` stands for the standard tasks.
-
-    Args:
-        season: `""`, or an even number of lower-case hexadecimal digits, 2 to 64.
-        split: our name of the split.
-        fixed: the argument that selects fixed tasks instead of generated ones; `""` if there is none.
-
-    Raises `BadSetting` if `season` has another form, or these tasks have no seasons.
-    """
-    if isinstance(season, str) and not season:
-        return season
-    SeasonSeed().check("season", season)
-    if fixed:
-        raise BadSetting(f"season generates new tasks, and {fixed} names fixed ones; leave one of the two out")
-    if split != "test":
-        raise BadSetting(f"only split 'test' has seasons: a season is for evaluation. Got season with split {split!r}")
-    return season
-
-
-def check_render_mode(render_mode: str | None, metadata: Mapping[str, Any]) -> str | None:
-    """Return `render_mode`. Raises `BadRenderMode` if it is neither None nor one of `metadata["render_modes"]`."""
-    if render_mode is not None and not (isinstance(render_mode, str) and render_mode in metadata["render_modes"]):
-        offered = ", ".join(metadata["render_modes"])
-        raise BadRenderMode(f"render_mode {shown(render_mode)} is not supported; choose one of: {offered}")
-    return render_mode
-
-
-def check_positive(name: str, value: object) -> int:
-    """Return `value` as a positive `int` of at most 63 bits. Raises `BadSetting` with the name of the setting."""
-    return check_integer(name, value, 1)
-
-
-def check_integer(name: str, value: object, least: int) -> int:
-    """Return `value` as an `int` from `least` to 2^63 - 1. Raises `BadSetting` with the name of the setting."""
-    try:
-        number = operator.index(cast("SupportsIndex", value))
-    except TypeError:
-        number = least - 1
-    if isinstance(value, bool) or not least <= number <= _LARGEST:
-        raise BadSetting(f"{name} must be an integer of at least {least}, got {shown(value)}")
-    return number

@@ -1,4 +1,4 @@
-"""The allowed settings of an environment, checked by its constructor and before a log is replayed.
+"""The arguments of an environment: which values are allowed, checked by its constructor and before a log is replayed.
 
 An environment declares them in `logged_settings`, which maps the name of a setting to its allowed values:
 
@@ -13,10 +13,16 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable, Mapping
-from typing import Protocol, SupportsIndex, cast
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol, SupportsIndex, cast
 
-from agentgym_flow.errors import BadSetting, UnknownOption, shown
+from agentgym_flow.errors import BadRenderMode, BadSetting, UnknownOption, UnknownSplit, shown
+
+SPLITS = ("train", "valid", "test")
+"""The names of the splits in all environments."""
+
+LARGEST = (1 << 63) - 1
+"""The largest integer that NumPy can store."""
 
 MOST_VALUES = 256
 """The largest number of values in a setting of plain data."""
@@ -56,9 +62,9 @@ class Flag:
 
 
 class Integer:
-    """An integer from `least` to `most`. NumPy integers are allowed, booleans are not."""
+    """An integer from `least` to `most`, by default of 63 bits. NumPy integers are allowed, booleans are not."""
 
-    def __init__(self, least: int, most: int) -> None:
+    def __init__(self, least: int, most: int = LARGEST) -> None:
         self.least, self.most = least, most
 
     def check(self, name: str, value: object) -> None:
@@ -68,7 +74,8 @@ class Integer:
         except TypeError:
             number = self.least - 1
         if isinstance(value, bool) or not self.least <= number <= self.most:
-            raise BadSetting(f"{name} must be an integer from {self.least} to {self.most}, got {shown(value)}")
+            limits = f"of at least {self.least}" if self.most == LARGEST else f"from {self.least} to {self.most}"
+            raise BadSetting(f"{name} must be an integer {limits}, got {shown(value)}")
 
 
 class SeasonSeed:
@@ -183,3 +190,80 @@ def check_settings(
             Items(known[name]).check(name, value)
         else:
             known[name].check(name, value)
+
+
+def check_options(options: Mapping[str, Any] | None, known: Sequence[str]) -> Mapping[str, Any]:
+    """Return the reset options, `{}` for None.
+
+    Raises `UnknownOption` if a key is not in `known`, and `BadSetting` if `options` is not a dictionary.
+    """
+    if options is not None and not isinstance(options, Mapping):
+        raise BadSetting(f"options must be a dictionary such as {{{known[0]!r}: ...}}, got {shown(options)}")
+    for key in options or {}:
+        if key not in known:
+            raise UnknownOption.among(key, known)
+    return options or {}
+
+
+def check_info_keys(keys: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
+    """Return the keys of `info` to return, in the order of `known`.
+
+    Raises `UnknownOption` if a key is not in `known`, and `BadSetting` if `keys` is not a collection of keys.
+    """
+    try:
+        wanted = None if isinstance(keys, str) else list(keys)
+    except TypeError:
+        wanted = None
+    if wanted is None:
+        raise BadSetting(f"info_keys must be a list of keys, got {shown(keys)}")
+    for key in wanted:
+        if not isinstance(key, str) or key not in known:
+            raise UnknownOption.among(key, known)
+    return tuple(key for key in known if key in wanted)
+
+
+def check_split(split: str, aliases: Mapping[str, str]) -> str:
+    """Return our name of `split`: one of `SPLITS` or the target of an alias. Raises `UnknownSplit`."""
+    name = aliases.get(split, split) if isinstance(split, str) else None
+    if name not in SPLITS and name not in aliases.values():
+        raise UnknownSplit.among(split, dict.fromkeys([*SPLITS, *aliases]))
+    return name
+
+
+def check_season(season: str, split: str, fixed: str = "") -> str:
+    """Return `season`, the seed of a season of test tasks; `""` stands for the standard tasks.
+
+    Args:
+        season: `""`, or an even number of lower-case hexadecimal digits, 2 to 64.
+        split: our name of the split.
+        fixed: the argument that selects fixed tasks instead of generated ones; `""` if there is none.
+
+    Raises `BadSetting` if `season` has another form, or these tasks have no seasons.
+    """
+    if isinstance(season, str) and not season:
+        return season
+    SeasonSeed().check("season", season)
+    if fixed:
+        raise BadSetting(f"season generates new tasks, and {fixed} names fixed ones; leave one of the two out")
+    if split != "test":
+        raise BadSetting(f"only split 'test' has seasons: a season is for evaluation. Got season with split {split!r}")
+    return season
+
+
+def check_render_mode(render_mode: str | None, metadata: Mapping[str, Any]) -> str | None:
+    """Return `render_mode`. Raises `BadRenderMode` if it is neither None nor one of `metadata["render_modes"]`."""
+    if render_mode is not None and not (isinstance(render_mode, str) and render_mode in metadata["render_modes"]):
+        offered = ", ".join(metadata["render_modes"])
+        raise BadRenderMode(f"render_mode {shown(render_mode)} is not supported; choose one of: {offered}")
+    return render_mode
+
+
+def check_positive(name: str, value: object) -> int:
+    """Return `value` as a positive `int` of at most 63 bits. Raises `BadSetting` with the name of the setting."""
+    return check_integer(name, value, 1)
+
+
+def check_integer(name: str, value: object, least: int) -> int:
+    """Return `value` as an `int` from `least` to 2^63 - 1. Raises `BadSetting` with the name of the setting."""
+    Integer(least).check(name, value)
+    return operator.index(cast("SupportsIndex", value))
