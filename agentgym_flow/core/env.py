@@ -20,6 +20,8 @@ import numpy.typing as npt
 from agentgym_flow.core.seeding import Stream, choose_task, stable_hash, task_identity
 from agentgym_flow.core.settings import (
     Setting,
+    argument_table,
+    arguments_of,
     check_info_keys,
     check_options,
     check_positive,
@@ -112,7 +114,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         split: `"train"`, `"valid"` or `"test"`, or an alias from `split_aliases`.
         max_steps: the step after which an unfinished episode is truncated; at least 1.
         settings: all other keyword arguments that are needed to create the same environment again, JSON-serialisable
-            and without paths (`data` names official data). If `logged_settings` is declared, only settings it allows.
+            and without paths (`data` names official data). If the signature declares settings, only those it allows.
         data: official data in use, name -> SHA-256; empty for embedded tasks.
         season: the seed of a season of test tasks, checked by `check_season`; `""` for the standard tasks. Unless it is
             `""`, it becomes a setting. `task_key` does not include it, so equal tasks of two seasons have equal keys.
@@ -133,16 +135,16 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     reset_options: ClassVar[tuple[str, ...]] = ("task",)
     """The keys that `reset(options=...)` accepts."""
     presentation_settings: ClassVar[frozenset[str]] = frozenset()
-    """Settings that change the text but not the decision problem. `task_key` does not include them."""
+    """Settings marked with `PRESENTATION` in the signature. `task_key` does not include them."""
     optional_info: ClassVar[tuple[str, ...]] = ()
     """Keys of `info` that are expensive to compute. They are present only after a request with `request_info`.
 
     `OFFICIAL_KEY` is the state key of RewardFlow's released code.
     """
     logged_settings: ClassVar[Mapping[str, Setting] | None] = None
-    """The names and values that `settings` can have. `verify` creates environments only with these.
+    """The names and values that `settings` can have, from the signature. `verify` creates environments only with these.
 
-    Without this declaration, a log may only contain numbers, booleans, None, plain words, and lists of these.
+    Without a declaration, a log may only contain numbers, booleans, None, plain words, and lists of these.
     """
     card: ClassVar[EnvCard] = EnvCard()
     """What the trainer, the player and the command line read about the environment."""
@@ -183,6 +185,15 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         self._last_transition = Transition("", 0.0, False, True)
         self._among: npt.NDArray[np.int64] | None = None
         self._dynamics = {k: v for k, v in settings.items() if k not in self.presentation_settings}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        arguments = arguments_of(cls) if "__init__" in vars(cls) else {}
+        declared = {name: one.allowed for name, one in arguments.items() if one.allowed is not None}
+        if declared and "logged_settings" not in vars(cls):
+            cls.logged_settings = declared
+            cls.presentation_settings = frozenset(name for name, one in arguments.items() if one.presentation)
+        cls.__doc__ = (cls.__doc__ or "").replace("{arguments}", argument_table(arguments)) or None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         clone = self.__class__.__new__(self.__class__)

@@ -1,9 +1,14 @@
 """The arguments of an environment: which values are allowed, checked by its constructor and before a log is replayed.
 
-An environment declares them in `logged_settings`, which maps the name of a setting to its allowed values:
+The constructor's signature declares each argument once: its type, its default, the values that a log may have, and its
+meaning. `TextEnv` makes `logged_settings`, `presentation_settings` and the table of the manual from it:
 
 ```python
-logged_settings = {"rooms": Integer(2, 100), "terse": Flag(), "mode": OneOf("day", "night")}
+def __init__(
+    self,
+    rooms: Annotated[int, Integer(2, 100), "the number of rooms"] = 5,
+    terse: Annotated[bool, Flag(), PRESENTATION, "leave the scenery out of the text"] = False,
+    ...
 ```
 
 Declared values are plain data without paths and addresses, so that an untrusted log cannot name any.
@@ -11,10 +16,11 @@ Declared values are plain data without paths and addresses, so that an untrusted
 
 from __future__ import annotations
 
+import inspect
 import operator
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol, SupportsIndex, cast
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, Protocol, SupportsIndex, cast, get_args, get_origin
 
 from agentgym_flow.errors import BadRenderMode, BadSetting, UnknownOption, UnknownSplit, shown
 
@@ -152,6 +158,67 @@ class Plain:
                 raise BadSetting(f"{name} holds more than a setting may: {shown(value)}")
 
 
+PRESENTATION = object()
+"""Marks an argument that changes the text but not the decision problem; `task_key` does not include it."""
+
+Season = Annotated[
+    str, SeasonSeed(), 'the seed of a season: other generated test tasks of the same kind, see "Seasons" in the docs'
+]
+Split = Annotated[str, '`"train"`, `"valid"` or `"test"`']
+TaskTypes = Annotated[
+    Sequence[str] | None, "a list of task types: `reset(seed=...)` draws only tasks of these types; None for all"
+]
+MaxSteps = Annotated[int, "the step budget"]
+
+
+class Argument(NamedTuple):
+    """What a signature says about an argument.
+
+    Attributes:
+        type: its type, as text.
+        default: its default.
+        allowed: the values that a log may have; None if a log does not contain it.
+        presentation: whether it is marked with `PRESENTATION`.
+        meaning: a phrase; empty without one.
+    """
+
+    type: str
+    default: Any
+    allowed: Setting | None
+    presentation: bool
+    meaning: str
+
+
+def arguments_of(maker: Callable[..., Any]) -> dict[str, Argument]:
+    """Return the arguments of a class or function by name, in order; those with a name that does not exist unread."""
+    try:
+        parameters = inspect.signature(maker, eval_str=True).parameters
+    except NameError:
+        parameters = inspect.signature(maker).parameters
+    found = {}
+    for name, parameter in parameters.items():
+        kind, *more = (
+            get_args(parameter.annotation) if get_origin(parameter.annotation) is Annotated else [parameter.annotation]
+        )
+        found[name] = Argument(
+            kind if isinstance(kind, str) else inspect.formatannotation(kind),
+            parameter.default,
+            next((one for one in more if hasattr(one, "check")), None),
+            PRESENTATION in more,
+            next((one for one in more if isinstance(one, str)), ""),
+        )
+    return found
+
+
+def argument_table(arguments: Mapping[str, Argument]) -> str:
+    """Return the Markdown table of these arguments for a manual, indented as a docstring of a class."""
+    rows = ["| argument | default | meaning |", "|---|---|---|"]
+    for name, one in arguments.items():
+        default = f'"{one.default}"' if isinstance(one.default, str) else repr(one.default)
+        rows.append(f"| `{name}` | `{default}` | {one.meaning} |")
+    return "\n    ".join(rows)
+
+
 class _Undeclared:
     """The allowed values of a setting that is not declared: a number, a boolean, None, or a plain word."""
 
@@ -163,7 +230,7 @@ class _Undeclared:
         elif not (value is None or isinstance(value, bool | int | float)):
             raise BadSetting(
                 f"{name} must be a number, True, False, null or a word, got {shown(value)}; "
-                "an environment that needs more declares it in logged_settings"
+                "an environment that needs more declares it in its signature"
             )
 
 

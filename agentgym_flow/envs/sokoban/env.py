@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from agentgym_flow.core import (
     OFFICIAL_KEY,
+    PRESENTATION,
     EnvCard,
     Flag,
     Integer,
     Items,
     OneOf,
-    SeasonSeed,
-    Setting,
+    Season,
+    Split,
     Stream,
+    TaskTypes,
     Text,
     TextEnv,
     Transition,
@@ -125,20 +127,7 @@ class SokobanEnv(TextEnv):
     boards of more than 256 cells, a position has four digits, and the key is a digest with more than 14 boxes.
 
     ## Arguments
-    | argument | default | meaning |
-    |---|---|---|
-    | `size` | `(6, 6)` | the rows and columns of generated levels; an integer for a square board |
-    | `boxes` | `1` | the number of boxes in a generated level |
-    | `min_pushes` | `1` | the minimum number of pushes that a generated level needs |
-    | `level` | `None` | one level as text, which is then the only task of every split |
-    | `data` | `None` | a file or folder in Boxoban's format or in XSB, or the name of registered data |
-    | `skip_damaged` | `False` | leave out the levels of `data` that cannot be played, with a warning that counts them |
-    | `backend` | `"native"` | the rules to use: `"native"`, or `"gym-sokoban"` (extra `sokoban`) |
-    | `split` | `"train"` | `"train"`, `"valid"` or `"test"` |
-    | `season` | `""` | the seed of a season: other generated test levels of the same kind, see "Seasons" in the docs |
-    | `task_types` | `None` | a list of task types: `reset(seed=...)` draws only tasks of these types; None for all |
-    | `max_steps` | `None` | the step budget; None for 20 up to 6x6, 50 up to 7x7 and 200 beyond |
-    | `render_mode` | `None` | `"ansi"` (the board) or `"rgb_array"` |
+    {arguments}
 
     `level` uses the symbols above or those of XSB (`# @ + $ * .`; floor is a space, `-` or `_`; run-length encoding is
     accepted). Files may be XSB collections (`.xsb`, `.sok`, `.txt`) with titles and remarks between the boards, but not
@@ -176,33 +165,43 @@ class SokobanEnv(TextEnv):
     card = EnvCard(train_config="sokoban_tiny", script="agentgym_flow.envs.sokoban.scripted:GreedyPusher")
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 (as gym.Env)
-    presentation_settings: ClassVar[frozenset[str]] = frozenset({"backend"})
     _shared_by_clones = TextEnv._shared_by_clones | {"_source"}
-    logged_settings: ClassVar[Mapping[str, Setting]] = {
-        "size": Items(Integer(3, 255), 2, 2),
-        "boxes": Integer(1, 255),
-        "min_pushes": Integer(1, 1 << 16),
-        "level": Text(),
-        "backend": OneOf(*BACKENDS),
-        "skip_damaged": Flag(),
-        "season": SeasonSeed(),
-    }
 
     def __init__(
         self,
         *,
-        size: int | Sequence[int] = DEFAULT_SIZE,
-        boxes: int = DEFAULT_BOXES,
-        min_pushes: int = DEFAULT_MIN_PUSHES,
-        level: str | None = None,
-        data: str | os.PathLike[str] | None = None,
-        skip_damaged: bool = False,
-        backend: str = "native",
-        split: str = "train",
-        season: str = "",
-        task_types: Sequence[str] | None = None,
-        max_steps: int | None = None,
-        render_mode: str | None = None,
+        size: Annotated[
+            int | Sequence[int],
+            Items(Integer(3, 255), 2, 2),
+            "the rows and columns of generated levels; an integer for a square board",
+        ] = DEFAULT_SIZE,
+        boxes: Annotated[int, Integer(1, 255), "the number of boxes in a generated level"] = DEFAULT_BOXES,
+        min_pushes: Annotated[
+            int,
+            Integer(1, 1 << 16),
+            "the minimum number of pushes that a generated level needs",
+        ] = DEFAULT_MIN_PUSHES,
+        level: Annotated[str | None, Text(), "one level as text, which is then the only task of every split"] = None,
+        data: Annotated[
+            str | os.PathLike[str] | None,
+            "a file or folder in Boxoban's format or in XSB, or the name of registered data",
+        ] = None,
+        skip_damaged: Annotated[
+            bool,
+            Flag(),
+            "leave out the levels of `data` that cannot be played, with a warning that counts them",
+        ] = False,
+        backend: Annotated[
+            str,
+            OneOf(*BACKENDS),
+            PRESENTATION,
+            'the rules to use: `"native"`, or `"gym-sokoban"` (extra `sokoban`)',
+        ] = "native",
+        split: Split = "train",
+        season: Season = "",
+        task_types: TaskTypes = None,
+        max_steps: Annotated[int | None, "the step budget; None for 20 up to 6x6, 50 up to 7x7 and 200 beyond"] = None,
+        render_mode: Annotated[str | None, '`"ansi"` (the board) or `"rgb_array"`'] = None,
     ) -> None:
         source = LevelSource(
             size=size,
