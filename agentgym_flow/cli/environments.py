@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from agentgym_flow import data as registry
+from agentgym_flow.core import module_of
 from agentgym_flow.data import FETCHED, DataSet
-from agentgym_flow.envs.plugins import module_of
 from agentgym_flow.episodes import NO_LIMITS, LoggedEpisode, limits_beyond_default, scan_log
 from agentgym_flow.errors import BadSetting
 

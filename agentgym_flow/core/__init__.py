@@ -6,6 +6,15 @@ from agentgym_flow._util.exports import on_demand
 
 if TYPE_CHECKING:
     from agentgym_flow.core.env import MAX_CANDIDATES, OFFICIAL_KEY, AnswerStore, EnvCard, TextEnv, Transition
+    from agentgym_flow.core.registry import (
+        import_environments,
+        imported_ids,
+        load_plugins,
+        make_text_env,
+        module_of,
+        text_env_class,
+        text_env_parameters,
+    )
     from agentgym_flow.core.seeding import (
         Stream,
         canonical,
@@ -85,7 +94,14 @@ __all__ = [
     "check_split",
     "check_task",
     "choose_task",
+    "import_environments",
+    "imported_ids",
+    "load_plugins",
+    "make_text_env",
+    "module_of",
     "seasonal",
     "stable_hash",
     "task_identity",
+    "text_env_class",
+    "text_env_parameters",
 ]

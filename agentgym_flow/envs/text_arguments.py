@@ -10,8 +10,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from agentgym_flow.core import TextEnv, arguments_of
-from agentgym_flow.envs.plugins import import_environments, imported_ids, load_plugins
+from agentgym_flow.core import TextEnv, arguments_of, import_environments, imported_ids, load_plugins
 from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption
 
 NAMESPACE = "agentgym_flow"
