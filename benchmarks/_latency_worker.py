@@ -19,10 +19,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow.dataflow.network.http_client import HttpFlow
-from agentgym_flow.dataflow.network.tokens import read_token
+from agentgym_flow.dataflow.network.http_client import HttpFlow, read_token
 from agentgym_flow.dataflow.records import Commit, CommitVerdict, Flow
-from agentgym_flow.dataflow.rollout.service import RolloutService, _Playing
+from agentgym_flow.dataflow.rollout import RolloutService, _Playing
 from agentgym_flow.errors import FlowDown
 
 Row = dict[str, Any]

@@ -25,7 +25,7 @@ from little_worker import played
 
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
-from agentgym_flow.dataflow.network import calls, serving, tokens
+from agentgym_flow.dataflow.network import calls, http_client, remote
 from agentgym_flow.dataflow.network.http_client import HttpFlow
 from agentgym_flow.dataflow.network.http_server import create_app
 from agentgym_flow.dataflow.network.http_server import serving as http_serving
@@ -296,7 +296,7 @@ def test_errors_are_those_of_the_table_and_no_other() -> None:
 
 def test_many_who_wait_hold_up_nobody(served: Served) -> None:
     """With nothing to play, far more workers wait than there are threads, and all of them get what comes in the end."""
-    workers = 3 * (serving.WAITING + serving.AT_ONCE)
+    workers = 3 * (remote.WAITING + remote.AT_ONCE)
     claim = opened(served.flow)
     first = served.flow.lease("first", 4)
     with ThreadPoolExecutor(workers) as pool:
@@ -411,20 +411,20 @@ def test_addresses_that_cannot_be_are_refused(url: str) -> None:
 
 
 def test_a_token_is_kept_and_refused_where_others_can_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    token = tokens.token_in(tmp_path / "token")
+    token = http_client.token_in(tmp_path / "token")
     assert len(token) > 40
     assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
-    assert tokens.token_in(tmp_path / "token") == tokens.read_token(tmp_path / "token") == token
-    trainers, workers = tokens.tokens_in(tmp_path / "token")
-    assert trainers == token != workers == tokens.read_token(tmp_path / "token.worker")
+    assert http_client.token_in(tmp_path / "token") == http_client.read_token(tmp_path / "token") == token
+    trainers, workers = http_client.tokens_in(tmp_path / "token")
+    assert trainers == token != workers == http_client.read_token(tmp_path / "token.worker")
     (tmp_path / "token").chmod(0o640)
     with pytest.raises(BadSetting, match="chmod 600"):
-        tokens.read_token(tmp_path / "token")
-    monkeypatch.delenv(tokens.VARIABLE, raising=False)
-    with pytest.raises(BadSetting, match=tokens.VARIABLE):
-        tokens.read_token()
-    monkeypatch.setenv(tokens.VARIABLE, token)
-    assert tokens.read_token() == token
+        http_client.read_token(tmp_path / "token")
+    monkeypatch.delenv(http_client.VARIABLE, raising=False)
+    with pytest.raises(BadSetting, match=http_client.VARIABLE):
+        http_client.read_token()
+    monkeypatch.setenv(http_client.VARIABLE, token)
+    assert http_client.read_token() == token
 
 
 def test_one_client_serves_many_threads(served: Served) -> None:
@@ -460,7 +460,7 @@ def test_a_worker_that_commits_too_much_is_answered_and_counted(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, limit in (("LONGEST", 70_000), ("QUOTA", 100_000)):
-        monkeypatch.setattr(f"agentgym_flow.dataflow.bookkeeping.worker_calls.{name}", limit)
+        monkeypatch.setattr(f"agentgym_flow.dataflow.bookkeeping.manager.{name}", limit)
     opened(served.flow)
     both = zip(served.flow.lease("w", 3), (60_000, 60_000, 80_000), strict=True)
     commits = [played(lease)._replace(payload="x" * size) for lease, size in both]

@@ -18,8 +18,8 @@ pytest.importorskip("trl", reason="training needs the extra train")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.dataflow.batches.group_replay import GroupReplay
-from agentgym_flow.dataflow.batches.ops import (
+from agentgym_flow.dataflow.batches.data_algorithms import (
+    GroupReplay,
     ReadyGroup,
     apply_operators,
     drop_alike,

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import math
 import secrets
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agentgym_flow.dataflow.batches.data_algorithms import DataAlgorithms
-from agentgym_flow.dataflow.batches.heartbeat import Heartbeat
-from agentgym_flow.dataflow.batches.inbox import CompleteGroup, Inbox
-from agentgym_flow.dataflow.batches.ops import ReadyGroup
+from agentgym_flow.dataflow.batches.data_algorithms import DataAlgorithms, ReadyGroup
+from agentgym_flow.dataflow.batches.inbox import CompleteGroup, Inbox, Receiver
+from agentgym_flow.dataflow.bookkeeping.callers import check_trainer
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED
-from agentgym_flow.dataflow.bookkeeping.liveness import check_trainer
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.records import Flow, Slot
+from agentgym_flow.dataflow.records import Claim, Flow, Slot
 from agentgym_flow.dataflow.stage import stage_of, state_to_send, turn_router
-from agentgym_flow.dataflow.weights.updates import full
-from agentgym_flow.dataflow.wire import Receiver
+from agentgym_flow.dataflow.weights import full
 from agentgym_flow.episodes import Group
 from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.generation.weights import check_finite
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from agentgym_flow.training.policy import PromptedPolicy
+
 
 WAIT = 1.0
 """Seconds that one call waits for episodes."""
@@ -52,7 +51,7 @@ class LeasedGroups:
     on who played them or when; with S = 0 it equals the batch of `OwnRollout`. With `order: ready` it consists of the
     groups that are complete first, and groups played with weights more than S updates old are dropped.
 
-    Episodes are replayed here (see `wire`); those that do not match their tokens are rejected and played again.
+    Episodes are replayed here (see `Receiver`); those that do not match their tokens are rejected and played again.
 
     Args:
         own: the trainer's own rollout, which is replaced.
@@ -314,3 +313,30 @@ class LeasedGroups:
                     self._flow.finish(self._claim)
         self._inbox = None
         self._own.close()
+
+
+BEAT = 5.0
+"""Seconds between two heartbeats."""
+
+
+class Heartbeat:
+    """A thread that sends a manager a heartbeat every `BEAT` seconds, until `end` is called.
+
+    Args:
+        flow: the manager.
+        claim: of the trainer.
+    """
+
+    def __init__(self, flow: Flow, claim: Claim) -> None:
+        self._flow, self._claim = flow, claim
+        self._ended = threading.Event()
+        threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
+
+    def end(self) -> None:
+        """Stop."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.wait(BEAT):
+            with suppress(AgentGymFlowError):  # the next batch will raise it
+                self._flow.beat(self._claim)

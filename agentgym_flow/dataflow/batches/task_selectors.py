@@ -12,7 +12,7 @@ from typing import Any
 
 from agentgym_flow._util.numbers import is_number
 from agentgym_flow.core import Stream
-from agentgym_flow.dataflow.batches.ops import bind_settings, parse_entry, resolve
+from agentgym_flow.dataflow.config import bind_settings, parse_entry, resolve
 from agentgym_flow.episodes import Group
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.comparison import Outcome, check_word

@@ -310,3 +310,8 @@ def _add(counter: Counter[T], keys: Iterable[T], change: int) -> None:
         counter[key] += change
         if not counter[key]:
             del counter[key]
+
+
+def batch_of(mark: int) -> int:
+    """Return the batch of a mark in `LedgerEntry.used`."""
+    return mark if mark >= 0 else -1 - mark

@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentgym_flow.core import stable_hash
-from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, READY, Ledger, LedgerEntry, PublishedWeights, SlotState
+from agentgym_flow.dataflow.bookkeeping.entries import LedgerEntry, SlotState
+from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, READY, Ledger
+from agentgym_flow.dataflow.bookkeeping.progress import PublishedWeights
 from agentgym_flow.dataflow.records import CommitVerdict, Slot
 from agentgym_flow.dataflow.simulator.scenario import OVERLAP, RunningLease, Scenario, SimulationResult, Times
 from agentgym_flow.dataflow.simulator.virtual import Clock, Pool
 
 Record = Callable[[dict[str, Any]], None]
-"""Is called with each event of a run; `agentgym_flow.dataflow.pictures.trace` describes events."""
+"""Is called with each event of a run; `agentgym_flow.dataflow.trace` describes events."""
 
 _TICK = 1.0  # seconds between two checks for expired leases
 _SAMPLES = 400  # the states of the ledger are recorded whenever the time has grown by this fraction of itself
