@@ -148,15 +148,20 @@ class _Process:
     def __init__(
         self, context: ForkServerContext, program: Program, options: Sequence[str], environment: dict[str, str]
     ) -> None:
-        self._said = tempfile.NamedTemporaryFile()  # noqa: SIM115  closed by `end`
-        self._process = context.Process(target=_run, args=(program, options, environment, self._said.name))
+        self._output = tempfile.NamedTemporaryFile()  # noqa: SIM115  closed by `end`
+        self._process = context.Process(target=_run, args=(program, options, environment, self._output.name))
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
 
     def ended(self) -> str | None:
         status = self._process.exitcode
-        return None if status is None else f"status {status}; {self._last_lines()}"
+        if status is None:
+            return None
+        size = self._output.seek(0, os.SEEK_END)
+        self._output.seek(max(0, size - 8192))
+        lines = self._output.read().decode("utf-8", "replace").strip().splitlines()[-LAST_LINES:]
+        return f"status {status}; " + ("\n".join(lines) if lines else "it wrote nothing")
 
     def leave(self) -> None:
         self._process.terminate()
@@ -165,13 +170,7 @@ class _Process:
         with contextlib.suppress(ProcessLookupError):  # by its number, as it lives on if the fork server was killed
             os.kill(self.pid, signal.SIGKILL)
         self._process.join()
-        self._said.close()
-
-    def _last_lines(self) -> str:
-        size = self._said.seek(0, os.SEEK_END)
-        self._said.seek(max(0, size - 8192))
-        lines = self._said.read().decode("utf-8", "replace").strip().splitlines()[-LAST_LINES:]
-        return "\n".join(lines) if lines else "it wrote nothing"
+        self._output.close()
 
 
 def _run(program: Program, options: Sequence[str], environment: dict[str, str], errors: str) -> None:

@@ -39,6 +39,9 @@ WAIT = 1.0
 LOOK = 0.1
 """In lock step, seconds between two checks of the other policies' progress."""
 
+BEAT = 5.0
+"""Seconds between two heartbeats."""
+
 Key = tuple[int, int]
 """Batch and number of a group."""
 
@@ -122,7 +125,9 @@ class LeasedGroups:
             self._claim = self._flow.open(self._stream, self._policy, batch, self._setup(), trainer)
             self._flow.admit(self._claim, [slot for slots in self._open.values() for slot in slots])
             self._inbox = Inbox(self._flow, self._claim, self._receiver, self._config.check)
-            self._heartbeat = Heartbeat(self._flow, self._claim)
+            self._ended = threading.Event()
+            arguments = (self._flow, self._claim, self._ended)
+            threading.Thread(target=_beat, args=arguments, name="heartbeat", daemon=True).start()
         self._flow.publish(self._claim, batch, version, full(state_to_send(model, self._dtype)))
 
     def _setup(self) -> dict[str, Any]:
@@ -307,7 +312,7 @@ class LeasedGroups:
     def close(self) -> None:
         """End the heartbeat, and close the environments. After the last batch workers may leave."""
         if self._inbox is not None:
-            self._heartbeat.end()
+            self._ended.set()
             if self._taken >= self._batches:
                 with suppress(AgentGymFlowError):  # training is done in any case
                     self._flow.finish(self._claim)
@@ -315,28 +320,8 @@ class LeasedGroups:
         self._own.close()
 
 
-BEAT = 5.0
-"""Seconds between two heartbeats."""
-
-
-class Heartbeat:
-    """A thread that sends a manager a heartbeat every `BEAT` seconds, until `end` is called.
-
-    Args:
-        flow: the manager.
-        claim: of the trainer.
-    """
-
-    def __init__(self, flow: Flow, claim: Claim) -> None:
-        self._flow, self._claim = flow, claim
-        self._ended = threading.Event()
-        threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
-
-    def end(self) -> None:
-        """Stop."""
-        self._ended.set()
-
-    def _run(self) -> None:
-        while not self._ended.wait(BEAT):
-            with suppress(AgentGymFlowError):  # the next batch will raise it
-                self._flow.beat(self._claim)
+def _beat(flow: Flow, claim: Claim, ended: threading.Event) -> None:
+    """Send the heartbeats of a trainer, which makes no other calls while it trains, until `ended` is set."""
+    while not ended.wait(BEAT):
+        with suppress(AgentGymFlowError):  # the next batch will raise it
+            flow.beat(claim)

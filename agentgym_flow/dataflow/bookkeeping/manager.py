@@ -115,7 +115,9 @@ class Manager:
                 with self._book.call():
                     self._workers.hear(worker)
                     self._workers.check(worker)
-                    self._check_unfinished()
+                    ledgers = self._book.ledgers.values()
+                    if ledgers and all(ledger.is_finished for ledger in ledgers):
+                        raise RunsFinished("no trainer needs more episodes: all runs of this manager are finished")
                     self._liveness.check_trainers()
                     self._expire()
                     leases = self._lease(worker, count)
@@ -336,11 +338,6 @@ class Manager:
         self._book.note(claim.stream, name, *args)
         self._liveness.heard_of_trainer(claim.stream, claim.policy)
         self._book.changed.notify_all()
-
-    def _check_unfinished(self) -> None:
-        ledgers = self._book.ledgers.values()
-        if ledgers and all(ledger.is_finished for ledger in ledgers):
-            raise RunsFinished("no trainer needs more episodes: all runs of this manager are finished")
 
     def _expire(self) -> None:
         now = self._clock()

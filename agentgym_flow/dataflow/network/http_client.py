@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from agentgym_flow._util.server_address import ServerAddress, server_address
+from agentgym_flow._util.server_address import server_address
 from agentgym_flow.dataflow.network import calls
 from agentgym_flow.dataflow.network.remote import NoAnswer, RemoteFlow
 from agentgym_flow.errors import BadSetting
@@ -29,6 +29,12 @@ ANSWER = 60.0
 
 KEPT = 4.0
 """Seconds for which an idle connection is reused; the server closes it after 5."""
+
+VARIABLE = "AGENTGYM_FLOW_TOKEN"
+"""The environment variable with the token."""
+
+WORKERS = ".worker"
+"""The suffix of the file with the token of workers, beside that of trainers."""
 
 _UNREADABLE = (OSError, http.client.HTTPException)
 
@@ -46,7 +52,9 @@ class HttpFlow(RemoteFlow):
     """
 
     def __init__(self, url: str, token: str, *, deadline: float = 600.0) -> None:
-        self._address = _manager_at(url)
+        self._address = server_address(url, "http://127.0.0.1:8300", "pass the token as a separate setting")
+        if self._address.path:
+            raise BadSetting(f"{url!r:.100} is not the address of a manager, such as http://127.0.0.1:8300")
         self.url = url.rstrip("/")
         super().__init__(f"the manager at {self.url}", deadline=deadline)
         self._token = check_token(token)
@@ -132,20 +140,7 @@ class HttpFlow(RemoteFlow):
             return self._idle.pop()[1] if self._idle else None
 
 
-def _manager_at(url: str) -> ServerAddress:
-    address = server_address(url, "http://127.0.0.1:8300", "pass the token as a separate setting")
-    if address.path:
-        raise BadSetting(f"{url!r:.100} is not the address of a manager, such as http://127.0.0.1:8300")
-    return address
-
-
-VARIABLE = "AGENTGYM_FLOW_TOKEN"
-"""The environment variable with the token."""
-
-WORKERS = ".worker"
-"""The suffix of the file with the token of workers, beside that of trainers."""
-
-
+# ---------------------------------------------------------------- tokens
 def new_token() -> str:
     """Return a random token of 256 bits."""
     return secrets.token_urlsafe(32)

@@ -125,10 +125,6 @@ KINDS = ("lease", "arrivals")
 """The calls that wait."""
 
 
-async def _never() -> bool:
-    return False
-
-
 class Switchboard:
     """Makes calls on a flow for the coroutines of one event loop.
 
@@ -143,7 +139,9 @@ class Switchboard:
         self._waiters = ThreadPoolExecutor(WAITING * len(KINDS), thread_name_prefix="flow-waiting")
         self._lines = {kind: asyncio.Semaphore(WAITING) for kind in KINDS}
 
-    async def call(self, name: str, arguments: dict[str, Any], gone: Callable[[], Awaitable[bool]] = _never) -> Any:
+    async def call(
+        self, name: str, arguments: dict[str, Any], gone: Callable[[], Awaitable[bool]] | None = None
+    ) -> Any:
         """Return the answer of a call.
 
         Args:
@@ -158,10 +156,10 @@ class Switchboard:
         loop = asyncio.get_running_loop()
         end = loop.time() + min(wait, LONGEST)
         while name in KINDS and not answer and (left := end - loop.time()) > 0:
-            if self._is_ending() or await gone():
+            if self._is_ending() or (gone is not None and await gone()):
                 break
             answer = await self._in_line(name, arguments, left)
-        if name == "lease" and answer and await gone():
+        if name == "lease" and answer and gone is not None and await gone():
             held = [LeaseKey(lease.stream, lease.slot.id, lease.attempt) for lease in answer]
             await self._now("give_back", {"worker": arguments["worker"], "held": held})
         return answer
