@@ -42,7 +42,7 @@ from dataflow_kills import SIZE, finish, train_command, warm_start
 
 from agentgym_flow._util.signals import sigterm_raises
 from agentgym_flow.errors import FlowDown
-from agentgym_flow.report.timeline import layers_svg
+from agentgym_flow.report.charts import layers_svg
 
 STALENESS = 4
 LOOK = 0.5

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from agentgym_flow._util.files import whole
 from agentgym_flow.dataflow.bookkeeping.callers import wait_share
 from agentgym_flow.dataflow.trace import Event
-from agentgym_flow.report.timeline import bars_svg, lanes_svg, layers_svg, timeline_page
+from agentgym_flow.report.charts import bars_svg, lanes_svg, layers_svg, timeline_page
 
 PLAY, LOST, TRAIN, WAIT, QUEUE, FETCH = "play", "lost", "train", "wait for episodes", "wait for the device", "fetch"
 KINDS = {PLAY: "k0", LOST: "k1", TRAIN: "k2", WAIT: "k3", QUEUE: "k4", FETCH: "k5"}

@@ -20,9 +20,20 @@ from agentgym_flow.envs.canvas.workflow.plain import plain_graph, plain_run
 from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.report import workflow_html, workflow_svg
 from agentgym_flow.report.workflow import workflow_picture
-from agentgym_flow.report.workflow.data import read_graph, read_run
-from agentgym_flow.report.workflow.layout import Box, Frame, Knot, Mark, Polyline, Word, WorkflowLayout
-from agentgym_flow.report.workflow.lettering import NAME_SIZE, SMALL_SIZE, shortened, width
+from agentgym_flow.report.workflow_data import read_graph, read_run
+from agentgym_flow.report.workflow_layout import (
+    NAME_SIZE,
+    SMALL_SIZE,
+    Box,
+    Frame,
+    Knot,
+    Mark,
+    Polyline,
+    Word,
+    WorkflowLayout,
+    shortened,
+    width,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "</text></svg><script>alert(1)</script><img src=x onerror=alert(1)> ]]> \x00\x1b[2J \u202e \"'&amp;"
