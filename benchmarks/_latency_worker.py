@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow.dataflow.network.http_client import HttpFlow, read_token
+from agentgym_flow.dataflow.network.client import HttpFlow, read_token
 from agentgym_flow.dataflow.records import Commit, CommitVerdict, Flow
 from agentgym_flow.dataflow.rollout import RolloutService, _Playing
 from agentgym_flow.errors import FlowDown

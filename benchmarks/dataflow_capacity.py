@@ -27,7 +27,7 @@ from pathlib import Path
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.network.http_client import HttpFlow, read_token
+from agentgym_flow.dataflow.network.client import HttpFlow, read_token
 from agentgym_flow.dataflow.records import Claim, Commit, Flow, Lease, LeaseKey, Slot
 from agentgym_flow.dataflow.weights import full
 

@@ -57,8 +57,8 @@ def serve(
     """
     from agentgym_flow.dataflow.bookkeeping.manager import hosted
     from agentgym_flow.dataflow.config import FlowConfig
-    from agentgym_flow.dataflow.network.http_client import HttpFlow, read_token, tokens_in, workers_file
-    from agentgym_flow.dataflow.network.http_server import serve as serve_flow
+    from agentgym_flow.dataflow.network.client import HttpFlow, read_token, tokens_in, workers_file
+    from agentgym_flow.dataflow.network.server import serve as serve_flow
     from agentgym_flow.dataflow.weights import RelayFlow
 
     if (folder is None) == (upstream is None):
@@ -92,7 +92,7 @@ def status(
     from rich.live import Live
 
     from agentgym_flow.dataflow.bookkeeping.callers import advice
-    from agentgym_flow.dataflow.network.http_client import HttpFlow, read_token
+    from agentgym_flow.dataflow.network.client import HttpFlow, read_token
 
     flow = HttpFlow(url, read_token(token_file), deadline=5.0)
     figures = flow.status()

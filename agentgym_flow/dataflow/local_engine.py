@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext
 from typing import Any, Protocol, Self
 
-from agentgym_flow.dataflow.network.http_client import VARIABLE, new_token
-from agentgym_flow.dataflow.network.remote import RemoteFlow
+from agentgym_flow.dataflow.network.client import VARIABLE, RemoteFlow, new_token
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.errors import AgentGymFlowError, NoWorkers
 
@@ -127,7 +126,7 @@ class LocalEngine:
         """
         assert workers is not None  # `engine_of` has checked it
         if not self._url:
-            from agentgym_flow.dataflow.network.http_server import serving
+            from agentgym_flow.dataflow.network.server import serving
 
             # No one gets the first token: the trainer is in this process.
             self._url = self._stack.enter_context(serving(self._manager, new_token(), self._token))

@@ -65,6 +65,11 @@ class Lease(NamedTuple):
     stage: str
     seconds: float
 
+    @property
+    def held(self) -> LeaseKey:
+        """The identity of the lease."""
+        return LeaseKey(self.stream, self.slot.id, self.attempt)
+
 
 class Attempt(NamedTuple):
     """The identity of an episode: a slot may be played several times, with different episodes.

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from agentgym_flow.core import check_positive
-from agentgym_flow.dataflow.records import Commit, Flow, Lease, LeaseKey, stage_digest
+from agentgym_flow.dataflow.records import Commit, Flow, Lease, stage_digest
 from agentgym_flow.dataflow.stage import Actor, Stage, load_state, stage_of, state_to_send
 from agentgym_flow.dataflow.weights import apply, header
 from agentgym_flow.dataflow.wire import encode
@@ -42,10 +42,6 @@ class _Playing:
 
     lease: Lease
     ended: bool = False
-
-    @property
-    def held(self) -> LeaseKey:
-        return LeaseKey(self.lease.stream, self.lease.slot.id, self.lease.attempt)
 
 
 @dataclass
@@ -135,7 +131,7 @@ class RolloutService:
         finally:
             left.set()
             with suppress(FlowDown):
-                self._flow.give_back(self.name, [playing.held for playing in self._playing.values()])
+                self._flow.give_back(self.name, [playing.lease.held for playing in self._playing.values()])
             self._playing.clear()
 
     async def _play_all(self, tasks: asyncio.TaskGroup) -> None:
@@ -171,7 +167,7 @@ class RolloutService:
 
     def _renew(self, left: threading.Event) -> None:
         while not left.wait(min((one.lease.seconds for one in list(self._playing.values())), default=3.0) / 3):
-            held = {playing.held: playing for playing in list(self._playing.values())}
+            held = {playing.lease.held: playing for playing in list(self._playing.values())}
             with suppress(AgentGymFlowError):  # the next lease or commit will raise it
                 for ended in self._flow.renew(self.name, list(held)):
                     held[ended].ended = True
@@ -181,7 +177,7 @@ class RolloutService:
             done = [await self._done.get()]
             while not self._done.empty() and sum(len(payload) for _, payload in done) < MOST_AT_ONCE:
                 done.append(self._done.get_nowait())
-            commits = [Commit(playing.held, payload, playing.lease.digests) for playing, payload in done]
+            commits = [Commit(playing.lease.held, payload, playing.lease.digests) for playing, payload in done]
             await asyncio.to_thread(self._flow.commit, self.name, commits)
             for playing, _ in done:
                 self._forget(playing)
@@ -195,14 +191,14 @@ class RolloutService:
     async def _play(self, playing: _Playing) -> None:
         player = await self._player(playing.lease)
         if player is None:  # the settings have changed since the lease was given
-            await asyncio.to_thread(self._flow.give_back, self.name, [playing.held])
+            await asyncio.to_thread(self._flow.give_back, self.name, [playing.lease.held])
             self._forget(playing)
             return
         reason = await self._try(playing, player)
         if reason is None:
             return
         if not playing.ended:
-            await asyncio.to_thread(self._flow.fail, self.name, playing.held, reason)
+            await asyncio.to_thread(self._flow.fail, self.name, playing.lease.held, reason)
         self._forget(playing)
 
     async def _try(self, playing: _Playing, player: _EpisodePlayer) -> str | None:

@@ -20,7 +20,7 @@ from agentgym_flow.dataflow.batches.source import LeasedGroups
 from agentgym_flow.dataflow.bookkeeping.manager import hosted
 from agentgym_flow.dataflow.config import NUM_ENVS, FlowConfig
 from agentgym_flow.dataflow.local_engine import LocalEngine
-from agentgym_flow.dataflow.network.http_client import HttpFlow, read_token
+from agentgym_flow.dataflow.network.client import HttpFlow, read_token
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.dataflow.stage import actor_setup
 from agentgym_flow.errors import BadSetting, UnknownOption

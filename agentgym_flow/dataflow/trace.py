@@ -32,7 +32,7 @@ from typing import Any
 
 from agentgym_flow._util.files import naming
 from agentgym_flow.dataflow.bookkeeping.journal import needing_space
-from agentgym_flow.dataflow.network.remote import RemoteFlow
+from agentgym_flow.dataflow.network.client import RemoteFlow
 from agentgym_flow.dataflow.records import Attempt, Claim, Flow, LeaseKey
 from agentgym_flow.errors import BadData
 
@@ -135,7 +135,7 @@ class TracedFlow(RemoteFlow):
 
     def _note_of_worker(self, name: str, answer: Any, began: float, **given: Any) -> None:
         if name == "lease":
-            held = [LeaseKey(lease.stream, lease.slot.id, lease.attempt) for lease in answer]
+            held = [lease.held for lease in answer]
             for stream, slots in _by_stream(held).items():
                 self._writer.write("lease", worker=given["worker"], stream=stream, slots=slots)
         elif name == "commit":

@@ -25,7 +25,7 @@ from safetensors.torch import load, save
 from agentgym_flow._util.files import whole
 from agentgym_flow._util.sharing import Lock
 from agentgym_flow.core import check_positive, stable_hash
-from agentgym_flow.dataflow.network.remote import RemoteFlow
+from agentgym_flow.dataflow.network.client import RemoteFlow
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.errors import BadData, shown
 
@@ -168,7 +168,11 @@ def _apply(base: State | None, about: Header, sent: dict[str, torch.Tensor]) -> 
     known = base if about.base and base is not None else {}
     state = {name: tensor for name, tensor in known.items() if name not in about.gone}
     while sent:
-        way, name, tensor = _split(*sent.popitem())
+        key, tensor = sent.popitem()
+        way, slash, name = key.partition("/")
+        way += slash
+        if way not in (_DENSE, _INDICES, _MASK, _VALUES):
+            raise BadData(f"damaged weights: unknown part {shown(key)}; fetch them again")
         if way == _DENSE:
             state[name] = tensor
             continue
@@ -176,13 +180,6 @@ def _apply(base: State | None, about: Header, sent: dict[str, torch.Tensor]) -> 
         parts = {way: tensor, other: sent.pop(other + name)}
         state[name] = _overwrite(name, known, parts)
     return state
-
-
-def _split(key: str, tensor: torch.Tensor) -> tuple[str, str, torch.Tensor]:
-    way, slash, name = key.partition("/")
-    if way + slash not in (_DENSE, _INDICES, _MASK, _VALUES):
-        raise BadData(f"damaged weights: unknown part {shown(key)}; fetch them again")
-    return way + slash, name, tensor
 
 
 def _overwrite(name: str, known: State, parts: dict[str, torch.Tensor]) -> torch.Tensor:

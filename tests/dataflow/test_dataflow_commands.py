@@ -18,8 +18,8 @@ from little_worker import held, played
 from typer.testing import CliRunner
 
 from agentgym_flow.cli.app import app
-from agentgym_flow.dataflow.network.http_client import VARIABLE, HttpFlow, read_token
-from agentgym_flow.dataflow.network.http_server import serving
+from agentgym_flow.dataflow.network.client import VARIABLE, HttpFlow, read_token
+from agentgym_flow.dataflow.network.server import serving
 from agentgym_flow.dataflow.weights import RelayFlow, full
 
 TOKEN = "a-token-for-tests"

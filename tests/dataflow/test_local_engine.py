@@ -21,8 +21,8 @@ from rich.console import Console
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.local_engine import Crew, LocalEngine
-from agentgym_flow.dataflow.network.http_client import VARIABLE
-from agentgym_flow.dataflow.network.http_server import serving
+from agentgym_flow.dataflow.network.client import VARIABLE
+from agentgym_flow.dataflow.network.server import serving
 from agentgym_flow.dataflow.records import Arrival, Claim, Flow, Slot
 from agentgym_flow.errors import NoWorkers
 

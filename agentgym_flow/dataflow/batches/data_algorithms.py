@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from agentgym_flow._util.numbers import is_number
 from agentgym_flow.core import Stream, check_integer, check_positive
+from agentgym_flow.dataflow.batches.inbox import CompleteGroup
 from agentgym_flow.dataflow.batches.task_selectors import task_selector
 from agentgym_flow.dataflow.config import FlowConfig, OrderName, bind_settings, parse_entry, resolve
 from agentgym_flow.episodes import Episode, Group, Turn
@@ -112,21 +113,7 @@ def _probe() -> Group:
 
 
 # ---------------------------------------------------------------- order
-class ReadyGroup(NamedTuple):
-    """A group that can be trained on.
-
-    Attributes:
-        group: the group.
-        update: the earliest update that played one of its episodes.
-        number: of the commit that completed it, see `Arrival.number`.
-    """
-
-    group: Group
-    update: int
-    number: int
-
-
-def in_order(groups: Iterable[ReadyGroup], order: OrderName = "staleness") -> list[ReadyGroup]:
+def in_order(groups: Iterable[CompleteGroup], order: OrderName = "staleness") -> list[CompleteGroup]:
     """Return groups in the order in which they are trained on. Raises `UnknownOption` if there is no such order."""
     check_word(order, OrderName)
     if order == "arrival":
@@ -168,7 +155,7 @@ class GroupReplay:
         self._staleness = check_integer("staleness", staleness, 0)
         self._keep = check_positive("keep", keep)
         self._seed = seed
-        self._groups: list[ReadyGroup] = []  # the oldest first
+        self._groups: list[CompleteGroup] = []  # the oldest first
 
     def __len__(self) -> int:
         """Return how many groups are kept."""
@@ -178,7 +165,7 @@ class GroupReplay:
         """Return how many of the `count` groups of a batch must be played."""
         return count - int(self.share * count)
 
-    def fill(self, batch: int, fresh: Iterable[ReadyGroup], count: int) -> list[Group]:
+    def fill(self, batch: int, fresh: Iterable[CompleteGroup], count: int) -> list[Group]:
         """Return the groups of a batch, `fresh` ones first, and keep these for later.
 
         Kept groups fill the batch up to `count`, as far as their share allows and enough are fresh enough.
@@ -202,7 +189,7 @@ class GroupReplay:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from what `state_dict` returned."""
         self._groups = [
-            ReadyGroup(Group([_episode(row) for row in rows]), update, number)
+            CompleteGroup(Group([_episode(row) for row in rows]), update, number)
             for rows, update, number in state["groups"]
         ]
 
@@ -260,11 +247,11 @@ class DataAlgorithms:
         """Return how many of the `count` groups of a batch must be played."""
         return count if self._replay is None else self._replay.fresh(count)
 
-    def ordered(self, groups: Sequence[ReadyGroup]) -> list[ReadyGroup]:
+    def ordered(self, groups: Sequence[CompleteGroup]) -> list[CompleteGroup]:
         """Return groups in the order in which they are trained on."""
         return in_order(groups, self._order)
 
-    def fill(self, batch: int, fresh: Sequence[ReadyGroup], count: int) -> tuple[list[Group], dict[str, float]]:
+    def fill(self, batch: int, fresh: Sequence[CompleteGroup], count: int) -> tuple[list[Group], dict[str, float]]:
         """Return the `count` groups of a batch, including replayed ones, and metrics."""
         if self._replay is None:
             return [one.group for one in fresh], {}

@@ -38,16 +38,16 @@ class CompleteGroup(NamedTuple):
     """A group whose episodes have all arrived.
 
     Attributes:
-        group: the episodes.
-        played: their attempts.
+        group: the episodes, or what the operators made of them.
         update: the earliest update, of the policy in training, that played one of them.
-        number: of the commit that completed it.
+        number: of the commit that completed it, see `Arrival.number`.
+        played: their attempts; empty for a group that is replayed.
     """
 
     group: Group
-    played: list[Attempt]
     update: int
     number: int
+    played: Sequence[Attempt] = ()
 
 
 class Inbox:
@@ -120,9 +120,9 @@ class Inbox:
         arrivals, episodes = zip(*(self._arrived[slot.id] for slot in slots), strict=True)
         return CompleteGroup(
             Group([*episodes]),
-            [one.played for one in arrivals],
             min(one.updates[self._claim.policy] for one in arrivals),
             max(one.number for one in arrivals),
+            [one.played for one in arrivals],
         )
 
     def forget(self, played: Iterable[Attempt]) -> None:

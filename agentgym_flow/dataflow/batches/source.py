@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agentgym_flow.dataflow.batches.data_algorithms import DataAlgorithms, ReadyGroup
+from agentgym_flow.dataflow.batches.data_algorithms import DataAlgorithms
 from agentgym_flow.dataflow.batches.inbox import CompleteGroup, Inbox, Receiver
 from agentgym_flow.dataflow.bookkeeping.callers import check_trainer
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED
@@ -174,9 +174,8 @@ class LeasedGroups:
             collected, complete, made = self._collect(batch, inbox)
             # If the operators drop the whole batch, train on it anyway: entropy and KL terms may still have gradients.
             kept = [group for group in collected.batch if made[id(group)] is not None] or collected.batch
-            trained = [complete[id(group)] for group in kept]
-            fresh = [ReadyGroup(made[id(one.group)] or one.group, one.update, one.number) for one in trained]
-            if self._use(batch, inbox, trained, [one for one in complete.values() if one not in trained]):
+            fresh = [complete.pop(id(group))._replace(group=made[id(group)] or group) for group in kept]
+            if self._use(batch, inbox, fresh, [*complete.values()]):
                 break
         groups, metrics = self._data.fill(batch, fresh, self._own.args.groups_per_batch)
         if self._own.args.dynamic_sampling:
@@ -207,7 +206,8 @@ class LeasedGroups:
             planned += self._plan(batch, number, groups - len(planned)) if len(planned) < groups else []
             found = []
             for key in planned:
-                one = self._wait_for(key, inbox)
+                while (one := inbox.group(self._open[key])) is None:
+                    inbox.fetch(WAIT)
                 found.append(one.group)
                 complete[id(one.group)], made[id(one.group)] = one, self._data.transform(one.group)
             return found
@@ -219,15 +219,10 @@ class LeasedGroups:
         rounds = args.max_sampling_rounds if args.dynamic_sampling else 1
         return collect(play, self._data.fresh(args.groups_per_batch), alike=alike, max_rounds=rounds), complete, made
 
-    def _wait_for(self, key: Key, inbox: Inbox) -> CompleteGroup:
-        while (complete := inbox.group(self._open[key])) is None:
-            inbox.fetch(WAIT)
-        return complete
-
     def _take_ready(self, batch: int, inbox: Inbox) -> GroupBatch:
         count = self._own.args.groups_per_batch
         wanted = self._data.fresh(count)
-        ready: dict[Key, tuple[CompleteGroup, ReadyGroup]] = {}
+        ready: dict[Key, CompleteGroup] = {}
         played: list[Group] = []
         stale = 0
         ahead = min(max(wanted, self._staleness * wanted + 1), max(1, self._batches - batch) * wanted)
@@ -246,13 +241,12 @@ class LeasedGroups:
                     stale += is_stale
                     played.append(complete.group)
                 else:
-                    ready[key] = complete, ReadyGroup(made, complete.update, complete.number)
+                    ready[key] = complete._replace(group=made)
             if dropped:
                 self._use(batch, inbox, [], dropped)
             if len(ready) >= wanted:
-                first = self._data.ordered([one for _, one in ready.values()])[:wanted]
-                chosen = [complete for one in first for complete, other in ready.values() if other is one]
-                if self._use(batch, inbox, chosen, []):
+                first = self._data.ordered([*ready.values()])[:wanted]
+                if self._use(batch, inbox, first, []):
                     break
                 ready.clear()
             inbox.fetch(WAIT)

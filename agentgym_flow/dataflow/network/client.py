@@ -1,28 +1,43 @@
-"""The HTTP client of a manager, and the tokens that it needs: one for trainers, one for workers.
+"""Clients of a manager in another process: retries for HTTP and for Ray, the HTTP client, and the tokens that it needs.
 
-The token of workers allows playing and committing episodes, but not training. Each token is in a file that only its
-owner can read, or in the environment; never in the arguments of a command, which all users of a machine can see.
+Every call can be repeated, so calls without an answer are retried with back-off until the deadline, and so are those
+for which the manager's disk has no space. If the manager is restarted on its journal meanwhile, or space is freed,
+callers only notice that the call took longer.
+
+There is one token for trainers and one for workers, which allows playing and committing episodes, but not training.
+Each is in a file that only its owner can read, or in the environment; never in the arguments of a command, which all
+users of a machine can see.
 """
 
 from __future__ import annotations
 
 import contextlib
 import http.client
+import inspect
 import os
+import random
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import urlencode
 
 from agentgym_flow._util.server_address import server_address
 from agentgym_flow.dataflow.network import calls
-from agentgym_flow.dataflow.network.remote import NoAnswer, RemoteFlow
-from agentgym_flow.errors import BadSetting
+from agentgym_flow.dataflow.records import Flow
+from agentgym_flow.errors import BadSetting, DiskFull, FlowDown
 from agentgym_flow.retrieval.protocol import check_token
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+"""Seconds between two attempts; they double each time and vary randomly, so that callers do not retry in step."""
 
 ANSWER = 60.0
 """Seconds without a byte after which an attempt fails, in addition to those that the call waits."""
@@ -37,6 +52,87 @@ WORKERS = ".worker"
 """The suffix of the file with the token of workers, beside that of trainers."""
 
 _UNREADABLE = (OSError, http.client.HTTPException)
+
+
+class NoAnswer(Exception):
+    """An attempt failed and is to be retried; the text says why."""
+
+
+def _remote(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Return a method that calls `method` of the manager."""
+    signature = inspect.signature(method)
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        del bound.arguments["self"]
+        answer: T = self._call(method.__name__, bound.arguments)
+        return answer
+
+    return call
+
+
+class RemoteFlow(ABC):
+    """Implements `agentgym_flow.dataflow.records.Flow`; subclasses make single attempts at a call.
+
+    Args:
+        place: names the manager in errors.
+        deadline: seconds for which a call is retried.
+
+    Attributes:
+        deadline: as given; a new value applies to calls under way as well.
+    """
+
+    def __init__(self, place: str, *, deadline: float = 600.0) -> None:
+        self.place, self.deadline = place, deadline
+        self._closed = threading.Event()
+        self._random = random.Random()  # independent of all other random draws
+
+    def close(self) -> None:
+        """Make calls that are between two attempts raise `FlowDown`."""
+        self._closed.set()
+
+    @abstractmethod
+    def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
+        """Return the answer of a call. Raises `NoAnswer` if it is to be retried."""
+
+    def _call(self, name: str, arguments: dict[str, Any]) -> Any:
+        began, pause = time.monotonic(), FIRST_PAUSE
+        while True:
+            try:
+                return self._attempt(name, arguments)
+            except (NoAnswer, DiskFull) as error:
+                left = began + self.deadline - time.monotonic()
+                if left <= 0 or self._closed.wait(min(left, pause * (0.5 + self._random.random()))):
+                    raise error if isinstance(error, DiskFull) else FlowDown(self._down(str(error))) from None
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _down(self, what: str) -> str:
+        if self._closed.is_set():
+            return f"the connection to {self.place} was closed"
+        return (
+            f"{self.place} gave no answer for {self.deadline:g} seconds ({what}): restart it with its journal, or "
+            "check the connection from this machine"
+        )
+
+    describe = _remote(Flow.describe)
+    lease = _remote(Flow.lease)
+    renew = _remote(Flow.renew)
+    commit = _remote(Flow.commit)
+    fail = _remote(Flow.fail)
+    give_back = _remote(Flow.give_back)
+    fetch = _remote(Flow.fetch)
+    open = _remote(Flow.open)
+    publish = _remote(Flow.publish)
+    admit = _remote(Flow.admit)
+    arrivals = _remote(Flow.arrivals)
+    reject = _remote(Flow.reject)
+    ack = _remote(Flow.ack)
+    keep = _remote(Flow.keep)
+    finish = _remote(Flow.finish)
+    beat = _remote(Flow.beat)
+    status = _remote(Flow.status)
 
 
 class HttpFlow(RemoteFlow):
