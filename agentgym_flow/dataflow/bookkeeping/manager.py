@@ -356,7 +356,10 @@ class Manager:
             avoid = sorted(slot for other, slot in failed if other == stream)
             wanted = 1 if len(waiting) > 1 else count - len(leases)
             entries = waiting[stream].lease(worker, wanted, deadline, limit, avoid)
-            leases += [self._lease_of(stream, entry) for entry in entries]
+            of = self._book.stages[stream], self._lease_seconds
+            for entry in entries:
+                digests = _digests(waiting[stream], entry)
+                leases.append(Lease(stream, entry.slot, entry.attempt, dict(entry.weights), digests, *of))
             if entries:
                 self._book.note(stream, "lease", worker, len(entries), avoid)
             else:
@@ -397,11 +400,6 @@ class Manager:
                 f"{QUOTA:,} are accepted: start more workers, or plan fewer episodes ahead (staleness)"
             )
         return None
-
-    def _lease_of(self, stream: str, entry: LedgerEntry) -> Lease:
-        digests = _digests(self._book.ledger(stream), entry)
-        weights, stage = dict(entry.weights), self._book.stages[stream]
-        return Lease(stream, entry.slot, entry.attempt, weights, digests, stage, self._lease_seconds)
 
 
 def _digests(ledger: Ledger, entry: LedgerEntry) -> dict[str, str]:

@@ -73,7 +73,7 @@ def boxes(root: ET.Element, kind: str = "") -> list[ET.Element]:
 
 
 def marks(nodes: Chain, run: list[dict] | None, direction: str) -> list[Mark]:
-    block = WorkflowLayout(None if run is None else read_run(run), direction).whole(read_graph(plain_graph(nodes)))
+    block = WorkflowLayout(None if run is None else read_run(run), direction).all_of(read_graph(plain_graph(nodes)))
     return block.at(0.0, 0.0)
 
 
@@ -294,7 +294,7 @@ def test_the_flow_is_one_piece_and_knots_are_on_lines(nodes):
 
 def test_a_chain_grows_along_the_flow_and_branches_grow_across_it():
     def size(nodes: Chain, direction: str = "right") -> tuple[float, float]:
-        block = WorkflowLayout(None, direction).whole(read_graph(plain_graph(nodes)))
+        block = WorkflowLayout(None, direction).all_of(read_graph(plain_graph(nodes)))
         return block.length, block.breadth
 
     three, four = size(ops("Custom", "Custom", "Custom")), size(ops("Custom", "Custom", "Custom", "Custom"))
