@@ -42,7 +42,7 @@ class LatencyService(RolloutService):
         self._median, self._sigma = median, sigma
 
     async def _play(self, playing: _Playing) -> None:
-        draw = random.Random(repr(playing.held)).gauss(0, self._sigma)
+        draw = random.Random(repr(playing.lease.held)).gauss(0, self._sigma)
         await asyncio.sleep(self._median * math.exp(draw))
         await super()._play(playing)
 
