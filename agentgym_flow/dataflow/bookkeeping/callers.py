@@ -18,7 +18,7 @@ from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.bookkeeping.entries import SlotState
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
 from agentgym_flow.dataflow.bookkeeping.progress import behind
-from agentgym_flow.dataflow.records import SlotId
+from agentgym_flow.dataflow.records import CommitVerdict, SlotId
 from agentgym_flow.errors import BadSetting, FlowDown, NoWorkers, PutAside, shown
 
 MOST_FAILED = 20
@@ -61,13 +61,12 @@ class WorkerRegistry:
             raise BadSetting(f"the name of a worker has at most {MOST_NAME} characters, got {shown(worker)}")
         self._heard[worker] = self._clock()
 
-    def count(self, worker: str, verdict: str) -> None:
-        """Note the verdict on an episode that a worker has committed."""
-        self._counts[worker][verdict] += 1
-
-    def succeed(self, worker: str) -> None:
-        """Note that a worker has played an episode."""
-        self._failed.pop(worker, None)
+    def count(self, worker: str, verdicts: Iterable[CommitVerdict]) -> None:
+        """Note the verdicts on episodes that a worker has committed."""
+        for verdict in verdicts:
+            self._counts[worker][verdict] += 1
+            if verdict is CommitVerdict.ACCEPTED:
+                self._failed.pop(worker, None)
 
     def help(self, worker: str) -> None:
         """Note that an episode of a worker is trained on."""

@@ -326,7 +326,7 @@ class Ledger:
     def _to_use(self, progress: PolicyProgress, attempt: Attempt, mark: int) -> LedgerEntry | None:
         """Return the entry of an attempt that a policy uses; None if another attempt counts."""
         entry = self.entries.get(attempt.slot)
-        if entry is None and not self.slots.was_withdrawn(attempt.slot):
+        if entry is None and attempt.slot not in self.slots.withdrawn:
             raise BadSetting(f"{progress.policy} uses slot {attempt.slot}, which was never planned, or was deleted")
         if entry is None or entry.state not in (SlotState.COMMITTED, SlotState.USED) or entry.attempt != attempt.number:
             return None
@@ -363,12 +363,8 @@ class Ledger:
 
     def played_with(self, entry: LedgerEntry) -> dict[str, PublishedWeights]:
         """Return for each policy the weights of the last lease of a slot, except those that were deleted."""
-        found = {name: self.progress[name].versions.of_version(version) for name, version in entry.weights.items()}
+        found = {name: self.progress[name].versions.by_number.get(version) for name, version in entry.weights.items()}
         return {policy: published for policy, published in found.items() if published is not None}
-
-    def newest(self, policy: str) -> PublishedWeights | None:
-        """Return the latest update of a policy; None before the first."""
-        return self.of(policy).versions.newest()
 
     def needed(self, policy: str) -> set[int]:
         """Return the versions of a policy that are in use or may be used, and must be kept."""
@@ -385,7 +381,7 @@ class Ledger:
     def lost_weights(self) -> str | None:
         """Return a text that names the weights which the next queued slot needs and no trainer will publish again."""
         entry, policy = self.slots.first_queued(), self.waits_for()
-        newest = None if policy is None else self.newest(policy)
+        newest = None if policy is None else self.progress[policy].versions.newest()
         if entry is None or newest is None or newest.update <= entry.slot.batch - self.staleness:
             return None
         return f"slot {entry.slot.id} needs the weights of {policy} from before update {newest.update}, which are gone"

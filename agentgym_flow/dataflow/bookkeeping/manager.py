@@ -150,10 +150,7 @@ class Manager:
         with self._book.call():
             self._workers.hear(worker)
             verdicts = [self._commit(worker, *one) for one in zip(commits, contents, digests, strict=True)]
-            for verdict in verdicts:
-                self._workers.count(worker, verdict)
-            if CommitVerdict.ACCEPTED in verdicts:
-                self._workers.succeed(worker)
+            self._workers.count(worker, verdicts)
             self._book.changed.notify_all()
             return verdicts
 
@@ -218,7 +215,7 @@ class Manager:
         with self._publishing:
             with self._book.call():
                 ledger = self._book.claimed(claim)
-                newest = ledger.newest(claim.policy)
+                newest = ledger.of(claim.policy).versions.newest()
                 if newest is not None and (newest.update, newest.step, newest.digest) != (update, step, digest):
                     newest = None
                 version = ledger.of(claim.policy).versions.last + 1 if newest is None else newest.version

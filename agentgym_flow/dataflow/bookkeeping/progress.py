@@ -46,13 +46,14 @@ class Versions:
     Attributes:
         last: the largest version so far.
         void: versions that a trainer has gone back behind, or replaced by other weights; they are not played with.
+        by_number: the weights of each version that was not deleted.
     """
 
     def __init__(self) -> None:
         self.last = 0
         self.void: set[int] = set()
         self._latest = -1  # the largest update so far
-        self._by_version: dict[int, PublishedWeights] = {}
+        self.by_number: dict[int, PublishedWeights] = {}
         self._by_update: dict[int, int] = {}  # the version to play with
 
     def publish(self, published: PublishedWeights) -> bool:
@@ -61,7 +62,7 @@ class Versions:
         Raises `BadSetting` if the same trainer has published the update with other weights. Other weights that another
         trainer has published as this update become void, because this trainer does not continue from them.
         """
-        known = self._by_version.values() if published.update <= self._latest else ()
+        known = self.by_number.values() if published.update <= self._latest else ()
         others = [one for one in known if one.update == published.update and one.digest != published.digest]
         if any(one.epoch == published.epoch for one in others):
             raise BadSetting(
@@ -69,24 +70,20 @@ class Versions:
             )
         self.void |= {one.version for one in others}
         self.last = max(self.last, published.version)
-        self._by_version[published.version] = published
+        self.by_number[published.version] = published
         self._by_update[published.update] = published.version
         self._latest = max(self._latest, published.update)
         return bool(others)
 
     def go_back(self, update: int) -> None:
         """Make updates later than `update` void."""
-        self.void |= {one.version for one in self._by_version.values() if one.update > update}
+        self.void |= {one.version for one in self.by_number.values() if one.update > update}
         self._by_update = {old: version for old, version in self._by_update.items() if old <= update}
-
-    def of_version(self, version: int) -> PublishedWeights | None:
-        """Return the weights of a version; None if they were deleted."""
-        return self._by_version.get(version)
 
     def of_update(self, update: int) -> PublishedWeights | None:
         """Return the weights to play an update with; None if it is not published."""
         version = self._by_update.get(update)
-        return None if version is None else self._by_version[version]
+        return None if version is None else self.by_number[version]
 
     def newest(self) -> PublishedWeights | None:
         """Return the latest update; None before the first."""
@@ -104,12 +101,12 @@ class Versions:
         """Delete updates before `update`, except for the versions in `used` and the newest update."""
         self.retire(min(update, max(self._by_update, default=0)))
         kept = self.current() | {*used}
-        self._by_version = {version: one for version, one in self._by_version.items() if version in kept}
+        self.by_number = {version: one for version, one in self.by_number.items() if version in kept}
         self.void &= kept
 
     def snapshot(self) -> dict[str, Any]:
         """Return plain data for `restore`."""
-        rows = [[*asdict(one).values()] for one in self._by_version.values()]
+        rows = [[*asdict(one).values()] for one in self.by_number.values()]
         return {"last": self.last, "void": sorted(self.void), "all": rows, "current": sorted(self._by_update.values())}
 
     @classmethod
@@ -117,9 +114,9 @@ class Versions:
         """Return the versions with this snapshot."""
         versions = cls()
         versions.last, versions.void = state["last"], set(state["void"])
-        versions._by_version = {row[0]: PublishedWeights(*row) for row in state["all"]}
-        versions._latest = max((one.update for one in versions._by_version.values()), default=-1)
-        versions._by_update = {versions._by_version[one].update: one for one in state["current"]}
+        versions.by_number = {row[0]: PublishedWeights(*row) for row in state["all"]}
+        versions._latest = max((one.update for one in versions.by_number.values()), default=-1)
+        versions._by_update = {versions.by_number[one].update: one for one in state["current"]}
         return versions
 
 
@@ -207,6 +204,6 @@ class PolicyProgress:
 
     def _age(self, entry: LedgerEntry, batch: int) -> int:
         """Return by how many updates the weights that played an episode are older than those that a batch trains."""
-        published = self.versions.of_version(entry.weights[self.policy])
+        published = self.versions.by_number.get(entry.weights[self.policy])
         assert published is not None, "versions are kept as long as slots refer to them"
         return batch - published.update
