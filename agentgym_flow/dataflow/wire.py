@@ -14,6 +14,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +47,9 @@ REPORTED: dict[str, tuple[type, ...]] = {
 }
 """The fields of `Turn` in the report on a turn, in this order, with the types of their JSON values."""
 
+_SCORE, _PROMPT = map([*REPORTED].index, ("score", "prompt_ids"))
+_reported_of = attrgetter(*REPORTED)
+
 
 def encode(episode: Episode, *, report: bool = False) -> str:
     """Return an episode as the text that `Receiver.replay` reads: two lines of JSON, in ASCII.
@@ -68,11 +72,9 @@ def encode(episode: Episode, *, report: bool = False) -> str:
 
 def report_of(episode: Episode) -> list[list[Any]]:
     """Return the report on each turn of an episode, as plain data."""
-    rows = []
-    for turn in episode.turns:
-        values = {name: getattr(turn, name) for name in REPORTED}
-        plain = {"score": float(turn.score), "prompt_ids": [*(turn.prompt_ids or ())]}
-        rows.append([*(values | plain).values()])
+    rows = [[*_reported_of(turn)] for turn in episode.turns]
+    for row in rows:
+        row[_SCORE], row[_PROMPT] = float(row[_SCORE]), [*row[_PROMPT]]
     return rows
 
 
