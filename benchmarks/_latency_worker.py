@@ -19,10 +19,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow.dataflow.network.http_client import HttpFlow
-from agentgym_flow.dataflow.network.tokens import read_token
+from agentgym_flow.dataflow.network.client import HttpFlow, read_token
 from agentgym_flow.dataflow.records import Commit, CommitVerdict, Flow
-from agentgym_flow.dataflow.rollout.service import RolloutService, _Playing
+from agentgym_flow.dataflow.rollout import RolloutService, _Playing
 from agentgym_flow.errors import FlowDown
 
 Row = dict[str, Any]
@@ -43,7 +42,7 @@ class LatencyService(RolloutService):
         self._median, self._sigma = median, sigma
 
     async def _play(self, playing: _Playing) -> None:
-        draw = random.Random(repr(playing.held)).gauss(0, self._sigma)
+        draw = random.Random(repr(playing.lease.held)).gauss(0, self._sigma)
         await asyncio.sleep(self._median * math.exp(draw))
         await super()._play(playing)
 

@@ -32,7 +32,7 @@ class OnRay:
     def start(self) -> None:
         os.environ["RAY_AUTH_MODE"] = "disabled"  # else Ray writes a token to the home directory
         os.environ |= environment()
-        from agentgym_flow.dataflow.engines import ray_cluster  # noqa: F401  sets what Ray reads when it is imported
+        from agentgym_flow.dataflow import ray_engine  # noqa: F401  sets what Ray reads when it is imported
 
         import ray  # isort: skip
 
@@ -53,7 +53,7 @@ class OnRay:
         return {}
 
     def look(self) -> dict[str, Any] | None:
-        from agentgym_flow.dataflow.engines.ray_manager import MANAGER, RayFlow
+        from agentgym_flow.dataflow.ray_engine import MANAGER, RayFlow
 
         if self._flow is None:
             found = [one for one in self._ray.util.list_named_actors(all_namespaces=True) if one["name"] == MANAGER]

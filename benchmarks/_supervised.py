@@ -14,10 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from agentgym_flow.dataflow.bookkeeping.manager import hosted
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.engines.hosting import hosted
-from agentgym_flow.dataflow.network.http_client import HttpFlow
-from agentgym_flow.dataflow.network.tokens import VARIABLE, read_token, workers_file
+from agentgym_flow.dataflow.network.client import VARIABLE, HttpFlow, read_token, workers_file
 from agentgym_flow.errors import FlowDown
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -27,10 +27,9 @@ from pathlib import Path
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.network.http_client import HttpFlow
-from agentgym_flow.dataflow.network.tokens import read_token
+from agentgym_flow.dataflow.network.client import HttpFlow, read_token
 from agentgym_flow.dataflow.records import Claim, Commit, Flow, Lease, LeaseKey, Slot
-from agentgym_flow.dataflow.weights.updates import full
+from agentgym_flow.dataflow.weights import full
 
 BATCH, GROUP = 1024, 8
 WINDOW = 16
@@ -73,8 +72,7 @@ def over_http() -> Iterator[Flow]:
 @contextmanager
 def on_ray() -> Iterator[Flow]:
     """Yield a manager with a journal in an actor of Ray."""
-    from agentgym_flow.dataflow.engines.ray_cluster import ray
-    from agentgym_flow.dataflow.engines.ray_engine import RayEngine
+    from agentgym_flow.dataflow.ray_engine import RayEngine, ray
 
     if not ray.is_initialized():  # one cluster for all rows
         ray.init(address="local", include_dashboard=False, log_to_driver=False)

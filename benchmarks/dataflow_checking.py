@@ -22,12 +22,13 @@ from unittest import mock
 import torch
 
 from agentgym_flow.core import TextEnv
+from agentgym_flow.dataflow import rollout
+from agentgym_flow.dataflow.batches.inbox import Receiver
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.records import Arrival, Slot
-from agentgym_flow.dataflow.rollout import service
 from agentgym_flow.dataflow.stage import Actor, Stage, state_to_send, turn_router
-from agentgym_flow.dataflow.weights.updates import full
-from agentgym_flow.dataflow.wire import Receiver, encode
+from agentgym_flow.dataflow.weights import full
+from agentgym_flow.dataflow.wire import encode
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episodes import Episode
 from agentgym_flow.play.slots import EnvPool
@@ -60,9 +61,9 @@ def played(stage: Stage, episodes: int, num_envs: int) -> tuple[list[Arrival], f
     claim = manager.open("policy", "policy", 0, {"policies": ["policy"], "staleness": 0}, "benchmark")
     manager.publish(claim, 0, 0, full(state_to_send(stage.actors["policy"].model)))
     manager.admit(claim, [Slot(0, at // SIZE, at % SIZE, at // SIZE, at // SIZE) for at in range(episodes)])
-    worker = service.RolloutService(manager, name="worker", num_envs=num_envs)
+    worker = rollout.RolloutService(manager, name="worker", num_envs=num_envs)
     found: list[Arrival] = []
-    with mock.patch.object(service, "stage_of", return_value=stage):
+    with mock.patch.object(rollout, "stage_of", return_value=stage):
         started = time.process_time()
         thread = threading.Thread(target=worker.run)
         thread.start()

@@ -42,7 +42,7 @@ from dataflow_kills import SIZE, finish, train_command, warm_start
 
 from agentgym_flow._util.signals import sigterm_raises
 from agentgym_flow.errors import FlowDown
-from agentgym_flow.report.timeline import layers_svg
+from agentgym_flow.report.charts import layers_svg
 
 STALENESS = 4
 LOOK = 0.5
@@ -171,10 +171,9 @@ def elastic(chosen: argparse.Namespace) -> dict[str, Any]:
     paths = [str(ROOT), str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ |= {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     from agentgym_flow.dataflow import run
+    from agentgym_flow.dataflow.bookkeeping.manager import hosted
     from agentgym_flow.dataflow.config import FlowConfig
-    from agentgym_flow.dataflow.engines.hosting import hosted
-    from agentgym_flow.dataflow.engines.ray_engine import RayEngine
-    from agentgym_flow.dataflow.engines.ray_manager import RayFlow
+    from agentgym_flow.dataflow.ray_engine import RayEngine, RayFlow
     from agentgym_flow.training.config_file import parse_configs
     from agentgym_flow.training.run import quiet
 

@@ -23,7 +23,7 @@ from _supervised import PROGRAM, Child, OverHttp, finish
 from _timing import print_header, print_row
 from dataflow_team import points
 
-from agentgym_flow.dataflow.pictures.trace import NAME, read_trace
+from agentgym_flow.dataflow.trace import NAME, read_trace
 from agentgym_flow.episodes import read_log
 
 GROUPS, SIZE, STEPS = 16, 8, 2

@@ -40,9 +40,8 @@ from _link import HOME, FarRegion
 from _supervised import PROGRAM, Child
 from dataflow_kills import SIZE, train_command, warm_start
 
-from agentgym_flow.dataflow.network.http_client import HttpFlow
-from agentgym_flow.dataflow.network.tokens import VARIABLE, token_in
-from agentgym_flow.dataflow.weights.updates import apply, header
+from agentgym_flow.dataflow.network.client import VARIABLE, HttpFlow, token_in
+from agentgym_flow.dataflow.weights import apply, header
 from agentgym_flow.errors import BadData, FlowDown
 
 STALENESS = 4

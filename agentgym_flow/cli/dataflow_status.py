@@ -55,11 +55,11 @@ def serve(
 
     Trainers join with `agentgym-flow train --dataflow FILE --engine URL`, workers with `agentgym-flow worker`.
     """
+    from agentgym_flow.dataflow.bookkeeping.manager import hosted
     from agentgym_flow.dataflow.config import FlowConfig
-    from agentgym_flow.dataflow.engines.hosting import RelayFlow, hosted
-    from agentgym_flow.dataflow.network.http_client import HttpFlow
-    from agentgym_flow.dataflow.network.http_server import serve as serve_flow
-    from agentgym_flow.dataflow.network.tokens import read_token, tokens_in, workers_file
+    from agentgym_flow.dataflow.network.client import HttpFlow, read_token, tokens_in, workers_file
+    from agentgym_flow.dataflow.network.server import serve as serve_flow
+    from agentgym_flow.dataflow.weights import RelayFlow
 
     if (folder is None) == (upstream is None):
         raise BadSetting("name a FOLDER for a manager, or --upstream URL for a relay")
@@ -91,9 +91,8 @@ def status(
     """Show the streams, policies and workers of a dataflow, and update the table until Ctrl-C."""
     from rich.live import Live
 
-    from agentgym_flow.dataflow.network.http_client import HttpFlow
-    from agentgym_flow.dataflow.network.tokens import read_token
-    from agentgym_flow.dataflow.pictures.metrics import advice
+    from agentgym_flow.dataflow.bookkeeping.callers import advice
+    from agentgym_flow.dataflow.network.client import HttpFlow, read_token
 
     flow = HttpFlow(url, read_token(token_file), deadline=5.0)
     figures = flow.status()
@@ -144,7 +143,7 @@ def tables(figures: dict[str, Any]) -> list[Table]:
 def _workers(figures: dict[str, Any]) -> Table:
     from rich.table import Table
 
-    from agentgym_flow.dataflow.pictures.metrics import advice
+    from agentgym_flow.dataflow.bookkeeping.callers import advice
 
     found, advised = figures["workers"], advice(figures)
     table = Table(title=f"workers ({len(found)})")

@@ -151,8 +151,8 @@ def trace(
 
     Open trace.json in Perfetto (ui.perfetto.dev) or chrome://tracing. trace.html shows all pictures.
     """
-    from agentgym_flow.dataflow.pictures.timeline import write_pictures
-    from agentgym_flow.dataflow.pictures.trace import NAME, read_trace
+    from agentgym_flow.dataflow.timeline import write_pictures
+    from agentgym_flow.dataflow.trace import NAME, read_trace
 
     file = run / NAME if run.is_dir() else run
     if run.is_dir() and not file.exists():  # the manager of a run has a folder of its own
@@ -172,8 +172,8 @@ def _check_pictures(folder: Path, names: tuple[str, ...], force: bool) -> None:
 
 def _simulated(scenarios: list[Scenario], seeds: int, folder: Path | None) -> list[list[SimulationResult]]:
     from agentgym_flow._util.files import LineWriter
-    from agentgym_flow.dataflow.pictures.timeline import write_pictures
     from agentgym_flow.dataflow.simulator.simulate import simulate
+    from agentgym_flow.dataflow.timeline import write_pictures
 
     events: list[dict[str, Any]] = []
     with live_progress("simulating", len(scenarios) * seeds) as progress:

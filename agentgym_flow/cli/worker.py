@@ -43,9 +43,8 @@ def worker(
     When all runs are finished, the worker exits with status 0. On Ctrl-C (status 0) or SIGTERM (status 143) it returns
     its unfinished episodes to the manager, so that other workers play them.
     """
-    from agentgym_flow.dataflow.network.http_client import HttpFlow
-    from agentgym_flow.dataflow.network.tokens import read_token
-    from agentgym_flow.dataflow.rollout.service import RolloutService
+    from agentgym_flow.dataflow.network.client import HttpFlow, read_token
+    from agentgym_flow.dataflow.rollout import RolloutService
 
     flow = HttpFlow(join, read_token(token_file), deadline=deadline)
     called = name or f"{socket.gethostname()}-{os.getpid()}"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import yaml  # type: ignore[import-untyped]
 
+from agentgym_flow._util.importing import find_modules_here, imported
 from agentgym_flow._util.numbers import is_number
 from agentgym_flow.core import check_integer, check_positive
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, Ledger
-from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.errors import BadSetting, UnknownOption, shown
 from agentgym_flow.rewards.credit.comparison import check_word
 
 OrderName = Literal["arrival", "staleness"]
@@ -19,7 +23,6 @@ OrderName = Literal["arrival", "staleness"]
 
 LASTING = ("order", "staleness", "max_attempts", "turns", "lockstep", "tasks", "operators", "replay", "first", "check")
 """Settings that must stay the same when a run is resumed: they decide what is trained on or sent."""
-
 
 NUM_ENVS = 16
 """Episodes that a worker plays at a time if nothing says how many."""
@@ -52,10 +55,10 @@ class FlowConfig:
             it a policy can be up to `staleness` batches ahead.
         tasks: the task selector, one of `task_selectors.SELECTORS` by name or as {name: settings}; by default all tasks
             in turn.
-        operators: applied to each group before it is trained on, see `ops.operators`. Groups that they drop are not
-            trained on; with the trainer's `dynamic_sampling` others are played in their place.
-        replay: settings of `group_replay.GroupReplay`, which fills a share of each batch with earlier groups; None for
-            no replay.
+        operators: applied to each group before it is trained on, see `data_algorithms.operators`. Groups that they drop
+            are not trained on; with the trainer's `dynamic_sampling` others are played in their place.
+        replay: settings of `data_algorithms.GroupReplay`, which fills a share of each batch with earlier groups; None
+            for no replay.
         check: the share of the episodes that the trainer replays, chosen at random after their arrival; see
             `agentgym_flow.dataflow.batches.inbox.Inbox`. Below 1, it trusts the workers' reports on the others.
         first: in ready order, which groups come first: by `arrival`, or by `staleness`, the oldest weights first.
@@ -146,3 +149,55 @@ class FlowConfig:
     def lasting(self) -> dict[str, Any]:
         """Return the settings that must stay the same when a run is resumed."""
         return {name: value for name, value in asdict(self).items() if name in LASTING}
+
+
+# ---------------------------------------------------------------- what a configuration names
+def parse_entry(entry: object, kind: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and the settings of `name` or `{name: settings}`. Raises `BadSetting` for anything else."""
+    if isinstance(entry, str):
+        return entry, {}
+    if isinstance(entry, Mapping) and len(entry) == 1:
+        [(name, settings)] = entry.items()
+        if isinstance(name, str) and isinstance(settings, Mapping | None):
+            return name, dict(settings or {})
+    raise BadSetting(f"{kind} is a name, or {{name: settings}}, got {shown(entry)}")
+
+
+def resolve(name: str, known: Mapping[str, Callable[..., Any]], kind: str) -> Callable[..., Any]:
+    """Return the known function of this name, or import `module:name`. Raises `UnknownOption`."""
+    if ":" not in name:
+        if name not in known:
+            raise UnknownOption.among(name, known, f"Your own {kind} is named as module:name.")
+        return known[name]
+    find_modules_here()
+    function: Callable[..., Any] = imported(name, UnknownOption)
+    if not callable(function):
+        raise UnknownOption(f"The {kind} {name!r} is a {type(function).__name__}, and should be a function")
+    return function
+
+
+def bind_settings(
+    function: Callable[..., Any], name: str, settings: Mapping[str, Any], known: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """Bind keyword arguments to a function: its `settings`, and those of `known` that it has.
+
+    Args:
+        function: its first argument is not a setting.
+        name: its name, for errors.
+        settings: from the configuration.
+        known: from elsewhere.
+
+    Raises:
+        UnknownOption: it has no such argument.
+        BadSetting: a required argument is missing.
+    """
+    parameters: Sequence[inspect.Parameter] = list(inspect.signature(function).parameters.values())[1:]
+    names = [one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    for setting in settings:
+        if setting not in names and not any(one.kind is one.VAR_KEYWORD for one in parameters):
+            raise UnknownOption.among(setting, names, f"These are the settings of {name}.")
+    chosen = {key: value for key, value in known.items() if key in names} | dict(settings)
+    for one in parameters:
+        if one.name in names and one.default is one.empty and one.name not in chosen:
+            raise BadSetting(f"{name} needs the setting {one.name}")
+    return partial(function, **chosen)

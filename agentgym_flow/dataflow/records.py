@@ -52,7 +52,7 @@ class Lease(NamedTuple):
         slot: the slot.
         attempt: 1 for the first lease of the slot, and one more for each further lease. Only the last one may commit.
         weights: for each policy, the version of the weights to play with.
-        digests: for each policy, the SHA-256 of these weights, see `weights.updates.digest`.
+        digests: for each policy, the SHA-256 of these weights, see `weights.digest`.
         stage: the digest of the stream's setup, see `stage_digest`.
         seconds: how long the lease is valid, unless it is renewed.
     """
@@ -64,6 +64,11 @@ class Lease(NamedTuple):
     digests: dict[str, str]
     stage: str
     seconds: float
+
+    @property
+    def held(self) -> LeaseKey:
+        """The identity of the lease."""
+        return LeaseKey(self.stream, self.slot.id, self.attempt)
 
 
 class Attempt(NamedTuple):
@@ -194,7 +199,7 @@ class Flow(Protocol):
         """Give leases back because the worker leaves. That does not count as a failed attempt."""
 
     def fetch(self, policy: str, version: int, have: int | None) -> bytes:
-        """Return weights as a message of `dataflow.weights.updates`, relative to version `have` if possible.
+        """Return weights as a message of `dataflow.weights`, relative to version `have` if possible.
 
         Raises `BadData` if they were deleted.
         """

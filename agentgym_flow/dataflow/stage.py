@@ -79,7 +79,7 @@ class Stage:
         actors: the policies that act in it, by name.
         route: returns the name of the policy that acts on a policy input.
         stop: returns whether an episode ends early at a policy input; None for whole episodes.
-        keep: the keys of `info` in workers' reports (see `reports`); None if workers send no reports.
+        keep: the keys of `info` in workers' reports (see `wire`); None if workers send no reports.
     """
 
     make_env: Callable[[], TextEnv]

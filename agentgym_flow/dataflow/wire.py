@@ -1,34 +1,54 @@
-"""The encoding of episodes that workers send to trainers, and how trainers check them.
+"""The text of an episode that workers send to trainers: how it is written, parsed, and checked without playing it.
 
 A worker sends the line of the episode log, the tokens that it sampled with their log-probabilities, and a digest of
-each prompt; no observation, no prompt, no `info`. The receiver replays the episode in an environment of its own: it
-builds every prompt, parses the action from the tokens, steps, and compares the result with the line and the digests. So
-a worker can lie only about what it sampled, and, in environments that use external services, about their responses.
+each prompt; no observation, no prompt, no `info`. The trainer replays the episode, see `batches.inbox.Receiver`.
 
-If a trainer replays only a share of the episodes, it trusts the workers' reports on the others, see `reports`.
+If a trainer replays only a share of the episodes, workers add a report on each turn: the observations, states, validity
+and prompts that a replay would produce. Trainers check its form, but not its truth. See `batches.inbox` for which
+episodes they replay, and what they do after a forgery.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import fields
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
 
-from agentgym_flow.core import OFFICIAL_KEY, Stream
-from agentgym_flow.dataflow import reports
-from agentgym_flow.dataflow.payload import WireCopy, check_tokens, differ, prompt_digest
-from agentgym_flow.dataflow.records import Slot
-from agentgym_flow.episodes import TRUNCATED_BY, Episode, EpisodeRecorder, LoggedEpisode
-from agentgym_flow.errors import BadSetting, ContextFull, Forged, shown
-from agentgym_flow.generation import Completion
-from agentgym_flow.play.slots import ERROR, EnvPool
-from agentgym_flow.policies import PolicyInput
+import numpy as np
+
+from agentgym_flow.dataflow.records import LONGEST
+from agentgym_flow.episodes import MAX_VALUES, TRUNCATED_BY, Episode, LoggedEpisode, read_line
+from agentgym_flow.errors import BadLog, BadSetting, Forged, shown
+from agentgym_flow.generation import Sampling
+from agentgym_flow.play import ERROR
 from agentgym_flow.policies.base import CONTEXT
+from agentgym_flow.training.policy import PromptedPolicy, check_context, context_of
 
-if TYPE_CHECKING:
-    from agentgym_flow.training.policy import PromptedPolicy
+MOST, LEAST = 1e-3, -80.0
+"""The bounds of log-probabilities: rounding may lift one above 0, and tokens of probability 1e-35 are never sampled.
+
+Within them, probability ratios are finite in float32, so no worker can make a loss infinite.
+"""
+
+REPORTED: dict[str, tuple[type, ...]] = {
+    "next_observation": (str,),
+    "next_state_key": (str,),
+    "action_valid": (bool,),
+    "terminated": (bool,),
+    "truncated": (bool,),
+    "success": (bool,),
+    "score": (float,),
+    "next_official_key": (str, type(None)),
+    "info": (dict, type(None)),
+    "prompt_ids": (list,),
+}
+"""The fields of `Turn` in the report on a turn, in this order, with the types of their JSON values."""
+
+_SCORE, _PROMPT = map([*REPORTED].index, ("score", "prompt_ids"))
+_reported_of = attrgetter(*REPORTED)
 
 
 def encode(episode: Episode, *, report: bool = False) -> str:
@@ -45,248 +65,137 @@ def encode(episode: Episode, *, report: bool = False) -> str:
     tokens = [[int(token) for token in turn.completion_ids or ()] for turn in episode.turns]
     logprobs = [[float(number) for number in turn.logprobs or ()] for turn in episode.turns]
     prompts = [prompt_digest(turn.prompt_ids or ()) for turn in episode.turns]
-    columns = json.dumps([tokens, logprobs, prompts], allow_nan=False, separators=(",", ":"))
-    lines = [LoggedEpisode.of(episode).line(), columns]
-    if report:
-        lines.append(json.dumps(reports.rows_of(episode), allow_nan=False, separators=(",", ":")))
-    return "\n".join(lines)
+    values = [[tokens, logprobs, prompts], *([report_of(episode)] if report else [])]
+    rest = [json.dumps(value, allow_nan=False, separators=(",", ":")) for value in values]
+    return "\n".join([LoggedEpisode.of(episode).line(), *rest])
 
 
-class Receiver:
-    """Reconstructs episodes that workers have sent. Not thread-safe.
+def report_of(episode: Episode) -> list[list[Any]]:
+    """Return the report on each turn of an episode, as plain data."""
+    rows = [[*_reported_of(turn)] for turn in episode.turns]
+    for row in rows:
+        row[_SCORE], row[_PROMPT] = float(row[_SCORE]), [*row[_PROMPT]]
+    return rows
 
-    Args:
-        envs: environments with the settings of the stream, which keep the parts of `info` that training needs.
-        route: returns the name of the policy that acts on a policy input, as for the workers.
-        policies: the policies by name, to build prompts and parse completions. They generate nothing. If there are
-            several, each turn names its own (`Turn.policy`).
-        stop: ends an episode early, as for the workers.
-    """
 
-    def __init__(
-        self,
-        envs: EnvPool,
-        route: Callable[[PolicyInput], str],
-        policies: Mapping[str, PromptedPolicy],
-        stop: Callable[[PolicyInput], bool] | None = None,
-    ) -> None:
-        self.envs = envs
-        self.policies = dict(policies)
-        self._route = route
-        self._stop = stop
-        self._words = {name: one.model.config.get_text_config().vocab_size for name, one in self.policies.items()}
+def prompt_digest(ids: Sequence[int]) -> str:
+    """Return a digest of the tokens of a prompt."""
+    return hashlib.sha256(np.asarray(ids, dtype="<i8").tobytes()).hexdigest()[:16]
 
-    def replay(self, slot: Slot, payload: str, steps: Mapping[str, int]) -> Episode:
-        """Replay the episode of a slot, and return it, equal to the one that an honest worker recorded.
 
-        Args:
-            slot: the slot.
-            payload: what was sent, as `encode` returns it.
-            steps: for each policy, the optimizer step of the weights that played; `Turn.version`.
+class WireCopy(NamedTuple):
+    """A well-formed payload: the line of the log, and for each action tokens, log-probabilities and a prompt digest."""
 
-        Raises:
-            Forged: the payload does not match its tokens; the message names the first difference.
-            BadSetting: a policy has no step.
-        """
-        for name in self.policies:
-            if name not in steps:
-                raise BadSetting(f"policy {name!r} has no optimizer step: its weights were never published")
-        sent = WireCopy.parse(payload)
-        with self._playing() as recorder:
-            return self._play(recorder, slot, sent, steps)
+    logged: LoggedEpisode
+    tokens: list[list[int]]
+    logprobs: list[list[float]]
+    prompts: list[str]
+    report: str
 
-    @contextmanager
-    def _playing(self) -> Iterator[EpisodeRecorder]:
-        """Yield an environment of the pool. Errors other than those of this machine become `Forged`."""
-        recorder = self.envs.take()
+    @property
+    def is_full(self) -> bool:
+        """Whether the line says that the episode no longer fitted into a model's context."""
+        return (self.logged.meta or {}).get(TRUNCATED_BY) == CONTEXT
+
+    @classmethod
+    def parse(cls, payload: str) -> WireCopy:
+        """Return the parts of a payload. Raises `Forged` if it is malformed or too large."""
+        if not isinstance(payload, str) or len(payload) > LONGEST or not payload.isascii():
+            raise Forged(f"a payload is at most {LONGEST} ASCII characters, got {shown(payload)}")
+        line, _, rest = payload.partition("\n")
+        columns, _, report = rest.partition("\n")
+        logged = read_line(f"{line}\n".encode("ascii"), "the line")
+        if isinstance(logged, BadLog):
+            raise Forged(str(logged))
+        if columns.count(",") + columns.count("[") > MAX_VALUES:
+            raise Forged(f"the columns have more than {MAX_VALUES} values")
         try:
-            yield recorder
-        except Forged:
-            self.envs.give_back(recorder)
-            raise
-        except (OSError, MemoryError):
-            _close(recorder)
-            raise
-        except Exception as error:
-            _close(recorder)
-            raise Forged(f"the episode cannot be played: {type(error).__name__}: {error!s:.300}") from error
-        self.envs.give_back(recorder)
-
-    def trust(self, slot: Slot, payload: str, steps: Mapping[str, int]) -> Episode:
-        """Return the episode of a slot as its worker reported it, without stepping.
-
-        Checks the slot and the start of the episode. Trusts everything later: observations, states, rewards, prompts,
-        and which actions the tokens stand for.
-
-        Raises as `replay` if the payload is malformed.
-        """
-        sent = WireCopy.parse(payload)
-        with self._playing() as recorder:
-            _check_start(sent.logged, recorder, slot)
-            recorder.env.use_recording(sent.logged.recording or [None] * (len(sent.tokens) + 1))
-            episode = recorder.reset(seed=slot.seed, task=slot.task, attempt=slot.sample)
-            rng = Stream("policy", slot.seed, slot.sample, episode.task)
-            policy_input = PolicyInput(recorder.env, recorder.observation, recorder.info, episode, rng)
-            self._add_reported_turns(policy_input, sent, steps)
-            return episode
-
-    def _add_reported_turns(self, policy_input: PolicyInput, sent: WireCopy, steps: Mapping[str, int]) -> None:
-        logged, kept = sent.logged, set(self.envs.keep)
-        official, spoken = policy_input.info.get(OFFICIAL_KEY), logged.completions or logged.actions
-        recording = logged.recording or [None] * (len(logged.actions) + 1)
-        before: tuple[int, ...] = ()
-        for number, row in enumerate(sent.rows()):
-            name = self._route(policy_input)
-            policy, words = self.policies[name], self._words[name]
-            tokens, logprobs = tuple(sent.tokens[number]), tuple(sent.logprobs[number])
-            check_tokens(number + 1, tokens, logprobs, policy.sampling, words)
-            reports.check_prompt(number + 1, policy, row, before, words)
-            action, text = logged.actions[number], spoken[number]
-            turn = reports.turn_of(
-                row,
-                observation=policy_input.observation,
-                state_key=policy_input.info["state_key"],
-                official_key=official,
-                action=action,
-                reward=logged.rewards[number],
-                recording=recording[number + 1],
-                completion=None if text == action else text,
-                completion_ids=tokens,
-                logprobs=logprobs,
-                policy=name if len(self.policies) > 1 else None,
-                version=steps[name],
-                cut=policy.is_cut(tokens),
-            )
-            if set(turn.info or ()) != kept:
-                raise Forged(
-                    f"turn {number + 1}: {shown(sorted(turn.info or ()))} of info is reported, not {sorted(kept)}"
-                )
-            policy_input.episode.turns.append(turn)
-            policy_input.observation, official = turn.next_observation, turn.next_official_key
-            policy_input.info = {**(turn.info or {}), "state_key": turn.next_state_key}
-            if policy.conversation is not None:
-                before = (*(turn.prompt_ids or ()), *tokens)
-        if not policy_input.episode.turns:
-            raise Forged("an episode without a turn")
-        last = policy_input.episode.turns[-1]
-        ended = last.terminated or last.truncated
-        if _is_full(logged):
-            if ended:
-                raise Forged("the context is reported to be full after the end of the episode")
-            policy_input.episode.meta[TRUNCATED_BY] = CONTEXT
-        elif self._stop is None and not ended:
-            raise Forged("the episode is reported to stop without having ended")
-
-    def begin(self, slot: Slot) -> Episode:
-        """Return the episode of a slot as it begins, without a turn."""
-        recorder = self.envs.take()
-        episode = recorder.reset(seed=slot.seed, task=slot.task, attempt=slot.sample)
-        self.envs.give_back(recorder)
-        return episode
-
-    def _play(self, recorder: EpisodeRecorder, slot: Slot, sent: WireCopy, steps: Mapping[str, int]) -> Episode:
-        env, turns = recorder.env, len(sent.tokens)
-        _check_start(sent.logged, recorder, slot)
-        # With an empty recording, no external service is called, either.
-        env.use_recording(sent.logged.recording or [None] * (turns + 1))
-        episode = recorder.reset(seed=slot.seed, task=slot.task, attempt=slot.sample)
-        rng = Stream("policy", slot.seed, slot.sample, episode.task)
-        policy_input = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
-        over = False
-        for number in range(turns):
-            if over:
-                raise Forged(f"turn {number + 1}: the episode had ended before")
-            self._turn(policy_input, recorder, number, sent, steps)
-            over = recorder.done or (self._stop is not None and self._stop(policy_input))
-        if not over and _is_full(sent.logged):
-            try:
-                self.policies[self._route(policy_input)].request(policy_input)
-            except ContextFull:
-                episode.meta[TRUNCATED_BY], over = CONTEXT, True
-        if not over:
-            raise Forged(f"the episode stops after {turns} turns without having ended")
-        _check_line(sent.logged, LoggedEpisode.of(episode))
-        if sent.report and differ(sent.rows(), reports.rows_of(episode)):
-            raise Forged("the report on the turns differs from the replay")
-        return episode
-
-    def _turn(
-        self,
-        policy_input: PolicyInput,
-        recorder: EpisodeRecorder,
-        number: int,
-        sent: WireCopy,
-        steps: Mapping[str, int],
-    ) -> None:
-        name = self._route(policy_input)
-        policy = self.policies[name]
-        tokens, logprobs = tuple(sent.tokens[number]), tuple(sent.logprobs[number])
-        check_tokens(number + 1, tokens, logprobs, policy.sampling, self._words[name])
-        request = policy.request(policy_input)
-        if prompt_digest(request.prompt_ids) != sent.prompts[number]:
+            tokens, logprobs, prompts = json.loads(columns)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise Forged(f"the columns are not a JSON list of three: {error!s:.100}") from None
+        read = _column("tokens", tokens, int, logged), _column("log-probabilities", logprobs, float, logged)
+        if not isinstance(prompts, list) or [type(one) for one in prompts] != [str] * len(logged.actions):
             raise Forged(
-                f"turn {number + 1}: the worker's prompt has other tokens than the one built here: it has another "
-                "tokenizer, chat template or date, or another version of this package"
+                f"the line has {len(logged.actions)} actions, and the digests of prompts are not a text for each"
             )
-        output = policy.output(policy_input, request, Completion(tokens, logprobs, steps[name]))
-        if output.completion_ids != tokens:
-            raise Forged(f"turn {number + 1}: tokens follow the text that ends an answer")
-        if output.action != sent.logged.actions[number]:
-            logged = shown(sent.logged.actions[number])
-            raise Forged(f"turn {number + 1}: the tokens say {shown(output.action)}, the log has {logged}")
-        recorder.step(
-            output.action,
-            completion=output.completion,
-            prompt_ids=output.prompt_ids,
-            completion_ids=tokens,
-            logprobs=logprobs,
-            policy=name if len(self.policies) > 1 else output.policy,
-            version=output.version,
-            cut=output.cut,
-        )
-        policy_input.observation, policy_input.info = recorder.observation, recorder.info
+        return cls(logged, *read, prompts, report)
+
+    def reported(self) -> list[dict[str, Any]]:
+        """Return the worker's report on each turn, by the names of `REPORTED`. Raises `Forged` if it is malformed."""
+        turns = len(self.tokens)
+        if self.report.count(",") + self.report.count("[") > MAX_VALUES:
+            raise Forged(f"the report on the turns has more than {MAX_VALUES} values")
+        try:
+            rows = json.loads(self.report)
+        except (ValueError, RecursionError) as error:
+            raise Forged(f"the report on the turns is not JSON: {error!s:.100}") from None
+        if not isinstance(rows, list) or len(rows) != turns:
+            raise Forged(f"the report on the turns is not a list for each of {turns}")
+        return [_reported(row, number, turns) for number, row in enumerate(rows, 1)]
 
 
-def _check_start(logged: LoggedEpisode, recorder: EpisodeRecorder, slot: Slot) -> None:
-    """Raise `Forged` if a line is not of this slot, or has too many turns."""
-    env = recorder.env
-    asked = {
-        "env_id": env.env_id,
-        "kwargs": env.settings,
-        "data": env.data,
-        "split": env.split,
-        "max_steps": env.max_steps,
-        "task": slot.task,
-        "seed": slot.seed,
-        "attempt": slot.sample,
-    }
-    for name, value in asked.items():
-        if differ(getattr(logged, name), value):
-            raise Forged(f"{name}: the log has {shown(getattr(logged, name))}, but {shown(value)} was requested")
-    if len(logged.actions) > env.max_steps:
-        raise Forged(f"{len(logged.actions)} turns are more than max_steps={env.max_steps}")
+def _column(name: str, column: Any, kind: type, logged: LoggedEpisode) -> list[list[Any]]:
+    if not isinstance(column, list) or len(column) != len(logged.actions):
+        raise Forged(f"the line has {len(logged.actions)} actions, and the {name} are not a list for each")
+    for number, items in enumerate(column, 1):
+        if not isinstance(items, list) or set(map(type, items)) != {kind}:
+            raise Forged(f"turn {number}: the {name} are not a list of {kind.__name__}, with at least one")
+    return column
 
 
-def _is_full(logged: LoggedEpisode) -> bool:
-    """Return whether a line says that the episode no longer fitted into a model's context."""
-    return (logged.meta or {}).get(TRUNCATED_BY) == CONTEXT
+def _reported(row: Any, number: int, turns: int) -> dict[str, Any]:
+    if not isinstance(row, list) or len(row) != len(REPORTED):
+        raise Forged(f"turn {number}: the report must have {len(REPORTED)} values")
+    values = dict(zip(REPORTED, row, strict=True))
+    for name, value in values.items():
+        if type(value) not in REPORTED[name]:
+            raise Forged(f"turn {number}: {name} is reported as {shown(value)}")
+    if not 0 <= values["score"] <= 1:
+        raise Forged(f"turn {number}: score is reported as {shown(values['score'])}")
+    if values["terminated"] + values["truncated"] > (number == turns):
+        raise Forged(f"turn {number}: the episode is reported to end twice, or before its last turn")
+    return values
 
 
-def _check_line(logged: LoggedEpisode, found: LoggedEpisode) -> None:
-    """Raise `Forged` naming the first field of a line that differs from its replay."""
-    for name in (field.name for field in fields(LoggedEpisode)):
-        sent, ours = getattr(logged, name), getattr(found, name)
-        if not differ(sent, ours):
-            continue
-        where = ""
-        if isinstance(sent, list) and isinstance(ours, list):
-            pairs = enumerate(zip(sent, ours, strict=False))
-            at = next((at for at, (one, other) in pairs if differ(one, other)), len(ours))
-            sent, ours, where = sent[at : at + 1], ours[at : at + 1], f" number {at}"
-        raise Forged(f"{name}{where}: the log has {shown(sent)}, replay has {shown(ours)}")
+# ---------------------------------------------------------------- what no model can have read or sampled
+def check_prompt(number: int, policy: PromptedPolicy, prompt: list[Any], before: Sequence[int], words: int) -> None:
+    """Raise `Forged` for a prompt that a model with a vocabulary of `words` tokens cannot have read.
+
+    The prompt must begin with `before`: in the layout `conversation`, everything said so far.
+    """
+    if not prompt or set(map(type, prompt)) != {int} or min(prompt) < 0 or max(prompt) >= words:
+        raise Forged(f"turn {number}: a prompt is reported that has tokens outside the vocabulary of {words}, or none")
+    if [*prompt[: len(before)]] != [*before]:
+        raise Forged(f"turn {number}: a prompt is reported that does not begin with what was said before")
+    try:
+        check_context(context_of(policy.model), len(prompt), policy.sampling.max_new_tokens, "turn")
+    except BadSetting as error:
+        raise Forged(f"turn {number}: {error}") from None
 
 
-def _close(recorder: EpisodeRecorder) -> None:
-    # Its state is unknown, and closing it may fail for the same reason.
-    with suppress(Exception):
-        recorder.env.close()
+def check_tokens(
+    turn: int, tokens: tuple[int, ...], logprobs: tuple[float, ...], sampling: Sampling, words: int
+) -> None:
+    """Raise `Forged` for tokens and log-probabilities that cannot come from a vocabulary of `words` tokens."""
+    if len(tokens) == len(logprobs) == 1 and 0 <= tokens[0] < words and LEAST <= logprobs[0] <= MOST:
+        return  # a fast path for the checks below; `sampling` allows at least one token
+    if len(tokens) > sampling.max_new_tokens:
+        raise Forged(f"turn {turn}: {len(tokens)} tokens are more than max_new_tokens={sampling.max_new_tokens}")
+    if min(tokens) < 0 or max(tokens) >= words:
+        raise Forged(f"turn {turn}: a token is not in the vocabulary of {words}")
+    if not sampling.ends.isdisjoint(tokens[:-1]):
+        raise Forged(f"turn {turn}: tokens follow the one that ends an answer")
+    if len(logprobs) != len(tokens):
+        raise Forged(f"turn {turn}: {len(logprobs)} log-probabilities for {len(tokens)} tokens")
+    for number in logprobs:
+        if not (math.isfinite(number) and LEAST <= number <= MOST):
+            raise Forged(f"turn {turn}: {number} is not the log-probability of a sampled token")
+
+
+def differ(sent: Any, ours: Any) -> bool:
+    """Return whether two values differ as JSON, in which 1, 1.0 and true are different."""
+    if type(sent) is type(ours) and isinstance(sent, str | int | float | None):
+        return bool(sent != ours)
+    if repr(sent) == repr(ours):  # a fast path; tuples and lists differ here, but not as JSON
+        return False
+    return json.dumps(sent, sort_keys=True) != json.dumps(ours, sort_keys=True)

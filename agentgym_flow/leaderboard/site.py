@@ -17,7 +17,7 @@ from agentgym_flow.leaderboard.eval_results import eval_result
 from agentgym_flow.leaderboard.outcomes import achieved_within, outcomes
 from agentgym_flow.leaderboard.places import SITE
 from agentgym_flow.leaderboard.watching import listed, watched
-from agentgym_flow.report.curves import charts
+from agentgym_flow.report.charts import charts
 from agentgym_flow.report.rendering import security_policy, source, templates
 
 DATASET = "agentgym-flow/leaderboards"

@@ -14,7 +14,7 @@ from agentgym_flow.leaderboard.submission import LOG
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.replay import verify_log
 from agentgym_flow.report import render_report
-from agentgym_flow.report.player import WORKFLOW, failures_first
+from agentgym_flow.report.page import WORKFLOW, failures_first
 
 MOST_EPISODES = 30
 """The largest number of episodes on the page of an entry."""

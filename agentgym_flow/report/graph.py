@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from agentgym_flow.episodes import Group
-from agentgym_flow.report import palette
 from agentgym_flow.report.layout import layered, waypoint
+from agentgym_flow.report.rendering import ink_on, ramp
 from agentgym_flow.rewards import StateGraph
 from agentgym_flow.rewards.relabel import turn_edges
 
@@ -75,7 +75,7 @@ class GraphPicture:
     attempts: int
     successes: int
     lowest: float
-    legend: list[tuple[float, str]] = field(default_factory=lambda: [(i / 12, palette.ramp(i / 12)) for i in range(13)])
+    legend: list[tuple[float, str]] = field(default_factory=lambda: [(i / 12, ramp(i / 12)) for i in range(13)])
 
 
 @dataclass(slots=True)
@@ -189,15 +189,11 @@ def _success_path(seen: _Transitions, graph: StateGraph) -> list[str]:
     path = [seen.start]
     while path[-1] not in seen.goals:
         here = graph.distance(path[-1])
-        closer = [key for key in successors[path[-1]] if _closer(graph.distance(key), here)]
+        closer = [key for key in successors[path[-1]] if here is not None and graph.distance(key) == here - 1]
         if not closer:
             return []
         path.append(max(closer, key=lambda key: seen.visits[key]))
     return path
-
-
-def _closer(distance: int | None, than: int | None) -> bool:
-    return distance is not None and than is not None and distance == than - 1
 
 
 def _nearest(seen: _Transitions, path: list[str], limit: int) -> list[str]:
@@ -233,8 +229,8 @@ def _node(
         key=key,
         x=at[0],
         y=at[1],
-        fill=None if potential is None else palette.ramp(shade),
-        ink=palette.ink_on(shade),
+        fill=None if potential is None else ramp(shade),
+        ink=ink_on(shade),
         label="" if potential is None or radius < _SCALES[0][1] else f"{potential:.2f}",
         distance=distance,
         potential=potential,
@@ -246,12 +242,6 @@ def _node(
         success=key in seen.goals,
         on_path=key in path,
     )
-
-
-def star(radius: float) -> str:
-    """Return the SVG path of a five-pointed star around the origin."""
-    rims = [(radius * (0.5 if corner % 2 else 1.0), math.pi * corner / 5) for corner in range(10)]
-    return "M" + "L".join(f"{rim * math.sin(turn):.1f} {-rim * math.cos(turn):.1f}" for rim, turn in rims) + "z"
 
 
 def _shade(potential: float, lowest: float) -> float:

@@ -7,23 +7,33 @@ embedded as JSON. A state graph can also be rendered alone, as SVG.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
 from agentgym_flow import __version__
 from agentgym_flow._util.files import whole
-from agentgym_flow.episodes import Episode, Group
-from agentgym_flow.report import curves as chart_curves
+from agentgym_flow._util.printable import printable
+from agentgym_flow.core import canonical
+from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.report import graph as state_graph
-from agentgym_flow.report import player
-from agentgym_flow.report import workflow as workflows
-from agentgym_flow.report.curves import Curve
-from agentgym_flow.report.rendering import security_policy, source, templates
-from agentgym_flow.report.text import script_json
+from agentgym_flow.report.charts import Curve, charts, number
+from agentgym_flow.report.rendering import script_json, security_policy, source, templates
+from agentgym_flow.report.workflow import STYLE, WorkflowPicture, workflow_picture
 from agentgym_flow.rewards import StateGraph, group_graph
+
+WORKFLOW = "workflow"
+"""The key of `info` that must be recorded to draw workflows: `EpisodeRecorder(env, keep=[WORKFLOW])`."""
+
+MOST_PICTURES = 1000
+"""The largest number of pictures of workflows on a page; those at the ends of episodes come first."""
+
+Potentials = Callable[[Episode], Mapping[str, float]]
+"""A function from an episode to the known potentials of its states."""
 
 
 def write_report(
@@ -80,9 +90,9 @@ def render_report(
         footer: the footer of the page.
     """
     valued = [(group, group_graph(group, gamma=gamma)) for group in groups]
-    shown = player.failures_first([*(episode for group in groups for episode in group), *episodes])
-    drawn = player.Pictures(shown)
-    style = source("page.css", "graph.css", *([workflows.STYLE] if drawn.pictures else []))
+    shown = failures_first([*(episode for group in groups for episode in group), *episodes])
+    drawn = Pictures(shown)
+    style = source("page.css", "graph.css", *([STYLE] if drawn.pictures else []))
     script = source("text.js", "graph.js", "player.js")
     return (
         templates()
@@ -95,16 +105,14 @@ def render_report(
             style=Markup(style),
             script=Markup(script),
             summary=dict(summary or {}),
-            charts=chart_curves.charts(curves),
-            graphs=[
-                (player.task_name(group.episodes[0]), state_graph.picture(group, graph)) for group, graph in valued
-            ],
-            episodes=list(zip(player.titles(shown), shown, strict=True)),
+            charts=charts(curves),
+            graphs=[(task_name(group.episodes[0]), state_graph.picture(group, graph)) for group, graph in valued],
+            episodes=list(zip(titles(shown), shown, strict=True)),
             pictures=drawn.pictures,
             finals=drawn.finals,
             others=drawn.others,
-            number=chart_curves.number,
-            payload=Markup(script_json(player.payload(shown, _potentials(valued), drawn))),
+            number=number,
+            payload=Markup(script_json(payload(shown, _potentials(valued), drawn))),
         )
     )
 
@@ -119,7 +127,7 @@ def graph_svg(group: Group, *, max_nodes: int = state_graph.MAX_NODES, gamma: fl
     return template.render(picture=picture, name="graph", style=Markup(source("graph.css")))
 
 
-def _potentials(valued: Sequence[tuple[Group, StateGraph]]) -> player.Potentials:
+def _potentials(valued: Sequence[tuple[Group, StateGraph]]) -> Potentials:
     """Return a function from an episode to its potentials, from the graph of its group or written by `relabel`."""
     graphs = {id(episode): graph for group, graph in valued for episode in group}
 
@@ -135,3 +143,112 @@ def _potentials(valued: Sequence[tuple[Group, StateGraph]]) -> player.Potentials
         return known
 
     return potentials
+
+
+# ---------------------------------------------------------------- the player
+def failures_first(episodes: Iterable[Episode]) -> list[Episode]:
+    """Return each episode object once, failures before successes, and otherwise in the given order."""
+    once = {id(episode): episode for episode in episodes}
+    return sorted(once.values(), key=lambda episode: episode.success)
+
+
+class Pictures:
+    """The pictures of the workflows in some episodes, without duplicates.
+
+    Attributes:
+        pictures: the pictures; the number of a picture is its index.
+        finals: for each episode, the number of the picture at its end; None if there is none.
+    """
+
+    def __init__(self, episodes: Sequence[Episode]) -> None:
+        self.pictures: list[WorkflowPicture] = []
+        self._numbers: dict[bytes, int] = {}
+        self.finals = [self.of(episode.turns[-1]) if episode.turns else None for episode in episodes]
+        for episode in episodes:
+            for turn in episode.turns:
+                self.of(turn)
+
+    @property
+    def others(self) -> list[tuple[int, WorkflowPicture]]:
+        """The pictures that are not at the end of an episode, with their numbers."""
+        ends = set(self.finals)
+        return [(number, picture) for number, picture in enumerate(self.pictures) if number not in ends]
+
+    def of(self, turn: Turn) -> int | None:
+        """Return the number of the picture after a turn; None without a workflow, or if there are too many pictures."""
+        told = _workflow(turn)
+        if told is None:
+            return None
+        key = canonical(told)
+        if key not in self._numbers and len(self.pictures) < MOST_PICTURES:
+            self._numbers[key] = len(self.pictures)
+            self.pictures.append(workflow_picture(*told))
+        return self._numbers.get(key)
+
+
+def payload(episodes: Sequence[Episode], potentials: Potentials, pictures: Pictures) -> dict[str, Any]:
+    """Return the JSON-serialisable data for `templates/player.js`.
+
+    Frame 0 is the start, and frame t is the state after step t. Every text is an index into `texts`, and `w` is the
+    number of a picture.
+    """
+    index: dict[str, int] = {}
+
+    def text(value: str) -> int:
+        return index.setdefault(printable(value), len(index))
+
+    rows = [_episode(episode, text, potentials(episode), pictures) for episode in episodes]
+    return {"texts": list(index), "episodes": rows}
+
+
+def _episode(
+    episode: Episode, text: Callable[[str], int], phi: Mapping[str, float], pictures: Pictures
+) -> dict[str, Any]:
+    return {
+        "goal": text(episode.goal),
+        "meta": [[text(str(key)), text(str(value))] for key, value in episode.meta.items()],
+        "frames": [
+            {"o": text(episode.observation), "k": text(episode.state_key), "phi": phi.get(episode.state_key)},
+            *(
+                {
+                    "o": text(turn.next_observation),
+                    "k": text(turn.next_state_key),
+                    "phi": phi.get(turn.next_state_key),
+                    "a": text(turn.action),
+                    "c": None if turn.completion is None else text(turn.completion),
+                    "r": finite(turn.reward),
+                    "v": turn.action_valid,
+                    **({} if _workflow(turn) is None else {"w": pictures.of(turn)}),
+                    "end": [name for name in ("terminated", "truncated", "success") if getattr(turn, name)],
+                }
+                for turn in episode.turns
+            ),
+        ],
+    }
+
+
+def _workflow(turn: Turn) -> tuple[Any, Any] | None:
+    """Return the recorded graph and run of a turn; None without a graph."""
+    told = (turn.info or {}).get(WORKFLOW)
+    return (told["graph"], told.get("run")) if isinstance(told, Mapping) and "graph" in told else None
+
+
+def finite(value: float) -> float | None:
+    """Return `value` as a plain float; None for NaN and infinities, which JSON does not have."""
+    return float(value) if math.isfinite(value) else None
+
+
+def task_name(episode: Episode) -> str:
+    """Return a short name of the task and the seed, which are the same for all members of a group."""
+    return f"{episode.env_id.rpartition('/')[2]} {episode.split} task {episode.task}, seed {episode.seed}"
+
+
+def titles(episodes: Sequence[Episode]) -> list[str]:
+    """Return a short name for each episode. It includes environment and split only if they differ."""
+    alike = len({(episode.env_id, episode.split) for episode in episodes}) == 1
+    return [
+        f"task {episode.task}, seed {episode.seed}, attempt {episode.attempt}"
+        if alike
+        else f"{task_name(episode)}, attempt {episode.attempt}"
+        for episode in episodes
+    ]

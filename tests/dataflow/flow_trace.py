@@ -10,7 +10,7 @@ from little_worker import held, played
 from agentgym_flow.dataflow.bookkeeping.journal import digest_of
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.records import Attempt, Claim, Flow, Slot
-from agentgym_flow.dataflow.weights import updates
+from agentgym_flow.dataflow.weights import header
 from agentgym_flow.errors import AgentGymFlowError
 
 SETUP = {"policies": ["a"], "staleness": 0, "env": "game", "café": [1, 2.5, None, True]}
@@ -25,7 +25,7 @@ class MessageStore:
 
     def digest(self, message: bytes) -> str:
         """As a store of weights, for a message that is one: another engine may have such a store."""
-        return updates.header(message).digest if b"agentgym_flow.weights" in message else digest_of(message)
+        return header(message).digest if b"agentgym_flow.weights" in message else digest_of(message)
 
     def put(self, policy: str, version: int, message: bytes) -> None:
         self.kept[policy, version] = message

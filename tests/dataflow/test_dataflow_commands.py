@@ -18,11 +18,9 @@ from little_worker import held, played
 from typer.testing import CliRunner
 
 from agentgym_flow.cli.app import app
-from agentgym_flow.dataflow.engines.hosting import RelayFlow
-from agentgym_flow.dataflow.network.http_client import HttpFlow
-from agentgym_flow.dataflow.network.http_server import serving
-from agentgym_flow.dataflow.network.tokens import VARIABLE, read_token
-from agentgym_flow.dataflow.weights.updates import full
+from agentgym_flow.dataflow.network.client import VARIABLE, HttpFlow, read_token
+from agentgym_flow.dataflow.network.server import serving
+from agentgym_flow.dataflow.weights import RelayFlow, full
 
 TOKEN = "a-token-for-tests"
 
@@ -32,7 +30,7 @@ def test_status_is_a_table_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
     there = manager()
     opened(there)
     there.commit("bad [red]worker", [played(lease) for lease in there.lease("bad [red]worker", 3)[:2]])
-    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.workers.MOST_FAILED", 1)
+    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.callers.MOST_FAILED", 1)
     there.fail("broken", held(there.lease("broken", 1)[0]), "no [data] set")
     with serving(there, TOKEN) as url:
         found = CliRunner().invoke(app, ["dataflow", "status", url, "--json"])

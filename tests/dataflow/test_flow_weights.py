@@ -17,8 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from agentgym_flow.dataflow.weights.store import Files, Relay, WeightStore
-from agentgym_flow.dataflow.weights.updates import DELTA, FULL, LORA, State, apply, delta, digest, full, header
+from agentgym_flow.dataflow.weights import (
+    DELTA,
+    FULL,
+    LORA,
+    Files,
+    Relay,
+    State,
+    WeightStore,
+    apply,
+    delta,
+    digest,
+    full,
+    header,
+)
 from agentgym_flow.errors import BadData, BadSetting
 
 TYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool]

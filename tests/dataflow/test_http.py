@@ -25,10 +25,10 @@ from little_worker import played
 
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
-from agentgym_flow.dataflow.network import calls, serving, tokens
-from agentgym_flow.dataflow.network.http_client import HttpFlow
-from agentgym_flow.dataflow.network.http_server import create_app
-from agentgym_flow.dataflow.network.http_server import serving as http_serving
+from agentgym_flow.dataflow.network import calls, client
+from agentgym_flow.dataflow.network.client import HttpFlow
+from agentgym_flow.dataflow.network.server import create_app
+from agentgym_flow.dataflow.network.server import serving as http_serving
 from agentgym_flow.dataflow.records import Arrival, Attempt, Commit, CommitVerdict, Lease, LeaseKey, Slot
 from agentgym_flow.errors import BadSetting, DiskFull, FlowDown
 
@@ -296,7 +296,7 @@ def test_errors_are_those_of_the_table_and_no_other() -> None:
 
 def test_many_who_wait_hold_up_nobody(served: Served) -> None:
     """With nothing to play, far more workers wait than there are threads, and all of them get what comes in the end."""
-    workers = 3 * (serving.WAITING + serving.AT_ONCE)
+    workers = 3 * (calls.WAITING + calls.AT_ONCE)
     claim = opened(served.flow)
     first = served.flow.lease("first", 4)
     with ThreadPoolExecutor(workers) as pool:
@@ -396,7 +396,7 @@ def test_a_damaged_answer_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) ->
     there = manager()
     opened(there)
     tampering = Tampering(create_app(there, token=TOKEN), times=3)
-    monkeypatch.setattr("agentgym_flow.dataflow.network.http_server.create_app", lambda *_, **__: tampering)
+    monkeypatch.setattr("agentgym_flow.dataflow.network.server.create_app", lambda *_, **__: tampering)
     with http_serving(there, TOKEN) as url:
         assert HttpFlow(url, TOKEN).fetch("a", 1, None) == WEIGHTS
     assert tampering.left == 0
@@ -411,20 +411,20 @@ def test_addresses_that_cannot_be_are_refused(url: str) -> None:
 
 
 def test_a_token_is_kept_and_refused_where_others_can_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    token = tokens.token_in(tmp_path / "token")
+    token = client.token_in(tmp_path / "token")
     assert len(token) > 40
     assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
-    assert tokens.token_in(tmp_path / "token") == tokens.read_token(tmp_path / "token") == token
-    trainers, workers = tokens.tokens_in(tmp_path / "token")
-    assert trainers == token != workers == tokens.read_token(tmp_path / "token.worker")
+    assert client.token_in(tmp_path / "token") == client.read_token(tmp_path / "token") == token
+    trainers, workers = client.tokens_in(tmp_path / "token")
+    assert trainers == token != workers == client.read_token(tmp_path / "token.worker")
     (tmp_path / "token").chmod(0o640)
     with pytest.raises(BadSetting, match="chmod 600"):
-        tokens.read_token(tmp_path / "token")
-    monkeypatch.delenv(tokens.VARIABLE, raising=False)
-    with pytest.raises(BadSetting, match=tokens.VARIABLE):
-        tokens.read_token()
-    monkeypatch.setenv(tokens.VARIABLE, token)
-    assert tokens.read_token() == token
+        client.read_token(tmp_path / "token")
+    monkeypatch.delenv(client.VARIABLE, raising=False)
+    with pytest.raises(BadSetting, match=client.VARIABLE):
+        client.read_token()
+    monkeypatch.setenv(client.VARIABLE, token)
+    assert client.read_token() == token
 
 
 def test_one_client_serves_many_threads(served: Served) -> None:
@@ -448,7 +448,7 @@ def test_a_call_is_repeated_while_the_disk_is_full(served: Served, monkeypatch: 
         return real()
 
     monkeypatch.setattr(served.manager, "status", status)
-    monkeypatch.setattr("agentgym_flow.dataflow.network.remote.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("agentgym_flow.dataflow.network.client.FIRST_PAUSE", 0.01)
     assert served.flow.status()["streams"] == {}
     left.append(3)
     served.flow.deadline = 0.0
@@ -460,7 +460,7 @@ def test_a_worker_that_commits_too_much_is_answered_and_counted(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, limit in (("LONGEST", 70_000), ("QUOTA", 100_000)):
-        monkeypatch.setattr(f"agentgym_flow.dataflow.bookkeeping.worker_calls.{name}", limit)
+        monkeypatch.setattr(f"agentgym_flow.dataflow.bookkeeping.manager.{name}", limit)
     opened(served.flow)
     both = zip(served.flow.lease("w", 3), (60_000, 60_000, 80_000), strict=True)
     commits = [played(lease)._replace(payload="x" * size) for lease, size in both]

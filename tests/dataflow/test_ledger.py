@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from agentgym_flow.dataflow.bookkeeping import journal as journal_module
+from agentgym_flow.dataflow.bookkeeping.callers import MOST_FAILED
+from agentgym_flow.dataflow.bookkeeping.entries import SlotState
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal, digest_of
-from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, ORDERS, READY, Ledger, PublishedWeights, SlotState
+from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, ORDERS, READY, Ledger
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
-from agentgym_flow.dataflow.bookkeeping.workers import MOST_FAILED
+from agentgym_flow.dataflow.bookkeeping.progress import PublishedWeights
 from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, CommitVerdict, Lease, Slot, SlotId
 from agentgym_flow.errors import BadData, BadSetting, PutAside, Superseded, UnknownName, UnknownOption
 
@@ -317,7 +319,7 @@ class Flow(RuleBasedStateMachine):
         for trainer in self.trainers:
             slots = [slot for batch in trainer.batches for slot in batch]
             assert len(slots) == len({*slots})
-            ages = self.ledger.progress.ages[trainer.policy]
+            ages = self.ledger.progress[trainer.policy].ages
             assert ages.total() == len(slots)
             assert all(0 <= age <= self.staleness for age in +ages)
 
@@ -440,7 +442,7 @@ def test_episodes_that_are_too_old_cannot_be_trained_on() -> None:
     with pytest.raises(BadSetting, match="too old for batch 2"):
         ledger.ack("a", 2, used[2:])
     ledger.ack("a", 2, [], used[2:])
-    assert dict(ledger.progress.ages["a"]) == {0: 1, 1: 1}
+    assert dict(ledger.progress["a"].ages) == {0: 1, 1: 1}
 
 
 def test_a_withdrawn_slot_cannot_be_committed_when_it_is_planned_again() -> None:

@@ -20,10 +20,9 @@ from rich.console import Console
 
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.engines.crew import Crew
-from agentgym_flow.dataflow.engines.local_engine import LocalEngine
-from agentgym_flow.dataflow.network.http_server import serving
-from agentgym_flow.dataflow.network.tokens import VARIABLE
+from agentgym_flow.dataflow.local_engine import Crew, LocalEngine
+from agentgym_flow.dataflow.network.client import VARIABLE
+from agentgym_flow.dataflow.network.server import serving
 from agentgym_flow.dataflow.records import Arrival, Claim, Flow, Slot
 from agentgym_flow.errors import NoWorkers
 
@@ -96,7 +95,7 @@ def fail(options: Sequence[str]) -> None:
 
 
 def test_what_a_process_said_last_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_flow.dataflow.engines.crew.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("agentgym_flow.dataflow.local_engine.FIRST_PAUSE", 0.01)
     there = manager()
     claim = opened(there)
     with LocalEngine(there, program=fail, most_failures=2) as engine:
@@ -123,7 +122,7 @@ import sys, time
 sys.path.insert(0, sys.argv[1])
 from flow_trace import manager, opened
 from little_worker import play
-from agentgym_flow.dataflow.engines.local_engine import LocalEngine
+from agentgym_flow.dataflow.local_engine import LocalEngine
 there = manager()
 opened(there)
 engine = LocalEngine(there, program=play)
@@ -162,7 +161,7 @@ class Counted:
 
 
 def test_one_that_cannot_start_leaves_the_others_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_flow.dataflow.engines.crew.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("agentgym_flow.dataflow.local_engine.FIRST_PAUSE", 0.01)
     hired: list[int] = []
 
     def hire(number: int) -> Counted:
@@ -181,7 +180,7 @@ def test_one_that_cannot_start_leaves_the_others_at_work(monkeypatch: pytest.Mon
 
 
 def test_deaths_after_long_work_are_no_reason_to_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_flow.dataflow.engines.crew.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("agentgym_flow.dataflow.local_engine.FIRST_PAUSE", 0.01)
     members: list[Counted] = []
 
     def hire(number: int) -> Counted:

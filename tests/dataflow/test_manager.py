@@ -18,14 +18,12 @@ from typing import Any
 import pytest
 from flow_parts import Clock, Messages, commit_of, held, make_manager, opened, played
 
-from agentgym_flow.dataflow.bookkeeping import pace
+from agentgym_flow.dataflow.bookkeeping.callers import BATCHES, MOST_FAILED, advice
 from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal, digest_of
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
-from agentgym_flow.dataflow.bookkeeping.workers import MOST_FAILED
-from agentgym_flow.dataflow.engines.local_engine import WatchedFlow
-from agentgym_flow.dataflow.pictures.metrics import advice
-from agentgym_flow.dataflow.pictures.trace import TracedFlow, TraceWriter
+from agentgym_flow.dataflow.local_engine import WatchedFlow
 from agentgym_flow.dataflow.records import Attempt, Claim, CommitVerdict, Slot, SlotId, stage_digest
+from agentgym_flow.dataflow.trace import TracedFlow, TraceWriter
 from agentgym_flow.errors import (
     BadData,
     BadSetting,
@@ -744,7 +742,7 @@ def test_a_new_manager_cannot_continue_a_run(clock: Clock) -> None:
 
 # -------------------------------------------------------------------- large episodes
 def test_an_episode_that_is_too_long_is_not_kept(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.worker_calls.LONGEST", 1000)
+    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.manager.LONGEST", 1000)
     manager = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
     a = opened(manager, "s", "a", 0, {**SETUP, "max_attempts": 2})
     manager.publish(a, 0, 0, b"")
@@ -762,7 +760,7 @@ def test_an_episode_that_is_too_long_is_not_kept(tmp_path: Path, clock: Clock, m
 def test_a_worker_has_a_quota_of_what_was_not_used_yet(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.worker_calls.QUOTA", 2500)
+    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.manager.QUOTA", 2500)
     manager = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
     a = opened(manager, "s", "a", 0, SETUP)
     manager.publish(a, 0, 0, b"")
@@ -878,7 +876,7 @@ def test_figures_cover_the_last_batches(clock: Clock) -> None:
         manager.commit("w", [played(lease) for lease in manager.lease("w", 100)])
         return True
 
-    for batch in range(pace.BATCHES + 4):
+    for batch in range(BATCHES + 4):
         clock.now += 1.0  # of training
         manager.publish(a, batch, batch, f"{batch}".encode())
         manager.admit(a, slots(batch))
@@ -887,7 +885,7 @@ def test_figures_cover_the_last_batches(clock: Clock) -> None:
             arrivals = manager.arrivals(a, 4 * batch, 1.0)
         manager.ack(a, batch, [one.played for one in arrivals], [])
     figures = manager.status()
-    many = pace.BATCHES
+    many = BATCHES
     expected = {"seconds": 4.0 * many, "waited": 3.0 * many, "used": 4 * many, "entered": 4 * many}
     assert figures["pace"]["a"] == expected
     advised = advice(figures)

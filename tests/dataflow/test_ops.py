@@ -18,9 +18,8 @@ pytest.importorskip("trl", reason="training needs the extra train")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.dataflow.batches.group_replay import GroupReplay
-from agentgym_flow.dataflow.batches.ops import (
-    ReadyGroup,
+from agentgym_flow.dataflow.batches.data_algorithms import (
+    GroupReplay,
     apply_operators,
     drop_alike,
     in_order,
@@ -28,6 +27,7 @@ from agentgym_flow.dataflow.batches.ops import (
     operators,
     relabel,
 )
+from agentgym_flow.dataflow.batches.inbox import CompleteGroup
 from agentgym_flow.dataflow.batches.task_selectors import SELECTORS, FilterSolved, Greso, TaskSelector, task_selector
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episodes import Episode, Group, Turn
@@ -221,7 +221,7 @@ def test_chains_of_operators_that_cannot_be_are_refused(config: Any, error: type
 
 # ---------------------------------------------------------------- order
 def test_groups_come_by_arrival_or_by_staleness() -> None:
-    ready = [ReadyGroup(MIXED, update, number) for update, number in ((3, 9), (1, 12), (3, 4), (2, 1), (1, 10))]
+    ready = [CompleteGroup(MIXED, update, number) for update, number in ((3, 9), (1, 12), (3, 4), (2, 1), (1, 10))]
     assert [one.number for one in in_order(ready, "arrival")] == [1, 4, 9, 10, 12]
     assert [one.number for one in in_order(ready)] == [10, 12, 1, 4, 9]
     assert in_order(reversed(ready)) == in_order(ready)
@@ -361,8 +361,8 @@ def test_selectors_that_cannot_be_are_refused(config: Any, error: type[Exception
 
 
 # ---------------------------------------------------------------- groups from before
-def ready(number: int, update: int | None = None) -> ReadyGroup:
-    return ReadyGroup(came(number, True, False), number if update is None else update, number)
+def ready(number: int, update: int | None = None) -> CompleteGroup:
+    return CompleteGroup(came(number, True, False), number if update is None else update, number)
 
 
 def tasks(groups: list[Group]) -> list[int]:
@@ -405,7 +405,7 @@ def test_a_replay_goes_on_as_if_nothing_had_happened(choose: Any) -> None:
 def test_real_groups_survive_a_checkpoint() -> None:
     replay, other = GroupReplay(0.5), GroupReplay(0.5)
     groups = [group for group in map(relabel, of_sokoban()) if group]
-    replay.fill(0, [ReadyGroup(group, 0, number) for number, group in enumerate(groups)], 24)
+    replay.fill(0, [CompleteGroup(group, 0, number) for number, group in enumerate(groups)], 24)
     other.load_state_dict(json.loads(json.dumps(replay.state_dict())))
     assert other.fill(1, [], 24) == replay.fill(1, [], 24) == groups[::-1]
 

@@ -31,7 +31,7 @@ def cluster() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")  # else Ray writes a token into the home directory
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
-        from agentgym_flow.dataflow.engines import ray_cluster  # noqa: F401  sets what Ray reads when it is imported
+        from agentgym_flow.dataflow import ray_engine  # noqa: F401  sets what Ray reads when it is imported
 
         handler = signal.getsignal(signal.SIGTERM)
         ray.init(
@@ -43,7 +43,7 @@ def cluster() -> Iterator[None]:
 
 
 def engine(folder: Path, name: str, config: FlowConfig = CONFIG, **settings: Any) -> Any:
-    from agentgym_flow.dataflow.engines.ray_engine import RayEngine
+    from agentgym_flow.dataflow.ray_engine import RayEngine
 
     return RayEngine(folder, config, namespace=name, service=little, **settings)
 
@@ -51,7 +51,7 @@ def engine(folder: Path, name: str, config: FlowConfig = CONFIG, **settings: Any
 def weights() -> bytes:
     import torch
 
-    from agentgym_flow.dataflow.weights.updates import full
+    from agentgym_flow.dataflow.weights import full
 
     return full({"layer": torch.arange(5.0)})
 
@@ -71,32 +71,32 @@ def test_answers_are_those_of_the_manager_itself(
 
 @pytest.mark.parametrize("kind", [Exception, RuntimeError, TimeoutError])
 def test_a_cluster_that_does_not_start_is_an_error_with_advice(kind: type[Exception]) -> None:
-    from agentgym_flow.dataflow.engines import ray_cluster
+    from agentgym_flow.dataflow import ray_engine
 
     def init(*_: Any, **__: Any) -> None:
-        assert all(int(os.environ[name]) >= limit for name, limit in ray_cluster.PATIENCE.items())
+        assert all(int(os.environ[name]) >= limit for name, limit in ray_engine.PATIENCE.items())
         raise kind("The current node timed out during startup.")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ray_cluster.ray, "is_initialized", lambda: False)
-        patch.setattr(ray_cluster.ray, "init", init)
+        patch.setattr(ray_engine.ray, "is_initialized", lambda: False)
+        patch.setattr(ray_engine.ray, "init", init)
         patch.delenv("RAY_ADDRESS", raising=False)
         with pytest.raises(FlowDown, match=r"timed out during startup.*RAY_gcs_server_port_wait_time_s=120.*ray:auto"):
-            ray_cluster.join(None)
+            ray_engine.join(None)
         with pytest.raises(BadSetting, match="Ray cannot be joined at auto: The current node timed out"):
-            ray_cluster.join("auto")
+            ray_engine.join("auto")
 
 
 def test_free_resources_decide_how_many_workers_have_room() -> None:
-    from agentgym_flow.dataflow.engines import ray_cluster
+    from agentgym_flow.dataflow import ray_engine
 
     given = {"CPU": 2, "GPU": 0.5, "far": 1}
-    assert ray_cluster.options_of(given) == {"num_cpus": 2, "num_gpus": 0.5, "resources": {"far": 1}}
+    assert ray_engine.options_of(given) == {"num_cpus": 2, "num_gpus": 0.5, "resources": {"far": 1}}
     free = {"CPU": 9.0, "GPU": 1.0, "far": 7.0}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ray_cluster.ray, "available_resources", lambda: free)
-        assert ray_cluster.room_for(given) == 2
-        assert ray_cluster.room_for({"near": 1}) == 0
+        patch.setattr(ray_engine.ray, "available_resources", lambda: free)
+        assert ray_engine.room_for(given) == 2
+        assert ray_engine.room_for({"near": 1}) == 0
 
 
 @pytest.mark.heavy
@@ -162,7 +162,7 @@ def test_as_many_workers_start_as_fit(cluster: None, tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 def test_a_cluster_that_is_not_there_is_named_at_once() -> None:
-    from agentgym_flow.dataflow.engines.ray_cluster import check_reachable
+    from agentgym_flow.dataflow.ray_engine import check_reachable
 
     with pytest.raises(BadSetting, match=r"no Ray cluster at 127\.0\.0\.1:1 .*ray start --head"):
         check_reachable("127.0.0.1:1")

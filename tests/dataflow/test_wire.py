@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.dataflow.payload import LONGEST
-from agentgym_flow.dataflow.records import Slot
-from agentgym_flow.dataflow.wire import Receiver, encode
+from agentgym_flow.dataflow.batches.inbox import Receiver
+from agentgym_flow.dataflow.records import LONGEST, Slot
+from agentgym_flow.dataflow.wire import encode
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search.prompt import AGAIN, SearchText
 from agentgym_flow.envs.search.prompt import PROMPT_TEMPLATES as OF_SEARCH

@@ -11,12 +11,10 @@ import torch
 
 pytest.importorskip("trl", reason="training needs the extra train")
 
-from agentgym_flow.dataflow import stage
+from agentgym_flow.dataflow import stage, weights
 from agentgym_flow.dataflow.records import Lease, Slot, stage_digest
-from agentgym_flow.dataflow.rollout.residents import Residents
-from agentgym_flow.dataflow.rollout.service import RolloutService
+from agentgym_flow.dataflow.rollout import Residents, RolloutService
 from agentgym_flow.dataflow.stage import Stage
-from agentgym_flow.dataflow.weights import updates as weights
 from agentgym_flow.errors import BadData, FlowDown, RunsFinished
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training.config import AgentConfig
@@ -160,7 +158,7 @@ class Finished:
 
 
 def test_a_worker_ends_when_all_runs_are_finished_or_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_flow.dataflow.rollout.service.WAIT", 0.001)
+    monkeypatch.setattr("agentgym_flow.dataflow.rollout.WAIT", 0.001)
     RolloutService(Finished(), name="w").run()  # type: ignore[arg-type]
     flow = Finished()
     service = RolloutService(flow, name="w", stay=True)  # type: ignore[arg-type]
@@ -200,7 +198,7 @@ def test_a_run_with_other_settings_is_not_played_with_those_of_an_earlier_one(mo
         made.append(setup)
         return Stage(lambda: setup["size"], {}, lambda _: "policy")
 
-    monkeypatch.setattr("agentgym_flow.dataflow.rollout.service.stage_of", stage_of)
+    monkeypatch.setattr("agentgym_flow.dataflow.rollout.stage_of", stage_of)
     flow = Described(size=6)
     service = RolloutService(flow, name="w")  # type: ignore[arg-type]
     service._staging = asyncio.Lock()

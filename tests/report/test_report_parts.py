@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.report import Curve, graph_svg, palette
-from agentgym_flow.report.curves import charts, number
+from agentgym_flow.report import Curve, graph_svg, rendering
+from agentgym_flow.report.charts import charts, number
 from agentgym_flow.report.graph import picture
 from agentgym_flow.report.layout import _spread, hop_distances, layered, waypoint
 from agentgym_flow.rewards import group_graph
@@ -99,15 +99,15 @@ def _luminance(colour: str) -> float:
 
 
 def test_luminance_grows_with_the_value_and_ends_are_clipped():
-    luminances = [_luminance(palette.ramp(i / 50)) for i in range(51)]
+    luminances = [_luminance(rendering.ramp(i / 50)) for i in range(51)]
     assert all(low < high for low, high in pairwise(luminances))
-    assert palette.ramp(-1) == palette.ramp(0)
-    assert palette.ramp(2) == palette.ramp(1)
+    assert rendering.ramp(-1) == rendering.ramp(0)
+    assert rendering.ramp(2) == rendering.ramp(1)
 
 
 def test_text_on_every_colour_has_a_contrast_of_at_least_four():
     for i in range(101):
-        pair = sorted((_luminance(palette.ramp(i / 100)), _luminance(palette.ink_on(i / 100))))
+        pair = sorted((_luminance(rendering.ramp(i / 100)), _luminance(rendering.ink_on(i / 100))))
         assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4
 
 
@@ -183,7 +183,7 @@ def test_the_picture_counts_marks_and_values_the_states(make_group):
     assert sum(edge.on_path for edge in drawn.edges) == len(on_path) - 1
     by_distance = sorted((node.distance, _luminance(node.fill)) for node in drawn.nodes if node.fill)
     assert all(near[1] > far[1] for near, far in pairwise(by_distance) if near[0] < far[0])
-    assert by_distance[-1][1] == _luminance(palette.ramp(0))
+    assert by_distance[-1][1] == _luminance(rendering.ramp(0))
     assert all((node.fill is None) == (node.potential is None) == (node.distance is None) for node in drawn.nodes)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.report import player, render_report, workflow_html, workflow_svg
+from agentgym_flow.report import render_report, workflow_html, workflow_svg
 
 
 def operator(own: str, name: str = "Custom", role: str = "solver", instruction: str = "") -> dict[str, Any]:
@@ -72,7 +72,7 @@ def test_the_last_workflow_of_an_episode_is_there_for_readers_without_scripts(de
 
 
 def test_ends_come_first_when_there_are_too_many_pictures(designed, monkeypatch):
-    monkeypatch.setattr(player, "MOST_PICTURES", 3)
+    monkeypatch.setattr("agentgym_flow.report.page.MOST_PICTURES", 3)
     page = render_report(title="A run", episodes=[designed(1, 2, 3, 4), designed(1, 5)])
     assert sorted(drawn(page).values()) == [1, 4, 5]
     frames = payload_of(page)["episodes"][0]["frames"]

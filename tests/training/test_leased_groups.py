@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import torch
 
+from agentgym_flow.dataflow import rollout
 from agentgym_flow.dataflow.batches.source import LeasedGroups
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.records import Commit, CommitVerdict
-from agentgym_flow.dataflow.rollout import service as rollout
-from agentgym_flow.dataflow.rollout.service import RolloutService
+from agentgym_flow.dataflow.rollout import RolloutService
 from agentgym_flow.dataflow.stage import actor_setup, stage_of
 from agentgym_flow.training.group_source import GroupBatch, OwnRollout
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig

@@ -14,9 +14,10 @@ from tokenizers.processors import TemplateProcessing
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, RwkvConfig, RwkvForCausalLM
 
 from agentgym_flow.core import Stream, TextEnv
+from agentgym_flow.dataflow.batches.inbox import Receiver
 from agentgym_flow.dataflow.records import Slot
 from agentgym_flow.dataflow.stage import actor_setup, stage_of
-from agentgym_flow.dataflow.wire import Receiver, encode
+from agentgym_flow.dataflow.wire import encode
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.errors import BadSetting, Forged

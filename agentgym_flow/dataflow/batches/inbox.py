@@ -1,5 +1,9 @@
 """Episodes that arrive from workers: the trainer fetches them, replays them, and rejects them or keeps them by group.
 
+The trainer replays an episode in an environment of its own: it builds every prompt, parses the action from the tokens,
+steps, and compares the result with what was sent. So a worker can lie only about what it sampled, and, in environments
+that use external services, about their responses.
+
 A trainer may replay only a random share p of the episodes and trust the workers' reports on the others. It draws these
 after their arrival, so workers cannot know them. A worker that forges a share f of N episodes is caught with
 probability 1 - (1 - p)^(f N). Workers can choose their names, so trust is not withdrawn by worker: after the first
@@ -9,31 +13,41 @@ forgery, the trainer replays all trusted episodes that it has not used yet, and 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import fields
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agentgym_flow.core import OFFICIAL_KEY, Stream
 from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Flow, Slot, SlotId
-from agentgym_flow.dataflow.wire import Receiver
-from agentgym_flow.episodes import Episode, Group
-from agentgym_flow.errors import Forged
+from agentgym_flow.dataflow.wire import WireCopy, check_prompt, check_tokens, differ, prompt_digest, report_of
+from agentgym_flow.episodes import TRUNCATED_BY, Episode, EpisodeRecorder, Group, LoggedEpisode, Turn
+from agentgym_flow.errors import BadSetting, ContextFull, Forged, shown
+from agentgym_flow.generation import Completion
 from agentgym_flow.play import ERROR
+from agentgym_flow.play.slots import EnvPool
+from agentgym_flow.policies import PolicyInput
+from agentgym_flow.policies.base import CONTEXT
+
+if TYPE_CHECKING:
+    from agentgym_flow.training.policy import PromptedPolicy
 
 
 class CompleteGroup(NamedTuple):
     """A group whose episodes have all arrived.
 
     Attributes:
-        group: the episodes.
-        played: their attempts.
+        group: the episodes, or what the operators made of them.
         update: the earliest update, of the policy in training, that played one of them.
-        number: of the commit that completed it.
+        number: of the commit that completed it, see `Arrival.number`.
+        played: their attempts; empty for a group that is replayed.
     """
 
     group: Group
-    played: list[Attempt]
     update: int
     number: int
+    played: Sequence[Attempt] = ()
 
 
 class Inbox:
@@ -106,9 +120,9 @@ class Inbox:
         arrivals, episodes = zip(*(self._arrived[slot.id] for slot in slots), strict=True)
         return CompleteGroup(
             Group([*episodes]),
-            [one.played for one in arrivals],
             min(one.updates[self._claim.policy] for one in arrivals),
             max(one.number for one in arrivals),
+            [one.played for one in arrivals],
         )
 
     def forget(self, played: Iterable[Attempt]) -> None:
@@ -117,3 +131,237 @@ class Inbox:
             if attempt.slot in self._arrived and self._arrived[attempt.slot][0].played == attempt:
                 del self._arrived[attempt.slot]
                 self._trusted.discard(attempt)
+
+
+# ---------------------------------------------------------------- one episode
+class Receiver:
+    """Reconstructs episodes that workers have sent. Not thread-safe.
+
+    Args:
+        envs: environments with the settings of the stream, which keep the parts of `info` that training needs.
+        route: returns the name of the policy that acts on a policy input, as for the workers.
+        policies: the policies by name, to build prompts and parse completions. They generate nothing. If there are
+            several, each turn names its own (`Turn.policy`).
+        stop: ends an episode early, as for the workers.
+    """
+
+    def __init__(
+        self,
+        envs: EnvPool,
+        route: Callable[[PolicyInput], str],
+        policies: Mapping[str, PromptedPolicy],
+        stop: Callable[[PolicyInput], bool] | None = None,
+    ) -> None:
+        self.envs = envs
+        self.policies = dict(policies)
+        self._route = route
+        self._stop = stop
+        self._words = {name: one.model.config.get_text_config().vocab_size for name, one in self.policies.items()}
+
+    def begin(self, slot: Slot) -> Episode:
+        """Return the episode of a slot as it begins, without a turn."""
+        recorder = self.envs.take()
+        episode = recorder.reset(seed=slot.seed, task=slot.task, attempt=slot.sample)
+        self.envs.give_back(recorder)
+        return episode
+
+    def replay(self, slot: Slot, payload: str, steps: Mapping[str, int]) -> Episode:
+        """Replay the episode of a slot, and return it, equal to the one that an honest worker recorded.
+
+        Args:
+            slot: the slot.
+            payload: what was sent, as `encode` returns it.
+            steps: for each policy, the optimizer step of the weights that played; `Turn.version`.
+
+        Raises:
+            Forged: the payload does not match its tokens; the message names the first difference.
+            BadSetting: a policy has no step.
+        """
+        for name in self.policies:
+            if name not in steps:
+                raise BadSetting(f"policy {name!r} has no optimizer step: its weights were never published")
+        sent = WireCopy.parse(payload)
+        with self._playing() as recorder:
+            policy_input = self._start(recorder, slot, sent)
+            episode = policy_input.episode
+            self._play(policy_input, recorder, sent, steps)
+            _check_line(sent.logged, LoggedEpisode.of(episode))
+            if sent.report and differ([[*row.values()] for row in sent.reported()], report_of(episode)):
+                raise Forged("the report on the turns differs from the replay")
+            return episode
+
+    def trust(self, slot: Slot, payload: str, steps: Mapping[str, int]) -> Episode:
+        """Return the episode of a slot as its worker reported it, without stepping.
+
+        Checks the slot and the start of the episode. Trusts everything later: observations, states, rewards, prompts,
+        and which actions the tokens stand for.
+
+        Raises as `replay` if the payload is malformed.
+        """
+        sent = WireCopy.parse(payload)
+        with self._playing() as recorder:
+            policy_input = self._start(recorder, slot, sent)
+            self._add_reported_turns(policy_input, sent, steps)
+            return policy_input.episode
+
+    @contextmanager
+    def _playing(self) -> Iterator[EpisodeRecorder]:
+        """Yield an environment of the pool. Errors other than those of this machine become `Forged`."""
+        recorder = self.envs.take()
+        try:
+            yield recorder
+        except Forged:
+            self.envs.give_back(recorder)
+            raise
+        except Exception as error:
+            with suppress(Exception):  # its state is unknown, and closing it may fail for the same reason
+                recorder.env.close()
+            if isinstance(error, OSError | MemoryError):
+                raise
+            raise Forged(f"the episode cannot be played: {type(error).__name__}: {error!s:.300}") from error
+        self.envs.give_back(recorder)
+
+    def _start(self, recorder: EpisodeRecorder, slot: Slot, sent: WireCopy) -> PolicyInput:
+        """Begin the episode of a slot. Raises `Forged` if the line is not of this slot, or has too many turns."""
+        env, logged = recorder.env, sent.logged
+        asked = {
+            "env_id": env.env_id,
+            "kwargs": env.settings,
+            "data": env.data,
+            "split": env.split,
+            "max_steps": env.max_steps,
+            "task": slot.task,
+            "seed": slot.seed,
+            "attempt": slot.sample,
+        }
+        for name, value in asked.items():
+            if differ(getattr(logged, name), value):
+                raise Forged(f"{name}: the log has {shown(getattr(logged, name))}, but {shown(value)} was requested")
+        if len(logged.actions) > env.max_steps:
+            raise Forged(f"{len(logged.actions)} turns are more than max_steps={env.max_steps}")
+        # With an empty recording, no external service is called, either.
+        env.use_recording(logged.recording or [None] * (len(logged.actions) + 1))
+        episode = recorder.reset(seed=slot.seed, task=slot.task, attempt=slot.sample)
+        rng = Stream("policy", slot.seed, slot.sample, episode.task)
+        return PolicyInput(env, recorder.observation, recorder.info, episode, rng)
+
+    def _sampled(
+        self, policy_input: PolicyInput, number: int, sent: WireCopy
+    ) -> tuple[str, PromptedPolicy, dict[str, Any]]:
+        """Return the name of the policy of a turn, the policy, and what it sampled: fields of `Turn`."""
+        name = self._route(policy_input)
+        policy = self.policies[name]
+        tokens, logprobs = tuple(sent.tokens[number]), tuple(sent.logprobs[number])
+        check_tokens(number + 1, tokens, logprobs, policy.sampling, self._words[name])
+        return name, policy, {"completion_ids": tokens, "logprobs": logprobs}
+
+    # ---------------------------------------------------------------- replayed
+    def _play(
+        self, policy_input: PolicyInput, recorder: EpisodeRecorder, sent: WireCopy, steps: Mapping[str, int]
+    ) -> None:
+        over, turns = False, len(sent.tokens)
+        for number in range(turns):
+            if over:
+                raise Forged(f"turn {number + 1}: the episode had ended before")
+            self._turn(policy_input, recorder, number, sent, steps)
+            over = recorder.done or (self._stop is not None and self._stop(policy_input))
+        if not over and sent.is_full:
+            try:
+                self.policies[self._route(policy_input)].request(policy_input)
+            except ContextFull:
+                policy_input.episode.meta[TRUNCATED_BY], over = CONTEXT, True
+        if not over:
+            raise Forged(f"the episode stops after {turns} turns without having ended")
+
+    def _turn(
+        self,
+        policy_input: PolicyInput,
+        recorder: EpisodeRecorder,
+        number: int,
+        sent: WireCopy,
+        steps: Mapping[str, int],
+    ) -> None:
+        name, policy, sampled = self._sampled(policy_input, number, sent)
+        request = policy.request(policy_input)
+        if prompt_digest(request.prompt_ids) != sent.prompts[number]:
+            raise Forged(
+                f"turn {number + 1}: the worker's prompt has other tokens than the one built here: it has another "
+                "tokenizer, chat template or date, or another version of this package"
+            )
+        output = policy.output(
+            policy_input, request, Completion(sampled["completion_ids"], sampled["logprobs"], steps[name])
+        )
+        if output.completion_ids != sampled["completion_ids"]:
+            raise Forged(f"turn {number + 1}: tokens follow the text that ends an answer")
+        if output.action != sent.logged.actions[number]:
+            logged = shown(sent.logged.actions[number])
+            raise Forged(f"turn {number + 1}: the tokens say {shown(output.action)}, the log has {logged}")
+        recorder.step(
+            output.action,
+            completion=output.completion,
+            prompt_ids=output.prompt_ids,
+            policy=name if len(self.policies) > 1 else output.policy,
+            version=output.version,
+            cut=output.cut,
+            **sampled,
+        )
+        policy_input.observation, policy_input.info = recorder.observation, recorder.info
+
+    # ---------------------------------------------------------------- trusted
+    def _add_reported_turns(self, policy_input: PolicyInput, sent: WireCopy, steps: Mapping[str, int]) -> None:
+        logged, kept = sent.logged, set(self.envs.keep)
+        official, spoken = policy_input.info.get(OFFICIAL_KEY), logged.completions or logged.actions
+        recording = logged.recording or [None] * (len(logged.actions) + 1)
+        before: tuple[int, ...] = ()
+        for number, row in enumerate(sent.reported()):
+            name, policy, sampled = self._sampled(policy_input, number, sent)
+            check_prompt(number + 1, policy, row["prompt_ids"], before, self._words[name])
+            action, text = logged.actions[number], spoken[number]
+            turn = Turn(
+                **{**row, "prompt_ids": tuple(row["prompt_ids"]), **sampled},
+                observation=policy_input.observation,
+                state_key=policy_input.info["state_key"],
+                official_key=official,
+                action=action,
+                reward=logged.rewards[number],
+                recording=recording[number + 1],
+                completion=None if text == action else text,
+                policy=name if len(self.policies) > 1 else None,
+                version=steps[name],
+                cut=policy.is_cut(sampled["completion_ids"]),
+            )
+            if set(turn.info or ()) != kept:
+                raise Forged(
+                    f"turn {number + 1}: {shown(sorted(turn.info or ()))} of info is reported, not {sorted(kept)}"
+                )
+            policy_input.episode.turns.append(turn)
+            policy_input.observation, official = turn.next_observation, turn.next_official_key
+            policy_input.info = {**(turn.info or {}), "state_key": turn.next_state_key}
+            if policy.conversation is not None:
+                before = (*(turn.prompt_ids or ()), *sampled["completion_ids"])
+        self._check_reported_end(policy_input.episode, sent)
+
+    def _check_reported_end(self, episode: Episode, sent: WireCopy) -> None:
+        if not episode.turns:
+            raise Forged("an episode without a turn")
+        ended = episode.turns[-1].terminated or episode.turns[-1].truncated
+        if sent.is_full:
+            if ended:
+                raise Forged("the context is reported to be full after the end of the episode")
+            episode.meta[TRUNCATED_BY] = CONTEXT
+        elif self._stop is None and not ended:
+            raise Forged("the episode is reported to stop without having ended")
+
+
+def _check_line(logged: LoggedEpisode, found: LoggedEpisode) -> None:
+    """Raise `Forged` naming the first field of a line that differs from its replay."""
+    for name in (field.name for field in fields(LoggedEpisode)):
+        sent, ours = getattr(logged, name), getattr(found, name)
+        if not differ(sent, ours):
+            continue
+        where = ""
+        if isinstance(sent, list) and isinstance(ours, list):
+            pairs = enumerate(zip(sent, ours, strict=False))
+            at = next((at for at, (one, other) in pairs if differ(one, other)), len(ours))
+            sent, ours, where = sent[at : at + 1], ours[at : at + 1], f" number {at}"
+        raise Forged(f"{name}{where}: the log has {shown(sent)}, replay has {shown(ours)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -11,16 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentgym_flow.dataflow.batches.data_algorithms import DataAlgorithms
-from agentgym_flow.dataflow.batches.heartbeat import Heartbeat
-from agentgym_flow.dataflow.batches.inbox import CompleteGroup, Inbox
-from agentgym_flow.dataflow.batches.ops import ReadyGroup
+from agentgym_flow.dataflow.batches.inbox import CompleteGroup, Inbox, Receiver
+from agentgym_flow.dataflow.bookkeeping.callers import check_trainer
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED
-from agentgym_flow.dataflow.bookkeeping.liveness import check_trainer
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.records import Flow, Slot
+from agentgym_flow.dataflow.records import Claim, Flow, Slot
 from agentgym_flow.dataflow.stage import stage_of, state_to_send, turn_router
-from agentgym_flow.dataflow.weights.updates import full
-from agentgym_flow.dataflow.wire import Receiver
+from agentgym_flow.dataflow.weights import full
 from agentgym_flow.episodes import Group
 from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.generation.weights import check_finite
@@ -34,11 +32,15 @@ if TYPE_CHECKING:
 
     from agentgym_flow.training.policy import PromptedPolicy
 
+
 WAIT = 1.0
 """Seconds that one call waits for episodes."""
 
 LOOK = 0.1
 """In lock step, seconds between two checks of the other policies' progress."""
+
+BEAT = 5.0
+"""Seconds between two heartbeats."""
 
 Key = tuple[int, int]
 """Batch and number of a group."""
@@ -52,7 +54,7 @@ class LeasedGroups:
     on who played them or when; with S = 0 it equals the batch of `OwnRollout`. With `order: ready` it consists of the
     groups that are complete first, and groups played with weights more than S updates old are dropped.
 
-    Episodes are replayed here (see `wire`); those that do not match their tokens are rejected and played again.
+    Episodes are replayed here (see `Receiver`); those that do not match their tokens are rejected and played again.
 
     Args:
         own: the trainer's own rollout, which is replaced.
@@ -123,7 +125,9 @@ class LeasedGroups:
             self._claim = self._flow.open(self._stream, self._policy, batch, self._setup(), trainer)
             self._flow.admit(self._claim, [slot for slots in self._open.values() for slot in slots])
             self._inbox = Inbox(self._flow, self._claim, self._receiver, self._config.check)
-            self._heartbeat = Heartbeat(self._flow, self._claim)
+            self._ended = threading.Event()
+            arguments = (self._flow, self._claim, self._ended)
+            threading.Thread(target=_beat, args=arguments, name="heartbeat", daemon=True).start()
         self._flow.publish(self._claim, batch, version, full(state_to_send(model, self._dtype)))
 
     def _setup(self) -> dict[str, Any]:
@@ -170,9 +174,8 @@ class LeasedGroups:
             collected, complete, made = self._collect(batch, inbox)
             # If the operators drop the whole batch, train on it anyway: entropy and KL terms may still have gradients.
             kept = [group for group in collected.batch if made[id(group)] is not None] or collected.batch
-            trained = [complete[id(group)] for group in kept]
-            fresh = [ReadyGroup(made[id(one.group)] or one.group, one.update, one.number) for one in trained]
-            if self._use(batch, inbox, trained, [one for one in complete.values() if one not in trained]):
+            fresh = [complete.pop(id(group))._replace(group=made[id(group)] or group) for group in kept]
+            if self._use(batch, inbox, fresh, [*complete.values()]):
                 break
         groups, metrics = self._data.fill(batch, fresh, self._own.args.groups_per_batch)
         if self._own.args.dynamic_sampling:
@@ -203,7 +206,8 @@ class LeasedGroups:
             planned += self._plan(batch, number, groups - len(planned)) if len(planned) < groups else []
             found = []
             for key in planned:
-                one = self._wait_for(key, inbox)
+                while (one := inbox.group(self._open[key])) is None:
+                    inbox.fetch(WAIT)
                 found.append(one.group)
                 complete[id(one.group)], made[id(one.group)] = one, self._data.transform(one.group)
             return found
@@ -215,15 +219,10 @@ class LeasedGroups:
         rounds = args.max_sampling_rounds if args.dynamic_sampling else 1
         return collect(play, self._data.fresh(args.groups_per_batch), alike=alike, max_rounds=rounds), complete, made
 
-    def _wait_for(self, key: Key, inbox: Inbox) -> CompleteGroup:
-        while (complete := inbox.group(self._open[key])) is None:
-            inbox.fetch(WAIT)
-        return complete
-
     def _take_ready(self, batch: int, inbox: Inbox) -> GroupBatch:
         count = self._own.args.groups_per_batch
         wanted = self._data.fresh(count)
-        ready: dict[Key, tuple[CompleteGroup, ReadyGroup]] = {}
+        ready: dict[Key, CompleteGroup] = {}
         played: list[Group] = []
         stale = 0
         ahead = min(max(wanted, self._staleness * wanted + 1), max(1, self._batches - batch) * wanted)
@@ -242,13 +241,12 @@ class LeasedGroups:
                     stale += is_stale
                     played.append(complete.group)
                 else:
-                    ready[key] = complete, ReadyGroup(made, complete.update, complete.number)
+                    ready[key] = complete._replace(group=made)
             if dropped:
                 self._use(batch, inbox, [], dropped)
             if len(ready) >= wanted:
-                first = self._data.ordered([one for _, one in ready.values()])[:wanted]
-                chosen = [complete for one in first for complete, other in ready.values() if other is one]
-                if self._use(batch, inbox, chosen, []):
+                first = self._data.ordered([*ready.values()])[:wanted]
+                if self._use(batch, inbox, first, []):
                     break
                 ready.clear()
             inbox.fetch(WAIT)
@@ -308,9 +306,16 @@ class LeasedGroups:
     def close(self) -> None:
         """End the heartbeat, and close the environments. After the last batch workers may leave."""
         if self._inbox is not None:
-            self._heartbeat.end()
+            self._ended.set()
             if self._taken >= self._batches:
                 with suppress(AgentGymFlowError):  # training is done in any case
                     self._flow.finish(self._claim)
         self._inbox = None
         self._own.close()
+
+
+def _beat(flow: Flow, claim: Claim, ended: threading.Event) -> None:
+    """Send the heartbeats of a trainer, which makes no other calls while it trains, until `ended` is set."""
+    while not ended.wait(BEAT):
+        with suppress(AgentGymFlowError):  # the next batch will raise it
+            flow.beat(claim)

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentgym_flow._util.numbers import is_number
 from agentgym_flow.core import Stream
-from agentgym_flow.dataflow.batches.ops import bind_settings, parse_entry, resolve
+from agentgym_flow.dataflow.config import bind_settings, parse_entry, resolve
 from agentgym_flow.episodes import Group
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.comparison import Outcome, check_word
@@ -58,9 +58,12 @@ class Curriculum(ABC):
         drawn: list[int] = []
         self.skipped = in_a_row = 0
         while len(drawn) < count:
-            task = self._task()
-            chance = self.chance(task)
-            if chance >= 1 or in_a_row >= MOST_SKIPPED or self._draws() < chance:
+            number, place = divmod(self._position, self.num_tasks)
+            if self._pass[0] != number:
+                self._pass = number, self._order.at(number * self.num_tasks, self.num_tasks)
+            task = self._pass[1][place]
+            chance, draw = self.chance(task), ("curriculum", self._seed, self._position)
+            if chance >= 1 or in_a_row >= MOST_SKIPPED or Stream(*draw).uniform() < chance:
                 drawn.append(task)
                 in_a_row = 0
             else:
@@ -68,15 +71,6 @@ class Curriculum(ABC):
                 in_a_row += 1
             self._position += 1
         return drawn
-
-    def _task(self) -> int:
-        number, place = divmod(self._position, self.num_tasks)
-        if self._pass[0] != number:
-            self._pass = number, self._order.at(number * self.num_tasks, self.num_tasks)
-        return self._pass[1][place]
-
-    def _draws(self) -> float:
-        return Stream("curriculum", self._seed, self._position).uniform()
 
     def state_dict(self) -> dict[str, Any]:
         """Return plain data for `load_state_dict`."""

@@ -131,7 +131,7 @@ class Book:
         if claim.stream not in self.ledgers:
             raise behind(f"{claim.policy} is trained in stream {shown(claim.stream)}, which the manager does not know")
         ledger = self.ledger(claim.stream)
-        ledger.progress.check_epoch(claim.policy, claim.epoch)
+        ledger.of(claim.policy).check_epoch(claim.epoch)
         return ledger
 
     def arrivals(self, stream: str, policy: str, after: int) -> list[Arrival]:

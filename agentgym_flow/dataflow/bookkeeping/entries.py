@@ -87,6 +87,8 @@ class Entries:
         played_with: for each policy and version of its weights, how many slots were last leased with it.
         leased_with: the same, of the slots in the state `leased`.
         waiting: for each batch, how many slots are not in the state `used`.
+        withdrawn: the slots that were leased, withdrawn and not planned again, each with its last attempt, which must
+            not commit if the slot is planned again.
     """
 
     def __init__(self) -> None:
@@ -105,12 +107,12 @@ class Entries:
         self._queue: list[SlotId] = []  # a heap
         self._leases: list[tuple[float, SlotId, int]] = []  # a heap: deadline, slot and attempt
         self._commits: list[tuple[int, LedgerEntry]] = []  # sorted: number and slot
-        self._withdrawn: dict[SlotId, int] = {}  # the last attempt, which must not commit if the slot is planned again
+        self.withdrawn: dict[SlotId, int] = {}
 
     # ---------------------------------------------------------------- moves
     def add(self, slot_id: SlotId, slot: Slot) -> None:
         """Queue a new slot."""
-        self._enter(slot_id, LedgerEntry(slot, attempt=self._withdrawn.pop(slot_id, 0)))
+        self._enter(slot_id, LedgerEntry(slot, attempt=self.withdrawn.pop(slot_id, 0)))
         self.counts["admitted"] += 1
         self.changed.add(slot.batch)
         heapq.heappush(self._queue, slot_id)
@@ -160,11 +162,11 @@ class Entries:
         self.changed.add(batch)
         self.counts[why] += 1
         if why == "withdrawn" and entry.attempt:
-            self._withdrawn[entry.slot.id] = entry.attempt
+            self.withdrawn[entry.slot.id] = entry.attempt
 
     def forget_before(self, batch: int) -> None:
         """Drop records of withdrawn slots from before `batch`, and other outdated records."""
-        self._withdrawn = {slot: attempt for slot, attempt in self._withdrawn.items() if slot[0] >= batch}
+        self.withdrawn = {slot: attempt for slot, attempt in self.withdrawn.items() if slot[0] >= batch}
         if len(self._commits) > 2 * (self._inside[SlotState.COMMITTED] + self._inside[SlotState.USED]):
             self._commits = [(number, entry) for number, entry in self._commits if self._is_there(entry, number)]
 
@@ -256,10 +258,6 @@ class Entries:
         numbers = self._numbers[: bisect_left(self._numbers, batch)]
         return [self.by_id[slot] for number in numbers for slot in sorted(self._batches[number])]
 
-    def was_withdrawn(self, slot: SlotId) -> bool:
-        """Return whether a slot was leased, withdrawn and not planned again."""
-        return slot in self._withdrawn
-
     def states(self) -> dict[str, int]:
         """Return how many slots are in each state, and how many were deleted; the sum is those admitted."""
         gone = {name: self.counts[name] for name in ("trained", "dropped", "withdrawn")}
@@ -283,7 +281,7 @@ class Entries:
             "entries": [self.by_id[slot].row() for number in numbers for slot in sorted(self._batches[number])],
             "counts": dict(self.counts),
             "last_commit": self.last_commit,
-            "withdrawn": [[*slot, attempt] for slot, attempt in sorted(self._withdrawn.items())],
+            "withdrawn": [[*slot, attempt] for slot, attempt in sorted(self.withdrawn.items())],
         }
 
     @classmethod
@@ -299,7 +297,7 @@ class Entries:
         entries._queue = sorted(slot for slot, entry in entries.by_id.items() if entry.state is SlotState.QUEUED)
         entries._commits = sorted(((entry.number, entry) for entry in found if entry.number), key=lambda one: one[0])
         entries.last_commit = state["last_commit"]
-        entries._withdrawn = {(row[0], row[1], row[2]): row[3] for row in state["withdrawn"]}
+        entries.withdrawn = {(row[0], row[1], row[2]): row[3] for row in state["withdrawn"]}
         entries.renew_all(inf, inf)
         return entries
 
@@ -310,3 +308,8 @@ def _add(counter: Counter[T], keys: Iterable[T], change: int) -> None:
         counter[key] += change
         if not counter[key]:
             del counter[key]
+
+
+def batch_of(mark: int) -> int:
+    """Return the batch of a mark in `LedgerEntry.used`."""
+    return mark if mark >= 0 else -1 - mark

@@ -25,7 +25,8 @@ from typing import Any
 
 from agentgym_flow._util.files import naming
 from agentgym_flow._util.sqlite_file import open_sqlite, transaction
-from agentgym_flow.dataflow.bookkeeping.ledger import Ledger, PublishedWeights
+from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
+from agentgym_flow.dataflow.bookkeeping.progress import PublishedWeights
 from agentgym_flow.dataflow.records import Attempt, Slot, SlotId
 from agentgym_flow.errors import BadData, BadSetting, DiskFull
 

@@ -14,21 +14,30 @@ A call that raises has changed nothing, and repeating a call changes nothing mor
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from math import inf
 from typing import Any, Self
 
 from agentgym_flow.core import check_integer, check_positive
-from agentgym_flow.dataflow.bookkeeping.entries import Entries, LedgerEntry, SlotState
-from agentgym_flow.dataflow.bookkeeping.leases import Leases
-from agentgym_flow.dataflow.bookkeeping.progress import StreamProgress, behind
-from agentgym_flow.dataflow.bookkeeping.versions import FIXED, ORDERS, READY, PublishedWeights, Versions, Weights
-from agentgym_flow.dataflow.records import Attempt, Slot, SlotId
+from agentgym_flow.dataflow.bookkeeping.entries import Entries, LedgerEntry, SlotState, batch_of
+from agentgym_flow.dataflow.bookkeeping.progress import PolicyProgress, PublishedWeights, Versions, behind
+from agentgym_flow.dataflow.records import Attempt, CommitVerdict, Slot, SlotId
 from agentgym_flow.errors import BadSetting, UnknownName, UnknownOption
 
-__all__ = ["FIXED", "ORDERS", "READY", "Ledger", "LedgerEntry", "PublishedWeights", "SlotState"]
+FIXED, READY = "fixed", "ready"
+ORDERS = (FIXED, READY)
+"""How batches are composed.
+
+`fixed`: batch n consists of the groups planned for it, played with the weights after update max(0, n - staleness).
+`ready`: a batch consists of the groups that are complete first, played with the newest weights at the time.
+"""
+
+OVERLONG = "overlong"
+"""The count of leases that were renewed until their limit."""
 
 
-class Ledger(Leases):
+class Ledger:
     """The slots of one stream.
 
     Args:
@@ -39,7 +48,10 @@ class Ledger(Leases):
             that a leaving worker gives back do not count as failed.
 
     Attributes:
-        progress: the progress of the trainers; for the others see `Leases`.
+        slots: the slots, by their state.
+        entries: the same by their ids.
+        counts: numbers of events: `admitted`, `withdrawn`, `trained`, `dropped`, `expired`, `late`, ...
+        progress: what the trainers of each policy have done.
 
     Raises:
         BadSetting: there is no policy, or a number is out of range.
@@ -55,8 +67,106 @@ class Ledger(Leases):
         self.policies = tuple(policies)
         self.order = order
         self.staleness = check_integer("staleness", staleness, 0)
-        super().__init__(Weights(policies, order, staleness), max_attempts)
-        self.progress = StreamProgress(policies, self.weights)
+        self.max_attempts = check_positive("max_attempts", max_attempts)
+        self.progress = {policy: PolicyProgress(policy) for policy in policies}
+        self._shared: dict[str, int] = {}  # the last result of `_to_play`
+        self._keep_slots(Entries())
+
+    def _keep_slots(self, slots: Entries) -> None:
+        self.slots, self.entries, self.counts = slots, slots.by_id, slots.counts
+
+    def of(self, policy: str) -> PolicyProgress:
+        """Return the progress of a policy. Raises `UnknownName` if it does not act in this stream."""
+        if policy not in self.progress:
+            raise UnknownName.among(policy, self.policies)
+        return self.progress[policy]
+
+    # ---------------------------------------------------------------- workers
+    def lease(
+        self, worker: str, count: int, deadline: float, limit: float = inf, avoid: Collection[SlotId] = ()
+    ) -> list[LedgerEntry]:
+        """Lease up to `count` slots, those of the earliest batches first.
+
+        Args:
+            worker: the worker that plays them.
+            count: the most slots.
+            deadline: when the leases end unless they are renewed.
+            limit: when they end even if they are renewed.
+            avoid: slots that this worker does not get.
+        """
+        leased: list[LedgerEntry] = []
+        passed: list[SlotId] = []
+        while len(leased) < count and (entry := self.slots.first_queued()) is not None:
+            weights = self._to_play(entry.slot.batch)
+            if weights is None:
+                break
+            if entry.slot.id in avoid:
+                passed.append(self.slots.pass_over())
+                continue
+            self.slots.lease(entry, worker, weights, deadline, limit)
+            leased.append(entry)
+            self.counts["leased"] += 1
+        self.slots.put_back(passed)
+        return leased
+
+    def renew(self, slot: SlotId, attempt: int, deadline: float) -> bool:
+        """Renew a lease until `deadline`, or until its limit; return False if it has ended."""
+        entry = self.slots.leased(slot, attempt)
+        if entry is not None:
+            self.slots.renew(entry, deadline)
+        return entry is not None
+
+    def commit(self, slot: SlotId, attempt: int, digest: str, size: int = 0) -> CommitVerdict:
+        """Accept the episode of a lease, given by its digest and its bytes, unless the lease has ended."""
+        entry = self.slots.leased(slot, attempt)
+        if entry is not None:
+            self.slots.commit(entry, digest, size)
+            self.counts["committed"] += 1
+            return CommitVerdict.ACCEPTED
+        entry = self.entries.get(slot)
+        if entry is not None and entry.attempt == attempt and entry.digest == digest != "":
+            return CommitVerdict.REPEATED
+        self.counts["late"] += 1
+        return CommitVerdict.LATE
+
+    def fail(self, slot: SlotId, attempt: int, reason: str, why: str = "failed") -> bool:
+        """End a lease because its episode failed, counted as `why`; return False if it had ended already."""
+        entry = self.slots.leased(slot, attempt)
+        if entry is not None:
+            self._fail(entry, why, reason)
+        return entry is not None
+
+    def give_back(self, slot: SlotId, attempt: int) -> bool:
+        """End a lease because its worker leaves; return False if it had ended already."""
+        entry = self.slots.leased(slot, attempt)
+        if entry is not None:
+            self._queue_again(entry, "given_back")
+        return entry is not None
+
+    def expire(self, now: float) -> list[tuple[LedgerEntry, str]]:
+        """End all leases whose deadline has passed; return their entries, each with the name of its count."""
+        ended = []
+        for entry in self.slots.overdue(now):
+            why, what = "expired", "did not report in time"
+            if entry.deadline >= entry.limit:
+                why, what = OVERLONG, "has played it for longer than a lease can be renewed"
+            self._fail(entry, why, f"worker {entry.worker} {what}")
+            ended.append((entry, why))
+        return ended
+
+    def _fail(self, entry: LedgerEntry, why: str, reason: str) -> None:
+        entry.failures += 1
+        entry.reason = reason
+        if entry.failures < self.max_attempts:
+            self._queue_again(entry, why)
+        else:
+            self.counts[why] += 1
+            self.counts["lost"] += 1
+            self.slots.commit(entry, "", 0)
+
+    def _queue_again(self, entry: LedgerEntry, why: str) -> None:
+        self.counts[why] += 1
+        self.slots.queue(entry)
 
     # ---------------------------------------------------------------- trainers
     def admit(self, slots: Iterable[Slot]) -> None:
@@ -74,22 +184,30 @@ class Ledger(Leases):
                     f"slot {slot.id} is planned with task {known.task} and seed {known.seed}, and again with "
                     f"task {slot.task} and seed {slot.seed}: give all trainers of the stream the same settings"
                 )
+        oldest = self._oldest()
         for slot_id, slot in new.items():
-            if slot.batch >= self.progress.oldest:
+            if slot.batch >= oldest:
                 self.slots.add(slot_id, slot)
 
     def publish(self, policy: str, published: PublishedWeights) -> list[SlotId]:
         """Make an update of `policy` available for leases, and retire those that no batch needs.
 
-        Returns the slots whose episodes are void, because an earlier trainer has published this update with other
-        weights.
+        In fixed order, batches need the updates from that of the earliest batch on; in ready order, the newest
+        `staleness + 1`. Returns the slots whose episodes are void, because an earlier trainer has published this update
+        with other weights.
 
         Raises `BadSetting` if the same trainer has published it with other weights, and `BadData` as `ack`.
         """
-        self._of(policy)
-        self.progress.check_done(policy, published.update)
-        void = self._requeue_void() if self.weights.of[policy].publish(published) else []
-        self.weights.retire(policy, min([*self.slots.waiting, *self.progress.done.values()]))
+        progress = self.of(policy)
+        progress.check_done(published.update)
+        versions = progress.versions
+        void = self._requeue_void() if versions.publish(published) else []
+        newest = versions.newest()
+        if self.order == FIXED:
+            earliest = min([*self.slots.waiting, *(one.done for one in self.progress.values())])
+            versions.retire(earliest - self.staleness)
+        elif newest is not None:
+            versions.retire(newest.update - self.staleness)
         return void
 
     def ack(
@@ -103,18 +221,19 @@ class Ledger(Leases):
         Raises `BadSetting` if an episode is unknown, was used for another batch or is too old, and `BadData` if batches
         before this one were not acknowledged.
         """
-        self.progress.check_done(policy, batch)
+        progress = self.of(policy)
+        progress.check_done(batch)
         marks = dict.fromkeys(trained, batch)
         marks |= dict.fromkeys(dropped, -1 - batch)
-        there = {attempt: self._to_use(policy, attempt, mark) for attempt, mark in marks.items()}
+        there = {attempt: self._to_use(progress, attempt, mark) for attempt, mark in marks.items()}
         void = [attempt for attempt, entry in there.items() if entry is None]
         if void:
             return void
         for attempt, entry in there.items():
             if entry is not None and policy not in entry.used:
-                self.progress.use(policy, entry, marks[attempt])
+                progress.use(entry, marks[attempt])
                 self.slots.use(entry, by_all=len(entry.used) == len(self.policies))
-        self.progress.done[policy] = max(self.progress.done[policy], batch + 1)
+        progress.done = max(progress.done, batch + 1)
         return []
 
     def keep(self, policy: str, batch: int) -> list[SlotId]:
@@ -122,41 +241,41 @@ class Ledger(Leases):
 
         Raises `BadData` if batches before it are not acknowledged.
         """
-        progress = self.progress
-        progress.check_done(policy, batch)
-        before, progress.kept[policy] = progress.oldest, max(progress.kept[policy], batch)
-        oldest = progress.oldest
+        progress, before = self.of(policy), self._oldest()
+        progress.check_done(batch)
+        progress.kept = max(progress.kept, batch)
+        oldest = self._oldest()
         if oldest == before:  # another policy may still go back
             return []
-        forgotten = [entry for entry in self.slots.before(oldest) if progress.is_settled(entry)]
+        forgotten = [entry for entry in self.slots.before(oldest) if self._is_settled(entry)]
         for entry in forgotten:
             self.slots.remove(entry, "trained" if any(mark >= 0 for mark in entry.used.values()) else "dropped")
         self.slots.forget_before(oldest)
-        for name, versions in self.weights.of.items():
+        for name, one in self.progress.items():
             used = [version for policy, version in self.slots.played_with if policy == name]
-            versions.forget(oldest - self.staleness, used)
+            one.versions.forget(oldest - self.staleness, used)
         return [entry.slot.id for entry in forgotten]
 
     def finish(self, policy: str) -> None:
         """Note that the trainer of a policy needs no more episodes, unless one opens the stream again."""
-        self._of(policy)
-        self.progress.finished.add(policy)
+        self.of(policy).finished = True
 
     @property
     def is_finished(self) -> bool:
         """Whether no trainer needs more episodes."""
-        return len(self.progress.finished) == len(self.policies)
+        return all(one.finished for one in self.progress.values())
 
     def open(self, policy: str, batch: int, trainer: str) -> list[SlotId]:
         """Let only `trainer` continue the policy, from before `batch`; returns and raises as `rewind`.
 
         Changes nothing if it has done so before. Raises `Superseded` if another trainer has done so since.
         """
-        self._of(policy)
-        if self.progress.was_opened(policy, trainer):
+        progress = self.of(policy)
+        if progress.is_open(trainer):
             return []
         void = self.rewind(policy, batch)
-        self.progress.open(policy, trainer)
+        progress.trainers.append(trainer)
+        progress.finished = False
         return void
 
     def rewind(self, policy: str, batch: int) -> list[SlotId]:
@@ -168,13 +287,14 @@ class Ledger(Leases):
         Raises `BadSetting` if batches that would be needed were deleted, and `BadData` if batches before it are not
         acknowledged.
         """
-        self.progress.check_kept(policy, batch)
-        self.weights.of[policy].go_back(batch)
-        self.progress.done[policy] = batch
+        progress = self.of(policy)
+        progress.check_kept(batch)
+        progress.versions.go_back(batch)
+        progress.done = batch
         withdrawn = []
         for slot, entry in list(self.entries.items()):
-            if self.progress.used_since(policy, entry, batch):
-                self.progress.undo(policy, entry)
+            if policy in entry.used and batch_of(entry.used[policy]) >= batch:
+                progress.undo(entry)
                 self.slots.use(entry, by_all=False)
             if slot[0] > batch + self.staleness and not entry.used:  # episodes that another policy has used stay
                 withdrawn.append(slot)
@@ -191,74 +311,111 @@ class Ledger(Leases):
         self._fail(entry, "rejected", reason)
         return True
 
-    # ---------------------------------------------------------------- queries
+    def _oldest(self) -> int:
+        """Return the earliest batch that a trainer may go back to."""
+        return min(one.kept for one in self.progress.values())
+
+    def _is_settled(self, entry: LedgerEntry) -> bool:
+        """Return whether no trainer can go back to a slot of a batch before `_oldest`.
+
+        Slots that were used earlier than planned would be planned again, so they are kept until their own batch.
+        """
+        marks = entry.used.items()
+        return entry.state is SlotState.USED and all(batch_of(mark) < self.progress[name].kept for name, mark in marks)
+
+    def _to_use(self, progress: PolicyProgress, attempt: Attempt, mark: int) -> LedgerEntry | None:
+        """Return the entry of an attempt that a policy uses; None if another attempt counts."""
+        entry = self.entries.get(attempt.slot)
+        if entry is None and attempt.slot not in self.slots.withdrawn:
+            raise BadSetting(f"{progress.policy} uses slot {attempt.slot}, which was never planned, or was deleted")
+        if entry is None or entry.state not in (SlotState.COMMITTED, SlotState.USED) or entry.attempt != attempt.number:
+            return None
+        progress.check_use(entry, mark, self.staleness)
+        return entry
+
+    def _requeue_void(self) -> list[SlotId]:
+        """Queue slots that were played with void weights, unless a policy has used them; return these slots."""
+        void = []
+        for slot, entry in self.entries.items():
+            there = entry.state in (SlotState.LEASED, SlotState.COMMITTED) and not entry.used
+            if there and any(number in self.progress[name].versions.void for name, number in entry.weights.items()):
+                void.append(slot)
+                self._queue_again(entry, "rewound")
+        return void
+
+    # ---------------------------------------------------------------- weights
+    def _update_for(self, policy: str, batch: int) -> PublishedWeights | None:
+        """Return the weights of a policy to play a slot of a batch with; None if they are not published yet."""
+        versions = self.progress[policy].versions
+        return versions.newest() if self.order == READY else versions.of_update(max(0, batch - self.staleness))
+
+    def _to_play(self, batch: int) -> dict[str, int] | None:
+        """Return for each policy the version to play a slot of a batch with; None if some are not published yet."""
+        weights = {}
+        for policy in self.policies:
+            published = self._update_for(policy, batch)
+            if published is None:
+                return None
+            weights[policy] = published.version
+        if weights != self._shared:
+            self._shared = weights
+        return self._shared  # one object for many slots saves memory
+
+    def played_with(self, entry: LedgerEntry) -> dict[str, PublishedWeights]:
+        """Return for each policy the weights of the last lease of a slot, except those that were deleted."""
+        found = {name: self.progress[name].versions.by_number.get(version) for name, version in entry.weights.items()}
+        return {policy: published for policy, published in found.items() if published is not None}
+
+    def needed(self, policy: str) -> set[int]:
+        """Return the versions of a policy that are in use or may be used, and must be kept."""
+        leased = {version for name, version in self.slots.leased_with if name == policy}
+        return leased | self.of(policy).versions.current()
+
+    def waits_for(self) -> str | None:
+        """Return a policy whose next update is needed before any queued slot can be played; None if there is none."""
+        entry = self.slots.first_queued()
+        if entry is None:
+            return None
+        return next((name for name in self.policies if self._update_for(name, entry.slot.batch) is None), None)
+
+    def lost_weights(self) -> str | None:
+        """Return a text that names the weights which the next queued slot needs and no trainer will publish again."""
+        entry, policy = self.slots.first_queued(), self.waits_for()
+        newest = None if policy is None else self.progress[policy].versions.newest()
+        if entry is None or newest is None or newest.update <= entry.slot.batch - self.staleness:
+            return None
+        return f"slot {entry.slot.id} needs the weights of {policy} from before update {newest.update}, which are gone"
+
+    # ---------------------------------------------------------------- episodes, and plain data
     def arrived(self, policy: str, after: int) -> list[LedgerEntry]:
         """Return the committed slots that `policy` has not used, with numbers above `after`, in that order.
 
         Raises `BadData` if there is no commit with the number `after`.
         """
-        self._of(policy)
+        self.of(policy)
         if after > self.slots.last_commit:
             raise behind(
                 f"{policy} has received commit {after}, and the manager knows {self.slots.last_commit} of them"
             )
         return [entry for entry in self.slots.arrived(after) if policy not in entry.used]
 
-    def played_with(self, entry: LedgerEntry) -> dict[str, PublishedWeights]:
-        """Return for each policy the weights of the last lease of a slot, except those that were deleted."""
-        found = {policy: self.weights.of[policy].of_version(version) for policy, version in entry.weights.items()}
-        return {policy: published for policy, published in found.items() if published is not None}
-
-    def newest(self, policy: str) -> PublishedWeights | None:
-        """Return the latest update of a policy; None before the first."""
-        return self._of(policy).newest()
-
-    def needed(self, policy: str) -> set[int]:
-        """Return the versions of a policy that are in use or may be used, and must be kept."""
-        leased = {version for name, version in self.slots.leased_with if name == policy}
-        return leased | self._of(policy).current()
-
-    def waits_for(self) -> str | None:
-        """Return a policy whose next update is needed before any queued slot can be played; None if there is none."""
-        entry = self.slots.first_queued()
-        return None if entry is None else self.weights.missing(entry.slot.batch)
-
-    def lost_weights(self) -> str | None:
-        """Return a text that names the weights which the next queued slot needs and no trainer will publish again."""
-        entry = self.slots.first_queued()
-        policy = None if entry is None else self.weights.missing(entry.slot.batch)
-        newest = None if policy is None else self.newest(policy)
-        if entry is None or newest is None or newest.update <= entry.slot.batch - self.staleness:
-            return None
-        return f"slot {entry.slot.id} needs the weights of {policy} from before update {newest.update}, which are gone"
-
-    # ---------------------------------------------------------------- inside
-    def _of(self, policy: str) -> Versions:
-        if policy not in self.weights.of:
-            raise UnknownName.among(policy, self.policies)
-        return self.weights.of[policy]
-
-    def _to_use(self, policy: str, attempt: Attempt, mark: int) -> LedgerEntry | None:
-        """Return the entry of an attempt that a policy uses; None if another attempt counts."""
-        entry = self.entries.get(attempt.slot)
-        if entry is None and not self.slots.was_withdrawn(attempt.slot):
-            raise BadSetting(f"{policy} uses slot {attempt.slot}, which was never planned, or was deleted")
-        if entry is None or entry.state not in (SlotState.COMMITTED, SlotState.USED) or entry.attempt != attempt.number:
-            return None
-        self.progress.check_use(policy, entry, mark)
-        return entry
-
-    # ---------------------------------------------------------------- as plain data
     def snapshot(self, batches: Collection[int] | None = None) -> dict[str, Any]:
         """Return plain data for `restore`, with the slots of these batches only; None for all."""
+        progress = self.progress
         return {
             "policies": list(self.policies),
             "order": self.order,
             "staleness": self.staleness,
             "max_attempts": self.max_attempts,
             "slots": self.slots.snapshot(batches),
-            "versions": {policy: versions.snapshot() for policy, versions in self.weights.of.items()},
-            "progress": self.progress.snapshot(),
+            "versions": {policy: one.versions.snapshot() for policy, one in progress.items()},
+            "progress": {
+                "done": {policy: one.done for policy, one in progress.items()},
+                "kept": {policy: one.kept for policy, one in progress.items()},
+                "ages": {policy: sorted(one.ages.items()) for policy, one in progress.items()},
+                "finished": sorted(policy for policy, one in progress.items() if one.finished),
+                "opened": {policy: list(one.trainers) for policy, one in progress.items()},
+            },
         }
 
     @classmethod
@@ -267,6 +424,11 @@ class Ledger(Leases):
         names = ("order", "staleness", "max_attempts")
         ledger = cls(state["policies"], **{name: state[name] for name in names})
         ledger._keep_slots(Entries.restore(state["slots"]))
-        ledger.weights.of = {policy: Versions.restore(one) for policy, one in state["versions"].items()}
-        ledger.progress.restore(state["progress"])
+        there = state["progress"]
+        for policy, one in ledger.progress.items():
+            one.versions = Versions.restore(state["versions"][policy])
+            one.done, one.kept = there["done"][policy], there["kept"][policy]
+            one.ages = Counter(dict(there["ages"][policy]))
+            one.finished = policy in there["finished"]
+            one.trainers = list(there["opened"][policy])
         return ledger

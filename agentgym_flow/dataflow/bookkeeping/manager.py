@@ -5,22 +5,50 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.bookkeeping.book import Book
-from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal, needing_space
+from agentgym_flow.dataflow.bookkeeping.callers import Liveness, Pace, WorkerRegistry, figures_of
+from agentgym_flow.dataflow.bookkeeping.entries import LedgerEntry
+from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal, digest_of, needing_space
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
-from agentgym_flow.dataflow.bookkeeping.liveness import figures_of
-from agentgym_flow.dataflow.bookkeeping.versions import PublishedWeights
-from agentgym_flow.dataflow.bookkeeping.worker_calls import ACTOR, ACTORS, WorkerCalls
-from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Slot
-from agentgym_flow.dataflow.weights.store import WeightStore
-from agentgym_flow.errors import BadSetting, shown
+from agentgym_flow.dataflow.bookkeeping.progress import PublishedWeights
+from agentgym_flow.dataflow.config import FlowConfig
+from agentgym_flow.dataflow.records import (
+    LONGEST,
+    Arrival,
+    Attempt,
+    Claim,
+    Commit,
+    CommitVerdict,
+    Flow,
+    Lease,
+    LeaseKey,
+    Slot,
+)
+from agentgym_flow.dataflow.trace import NAME, TracedFlow, TraceWriter
+from agentgym_flow.dataflow.weights import Files, WeightStore
+from agentgym_flow.errors import BadSetting, RunsFinished, shown
+
+ACTOR, ACTORS = "actor", "actors"
+"""The keys of a setup with what workers need for one policy: as a trainer gives it, and as workers get it by policy."""
+
+QUOTA = 4 << 30
+"""The most bytes of episodes of one worker that some policy has not used yet; an honest worker has far fewer."""
+
+MOST_REASON = 1000
+"""The most characters of the reason for a failed attempt that are kept."""
+
+JOURNAL, WEIGHTS = "journal.sqlite", "weights"
+"""The contents of a manager's folder."""
 
 
-class Manager(WorkerCalls):
+class Manager:
     """Implements `agentgym_flow.dataflow.records.Flow`. Thread-safe.
 
     With a journal, no answered call is lost when the process ends: a manager with the same journal, and a store that
@@ -53,14 +81,102 @@ class Manager(WorkerCalls):
         for name, seconds in settings.items():
             if not seconds > 0:
                 raise BadSetting(f"{name} must be above 0 seconds, got {shown(seconds)}")
-        super().__init__(Book(journal), WeightStore() if store is None else store, settings, clock)
+        self.settings = settings
+        self._book, self._store, self._clock = Book(journal), WeightStore() if store is None else store, clock
+        self._lease_seconds = lease_seconds
+        self._workers, self._pace = WorkerRegistry(lease_seconds, clock), Pace(clock)
+        self._liveness = Liveness(deadline, clock, self._workers)
         self._publishing = threading.Lock()  # storing weights can take long and must not block other calls
         for stream, ledger in self._book.ledgers.items():
             ledger.slots.renew_all(clock() + lease_seconds, clock() + episode_seconds)
-            self._liveness.begin(stream, {*ledger.policies} - ledger.progress.finished)
+            self._liveness.begin(stream, [name for name in ledger.policies if not ledger.of(name).finished])
             self._pace.begin(stream, ledger.policies)
             for policy in ledger.policies:  # the last version may have been stored, but not published
                 self._store.prune(policy, ledger.needed(policy))
+
+    # ---------------------------------------------------------------- workers
+    def describe(self) -> dict[str, Any]:
+        """Return the setup of each stream, with what workers need for each policy under `actors`."""
+        with self._book.call():
+            return {name: {**setup, ACTORS: {**setup[ACTORS]}} for name, setup in self._book.setups.items()}
+
+    def lease(self, worker: str, count: int, wait: float = 0.0) -> list[Lease]:
+        """Return up to `count` leases; none if there is nothing to play for `wait` seconds.
+
+        Streams with the smallest share of leased or committed slots come first.
+
+        Raises `FlowDown` if no trainer has called for longer than the deadline, `RunsFinished` if none needs more
+        episodes, and `PutAside` if this worker's last episodes all failed.
+        """
+        check_positive("count", count)
+        end = time.monotonic() + wait
+        with self._book.changed:
+            while True:
+                with self._book.call():
+                    self._workers.hear(worker)
+                    self._workers.check(worker)
+                    ledgers = self._book.ledgers.values()
+                    if ledgers and all(ledger.is_finished for ledger in ledgers):
+                        raise RunsFinished("no trainer needs more episodes: all runs of this manager are finished")
+                    self._liveness.check_trainers()
+                    self._expire()
+                    leases = self._lease(worker, count)
+                if leases or not self._book.waited(end):
+                    return leases
+
+    def renew(self, worker: str, held: list[LeaseKey]) -> list[LeaseKey]:
+        """Renew leases, and return those that have ended.
+
+        If all have ended, the call does not show that the worker is alive: one that hangs keeps renewing its leases
+        from a thread.
+        """
+        with self._book.call():
+            deadline = self._clock() + self._lease_seconds
+            ledgers = [self._book.ledgers.get(one.stream) for one in held]
+            both = zip(held, ledgers, strict=True)
+            self._expire()
+            ended = [one for one, ledger in both if not (ledger and ledger.renew(one.slot, one.attempt, deadline))]
+            if len(ended) < len(held):
+                self._workers.hear(worker)
+            return ended
+
+    def commit(self, worker: str, commits: list[Commit]) -> list[CommitVerdict]:
+        """Commit episodes; return the verdict on each.
+
+        Episodes of more than `LONGEST` bytes, or beyond the worker's `QUOTA`, are refused and count as failed attempts.
+        """
+        contents = [commit.payload.encode("utf-8", "surrogatepass") for commit in commits]
+        digests = [digest_of(content) for content in contents]
+        with self._book.call():
+            self._workers.hear(worker)
+            verdicts = [self._commit(worker, *one) for one in zip(commits, contents, digests, strict=True)]
+            self._workers.count(worker, verdicts)
+            self._book.changed.notify_all()
+            return verdicts
+
+    def fail(self, worker: str, held: LeaseKey, reason: str) -> None:
+        """Give a lease back because its episode cannot be played here."""
+        reason = reason[:MOST_REASON]
+        with self._book.call():
+            self._workers.hear(worker)
+            ledger = self._book.ledgers.get(held.stream)
+            if ledger is not None and ledger.fail(held.slot, held.attempt, reason):
+                self._book.note(held.stream, "fail", held.slot, held.attempt, reason)
+                self._workers.fail(worker, held.stream, held.slot, reason)
+                self._book.changed.notify_all()
+
+    def give_back(self, worker: str, held: list[LeaseKey]) -> None:
+        """Give leases back because the worker leaves."""
+        with self._book.call():
+            for stream, slot, attempt in held:
+                ledger = self._book.ledgers.get(stream)
+                if ledger is not None and ledger.give_back(slot, attempt):
+                    self._book.note(stream, "give_back", slot, attempt)
+            self._book.changed.notify_all()
+
+    def fetch(self, policy: str, version: int, have: int | None) -> bytes:
+        """Return weights as a message. Raises `BadData` if they were deleted."""
+        return self._store.get(policy, version, have)
 
     # ---------------------------------------------------------------- trainers
     def open(self, stream: str, policy: str, batch: int, setup: dict[str, Any], trainer: str) -> Claim:
@@ -80,13 +196,13 @@ class Manager(WorkerCalls):
             if stream not in self._book.ledgers:
                 settings = {name: setup[name] for name in ("order", "staleness", "max_attempts") if name in setup}
                 ledger = Ledger(setup["policies"], **settings)
-                ledger.progress.check_done(policy, batch)
+                ledger.of(policy).check_done(batch)
                 self._book.begin(stream, {**setup, ACTORS: {}}, ledger)
                 self._liveness.begin(stream, setup["policies"])
                 self._pace.begin(stream, setup["policies"])
             ledger = self._book.ledger(stream)
             self._book.drop_payloads(stream, ledger.open(policy, batch, trainer))
-            claim = Claim(stream, policy, ledger.progress.epoch(policy))
+            claim = Claim(stream, policy, ledger.of(policy).epoch)
             self._note(claim, "open", policy, batch, trainer)
             actors = self._book.setups[stream][ACTORS]
             if actors.get(policy) != actor:
@@ -99,10 +215,10 @@ class Manager(WorkerCalls):
         with self._publishing:
             with self._book.call():
                 ledger = self._book.claimed(claim)
-                newest = ledger.newest(claim.policy)
+                newest = ledger.of(claim.policy).versions.newest()
                 if newest is not None and (newest.update, newest.step, newest.digest) != (update, step, digest):
                     newest = None
-                version = ledger.weights.of[claim.policy].last + 1 if newest is None else newest.version
+                version = ledger.of(claim.policy).versions.last + 1 if newest is None else newest.version
             with needing_space():
                 self._store.put(claim.policy, version, message)
             if newest is not None:
@@ -219,3 +335,96 @@ class Manager(WorkerCalls):
         self._book.note(claim.stream, name, *args)
         self._liveness.heard_of_trainer(claim.stream, claim.policy)
         self._book.changed.notify_all()
+
+    def _expire(self) -> None:
+        now = self._clock()
+        for stream, ledger in self._book.ledgers.items():
+            for entry, why in ledger.expire(now):
+                self._book.note(stream, "fail", entry.slot.id, entry.attempt, entry.reason, why)
+
+    def _lease(self, worker: str, count: int) -> list[Lease]:
+        now = self._clock()
+        deadline, limit = now + self._lease_seconds, now + self.settings["episode_seconds"]
+        leases: list[Lease] = []
+        waiting = {stream: ledger for stream, ledger in self._book.ledgers.items() if not ledger.is_finished}
+        failed = self._workers.avoid(worker)
+        while waiting and len(leases) < count:
+            stream = min(waiting, key=lambda one: waiting[one].slots.share)
+            avoid = sorted(slot for other, slot in failed if other == stream)
+            wanted = 1 if len(waiting) > 1 else count - len(leases)
+            entries = waiting[stream].lease(worker, wanted, deadline, limit, avoid)
+            of = self._book.stages[stream], self._lease_seconds
+            for entry in entries:
+                digests = _digests(waiting[stream], entry)
+                leases.append(Lease(stream, entry.slot, entry.attempt, dict(entry.weights), digests, *of))
+            if entries:
+                self._book.note(stream, "lease", worker, len(entries), avoid)
+            else:
+                del waiting[stream]
+        return leases
+
+    def _commit(self, worker: str, commit: Commit, content: bytes, digest: str) -> CommitVerdict:
+        stream, slot, attempt = commit.held
+        ledger = self._book.ledgers.get(stream)
+        entry = None if ledger is None else ledger.slots.leased(slot, attempt)
+        refused = None if ledger is None or entry is None else self._refusal(ledger, entry, commit, len(content))
+        if ledger is not None and refused is not None:
+            verdict, reason = refused
+            ledger.fail(slot, attempt, reason, verdict)
+            self._book.note(stream, "fail", slot, attempt, reason, verdict)
+            self._workers.fail(worker, stream, slot, reason)
+            return verdict
+        verdict = CommitVerdict.LATE if ledger is None else ledger.commit(slot, attempt, digest, len(content))
+        if ledger is not None and verdict is not CommitVerdict.REPEATED:
+            self._book.note(stream, "commit", slot, attempt, digest, len(content))
+        if verdict is CommitVerdict.ACCEPTED:
+            self._book.put_payload(stream, slot, content)
+            self._pace.enter(stream)
+        return verdict
+
+    def _refusal(
+        self, ledger: Ledger, entry: LedgerEntry, commit: Commit, size: int
+    ) -> tuple[CommitVerdict, str] | None:
+        """Return why the episode of a valid lease is refused; None if it is accepted."""
+        if commit.digests != _digests(ledger, entry):
+            return CommitVerdict.OTHER_WEIGHTS, "it was played with other weights than its lease names"
+        if size > LONGEST:
+            return CommitVerdict.TOO_LONG, f"its episode has {size:,} bytes, and at most {LONGEST:,} are accepted"
+        unused = sum(one.slots.unused[entry.worker] for one in self._book.ledgers.values())
+        if unused + size > QUOTA:
+            return CommitVerdict.OVER_QUOTA, (
+                f"worker {entry.worker} has committed {unused:,} bytes of episodes that were not used yet, and at most "
+                f"{QUOTA:,} are accepted: start more workers, or plan fewer episodes ahead (staleness)"
+            )
+        return None
+
+
+def _digests(ledger: Ledger, entry: LedgerEntry) -> dict[str, str]:
+    """Return for each policy the digest of the weights that a slot is leased with."""
+    return {policy: published.digest for policy, published in ledger.played_with(entry).items()}
+
+
+def open_manager(folder: Path, config: FlowConfig) -> Manager:
+    """Return a manager that continues from the journal and weights in `folder`, if there are any.
+
+    Raises `BadSetting` if another manager has the folder open, `BadData` if the journal is damaged.
+    """
+    return Manager(
+        lease_seconds=config.lease_seconds,
+        episode_seconds=config.episode_seconds,
+        deadline=config.deadline,
+        journal=ManagerJournal(folder / JOURNAL),
+        store=WeightStore(Files(folder / WEIGHTS)),
+    )
+
+
+def traced(manager: Manager, folder: Path, config: FlowConfig) -> Flow:
+    """Return the manager, wrapped to write a trace in `folder` if the settings ask for one."""
+    return TracedFlow(manager, TraceWriter(folder / NAME)) if config.trace else manager
+
+
+@contextmanager
+def hosted(folder: Path, config: FlowConfig) -> Iterator[Flow]:
+    """Yield the manager of a folder, see `open_manager`, and close it after the block."""
+    with closing(open_manager(folder, config)) as manager:
+        yield traced(manager, folder, config)

@@ -1,21 +1,28 @@
-"""The calls of `Flow` as JSON over HTTP, checked against the types that the protocol declares.
+"""The calls of `Flow` at a manager: as JSON, checked against the types that the protocol declares, and in queues.
 
 Arguments are one JSON object, an answer is one JSON value, records are lists. Weights, which are bytes, are the whole
 body instead. Only JSON is parsed, and errors are re-raised only if their class is in a fixed table, so messages cannot
 name code.
+
+Each call that waits inside the manager needs a thread, so 1,000 idle workers would need 1,000. `Switchboard` therefore
+makes calls without waiting at first. If there is no result, at most `WAITING` calls of a kind wait inside the manager,
+for a short while each. The others queue, without a thread, until it is their turn or their time is up. When results
+arrive, the calls inside return at once and the queue moves on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import inspect
 import json
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from agentgym_flow import errors
@@ -223,3 +230,84 @@ def raise_error(given: Any) -> NoReturn:
         if kind is not None:
             raise kind(message)
     raise Malformed("the error is not one of a manager")
+
+
+# ---------------------------------------------------------------- calls that wait
+AT_ONCE = 16
+"""The most calls at a time that do not wait."""
+
+WAITING = 8
+"""The most calls of one kind at a time that wait inside the manager."""
+
+TURN = 1.0
+"""Seconds after which a waiting call makes room for the next one in the queue."""
+
+LONGEST_WAIT = 60.0
+"""The most seconds that a call may wait; clients that wait longer repeat it."""
+
+KINDS = ("lease", "arrivals")
+"""The calls that wait."""
+
+
+class Switchboard:
+    """Makes calls on a flow for the coroutines of one event loop.
+
+    Args:
+        flow: the manager; thread-safe.
+        is_ending: whether the server is stopping; waiting calls then return at once, perhaps without a result.
+    """
+
+    def __init__(self, flow: Flow, is_ending: Callable[[], bool] = lambda: False) -> None:
+        self._flow, self._is_ending = flow, is_ending
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="flow")
+        self._waiters = ThreadPoolExecutor(WAITING * len(KINDS), thread_name_prefix="flow-waiting")
+        self._lines = {kind: asyncio.Semaphore(WAITING) for kind in KINDS}
+
+    async def call(
+        self, name: str, arguments: dict[str, Any], gone: Callable[[], Awaitable[bool]] | None = None
+    ) -> Any:
+        """Return the answer of a call.
+
+        Args:
+            name: of the method.
+            arguments: its arguments.
+            gone: whether the client has disconnected; its leases are then given back at once.
+
+        Raises whatever the manager raises.
+        """
+        wait = arguments.get("wait", 0.0)
+        answer = await self._now(name, {**arguments, "wait": 0.0} if name in KINDS else arguments)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + min(wait, LONGEST_WAIT)
+        while name in KINDS and not answer and (left := end - loop.time()) > 0:
+            if self._is_ending() or (gone is not None and await gone()):
+                break
+            answer = await self._in_line(name, arguments, left)
+        if name == "lease" and answer and gone is not None and await gone():
+            held = [lease.held for lease in answer]
+            await self._now("give_back", {"worker": arguments["worker"], "held": held})
+        return answer
+
+    def close(self) -> None:
+        """End the threads when their calls are done."""
+        for pool in (self._threads, self._waiters):
+            pool.shutdown(wait=False)
+
+    async def _now(self, name: str, arguments: dict[str, Any]) -> Any:
+        work = partial(getattr(self._flow, name), **arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _in_line(self, name: str, arguments: dict[str, Any], left: float) -> Any:
+        line = self._lines[name]
+        loop = asyncio.get_running_loop()
+        end = loop.time() + left
+        try:
+            await asyncio.wait_for(line.acquire(), left)
+        except TimeoutError:  # the manager must see that the caller is alive
+            return await self._now(name, {**arguments, "wait": 0.0})
+        try:
+            wait = 0.0 if self._is_ending() else min(TURN, max(0.0, end - loop.time()))
+            work = partial(getattr(self._flow, name), **{**arguments, "wait": wait})
+            return await loop.run_in_executor(self._waiters, work)
+        finally:
+            line.release()

@@ -223,15 +223,6 @@ class SimulationResult:
     composition: str
 
 
-class RunningLease(NamedTuple):
-    """A lease that a worker holds, and when it began."""
-
-    slot: Slot
-    attempt: int
-    weights: dict[str, int]
-    since: float
-
-
 class Times:
     """The durations of episodes and training, which depend only on the seed, so they are equal in all modes."""
 

@@ -1,45 +1,92 @@
-"""Rollout workers in virtual time, for `simulate`."""
+"""Virtual time for `simulate`, and the rollout workers in it."""
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from agentgym_flow.core import Stream
-from agentgym_flow.dataflow.records import SlotId
-from agentgym_flow.dataflow.simulator.scenario import Region, RunningLease, Scenario, WorkerChange
+from agentgym_flow.dataflow.bookkeeping.entries import SlotState
+from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, READY, Ledger
+from agentgym_flow.dataflow.records import CommitVerdict, Slot, SlotId
+from agentgym_flow.dataflow.simulator.scenario import Region, Scenario, Times, WorkerChange
 from agentgym_flow.errors import NoWorkers
 
-if TYPE_CHECKING:
-    from agentgym_flow.dataflow.simulator.simulate import Simulation
-
 _BITS = 8e-9  # gigabits of a byte
+_TICK = 1.0  # seconds between two checks for expired leases
+_SAMPLES = 400  # the states of the ledger are recorded whenever the time has grown by this fraction of itself
 
 
-class Clock:
-    """Virtual time: runs planned calls in order of time, and of planning if times are equal."""
+Record = Callable[[dict[str, Any]], None]
+"""Is called with each event of a run; `agentgym_flow.dataflow.trace` describes events."""
 
-    def __init__(self) -> None:
+
+class World:
+    """Virtual time, the manager's ledger, and what happens.
+
+    Args:
+        scenario: what to simulate.
+        seed: of the durations and the deaths.
+        record: called with each event.
+
+    Attributes:
+        now: the time.
+        ledger: the slots.
+        times: the durations.
+        calls: the calls of the manager in each second.
+    """
+
+    def __init__(self, scenario: Scenario, seed: int, record: Record | None) -> None:
+        self.scenario, self.seed, self._record = scenario, seed, record
+        order = READY if scenario.mode == READY else FIXED
+        self.ledger = Ledger(scenario.policies, order=order, staleness=scenario.bound)
+        self.times = Times(scenario, seed)
         self.now = 0.0
+        self.calls: Counter[int] = Counter()
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._planned = 0
+        self._sampled = 0.0
 
     def after(self, seconds: float, do: Callable[..., None], *args: Any) -> None:
-        """Plan a call of `do` with `args`."""
+        """Plan a call of `do` with `args`; of calls at the same time, the one that was planned first comes first."""
         self._planned += 1
         heapq.heappush(self._events, (self.now + seconds, self._planned, do, args))
 
     def run(self, done: Callable[[], bool]) -> None:
-        """Run until `done()`. Raises `NoWorkers` if no calls are left."""
+        """Run planned calls in order of time until `done()`. Raises `NoWorkers` if none is left."""
         while not done():
             if not self._events:
                 raise NoWorkers(f"after {self.now / 3600:.2f} virtual hours no worker is left: let more of them join")
             self.now, _, do, args = heapq.heappop(self._events)
             do(*args)
+
+    def call(self, count: int = 1) -> None:
+        """Count calls of the manager."""
+        self.calls[int(self.now)] += count
+
+    def note(self, what: str, **fields: Any) -> None:
+        """Record an event."""
+        if self._record is not None:
+            self._record({"at": self.now, "what": what, **fields})
+
+    def sample(self, *, now: bool = False) -> None:
+        """Record the states of the ledger, but not at every call, because this takes time."""
+        if self._record is not None and (now or self.now >= self._sampled + max(1.0, self._sampled / _SAMPLES)):
+            self._sampled = self.now
+            self.note("states", stream="main", states=self.ledger.slots.states())
+
+
+class RunningLease(NamedTuple):
+    """A lease that a worker holds, and when it began."""
+
+    slot: Slot
+    attempt: int
+    weights: dict[str, int]
+    since: float
 
 
 @dataclass(slots=True)
@@ -75,10 +122,8 @@ class Pool:
     """All workers of a simulation.
 
     Args:
-        clock: the virtual time.
-        flow: the manager.
-        scenario: what to simulate.
-        seed: of the deaths.
+        world: the world.
+        committed: is called with the slots whose episodes were committed or are lost.
 
     Attributes:
         busy: seconds of playing, summed over episodes.
@@ -87,10 +132,11 @@ class Pool:
         kills: how often a worker died.
     """
 
-    def __init__(self, clock: Clock, flow: Simulation, scenario: Scenario, seed: int) -> None:
-        self._clock, self._flow, self._scenario, self._seed = clock, flow, scenario, seed
+    def __init__(self, world: World, committed: Callable[[Sequence[Slot]], None]) -> None:
+        self._world, self._committed, self._scenario = world, committed, world.scenario
+        self._expiries: set[float] = set()
         self.busy, self.available, self.lived, self.kills = 0.0, 0.0, 0.0, 0
-        self._links = {region.name: _Link(region) for region in scenario.regions}
+        self._links = {region.name: _Link(region) for region in world.scenario.regions}
         self._workers: list[_Worker] = []
         self._idle: deque[_Worker] = deque()
 
@@ -105,7 +151,7 @@ class Pool:
         for link in self._links.values():
             self._join(link, link.region.workers)
         for change in self._scenario.changes:
-            self._clock.after(change.at, self._change, change)
+            self._world.after(change.at, self._change, change)
 
     def _change(self, change: WorkerChange) -> None:
         link = self._links[change.region]
@@ -123,20 +169,20 @@ class Pool:
             self._begin(worker)
 
     def _begin(self, worker: _Worker) -> None:
-        worker.taking, worker.free, worker.since = True, worker.link.region.slots, self._clock.now
+        worker.taking, worker.free, worker.since = True, worker.link.region.slots, self._world.now
         worker.held = {policy: {} for policy in self._scenario.policies}
         worker.loading = {policy: set() for policy in self._scenario.policies}
         worker.lived += 1
         hours = self._scenario.hours_to_death
         if hours < math.inf:
-            draw = Stream("simulate", self._seed, "life", worker.name, worker.lived).uniform()
-            self._clock.after(-3600 * hours * math.log(1 - draw), self._die, worker, worker.life)
+            draw = Stream("simulate", self._world.seed, "life", worker.name, worker.lived).uniform()
+            self._world.after(-3600 * hours * math.log(1 - draw), self._die, worker, worker.life)
         self._ask(worker)
 
     def _stop(self, worker: _Worker) -> None:
         worker.taking = False
-        seconds = self._clock.now - worker.since
-        worker.since = self._clock.now
+        seconds = self._world.now - worker.since
+        worker.since = self._world.now
         self.lived += seconds
         self.available += seconds * worker.link.region.slots
 
@@ -145,24 +191,45 @@ class Pool:
         worker.life += 1  # calls planned for its old life have no effect
         self.kills += 1
         self._count_cut(worker)
-        self._flow.note("killed", worker=worker.name)
-        self._flow.lose([play for play, _ in worker.playing.values()])
+        self._world.note("killed", worker=worker.name)
+        for play, _ in worker.playing.values():
+            self._lose(play)
         worker.waiting, worker.playing = [], {}
 
     def _die(self, worker: _Worker, life: int) -> None:
         if worker.life == life and worker.taking:
             self._kill(worker)
-            self._clock.after(self._scenario.restart, self._begin, worker)
+            self._world.after(self._scenario.restart, self._begin, worker)
+
+    def _lose(self, play: RunningLease) -> None:
+        """Let the lease of a worker that died expire, counted from its last renewal."""
+        valid, now = self._scenario.lease_seconds, self._world.now
+        renewed = play.since + (now - play.since) // (valid / 3) * (valid / 3)
+        self._world.ledger.renew(play.slot.id, play.attempt, renewed + valid)
+        tick = (math.floor((renewed + valid) / _TICK) + 1) * _TICK
+        if tick not in self._expiries:
+            self._expiries.add(tick)
+            self._world.after(tick - now, self._expire, tick)
+
+    def _expire(self, tick: float) -> None:
+        self._expiries.remove(tick)
+        ended = [entry for entry, _ in self._world.ledger.expire(tick)]
+        if ended:
+            slots = [[*one.slot.id, one.attempt] for one in ended]
+            self._world.note("ended", stream="main", why="expired", slots=slots)
+            lost = [entry.slot for entry in ended if entry.state is SlotState.COMMITTED]
+            self._committed(lost)
+            self.wake()
 
     def _count_cut(self, worker: _Worker) -> None:
         for _, began in worker.playing.values():
             if began is not None:
-                self._count(worker, self._clock.now - began)
+                self._count(worker, self._world.now - began)
 
     def _count(self, worker: _Worker, seconds: float) -> None:
         self.busy += seconds
         if not worker.taking:  # it has left, so its capacity counts only while it plays
-            self.available += min(seconds, self._clock.now - worker.since)
+            self.available += min(seconds, self._world.now - worker.since)
 
     def close(self) -> None:
         """Account for unfinished episodes."""
@@ -192,12 +259,20 @@ class Pool:
             self._idle.append(worker)
 
     def _take(self, worker: _Worker, seconds: float) -> None:
-        plays = self._flow.lease(worker.name, worker.free)
+        """Lease as many slots as a worker has room for; it gets them after `seconds`."""
+        world = self._world
+        world.call()
+        # Renewals are not simulated: a lease of a living worker never ends, see `_lose`.
+        entries = world.ledger.lease(worker.name, worker.free, math.inf)
+        plays = [RunningLease(entry.slot, entry.attempt, entry.weights, world.now) for entry in entries]
         if plays:
+            slots = [[*play.slot.id, play.attempt] for play in plays]
+            world.note("lease", worker=worker.name, stream="main", slots=slots)
+            world.sample()
             worker.free -= len(plays)
             for play in plays:
                 worker.playing[play.slot.id] = (play, None)
-            self._clock.after(seconds, self._receive, worker, worker.life, plays)
+            self._world.after(seconds, self._receive, worker, worker.life, plays)
 
     def _receive(self, worker: _Worker, life: int, plays: list[RunningLease]) -> None:
         if worker.life == life:
@@ -233,22 +308,22 @@ class Pool:
         if ready is None:
             ready = self._transfer(link, worker, policy, version, have)
         loading.add(version)
-        self._clock.after(max(0.0, ready - self._clock.now), self._loaded, worker, worker.life, policy, version)
+        self._world.after(max(0.0, ready - self._world.now), self._loaded, worker, worker.life, policy, version)
 
     def _transfer(self, link: _Link, worker: _Worker, policy: str, version: int, have: int | None) -> float:
         """Queue weights on the link; return the time of their arrival."""
         region = link.region
         assert region.gbit is not None
         size = self._scenario.transfer(link.have.get(policy) if region.relay else have, version)
-        link.free_at = max(self._clock.now, link.free_at) + size * _BITS / region.gbit
+        link.free_at = max(self._world.now, link.free_at) + size * _BITS / region.gbit
         link.bytes += size
         ready = link.free_at + region.delay
         if region.relay:
             link.have[policy] = max(version, link.have.get(policy, 0))
             link.ready[policy, version] = ready
         who = f"relay of {region.name}" if region.relay else worker.name
-        seconds = ready - self._clock.now
-        self._flow.note("fetch", worker=who, policy=policy, version=version, bytes=round(size), seconds=seconds)
+        seconds = ready - self._world.now
+        self._world.note("fetch", worker=who, policy=policy, version=version, bytes=round(size), seconds=seconds)
         return ready
 
     def _loaded(self, worker: _Worker, life: int, policy: str, version: int) -> None:
@@ -260,9 +335,9 @@ class Pool:
     def _play(self, worker: _Worker, play: RunningLease) -> None:
         for policy, version in play.weights.items():
             worker.held[policy][version] += 1
-        worker.playing[play.slot.id] = (play, self._clock.now)
-        seconds = self._flow.seconds(play.slot) / worker.link.region.speed
-        self._clock.after(seconds, self._finish, worker, worker.life, play, seconds)
+        worker.playing[play.slot.id] = (play, self._world.now)
+        seconds = self._world.times.of(play.slot) / worker.link.region.speed
+        self._world.after(seconds, self._finish, worker, worker.life, play, seconds)
 
     def _finish(self, worker: _Worker, life: int, play: RunningLease, seconds: float) -> None:
         if worker.life != life:
@@ -272,7 +347,15 @@ class Pool:
         for policy, version in play.weights.items():
             worker.held[policy][version] -= 1
         worker.free += 1
-        self._clock.after(worker.link.region.delay / 2, self._flow.commit, worker.name, play)
+        self._world.after(worker.link.region.delay / 2, self._commit, worker.name, play)
         if worker.waiting:
             self._advance(worker)
         self._ask(worker)
+
+    def _commit(self, worker: str, play: RunningLease) -> None:
+        self._world.call()
+        verdict = self._world.ledger.commit(play.slot.id, play.attempt, "played")
+        slots = [[*play.slot.id, play.attempt]]
+        self._world.note("commit", worker=worker, stream="main", slots=slots, verdicts=[verdict.value])
+        if verdict is CommitVerdict.ACCEPTED:
+            self._committed([play.slot])

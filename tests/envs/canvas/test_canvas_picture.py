@@ -20,9 +20,20 @@ from agentgym_flow.envs.canvas.workflow.plain import plain_graph, plain_run
 from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.report import workflow_html, workflow_svg
 from agentgym_flow.report.workflow import workflow_picture
-from agentgym_flow.report.workflow.data import read_graph, read_run
-from agentgym_flow.report.workflow.layout import Box, Frame, Knot, Mark, Polyline, Word, WorkflowLayout
-from agentgym_flow.report.workflow.lettering import NAME_SIZE, SMALL_SIZE, shortened, width
+from agentgym_flow.report.workflow_data import read_graph, read_run
+from agentgym_flow.report.workflow_layout import (
+    NAME_SIZE,
+    SMALL_SIZE,
+    Box,
+    Frame,
+    Knot,
+    Mark,
+    Polyline,
+    Word,
+    WorkflowLayout,
+    shortened,
+    width,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "</text></svg><script>alert(1)</script><img src=x onerror=alert(1)> ]]> \x00\x1b[2J \u202e \"'&amp;"
@@ -62,7 +73,7 @@ def boxes(root: ET.Element, kind: str = "") -> list[ET.Element]:
 
 
 def marks(nodes: Chain, run: list[dict] | None, direction: str) -> list[Mark]:
-    block = WorkflowLayout(None if run is None else read_run(run), direction).whole(read_graph(plain_graph(nodes)))
+    block = WorkflowLayout(None if run is None else read_run(run), direction).all_of(read_graph(plain_graph(nodes)))
     return block.at(0.0, 0.0)
 
 
@@ -283,7 +294,7 @@ def test_the_flow_is_one_piece_and_knots_are_on_lines(nodes):
 
 def test_a_chain_grows_along_the_flow_and_branches_grow_across_it():
     def size(nodes: Chain, direction: str = "right") -> tuple[float, float]:
-        block = WorkflowLayout(None, direction).whole(read_graph(plain_graph(nodes)))
+        block = WorkflowLayout(None, direction).all_of(read_graph(plain_graph(nodes)))
         return block.length, block.breadth
 
     three, four = size(ops("Custom", "Custom", "Custom")), size(ops("Custom", "Custom", "Custom", "Custom"))

@@ -15,7 +15,7 @@ from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
 from agentgym_flow.envs.canvas.workflow.plain import plain_graph, plain_run
 from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.report.workflow.data import read_graph, read_run
+from agentgym_flow.report.workflow_data import read_graph, read_run
 
 PROBLEM = WorkflowProblem("task", "A problem.")
 

@@ -26,14 +26,14 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentgym_flow._util.files import naming
 from agentgym_flow.dataflow.bookkeeping.journal import needing_space
-from agentgym_flow.dataflow.network.remote import RemoteFlow
-from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Commit, CommitVerdict, Flow, Lease, LeaseKey, Slot
+from agentgym_flow.dataflow.network.client import RemoteFlow
+from agentgym_flow.dataflow.records import Attempt, Claim, Flow, LeaseKey
 from agentgym_flow.errors import BadData
 
 NAME = "trace.jsonl"
@@ -60,7 +60,9 @@ class TraceWriter:
         with naming(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("ab", buffering=0)
-            self._file.write(b"\n" if _is_torn(self.path) else b"")
+            with self.path.open("rb") as file:
+                torn = file.seek(0, os.SEEK_END) > 0 and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n"
+            self._file.write(b"\n" if torn else b"")
 
     def now(self) -> float:
         """Return the present time."""
@@ -76,11 +78,6 @@ class TraceWriter:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def _is_torn(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.seek(0, os.SEEK_END) > 0 and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n"
 
 
 def read_trace(path: str | os.PathLike[str]) -> list[Event]:
@@ -120,10 +117,11 @@ class TracedFlow(RemoteFlow):
     def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
         began = self._writer.now()
         answer = getattr(self._flow, name)(**arguments)
-        note = getattr(self, f"_note_{name}", None)
         with needing_space():
-            if note is not None:
-                note(answer, began, **arguments)
+            if "claim" in arguments or name == "open":
+                self._note_of_trainer(name, answer, **arguments)
+            else:
+                self._note_of_worker(name, answer, began, **arguments)
             if name in ("lease", "commit", "ack"):
                 self._look()
         return answer
@@ -135,74 +133,61 @@ class TracedFlow(RemoteFlow):
             for name, stream in self._flow.status()["streams"].items():
                 self._writer.write("states", stream=name, states=stream["states"])
 
-    # ---------------------------------------------------------------- workers
-    def _note_lease(self, leases: list[Lease], began: float, worker: str, **_: Any) -> None:
-        for stream in dict.fromkeys(lease.stream for lease in leases):
-            slots = [[*one.slot.id, one.attempt] for one in leases if one.stream == stream]
-            self._writer.write("lease", worker=worker, stream=stream, slots=slots)
+    def _note_of_worker(self, name: str, answer: Any, began: float, **given: Any) -> None:
+        if name == "lease":
+            held = [lease.held for lease in answer]
+            for stream, slots in _by_stream(held).items():
+                self._writer.write("lease", worker=given["worker"], stream=stream, slots=slots)
+        elif name == "commit":
+            held = [commit.held for commit in given["commits"]]
+            for stream, slots in _by_stream(held).items():
+                verdicts = [verdict.value for one, verdict in zip(held, answer, strict=True) if one.stream == stream]
+                self._writer.write("commit", worker=given["worker"], stream=stream, slots=slots, verdicts=verdicts)
+        elif name == "renew":
+            self._ended("expired", *answer)
+        elif name == "fail":
+            self._ended("failed", given["held"])
+        elif name == "give_back":
+            self._ended("given back", *given["held"])
+        elif name == "fetch":
+            seconds = round(self._writer.now() - began, 4)
+            of = {"policy": given["policy"], "version": given["version"]}
+            self._writer.write("fetch", began, **of, bytes=len(answer), seconds=seconds)
 
-    def _note_renew(self, ended: list[LeaseKey], began: float, **_: Any) -> None:
-        for one in ended:
-            self._ended(one, "expired")
-
-    def _note_commit(self, verdicts: list[CommitVerdict], began: float, worker: str, commits: list[Commit]) -> None:
-        both = list(zip([commit.held for commit in commits], verdicts, strict=True))
-        for stream in dict.fromkeys(held.stream for held, _ in both):
-            slots = [[*held.slot, held.attempt] for held, _ in both if held.stream == stream]
-            said = [verdict.value for held, verdict in both if held.stream == stream]
-            self._writer.write("commit", worker=worker, stream=stream, slots=slots, verdicts=said)
-
-    def _note_fail(self, answer: None, began: float, worker: str, held: LeaseKey, reason: str) -> None:
-        self._ended(held, "failed")
-
-    def _note_give_back(self, answer: None, began: float, worker: str, held: list[LeaseKey]) -> None:
-        for one in held:
-            self._ended(one, "given back")
-
-    def _note_fetch(self, message: bytes, began: float, policy: str, version: int, have: int | None) -> None:
-        size, seconds = len(message), round(self._writer.now() - began, 4)
-        self._writer.write("fetch", began, policy=policy, version=version, bytes=size, seconds=seconds)
-
-    # ---------------------------------------------------------------- trainers
-    def _note_open(self, answer: Any, began: float, stream: str, policy: str, batch: int, **_: Any) -> None:
-        self._writer.write("open", stream=stream, policy=policy, batch=batch)
-
-    def _note_publish(self, version: int, began: float, claim: Claim, update: int, step: int, message: bytes) -> None:
-        fields: dict[str, Any] = {"policy": claim.policy, "update": update, "version": version, "step": step}
-        self._writer.write("publish", **fields, bytes=len(message))
-
-    def _note_admit(self, answer: None, began: float, claim: Claim, slots: list[Slot]) -> None:
-        self._writer.write("admit", stream=claim.stream, slots=len(slots))
-
-    def _note_arrivals(self, arrivals: list[Arrival], began: float, claim: Claim, **_: Any) -> None:
-        for arrival in arrivals:
-            if claim.policy in arrival.updates:
-                self._updates[claim.policy, arrival.played] = arrival.updates[claim.policy]
-
-    def _note_reject(self, answer: None, began: float, claim: Claim, attempt: Attempt, reason: str) -> None:
-        self._ended(LeaseKey(claim.stream, attempt.slot, attempt.number), "refused")
-
-    def _note_ack(
-        self,
-        void: list[Attempt],
-        began: float,
-        claim: Claim,
-        batch: int,
-        trained: list[Attempt],
-        dropped: list[Attempt],
-    ) -> None:
-        if void:
+    def _note_of_trainer(self, name: str, answer: Any, claim: Claim | None = None, **given: Any) -> None:
+        if claim is None:  # of `open`
+            self._writer.write(name, **{key: given[key] for key in ("stream", "policy", "batch")})
             return
-        updates = [self._updates.pop((claim.policy, attempt), None) for attempt in trained]
-        for attempt in dropped:
-            self._updates.pop((claim.policy, attempt), None)
-        ages = Counter(batch - update for update in updates if update is not None)
-        fields: dict[str, Any] = {"trained": len(trained), "dropped": len(dropped)}
-        fields["staleness"] = {str(age): ages[age] for age in sorted(ages)}
-        self._writer.write("ack", stream=claim.stream, policy=claim.policy, batch=batch, **fields)
+        stream, policy, _ = claim
+        if name == "publish":
+            of = {"policy": policy, "update": given["update"], "version": answer, "step": given["step"]}
+            self._writer.write(name, **of, bytes=len(given["message"]))
+        elif name == "admit":
+            self._writer.write(name, stream=stream, slots=len(given["slots"]))
+        elif name == "arrivals":
+            self._updates |= {(policy, one.played): one.updates[policy] for one in answer if policy in one.updates}
+        elif name == "reject":
+            self._ended("refused", LeaseKey(stream, *given["attempt"]))
+        elif name == "keep":
+            self._writer.write(name, stream=stream, policy=policy, batch=given["batch"])
+        elif name == "ack" and not answer:
+            batch, trained, dropped = given["batch"], given["trained"], given["dropped"]
+            updates = [self._updates.pop((policy, attempt), None) for attempt in trained]
+            for attempt in dropped:
+                self._updates.pop((policy, attempt), None)
+            ages = Counter(batch - update for update in updates if update is not None)
+            counts = {"trained": len(trained), "dropped": len(dropped)}
+            staleness = {str(age): ages[age] for age in sorted(ages)}
+            self._writer.write(name, stream=stream, policy=policy, batch=batch, **counts, staleness=staleness)
 
-    def _note_keep(self, answer: None, began: float, claim: Claim, batch: int) -> None:
-        self._writer.write("keep", stream=claim.stream, policy=claim.policy, batch=batch)
+    def _ended(self, why: str, *held: LeaseKey) -> None:
+        for one in held:
+            self._writer.write("ended", stream=one.stream, why=why, slots=[[*one.slot, one.attempt]])
 
-    def _ended(self, held: LeaseKey, why: str) -> None:
-        self._writer.write("ended", stream=held.stream, why=why, slots=[[*held.slot, held.attempt]])
+
+def _by_stream(held: Sequence[LeaseKey]) -> dict[str, list[list[int]]]:
+    """Return the slots of leases by stream, as in events."""
+    slots: dict[str, list[list[int]]] = {}
+    for one in held:
+        slots.setdefault(one.stream, []).append([*one.slot, one.attempt])
+    return slots

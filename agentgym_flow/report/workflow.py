@@ -1,13 +1,27 @@
-"""The picture of a workflow: convert the layout to x and y, and add paths, texts and the legend for the template."""
+"""Pictures of Canvas workflows, and of the calls in a run of them, as SVG or as a page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
-from agentgym_flow.report.workflow.data import ROLES, Calls, Chain, WorkflowCall, in_words, operators
-from agentgym_flow.report.workflow.layout import (
+from markupsafe import Markup
+
+from agentgym_flow import __version__
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.report.rendering import security_policy, source, templates
+from agentgym_flow.report.workflow_data import (
+    ROLES,
+    WorkflowCall,
+    in_words,
+    operators,
+    read_graph,
+    read_run,
+)
+from agentgym_flow.report.workflow_layout import (
+    SMALL_SIZE,
     Box,
     Direction,
     Frame,
@@ -16,8 +30,14 @@ from agentgym_flow.report.workflow.layout import (
     Word,
     WorkflowLayout,
     verdict_marks,
+    width,
 )
-from agentgym_flow.report.workflow.lettering import SMALL_SIZE, width
+
+STYLE = "workflow.css"
+"""The style sheet that a page with pictures needs."""
+
+Plain = Sequence[Mapping[str, Any]]
+"""A graph or a run as plain data, described in `workflow_data.read_graph` and `read_run`."""
 
 _MARGIN = 16.0
 _LEAST_LEGEND = 330.0  # the width of the legend of a narrow workflow
@@ -30,6 +50,49 @@ _STATES = {
     "idle": "did not run",
     "broken": "the call failed",
 }
+
+
+def workflow_svg(graph: Plain, run: Plain | None = None, *, direction: Direction = "right") -> str:
+    """Return the picture of a workflow as a standalone SVG document, light or dark like the reader's system.
+
+    Args:
+        graph: the workflow, as in Canvas's `info["workflow"]["graph"]`; it may be empty.
+        run: the calls of a run, as in `info["workflow"]["run"]`. The picture then shows which operators ran, affected
+            the result or failed, and the verdicts of checks.
+        direction: `"right"`, or `"down"` for a narrow page.
+
+    Raises `BadSetting` if the data or the direction is malformed.
+    """
+    made = workflow_picture(graph, run, direction=direction)
+    return templates().get_template("workflow.svg.j2").render(picture=made, style=Markup(source(STYLE)))
+
+
+def workflow_html(
+    graph: Plain, run: Plain | None = None, *, title: str = "Workflow", direction: Direction = "right"
+) -> str:
+    """Return the picture on a self-contained page, with a table of all complete instructions below it.
+
+    `title` is the heading. Other arguments and the errors are those of `workflow_svg`.
+    """
+    made = workflow_picture(graph, run, direction=direction)
+    calls = read_run(run or ())
+    style = source("page.css", STYLE)
+    return (
+        templates()
+        .get_template("workflow.html.j2")
+        .render(
+            title=title,
+            version=__version__,
+            policy=security_policy(style),
+            style=Markup(style),
+            picture=made,
+            ran=run is not None,
+            rows=[
+                (operator, "\n".join(map(said_of, calls.get(operator.id, ()))) or "did not run")
+                for operator in operators(read_graph(graph))
+            ],
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +148,12 @@ class WorkflowPicture:
     legend: list[Area]
 
 
-def picture(chain: Chain, calls: Calls | None = None, direction: Direction = "right") -> WorkflowPicture:
-    """Return the picture of a workflow, and of a run of it if `calls` are given."""
-    block = WorkflowLayout(calls, direction).whole(chain)
+def workflow_picture(graph: Plain, run: Plain | None = None, *, direction: Direction = "right") -> WorkflowPicture:
+    """Return the data of the templates. The arguments and the errors are those of `workflow_svg`."""
+    if direction not in ("right", "down"):
+        raise BadSetting(f"direction is 'right' or 'down', got {direction!r:.40}")
+    chain, calls = read_graph(graph), None if run is None else read_run(run)
+    block = WorkflowLayout(calls, direction).all_of(chain)
     down = direction == "down"
     wide, high = (block.breadth, block.length) if down else (block.length, block.breadth)
     marks = block.at(_MARGIN, _MARGIN)
@@ -100,7 +166,7 @@ def picture(chain: Chain, calls: Calls | None = None, direction: Direction = "ri
         height=_round(max([_MARGIN + high, *(item.y + item.height for item in legend)]) + _MARGIN),
         title=f"Workflow of {count} operator{'' if count == 1 else 's'}" + ("" if calls is None else ", as it ran"),
         words=in_words(chain),
-        frames=[_frame(mark, down) for mark in marks if isinstance(mark, Frame)],
+        frames=[Area(*_area(mark, down), _style(mark)) for mark in marks if isinstance(mark, Frame)],
         paths=sorted(paths, key=lambda path: "quiet" not in path.style),  # quiet paths are drawn first
         knots=[_knot(mark, down) for mark in marks if isinstance(mark, Knot)],
         boxes=[_box(box, down) for box in boxes],
@@ -131,10 +197,6 @@ def _area(mark: Box | Frame, down: bool) -> tuple[float, float, float, float]:
 def _style(mark: Polyline | Word | Knot | Frame) -> str:
     kind = mark.kind if isinstance(mark, Polyline | Word) else ""
     return " ".join(filter(None, (kind, "quiet" if mark.quiet else "")))
-
-
-def _frame(mark: Frame, down: bool) -> Area:
-    return Area(*_area(mark, down), _style(mark))
 
 
 def _box(mark: Box, down: bool) -> Area:

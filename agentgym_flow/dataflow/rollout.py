@@ -13,14 +13,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from agentgym_flow.core import check_positive
-from agentgym_flow.dataflow.records import Commit, Flow, Lease, LeaseKey, stage_digest
-from agentgym_flow.dataflow.rollout.residents import Residents
-from agentgym_flow.dataflow.stage import Stage, stage_of
+from agentgym_flow.dataflow.records import Commit, Flow, Lease, stage_digest
+from agentgym_flow.dataflow.stage import Actor, Stage, load_state, stage_of, state_to_send
+from agentgym_flow.dataflow.weights import apply, header
 from agentgym_flow.dataflow.wire import encode
 from agentgym_flow.errors import AgentGymFlowError, BadData, FlowDown, RunsFinished
 from agentgym_flow.play import PoolSlot, SharedRequests, run, take_turn
 from agentgym_flow.play.slots import ERROR, EnvPool, EpisodeSpec
 from agentgym_flow.policies import AsyncPolicy, PolicyInput, PolicyOutput
+from agentgym_flow.training.policy import AsyncModelPolicy
 
 MOST_AT_ONCE = 1 << 23
 """Characters of episodes after which a commit takes no further ones."""
@@ -41,10 +42,6 @@ class _Playing:
 
     lease: Lease
     ended: bool = False
-
-    @property
-    def held(self) -> LeaseKey:
-        return LeaseKey(self.lease.stream, self.lease.slot.id, self.lease.attempt)
 
 
 @dataclass
@@ -134,7 +131,7 @@ class RolloutService:
         finally:
             left.set()
             with suppress(FlowDown):
-                self._flow.give_back(self.name, [playing.held for playing in self._playing.values()])
+                self._flow.give_back(self.name, [playing.lease.held for playing in self._playing.values()])
             self._playing.clear()
 
     async def _play_all(self, tasks: asyncio.TaskGroup) -> None:
@@ -170,7 +167,7 @@ class RolloutService:
 
     def _renew(self, left: threading.Event) -> None:
         while not left.wait(min((one.lease.seconds for one in list(self._playing.values())), default=3.0) / 3):
-            held = {playing.held: playing for playing in list(self._playing.values())}
+            held = {playing.lease.held: playing for playing in list(self._playing.values())}
             with suppress(AgentGymFlowError):  # the next lease or commit will raise it
                 for ended in self._flow.renew(self.name, list(held)):
                     held[ended].ended = True
@@ -180,7 +177,7 @@ class RolloutService:
             done = [await self._done.get()]
             while not self._done.empty() and sum(len(payload) for _, payload in done) < MOST_AT_ONCE:
                 done.append(self._done.get_nowait())
-            commits = [Commit(playing.held, payload, playing.lease.digests) for playing, payload in done]
+            commits = [Commit(playing.lease.held, payload, playing.lease.digests) for playing, payload in done]
             await asyncio.to_thread(self._flow.commit, self.name, commits)
             for playing, _ in done:
                 self._forget(playing)
@@ -194,14 +191,14 @@ class RolloutService:
     async def _play(self, playing: _Playing) -> None:
         player = await self._player(playing.lease)
         if player is None:  # the settings have changed since the lease was given
-            await asyncio.to_thread(self._flow.give_back, self.name, [playing.held])
+            await asyncio.to_thread(self._flow.give_back, self.name, [playing.lease.held])
             self._forget(playing)
             return
         reason = await self._try(playing, player)
         if reason is None:
             return
         if not playing.ended:
-            await asyncio.to_thread(self._flow.fail, self.name, playing.held, reason)
+            await asyncio.to_thread(self._flow.fail, self.name, playing.lease.held, reason)
         self._forget(playing)
 
     async def _try(self, playing: _Playing, player: _EpisodePlayer) -> str | None:
@@ -259,3 +256,136 @@ class RolloutService:
             pool = EnvPool(stage.make_env, stage.keep or ())
             player = self._players[lease.stream] = _EpisodePlayer(lease.stage, stage, pool, residents)
             return player
+
+
+@dataclass
+class _Resident:
+    """A model, version and digest of its weights (None: loading, or invalid), and how many episodes use it."""
+
+    policy: AsyncModelPolicy
+    version: int | None = None
+    digest: str | None = None
+    users: int = 0
+
+
+@dataclass
+class _Load:
+    """Weights that are loading, and how many episodes wait for them."""
+
+    room: _Resident
+    task: asyncio.Task[None]
+    takers: int = 0
+    done: bool = False
+
+
+class Residents:
+    """Models with the weights of several versions. A version stays until its model is needed and no episode uses it.
+
+    Weights are identified by their digest, because another run may have other weights under the same version.
+
+    Args:
+        flow: where to fetch weights.
+        policy: the name of the policy.
+        actor: creates the models.
+        room: the most models.
+    """
+
+    def __init__(self, flow: Flow, policy: str, actor: Actor, room: int) -> None:
+        self._flow = flow
+        self._policy = policy
+        self._actor = actor
+        self._room = room
+        self._there: list[_Resident] = []
+        self._loading: dict[str, _Load] = {}
+        self._changed = asyncio.Event()
+
+    async def take(self, version: int, digest: str) -> AsyncModelPolicy:
+        """Return the policy with the weights of a version, once there is room for them; `give_back` ends its use.
+
+        Raises `BadData` if the weights with this digest are not available, and whatever `Flow.fetch` raises.
+        """
+        while True:
+            found = next((one for one in self._there if one.digest == digest), None)
+            if found is not None:
+                found.users += 1
+                return found.policy
+            if digest not in self._loading and (room := self._empty()) is not None:
+                room.version, room.digest, room.users = None, None, 1
+                self._loading[digest] = _Load(room, asyncio.create_task(self._load(room, version, digest)))
+            if digest in self._loading:
+                return await self._wait_for(self._loading[digest])
+            await self._changed.wait()
+
+    async def _wait_for(self, load: _Load) -> AsyncModelPolicy:
+        """Wait for weights. All waiting episodes count as users as soon as the weights are loaded."""
+        load.takers += 1
+        try:
+            await asyncio.shield(load.task)
+        except BaseException:
+            load.takers -= 1
+            if load.done:  # the wait was cancelled, not the load
+                load.room.users -= 1
+                self._tell()
+            raise
+        return load.room.policy
+
+    def _empty(self) -> _Resident | None:
+        """Return a new model, or the one with the oldest weights that are not in use; None if there is no room."""
+        if len(self._there) < self._room:
+            self._there.append(_Resident(self._actor.policy()))
+            return self._there[-1]
+        unused = [one for one in self._there if not one.users]
+        return min(unused, key=lambda one: -1 if one.version is None else one.version, default=None)
+
+    async def _load(self, room: _Resident, version: int, digest: str) -> None:
+        # The delta to the newest loaded weights is the smallest. They must stay until it is applied.
+        base = max(
+            (one for one in self._there if one.version is not None), key=lambda one: one.version or 0, default=None
+        )
+        if base is not None:
+            base.users += 1
+        try:
+            await self._fill(room, version, digest, base)
+        except BaseException:
+            room.users = 0
+            del self._loading[digest]
+            self._tell()
+            raise
+        finally:
+            if base is not None:
+                base.users -= 1
+        load = self._loading.pop(digest)
+        room.version, room.digest, room.users, load.done = version, digest, load.takers, True
+        self._tell()
+
+    async def _fill(self, room: _Resident, version: int, digest: str, base: _Resident | None) -> None:
+        if base is not None:
+            message = await asyncio.to_thread(self._flow.fetch, self._policy, version, base.version)
+            try:
+                state = await asyncio.to_thread(apply, state_to_send(base.policy.model), message)
+                self._check(version, digest, message)
+            except BadData:  # the base differs from the manager's version
+                base = None
+        if base is None:
+            message = await asyncio.to_thread(self._flow.fetch, self._policy, version, None)
+            state = await asyncio.to_thread(apply, None, message)
+            self._check(version, digest, message)
+        load_state(room.policy.model, state)
+        room.policy.generator.update(room.policy.model, version)
+
+    def _check(self, version: int, digest: str, message: bytes) -> None:
+        if header(message).digest != digest:  # `apply` has checked that the weights have the digest of the message
+            raise BadData(
+                f"version {version} of {self._policy} has other weights here than the lease names: those of an earlier "
+                "run may be in a relay; start it again"
+            )
+
+    def give_back(self, digest: str) -> None:
+        """End one use of these weights."""
+        found = next(one for one in self._there if one.digest == digest)
+        found.users -= 1
+        self._tell()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

@@ -1,19 +1,22 @@
-"""Pictures over time as SVG, light or dark like the reader's system: activities in lanes, stacked counts, histograms.
+"""All charts: lines with interval bands, activities in lanes, stacked counts over time, and histograms.
 
-`templates/timeline.svg.j2` draws the data of this module.
+Line charts are data for `templates/chart.svg.j2` on a page. Pictures over time are SVG documents, light or dark like
+the reader's system, which `templates/timeline.svg.j2` draws.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
 from agentgym_flow import __version__
-from agentgym_flow.report.curves import number
+from agentgym_flow.errors import BadSetting
 from agentgym_flow.report.rendering import security_policy, source, templates
+
+_SERIES_STYLES = 6  # the number of colours and dash patterns in the style sheet of pages
 
 STYLE = "timeline.css"
 """The style sheet of the pictures."""
@@ -29,6 +32,179 @@ _LONGEST = 22  # characters of a name
 _CLOCK = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 
 
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One line of a chart. Curves with the same axis labels are drawn into one chart.
+
+    Attributes:
+        name: the entry in the legend.
+        x: positions, for example training steps; at least one.
+        y: one value per position; NaN leaves a gap.
+        low: the lower ends of the intervals, with the length of `y`, or None.
+        high: the upper ends of the intervals, with the length of `y`, or None.
+        x_label: the label of the horizontal axis.
+        y_label: the label of the vertical axis.
+
+    Raises `BadSetting` if the lengths differ, there is no finite point, or only one end of the intervals is given.
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    x_label: str = "training step"
+    y_label: str = "success"
+
+    def __post_init__(self) -> None:
+        lengths = {len(values) for values in (self.x, self.y, self.low, self.high) if values is not None}
+        if len(lengths) != 1:
+            raise BadSetting(f"curve {self.name!r}: x, y, low and high must have one length, got {sorted(lengths)}")
+        if (self.low is None) != (self.high is None):
+            raise BadSetting(f"curve {self.name!r}: give both ends of the intervals, low and high, or neither")
+        if not any(math.isfinite(x) and math.isfinite(y) for x, y in zip(self.x, self.y, strict=True)):
+            raise BadSetting(f"curve {self.name!r} has no finite point to draw")
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A mark on an axis: its pixel position and its text."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChartLine:
+    """A drawn curve: its SVG paths, its points as (x, y, value text) in pixels, and its last value."""
+
+    name: str
+    style: int
+    path: str
+    band: str
+    points: list[tuple[float, float, str]]
+    last: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The data of the chart template, in pixels of a `width` x `height` picture."""
+
+    x_label: str
+    y_label: str
+    x_ticks: list[Tick]
+    y_ticks: list[Tick]
+    lines: list[ChartLine]
+    columns: list[str]
+    rows: list[list[str]]
+    width: int = 680
+    height: int = 340
+    left: int = 62
+    right: int = 664
+    top: int = 14
+    bottom: int = 288
+
+
+def charts(curves: Iterable[Curve]) -> list[Chart]:
+    """Return one chart for each pair of axis labels, in order of first occurrence."""
+    by_axes: dict[tuple[str, str], list[Curve]] = {}
+    for curve in curves:
+        by_axes.setdefault((curve.x_label, curve.y_label), []).append(curve)
+    return [_chart(members) for members in by_axes.values()]
+
+
+def _chart(curves: Sequence[Curve]) -> Chart:
+    xs = [v for curve in curves for v in curve.x if math.isfinite(v)]
+    heights = [v for c in curves for values in (c.y, c.low, c.high) for v in values or () if math.isfinite(v)]
+    x_axis = _Axis(xs, Chart.left, Chart.right, tight=True)
+    y_axis = _Axis(heights, Chart.bottom, Chart.top, tight=False)
+    lines = [_line(curve, i % _SERIES_STYLES, x_axis, y_axis) for i, curve in enumerate(curves)]
+    columns, rows = _table(curves)
+    return Chart(curves[0].x_label, curves[0].y_label, x_axis.ticks(), y_axis.ticks(), lines, columns, rows)
+
+
+class _Axis:
+    """Maps values to pixels. The range includes 0, and ends at round numbers unless `tight`."""
+
+    def __init__(self, values: Sequence[float], start: float, end: float, *, tight: bool) -> None:
+        low, high = min(0.0, *values), max(0.0, *values)
+        if low == high:  # zeros only
+            high = 1.0
+        self.step = _round_step((high - low) / 5)
+        if not tight:
+            low, high = math.floor(low / self.step + 1e-9) * self.step, math.ceil(high / self.step - 1e-9) * self.step
+        self.low, self.high, self.start, self.end = low, high, start, end
+
+    def pixel(self, value: float) -> float:
+        return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 2)
+
+    def ticks(self) -> list[Tick]:
+        first, last = math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9)
+        return [Tick(self.pixel(i * self.step), number(i * self.step)) for i in range(first, last + 1)]
+
+
+def _round_step(rough: float) -> float:
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+
+
+def number(value: float) -> str:
+    """Return `value` as text with four significant digits, a true minus sign, and an exponent only if needed."""
+    if not math.isfinite(value):
+        return "\N{EN DASH}"
+    magnitude = abs(value)
+    if magnitude and not 1e-4 <= magnitude < 1e7:
+        text = f"{value:.3g}"
+    elif magnitude >= 1000 or value == int(value):
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:.4g}"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def _line(curve: Curve, style: int, x_axis: _Axis, y_axis: _Axis) -> ChartLine:
+    rows = list(zip(curve.x, curve.y, strict=True))
+    points = [
+        (x_axis.pixel(x), y_axis.pixel(y), f"{curve.name}: {number(y)} at {number(x)}")
+        for x, y in rows
+        if math.isfinite(x) and math.isfinite(y)
+    ]
+    path = " ".join("M" + " L".join(f"{x_axis.pixel(x)} {y_axis.pixel(y)}" for x, y in run) for run in _runs(rows))
+    band = ""
+    if curve.low is not None and curve.high is not None:
+        for run in _runs(list(zip(curve.x, curve.low, curve.high, strict=True))):
+            upper = [f"{x_axis.pixel(x)} {y_axis.pixel(high)}" for x, _, high in run]
+            lower = [f"{x_axis.pixel(x)} {y_axis.pixel(low)}" for x, low, _ in reversed(run)]
+            band += "M" + " L".join(upper + lower) + "Z "
+    finite = [y for _, y in rows if math.isfinite(y)]
+    return ChartLine(curve.name, style, path, band.strip(), points, number(finite[-1]))
+
+
+def _runs(rows: Sequence[tuple[float, ...]]) -> list[list[tuple[float, ...]]]:
+    """Split `rows` where a value is missing."""
+    runs: list[list[tuple[float, ...]]] = [[]]
+    for row in rows:
+        if all(math.isfinite(value) for value in row):
+            runs[-1].append(row)
+        elif runs[-1]:
+            runs.append([])
+    return [run for run in runs if run]
+
+
+def _table(curves: Sequence[Curve]) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of a table of the values, one row per distinct position."""
+    cells: dict[float, dict[int, str]] = {}
+    for column, curve in enumerate(curves):
+        for i, (x, y) in enumerate(zip(curve.x, curve.y, strict=True)):
+            text = number(y)
+            if curve.low is not None and curve.high is not None:
+                text += f" ({number(curve.low[i])} to {number(curve.high[i])})"
+            cells.setdefault(x, {})[column] = text
+    rows = [[number(x), *(cells[x].get(i, "") for i in range(len(curves)))] for x in sorted(cells)]
+    return [curves[0].x_label, *(curve.name for curve in curves)], rows
+
+
+# ---------------------------------------------------------------- pictures over time
 @dataclass
 class _Drawing:
     """The data of the template. Styles are classes of `templates/timeline.css`."""
@@ -62,8 +238,7 @@ class _Drawing:
 
     def count_axis(self, high: float, bottom: float) -> float:
         """Draw ticks at round numbers; return the number at the top."""
-        power = 10.0 ** math.floor(math.log10(max(high, 1) / 4))
-        step = max(1.0, next(f * power for f in (1, 2, 5, 10) if f * power * 4 >= max(high, 1) * 0.999))
+        step = max(1.0, _round_step(max(high, 1) / 4))
         steps = max(1, math.ceil(high / step - 1e-9))
         for tick in range(steps + 1):
             y = _round(bottom - tick / steps * (bottom - _TOP))
@@ -76,8 +251,8 @@ def _round(value: float) -> float:
     return round(value, 1)
 
 
-def _x(seconds: float, whole: float) -> float:
-    return _round(_LEFT + seconds / whole * (_WIDTH - _LEFT - _RIGHT))
+def _x(seconds: float, total: float) -> float:
+    return _round(_LEFT + seconds / total * (_WIDTH - _LEFT - _RIGHT))
 
 
 def lanes_svg(rows: Sequence[tuple[str, Sequence[Span]]], kinds: Mapping[str, str], title: str) -> str:

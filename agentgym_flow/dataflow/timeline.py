@@ -6,14 +6,15 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, median_low
 from typing import Any, NamedTuple
 
 from agentgym_flow._util.files import whole
-from agentgym_flow.dataflow.pictures.metrics import staleness_summary, wait_share
-from agentgym_flow.dataflow.pictures.trace import Event
-from agentgym_flow.report.timeline import bars_svg, lanes_svg, layers_svg, timeline_page
+from agentgym_flow.dataflow.bookkeeping.callers import wait_share
+from agentgym_flow.dataflow.trace import Event
+from agentgym_flow.report.charts import bars_svg, lanes_svg, layers_svg, timeline_page
 
 PLAY, LOST, TRAIN, WAIT, QUEUE, FETCH = "play", "lost", "train", "wait for episodes", "wait for the device", "fetch"
 KINDS = {PLAY: "k0", LOST: "k1", TRAIN: "k2", WAIT: "k3", QUEUE: "k4", FETCH: "k5"}
@@ -164,6 +165,12 @@ def states_of(events: Sequence[Event]) -> list[tuple[float, dict[str, int]]]:
             total = {state: sum(states.get(state, 0) for states in now.values()) for state in STATES}
             found.append((event["at"] - events[0]["at"], total))
     return found
+
+
+def staleness_summary(counts: Mapping[int, int]) -> dict[str, float]:
+    """Return `mean`, `median` and `max` of a staleness histogram (staleness -> number); nothing if it is empty."""
+    ages = sorted(Counter(counts).elements())
+    return {"mean": fmean(ages), "median": median_low(ages), "max": ages[-1]} if ages else {}
 
 
 def write_pictures(folder: str | os.PathLike[str], events: Sequence[Event], title: str = "Dataflow") -> list[Path]:

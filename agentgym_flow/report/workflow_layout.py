@@ -2,17 +2,18 @@
 
 A workflow consists only of chains, branches and bodies (its graph is series-parallel). So one pass gives a picture
 without crossings, in which equal chains look equal; a general graph layout would need a search. The flow enters and
-leaves a rectangle on its axis. Coordinates are in pixels along the flow (u) and across it (v); `picture` converts them
-to x and y.
+leaves a rectangle on its axis. Coordinates are in pixels along the flow (u) and across it (v); `workflow` converts them
+to x and y. The width of text is estimated by a fixed metric, so that the layout does not depend on the reader's fonts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from agentgym_flow.report.workflow.data import (
+from agentgym_flow.report.workflow_data import (
     Calls,
     Chain,
     Node,
@@ -22,7 +23,6 @@ from agentgym_flow.report.workflow.data import (
     WorkflowOperator,
     WorkflowParallel,
 )
-from agentgym_flow.report.workflow.lettering import NAME_SIZE, SMALL_SIZE, shortened, width
 
 Direction: TypeAlias = Literal["right", "down"]
 State: TypeAlias = Literal["plain", "used", "unused", "idle", "broken"]
@@ -129,7 +129,7 @@ class WorkflowLayout:
         self._calls = calls
         self._down = direction == "down"
 
-    def whole(self, chain: Chain) -> Block:
+    def all_of(self, chain: Chain) -> Block:
         """Return the whole workflow, with both ends of the flow."""
         return self._row([self._end("problem"), *(self._node(node, False) for node in chain), self._end("answer")])
 
@@ -299,3 +299,63 @@ def _moved(mark: Mark, u: float, v: float) -> Mark:
     if isinstance(mark, Polyline):
         return replace(mark, points=tuple((a + u, b + v) for a, b in mark.points))
     return replace(mark, u=mark.u + u, v=mark.v + v)
+
+
+# ---------------------------------------------------------------------- lettering
+NAME_SIZE, SMALL_SIZE = 13.0, 11.0
+"""The font sizes of names and of other texts."""
+
+_BOLD = 1.12
+_NARROW = frozenset("iljtfI.,:;'|!()[] ")
+_BROAD = frozenset("mwMW@%&")
+
+
+def width(text: str, size: float) -> float:
+    """Return an upper estimate of the width of `text` in letters of `size` pixels; names are bold."""
+    return size * (_BOLD if size == NAME_SIZE else 1.0) * sum(map(_advance, text))
+
+
+def shortened(text: str, size: float, room: float, lines: int) -> tuple[str, ...]:
+    """Return the start of `text` in at most `lines` lines of `room` pixels, with an ellipsis if it is cut.
+
+    Runs of white space become one space, and unprintable characters, such as direction marks, become U+FFFD.
+    """
+    found: list[str] = []
+    # Only as much is read as can fit, so that long texts are cheap.
+    words = _pieces(text[: 40 * lines * max(1, int(room / size))], size, room)
+    line = ""
+    for word in words:
+        longer = f"{line} {word}" if line else word
+        if width(longer, size) <= room:
+            line = longer
+            continue
+        found.append(line)
+        line = word
+        if len(found) == lines:
+            last = found.pop()
+            while last and width(f"{last}\N{HORIZONTAL ELLIPSIS}", size) > room:
+                last = last[:-1]
+            return (*found, f"{last.rstrip()}\N{HORIZONTAL ELLIPSIS}")
+    return (*found, line) if line else tuple(found)
+
+
+def _advance(mark: str) -> float:
+    if unicodedata.east_asian_width(mark) in "WF":
+        return 1.05
+    if mark in _NARROW:
+        return 0.4
+    if mark in _BROAD:
+        return 0.95
+    return 0.72 if mark.isupper() else 0.62 if mark.isascii() else 0.8
+
+
+def _pieces(text: str, size: float, room: float) -> Iterator[str]:
+    """Yield the words of `text`, with words that are wider than a line split."""
+    for word in text.split():
+        piece = ""
+        for mark in (mark if mark.isprintable() else "\N{REPLACEMENT CHARACTER}" for mark in word):
+            if piece and width(piece + mark, size) > room:
+                yield piece
+                piece = ""
+            piece += mark
+        yield piece

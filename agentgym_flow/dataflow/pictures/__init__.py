@@ -1,1 +1,0 @@
-"""Metrics, traces and pictures of runs."""

@@ -1,1 +1,0 @@
-"""Versions of weights: full, as deltas or adapters, and their storage."""
