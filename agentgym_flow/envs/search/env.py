@@ -23,12 +23,11 @@ from agentgym_flow.core import (
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.answers import METRICS
 from agentgym_flow.envs.search.candidates import candidates
-from agentgym_flow.envs.search.expert import next_action
 from agentgym_flow.envs.search.finding import CUSTOM, REMOTE, find_with
-from agentgym_flow.envs.search.game import DEFAULT_TOPK, MOST_TOPK, SearchGame
-from agentgym_flow.envs.search.observation import LONGEST_TITLE, one_line
+from agentgym_flow.envs.search.game import DEFAULT_TOPK, LONGEST_TITLE, MOST_TOPK, SearchGame, one_line
+from agentgym_flow.envs.search.policies import next_action
 from agentgym_flow.envs.search.prompt import information
-from agentgym_flow.envs.search.source import SPLIT_ALIASES, QuestionSource
+from agentgym_flow.envs.search.tasks import SPLIT_ALIASES, QuestionSource
 from agentgym_flow.errors import BadData, BadSetting, ResetNeeded, RetrieverFailed
 from agentgym_flow.retrieval.kinds import KINDS
 from agentgym_flow.retrieval.passage import Hit, Passage, Retriever
@@ -85,7 +84,7 @@ class SearchEnv(TextEnv):
 
     With `data=`, the environment uses a published set: NQ, TriviaQA, PopQA, HotpotQA, 2WikiMultihopQA, MuSiQue or
     Bamboogle, in the format of its publisher, FlashRAG or Search-R1. The splits are the files `train`, `dev` and
-    `test`. `agentgym_flow.envs.search.source` describes what replaces a missing file.
+    `test`. `agentgym_flow.envs.search.tasks` describes what replaces a missing file.
 
     ## Rewards
     The answer gives its score according to `metric`. Every other step gives 0.
@@ -156,7 +155,7 @@ class SearchEnv(TextEnv):
         "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}},
         "graphgpo": {"credit_settings": {"anchors": "information", "potential": "average"}},
     }
-    script = "agentgym_flow.envs.search.scripted:ChainReader"
+    script = "agentgym_flow.envs.search.policies:ChainReader"
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     outside_requests: ClassVar[Literal["none", "own", "shared"]] = "shared"

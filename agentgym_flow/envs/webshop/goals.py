@@ -14,9 +14,7 @@ import numpy.typing as npt
 
 from agentgym_flow._util.shared import Shared
 from agentgym_flow.core import Stream, seasonal
-from agentgym_flow.envs.webshop.catalogue import Catalogue
-from agentgym_flow.envs.webshop.goal_table import KINDS
-from agentgym_flow.envs.webshop.product import Product
+from agentgym_flow.envs.webshop.catalogue import KINDS, Catalogue, Product
 from agentgym_flow.errors import BadData, UnknownOption
 
 NO_BOUND = 1_000_000.0

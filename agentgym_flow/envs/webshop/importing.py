@@ -32,12 +32,17 @@ from agentgym_flow._util.files import resumed_folder
 from agentgym_flow._util.json_stream import stream_members, stream_objects
 from agentgym_flow.data import content_digest, write_statement
 from agentgym_flow.envs.webshop import store
-from agentgym_flow.envs.webshop.catalogue import ListingDigest
-from agentgym_flow.envs.webshop.goal_table import KINDS, goal_table
+from agentgym_flow.envs.webshop.catalogue import (
+    KINDS,
+    Listing,
+    ListingDigest,
+    asin_key,
+    goal_table,
+    listing_of,
+    record_of,
+)
 from agentgym_flow.envs.webshop.goals import official_order
 from agentgym_flow.envs.webshop.official import listings_of, read_side_file
-from agentgym_flow.envs.webshop.product import Listing, asin_key
-from agentgym_flow.envs.webshop.record import listing_of, record_of
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.retrieval import IndexBuilder
 from agentgym_flow.retrieval.resuming import (

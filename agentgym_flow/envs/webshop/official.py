@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from agentgym_flow._util.file_state import is_whole
 from agentgym_flow._util.json_stream import stream_members, stream_objects, writable
-from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
+from agentgym_flow.envs.webshop.catalogue import Listing, Product, ProductRequest
 from agentgym_flow.errors import BadData
 
 NAMES = {"items": "items_shuffle", "attributes": "items_ins_v2", "human": "items_human_ins"}

@@ -27,10 +27,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from agentgym_flow.envs.webshop.candidates import MOST_PROPOSALS, proposals
 from agentgym_flow.envs.webshop.game import BACK_TO_SEARCH, BUY, NEXT, PREVIOUS, Page
 from agentgym_flow.envs.webshop.notes import TEXTS, Choice, SeenProduct, WebShopNotes, choice_on, notes_of
 from agentgym_flow.envs.webshop.observation import SEPARATOR
+from agentgym_flow.envs.webshop.requirements import MOST_PROPOSALS, proposals
 from agentgym_flow.episodes import Episode
 from agentgym_flow.prompts import (
     ChoiceTemplate,

@@ -12,10 +12,9 @@ from itertools import combinations, permutations
 import pytest
 
 from agentgym_flow.envs.webshop.generator import GeneratedShop, shop
-from agentgym_flow.envs.webshop.generator.departments import DEPARTMENTS
 from agentgym_flow.envs.webshop.generator.family import PLANE
-from agentgym_flow.envs.webshop.generator.kinds import Department, ProductKind
-from agentgym_flow.envs.webshop.generator.phrases import counted, hyphenated, listed, spelled, titled
+from agentgym_flow.envs.webshop.generator.tables import DEPARTMENTS, Department, ProductKind
+from agentgym_flow.envs.webshop.generator.texts import counted, hyphenated, listed, spelled, titled
 from agentgym_flow.envs.webshop.reward import option_hits, similar
 
 KINDS = [pytest.param(department, kind, id=kind.query) for department in DEPARTMENTS for kind in department.kinds]

@@ -23,12 +23,19 @@ from hypothesis import strategies as st
 from store_files import PRODUCTS, in_memory, write_files
 
 from agentgym_flow.envs.webshop import store
-from agentgym_flow.envs.webshop.catalogue import Catalogue, ListingDigest, MemoryCatalogue
+from agentgym_flow.envs.webshop.catalogue import (
+    Catalogue,
+    Listing,
+    ListingDigest,
+    MemoryCatalogue,
+    Product,
+    ProductRequest,
+    listing_of,
+    record_of,
+)
 from agentgym_flow.envs.webshop.goals import Goals
 from agentgym_flow.envs.webshop.importing import import_catalogue
 from agentgym_flow.envs.webshop.official import official_files
-from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
-from agentgym_flow.envs.webshop.record import listing_of, record_of
 from agentgym_flow.envs.webshop.store import StoredCatalogue, is_store
 from agentgym_flow.errors import BadData, BadIndex, UnknownOption
 

@@ -10,11 +10,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import NamedTuple
+
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.webshop.generator.choices import Choices, draw_options, draw_price, vary
-from agentgym_flow.envs.webshop.generator.decoys import accessory, costly, lacking, other
-from agentgym_flow.envs.webshop.generator.draft import Family, ProductDraft
-from agentgym_flow.envs.webshop.generator.kinds import Feature, ProductKind
+from agentgym_flow.envs.webshop.generator.tables import Family, Feature, Option, ProductDraft, ProductKind
+from agentgym_flow.envs.webshop.generator.texts import hyphenated
 
 PLANE = tuple((first, (first + 1) % 7, (first + 3) % 7) for first in range(7))
 """The lines of the Fano plane: seven triples of seven points; any two points are in exactly one triple."""
@@ -111,3 +112,125 @@ def _mislead(stream: Stream, draft: ProductDraft, pool: list[Feature]) -> None:
     tempting = [feature.near for feature in pool if feature.near and feature not in draft.features]
     if tempting and len(draft.titled) < 2 and stream.below(2) == 0:
         draft.near = stream.choice(tempting)
+
+
+_BOUND_STEPS = 40
+"""Dollars; a goal's price limit is at most the fourth multiple of ten above the price."""
+
+
+def other(stream: Stream, kind: ProductKind, rival: ProductDraft, brand: str, usual: float) -> ProductDraft:
+    """Return a product with the features of `rival`; the values of one option are divided between the two."""
+    option = max((option for option in kind.options if option.distinct), key=lambda option: len(option.values))
+    values = list(option.values)
+    stream.shuffle(values)
+    half = len(values) // 2
+    mine, yours = values[: min(half, 2 + stream.below(3))], values[half : half + min(half, 2 + stream.below(3))]
+    rival.options = _with_option(kind, rival.options, option, yours)
+    rival.needed = option.name
+    price = draw_price(stream, usual * (0.7 + 0.3 * stream.uniform()))
+    return replace(
+        rival,
+        part="other",
+        brand=brand,
+        options=_with_option(kind, rival.options, option, mine),
+        prices=(price,),
+    )
+
+
+def _with_option(
+    kind: ProductKind, options: dict[str, tuple[str, ...]], option: Option, values: list[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return the options with `values` for one of them; names and values are in table order."""
+    drawn = {**options, option.name: tuple(value for value in option.values if value in values)}
+    return {each.name: drawn[each.name] for each in kind.options if each.name in drawn}
+
+
+def costly(stream: Stream, rival: ProductDraft, brand: str) -> ProductDraft:
+    """Return a product with everything `rival` has, at a price above every limit of a goal for `rival`."""
+    price = rival.prices[0]
+    low = price // 10 * 10 + _BOUND_STEPS + 1 + (10 + price / 2) * stream.uniform()
+    prices = [draw_price(stream, low)]
+    if stream.below(2):
+        prices.append(draw_price(stream, low * (1.2 + stream.uniform())))
+    return replace(
+        rival,
+        part="costly",
+        brand=brand,
+        prices=tuple(prices),
+        needed="",
+    )
+
+
+def lacking(
+    stream: Stream, rival: ProductDraft, lead: Feature | None, spare: list[Feature], brand: str, usual: float
+) -> ProductDraft:
+    """Return a product with `lead` as the only feature of `rival`, if any, and with features that are unique here."""
+    features = ([lead] if lead else []) + spare[:2]
+    lacks = [feature for feature in rival.features if feature is not lead and " " in feature.phrase]
+    price = draw_price(stream, usual * (0.8 + 0.4 * stream.uniform()))
+    return replace(
+        rival,
+        part="lacking",
+        brand=brand,
+        features=tuple(features),
+        prices=(price,),
+        lead=features[0] if features else None,
+        needed="",
+        lacks=lacks,
+    )
+
+
+def accessory(stream: Stream, admired: ProductDraft, brand: str, usual: float) -> ProductDraft:
+    """Return an accessory whose title has the features of `admired`, with hyphens in all of them but one."""
+    low = max(4.0, usual * (0.2 + 0.3 * stream.uniform()))
+    prices = [draw_price(stream, low)]
+    if stream.below(2):
+        prices.append(draw_price(stream, low * (1.3 + stream.uniform())))
+    others = [feature for feature in admired.features if feature is not admired.lead and " " in feature.phrase]
+    titled = [admired.lead] if admired.lead else []
+    titled += [feature._replace(phrase=hyphenated(feature.phrase)) for feature in others]
+    return ProductDraft("accessory", brand, (), {}, "", tuple(prices), titled=titled)
+
+
+class Choices(NamedTuple):
+    """The options of a product, name -> values, and the value of a fixed option, which may be empty."""
+
+    options: dict[str, tuple[str, ...]]
+    fixed: str
+
+
+def vary(stream: Stream, choices: Choices) -> Choices:
+    """Return the options with some values removed at random."""
+    varied = {}
+    for name, values in choices.options.items():
+        lost = stream.choice(values) if len(values) > 2 and stream.below(2) else ""
+        varied[name] = tuple(value for value in values if value != lost)
+    return Choices(varied, choices.fixed)
+
+
+def draw_options(stream: Stream, options: tuple[Option, ...]) -> Choices:
+    """Draw the options of a product, and their values in table order; one option may be fixed."""
+    drawn: dict[str, tuple[str, ...]] = {}
+    fixed = ""
+    for option in options:
+        chance = stream.below(10)
+        if chance < 8:
+            drawn[option.name] = _draw_values(stream, option, 2 + stream.below(3))
+        elif not option.distinct:
+            fixed = stream.choice(option.values)
+            if not any(map(str.isalpha, fixed)):
+                fixed = f"{option.name} {fixed}"
+    return Choices(drawn, fixed)
+
+
+def _draw_values(stream: Stream, option: Option, count: int) -> tuple[str, ...]:
+    count = min(count, len(option.values))
+    if not option.distinct:  # sizes and packs: consecutive values
+        start = stream.below(len(option.values) - count + 1)
+        return option.values[start : start + count]
+    return tuple(option.values[place] for place in sorted(stream.sample(range(len(option.values)), count)))
+
+
+def draw_price(stream: Stream, about: float) -> float:
+    """Return a price close to `about`, at most a dollar below it, with typical cents."""
+    return int(about) + stream.choice((0.99, 0.99, 0.99, 0.95, 0.49, 0.89, 0.0))

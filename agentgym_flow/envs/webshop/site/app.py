@@ -1,4 +1,4 @@
-"""The web site as a Starlette application.
+"""The web site as a Starlette application, and its server on the loopback interface.
 
 Every action is a form, answered by a redirect. Its address includes the step of the page, so that forms of outdated
 pages (after the back button or a double click) change nothing: the current page is shown instead.
@@ -9,31 +9,32 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
+import re
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import jinja2
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
-from agentgym_flow._util.loopback import same
+from agentgym_flow._util import loopback
 from agentgym_flow.core import SPLITS
 from agentgym_flow.envs.webshop.env import WebShopEnv
-from agentgym_flow.envs.webshop.html import Site, environment, page_context
-from agentgym_flow.envs.webshop.page import elements
-from agentgym_flow.envs.webshop.site.guard import FORM_KEY, Forms, Guard, Refused
-from agentgym_flow.envs.webshop.site.money import priced, with_cents
-from agentgym_flow.envs.webshop.site.score_card import score_card
-from agentgym_flow.envs.webshop.site.sessions import EPISODE, PAGES, Record, SessionState, Shop, ShopSession
+from agentgym_flow.envs.webshop.observation import Element, Site, TextKind, elements, environment, page_context
+from agentgym_flow.envs.webshop.site.sessions import EPISODE, PAGES, Record, SessionState, Shop, ShopSession, score_card
 from agentgym_flow.errors import AgentGymFlowError, BadLog, BadSetting
+
+with loopback.needing_extra():
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.middleware import Middleware
+    from starlette.requests import Request
+    from starlette.responses import RedirectResponse, Response
+    from starlette.routing import Route
+
+    from agentgym_flow.envs.webshop.site.guard import FORM_KEY, Forms, Guard, Refused
 
 ADMIN = "agentgym_flow_admin"
 """The cookie of a browser that has sent the token."""
@@ -200,7 +201,7 @@ class _Site:
     async def log_in(self, request: Request) -> Response:
         """Check the token and set the cookie."""
         fields = await self._forms.read(request)
-        if self._token is None or not same(fields.get("token", ""), self._token):
+        if self._token is None or not loopback.same(fields.get("token", ""), self._token):
             return self._form_page(request, "login.html.j2", 403, title="All visits", trouble="That is not the token.")
         response = RedirectResponse("/admin", 303)
         response.set_cookie(ADMIN, self._pass, httponly=True, samesite="lax", path="/admin")
@@ -247,7 +248,7 @@ class _Site:
         return record
 
     def _admitted(self, request: Request) -> bool:
-        return self._token is None or same(request.cookies.get(ADMIN, ""), self._pass)
+        return self._token is None or loopback.same(request.cookies.get(ADMIN, ""), self._pass)
 
     def _check_admitted(self, request: Request) -> None:
         if not self._admitted(request):
@@ -340,3 +341,48 @@ def _templates() -> jinja2.Environment:
 @cache
 def _asset(name: str) -> bytes:
     return (files("agentgym_flow.envs.webshop.site") / "templates" / name).read_bytes()
+
+
+PATIENCE = 3
+"""Seconds to finish pending requests when the server stops."""
+
+CONNECTIONS = 256
+"""The largest number of simultaneous connections."""
+
+
+def serve(
+    shop: Shop, *, port: int = 8000, token: str | None = None, on_ready: Callable[[str], None] | None = None
+) -> None:
+    """Serve the shop until the process is interrupted; then close the shop, which logs unfinished visits.
+
+    Args:
+        shop: the shop.
+        port: the port; 0 selects a free one.
+        token: the token for the list of all visits.
+        on_ready: called with the address when the server accepts requests.
+
+    Raises:
+        BadSetting: the port is in use or not permitted.
+        KeyboardInterrupt: the user pressed Ctrl-C.
+    """
+    with loopback.listen(port) as listening:
+        app = create_app(shop, token)
+        try:
+            if on_ready is not None:
+                on_ready(f"http://{loopback.HOST}:{listening.getsockname()[1]}/")
+            loopback.run(app, listening, patience=PATIENCE, connections=CONNECTIONS)
+        finally:
+            shop.close()  # needed if the server was interrupted before it started
+
+
+_AMOUNT = re.compile(r"\$(\d+(?:\.\d+)?(?:e[+-]\d+)?)")
+
+
+def with_cents(text: str) -> str:
+    """Return the text with two decimals in every amount: `$49.0` becomes `$49.00`."""
+    return _AMOUNT.sub(lambda amount: f"${float(amount[1]):.2f}", text)
+
+
+def priced(element: Element) -> Element:
+    """Return the element, with two decimals if it is a price."""
+    return element._replace(node=with_cents(element.node)) if element.kind is TextKind.PRICE else element

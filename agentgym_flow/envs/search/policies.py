@@ -1,18 +1,52 @@
-"""A scripted policy that follows a chain of names: a baseline between random play and the expert.
+"""The expert of the generated questions, and a scripted policy, which reads only what the searches show.
 
-It searches for the name in the question, then for the name that the passage gives for the first fact in the chain, and
-so on. It answers with the name in the last sentence. For comparisons it looks up both entities. If it finds nothing, it
-searches for the whole question, and in the end it guesses. It reads only observations. `docs/policies.md` has its
-results.
+The expert searches along the chain of articles that leads to the answer. It knows the chain, but acts as a competent
+agent could: it searches only for names from the question or an earlier article, and answers only after all articles of
+the chain have been shown.
+
+The script is a baseline between random play and the expert. It searches for the name in the question, then for the name
+that the passage gives for the first fact in the chain, and so on. It answers with the name in the last sentence. For
+comparisons it looks up both entities. If it finds nothing, it searches for the whole question, and in the end it
+guesses. `docs/policies.md` has its results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from agentgym_flow.envs.search.game import read_action
+from agentgym_flow.envs.search.game import SearchGame, read_action
 from agentgym_flow.envs.search.notes import SearchNotes, notes_of, shape_of
-from agentgym_flow.policies.base import PolicyInput, PolicyOutput
+
+if TYPE_CHECKING:
+    from agentgym_flow.policies.base import PolicyInput, PolicyOutput
+
+
+def next_action(game: SearchGame, steps_left: int, found_by: Callable[[str], Collection[str]] | None) -> str | None:
+    """Return the next action on the path to the answer; None if there is no path of at most `steps_left` steps.
+
+    Args:
+        game: the episode so far.
+        steps_left: the remaining steps, including the answer.
+        found_by: returns the ids of the passages that a query finds; None if searching is expensive. In that case each
+            search is assumed to find its article, and the task is abandoned if it did not.
+    """
+    question = game.question
+    if game.answered is not None or not question.supports:
+        return None
+    seen = set(game.seen)
+    searches = []
+    for query, wanted in question.supports:
+        if wanted in seen:
+            continue
+        found = found_by(query) if found_by else () if query in game.queries else (wanted,)
+        if wanted not in found:
+            return None
+        seen.update(found)
+        searches.append(query)
+    if len(searches) + 1 > steps_left:
+        return None
+    return f"search[{searches[0]}]" if searches else f"answer[{question.answers[0]}]"
 
 
 class ChainReader:
@@ -22,6 +56,8 @@ class ChainReader:
 
     def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one action per input; each is a function of the episode's observations."""
+        from agentgym_flow.policies.base import PolicyOutput  # not needed by the environment, which has the expert
+
         return [PolicyOutput(_action(policy_input)) for policy_input in inputs]
 
 

@@ -1,28 +1,35 @@
-"""The expert: it knows the target product, finds it, chooses the required options, and buys it."""
+"""The expert, which knows the target product, and a scripted policy, which reads only what the shop shows.
+
+The script is a baseline between random play and the expert. `docs/policies.md` has its results.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
-from agentgym_flow.envs.webshop.candidates import proposals
-from agentgym_flow.envs.webshop.card import Card, clickable
-from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue
+from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue, Product
 from agentgym_flow.envs.webshop.game import (
     BACK_TO_SEARCH,
     BUY,
     PER_PAGE,
     PREVIOUS,
     SEARCH,
+    Card,
     Page,
     WebShopGame,
+    clickable,
     sub_pages,
 )
 from agentgym_flow.envs.webshop.goals import WebShopGoal
-from agentgym_flow.envs.webshop.nouns import NounTagger
-from agentgym_flow.envs.webshop.product import Product
-from agentgym_flow.envs.webshop.reward import option_hits, score
+from agentgym_flow.envs.webshop.notes import WebShopNotes, choice_on, notes_of
+from agentgym_flow.envs.webshop.requirements import proposals
+from agentgym_flow.envs.webshop.reward import NounTagger, option_hits, score
+
+if TYPE_CHECKING:
+    from agentgym_flow.policies.base import PolicyInput, PolicyOutput
 
 _BUTTONS = frozenset(map(clickable, (SEARCH, BACK_TO_SEARCH, PREVIOUS, *sub_pages(True), BUY)))
 
@@ -153,3 +160,47 @@ class WebShopExpert:
 def page_of(found: Sequence[int], product: int) -> int:
     """Return the page of results, from 1, with a product; 0 if there is none."""
     return found.index(product) // PER_PAGE + 1 if product in found else 0
+
+
+_PAGES = 3  # pages of results to search for a price that fits
+
+
+class KeywordShopper:
+    """Buys the first product whose price fits. It reads only observations, the goal and the admissible actions."""
+
+    name = "scripted"
+
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        """Return one action per input; each is a function of the episode's observations."""
+        from agentgym_flow.policies.base import PolicyOutput  # not needed by the environment, which has the expert
+
+        return [PolicyOutput(_action(policy_input)) for policy_input in inputs]
+
+
+def _action(policy_input: PolicyInput) -> str:
+    notes = notes_of(policy_input)
+    left = policy_input.episode.max_steps - len(policy_input.episode.turns)
+    if notes.page is Page.ITEM:
+        if notes.seen[notes.product].misfit and left > 5:  # back, open, pick, pick, buy
+            return "click[< prev]"
+        wanted = choice_on(notes, policy_input.observation, policy_input.info["admissible_actions"]).left
+        return f"click[{wanted[0]}]" if wanted and left > 1 else "click[buy now]"
+    if notes.page is Page.SUB_PAGE:
+        return "click[< prev]"
+    return _look(notes, policy_input)
+
+
+def _look(notes: WebShopNotes, policy_input: PolicyInput) -> str:
+    """Return the next action to find a product whose price fits: open it, turn the page, or try another query."""
+    clicks: list[str] = policy_input.info["admissible_actions"]
+    products = [product for product in notes.listed if f"click[{product}]" in clicks]
+    for product in products:
+        if notes.seen[product].high <= notes.requirements.limit and not notes.seen[product].misfit:
+            return f"click[{product}]"
+    queries = proposals(notes.requirements.instruction)
+    untried = [query for query in queries if query not in notes.tried]
+    if products and not untried:  # nothing fits, so open the first product
+        return f"click[{products[0]}]"
+    if products and notes.number < _PAGES:
+        return "click[next >]"
+    return f"search[{untried[0] if untried else queries[0]}]"
