@@ -251,5 +251,3 @@ def distractors(entities: list[Entity], alike: dict[str, list[Entity]]) -> list[
 def _listed(entity: Entity) -> str:
     year = entity.facts.get("year")
     return _BEFORE_VOWEL.sub("an", f"a {entity.noun}") + (f" of {year}" if year else "")
-
-

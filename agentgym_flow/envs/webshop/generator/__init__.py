@@ -96,5 +96,3 @@ def _requests(stream: Stream, family: Family, draft: ProductDraft) -> _Requests:
         built = synthetic(stream, family, draft)
     people = 2 if stream.below(4) == 0 else 1
     return _Requests(built, [human(stream, family, draft) for _ in range(people)])
-
-
