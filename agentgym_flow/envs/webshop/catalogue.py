@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product as product_of
@@ -134,29 +134,6 @@ class GoalTable(NamedTuple):
         return int(self.ends[-1]) if len(self.ends) else 0
 
 
-def combinations(product: Product) -> int:
-    """Return the number of ways to choose one value of every option."""
-    return math.prod(len(values) for values in product.options.values())
-
-
-def _repeats(asked: Iterable[Hashable]) -> Iterator[tuple[int, int]]:
-    """Yield pairs (index of a repeated element, index of its first occurrence)."""
-    first: dict[Hashable, int] = {}
-    for place, one in enumerate(asked):
-        if first.setdefault(one, place) != place:
-            yield place, first[one]
-
-
-def _asked(listing: Listing, kind: str) -> Iterable[Hashable]:
-    """Return the contents of the goals of a listing, in order; empty if no two of them can be equal."""
-    if kind == "human":
-        return [request for request in listing.human if request.attributes]
-    options = listing.product.options
-    if all(len(set(values)) == len(values) for values in options.values()):
-        return ()
-    return product_of(*(options[name] for name in sorted(options)))  # in the order of `goals._combination`
-
-
 def goal_table(listings: Iterable[tuple[int, Listing]], kind: str) -> GoalTable:
     """Return the table for numbered listings in ascending order.
 
@@ -172,17 +149,25 @@ def goal_table(listings: Iterable[tuple[int, Listing]], kind: str) -> GoalTable:
     repeats: list[tuple[int, int]] = []
     attributes: list[tuple[str, ...]] = []
     for number, listing in listings:
+        asked: Iterable[Hashable] = ()  # the contents of the goals in order, if two of them can be equal
+        count = 0
         if kind == "human":
-            count = sum(bool(request.attributes) for request in listing.human)
-        else:
-            asked = listing.synthetic
-            count = combinations(listing.product) if asked is not None and asked.attributes else 0
-            if count and asked is not None:
-                attributes.append(asked.attributes)
+            asked = [request for request in listing.human if request.attributes]
+            count = len(asked)
+        elif listing.synthetic is not None and listing.synthetic.attributes:
+            options = listing.product.options
+            count = math.prod(map(len, options.values()))
+            if any(len(set(values)) < len(values) for values in options.values()):
+                asked = product_of(*(options[name] for name in sorted(options)))  # in the order of `Goals`
+            if count:
+                attributes.append(listing.synthetic.attributes)
         if count:
             products.append(number)
             counts.append(count)
-            repeats += [(total + place, total + first) for place, first in _repeats(_asked(listing, kind))]
+            first: dict[Hashable, int] = {}
+            for goal, one in enumerate(asked, total):
+                if first.setdefault(one, goal) != goal:
+                    repeats.append((goal, first[one]))
             total += count
     if total >= 1 << 63:  # for example twenty options of ten values each
         raise BadData("the options of the products make more goals than 64 bits can number")
@@ -243,11 +228,7 @@ class ListingDigest:
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
 
-    def add(self, listing: Listing) -> None:
-        """Add the next listing."""
-        self.add_record(record_of(listing))
-
-    def add_record(self, record: bytes) -> None:
+    def add(self, record: bytes) -> None:
         """Add the next listing, as `record_of` writes it."""
         self._hash.update(record + b"\n")
 
@@ -294,7 +275,7 @@ class MemoryCatalogue(Shared):
         """SHA-256 of all listings in order, in hexadecimal."""
         digest = ListingDigest()
         for listing in self._listings:
-            digest.add(listing)
+            digest.add(record_of(listing))
         return digest.hexdigest()
 
     def __len__(self) -> int:

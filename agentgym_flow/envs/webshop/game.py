@@ -119,7 +119,7 @@ class WebShopGame:
         self.show_attributes = show_attributes
         self.bought = False
         self.score: float | None = None
-        self._cards = cards_of(catalogue)
+        self._cards = _CARDS.setdefault(catalogue, {})
         self._enter()
 
     def _enter(self) -> None:
@@ -136,9 +136,6 @@ class WebShopGame:
         self.visited: set[str] = set()
 
     # ---------------------------------------------------------------- copies
-    def __copy__(self) -> WebShopGame:
-        return self.copy()
-
     def __deepcopy__(self, memo: dict[int, Any]) -> WebShopGame:
         return self.copy()
 
@@ -149,11 +146,13 @@ class WebShopGame:
         other.options, other.visited = self.options.copy(), self.visited.copy()
         return other
 
+    __copy__ = copy
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_cards", "_listed")}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.__dict__.update(state, _cards=cards_of(state["catalogue"]), _listed=None)
+        self.__dict__.update(state, _cards=_CARDS.setdefault(state["catalogue"], {}), _listed=None)
 
     # ---------------------------------------------------------------- state
     @property
@@ -164,12 +163,21 @@ class WebShopGame:
     @property
     def card(self) -> Card | None:
         """The card of the open or bought product; None on other pages."""
-        return None if self._opened is None else self._cards.get(self.catalogue, self._opened)
+        return None if self._opened is None else self._card_of(self._opened)
 
     @property
     def product(self) -> Product | None:
         """The open or bought product; None on other pages."""
-        return None if self._opened is None else self._cards.get(self.catalogue, self._opened).product
+        return None if self._opened is None else self._card_of(self._opened).product
+
+    def _card_of(self, number: int) -> Card:
+        card = self._cards.get(number)
+        if card is None:
+            card = Card(number, self.catalogue.listing(number).product)
+            if len(self._cards) >= MOST_KEPT:
+                self._cards.pop(next(iter(self._cards)), None)
+            self._cards[number] = card
+        return card
 
     def listed(self) -> list[Card]:
         """Return the products on the current page of results; empty after the last page, and on other pages."""
@@ -179,7 +187,7 @@ class WebShopGame:
         """Return the number of the page of results, its products, and its clicks (cached)."""
         if self._listed is None or self._listed[0] != self.number:
             start = (self.number - 1) * PER_PAGE
-            cards = [self._cards.get(self.catalogue, number) for number in self.found[start : start + PER_PAGE]]
+            cards = [self._card_of(number) for number in self.found[start : start + PER_PAGE]]
             buttons = _clicks(Page.RESULTS, self.number == 1, self.show_attributes)
             clicks = dict.fromkeys([*buttons, *[card.click for card in cards if card.name]])
             self._listed = self.number, tuple(cards), tuple(clicks)
@@ -242,18 +250,15 @@ class WebShopGame:
         if match is None:
             return False
         argument = match[2].lower()
-        if match[1] == "search":
-            self._search(writable(argument))
-            return True
-        return self._click(argument)
-
-    def _search(self, query: str) -> None:
+        if match[1] == "click":
+            return self._click(argument)
         self._listed = None
-        self.found = tuple(self.catalogue.search(query, HITS))
+        self.query = writable(argument)
+        self.found = tuple(self.catalogue.search(self.query, HITS))
         self._found_text = ",".join(map(str, self.found))
-        self.query = query
         self.number = 1
         self._to_results()
+        return True
 
     def _to_results(self) -> None:
         self.page = Page.RESULTS
@@ -271,18 +276,15 @@ class WebShopGame:
         if self.page is Page.RESULTS:
             for card in self.listed():
                 if card.name == name:
-                    self._open(card)
+                    self.page = Page.ITEM
+                    self._opened = card.number
+                    self.visited.add(card.product.asin)
                     return True
         elif self.page is Page.ITEM and (opened := self.card) and name in opened.values:
             option, value = opened.values[name]
             self.options[option] = value
             return True
         return False
-
-    def _open(self, card: Card) -> None:
-        self.page = Page.ITEM
-        self._opened = card.number
-        self.visited.add(card.product.asin)
 
     def _press(self, label: str) -> None:
         if label == BACK_TO_SEARCH:
@@ -356,27 +358,5 @@ class Card:
         return found
 
 
-class Cards:
-    """The cached cards of one catalogue."""
-
-    def __init__(self) -> None:
-        self._kept: dict[int, Card] = {}
-
-    def get(self, catalogue: Catalogue, number: int) -> Card:
-        """Return the card of product `number`."""
-        card = self._kept.get(number)
-        if card is None:
-            card = Card(number, catalogue.listing(number).product)
-            if len(self._kept) >= MOST_KEPT:
-                self._kept.pop(next(iter(self._kept)), None)
-            self._kept[number] = card
-        return card
-
-
-_CARDS: WeakKeyDictionary[Catalogue, Cards] = WeakKeyDictionary()
-
-
-def cards_of(catalogue: Catalogue) -> Cards:
-    """Return the cards of a catalogue, shared by all episodes; they are freed with the catalogue."""
-    cards = _CARDS.get(catalogue)
-    return _CARDS.setdefault(catalogue, Cards()) if cards is None else cards
+_CARDS: WeakKeyDictionary[Catalogue, dict[int, Card]] = WeakKeyDictionary()
+"""The cards of a catalogue by number, shared by all episodes; they are freed with the catalogue."""

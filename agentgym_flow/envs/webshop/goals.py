@@ -91,7 +91,7 @@ class Goals(Sequence[WebShopGoal], Shared):
 
     def __len__(self) -> int:
         """Return the number of goals."""
-        return int(self._table.ends[-1]) if len(self._table.ends) else 0
+        return self._table.total
 
     @overload
     def __getitem__(self, number: int) -> WebShopGoal: ...

@@ -103,7 +103,10 @@ def elements(game: WebShopGame) -> list[Element]:
     elif page is Page.SUB_PAGE and card is not None:
         found += [_button(BACK_TO_SEARCH), _button(PREVIOUS), *_sub_page(card.product, game.sub_page)]
     elif page is Page.DONE:
-        found += _done(game.score)
+        found.append(Element(TextKind.HEADING, "Thank you for your purchase!"))
+        if game.score is not None:
+            found.append(Element(TextKind.HEADING, "Your score (min 0.0, max 1.0)"))
+            found.append(Element(TextKind.SCORE, str(round(game.score, 4))))
     return [element for element in found if element.node]
 
 
@@ -183,17 +186,6 @@ def _sub_page(product: Product, title: str) -> list[Element]:
     return []  # the public data have no reviews
 
 
-def _done(score: float | None) -> list[Element]:
-    thanks = Element(TextKind.HEADING, "Thank you for your purchase!")
-    if score is None:
-        return [thanks]
-    return [
-        thanks,
-        Element(TextKind.HEADING, "Your score (min 0.0, max 1.0)"),
-        Element(TextKind.SCORE, str(round(score, 4))),
-    ]
-
-
 SEPARATOR = " [SEP] "
 """The separator of the texts of a page."""
 
@@ -212,28 +204,22 @@ def text(game: WebShopGame) -> str:
     card = game.card
     # Most pages are of these two kinds, and most of their text depends only on the product, so it is cached.
     if game.page is Page.RESULTS:
-        head = _joined([*instruction(game), *results_head(game)])
-        return SEPARATOR.join([head, *map(_entry_text, game.listed())])
+        parts = [_joined([*instruction(game), *results_head(game)])]
+        for listed in game.listed():
+            if "entry" not in listed.texts:
+                listed.texts["entry"] = _joined(entry(listed))
+            parts.append(listed.texts["entry"])
+        return SEPARATOR.join(parts)
     if game.page is Page.ITEM and card is not None:
-        return f"{_joined(instruction(game))}{SEPARATOR}{_item_text(card, game.show_attributes)}"
+        key = "item with attributes" if game.show_attributes else "item"
+        if key not in card.texts:
+            card.texts[key] = _joined(item(card, game.show_attributes, {}))
+        return f"{_joined(instruction(game))}{SEPARATOR}{card.texts[key]}"
     return _joined(elements(game))
 
 
 def _joined(parts: Iterable[Element]) -> str:
     return SEPARATOR.join([part.text for part in parts if part.node])
-
-
-def _entry_text(card: Card) -> str:
-    if "entry" not in card.texts:
-        card.texts["entry"] = _joined(entry(card))
-    return card.texts["entry"]
-
-
-def _item_text(card: Card, show_attributes: bool) -> str:
-    key = "item with attributes" if show_attributes else "item"
-    if key not in card.texts:
-        card.texts[key] = _joined(item(card, show_attributes, {}))
-    return card.texts[key]
 
 
 def text_rich(game: WebShopGame) -> str:
@@ -336,18 +322,15 @@ def page_context(game: WebShopGame, parts: Iterable[Element] | None = None) -> d
         if last[0] != kind or element.kind not in _WITH_NEIGHBOURS:
             last = (kind, [])
             blocks.append(last)
-        if element.kind is TextKind.OPTION and last[1] and _belongs(element, last[1][-1]):
+        before = last[1][-1][-1] if element.kind is TextKind.OPTION and last[1] else None
+        # A blank option name is not an element, so groups of values may lack a name.
+        if before is not None and (before.kind is TextKind.OPTION_NAME or before.option == element.option):
             last[1][-1].append(element)
         elif kind == "products":
             last[1].append((element, []))
         else:
             last[1].append([element] if kind == "options" else element)
     return {"page": game.page.value, "product": game.product, "blocks": blocks, "site": _NO_SITE}
-
-
-def _belongs(value: Element, group: list[Element]) -> bool:
-    """Return whether a value belongs to a group. A blank option name is not an element, so groups may lack a name."""
-    return group[-1].kind is TextKind.OPTION_NAME or group[-1].option == value.option
 
 
 def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:

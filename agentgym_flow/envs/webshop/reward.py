@@ -64,9 +64,15 @@ def score(
     """
     query_match = product.query == goal.query
     category_match = len(_parts(product.product_category) & _parts(goal.product_category)) >= 2
-    title_score = _title_score(nouns(product.name), nouns(goal.name))
+    bought, target = nouns(product.name), nouns(goal.name)
+    # Only the denominator counts repeated nouns, so even the target itself may score less than 1.
+    title_score = len(set(bought) & set(target)) / len(target) if target else 0.2
     r_type = type_factor(query_match, category_match, title_score)
-    attributes_hit = _attributes_hit(product, goal.attributes)
+    texts = (product.name.lower(), " ".join(product.bullets).lower(), product.description.lower())
+    attributes_hit = sum(
+        any(similar(own, attribute) for own in product.attributes) or any(attribute in text for text in texts)
+        for attribute in goal.attributes
+    )
     wanted = goal.options.items() if isinstance(goal.options, Mapping) else goal.options
     options_hit = option_hits(wanted, chosen.values())
     r_price = product.price <= goal.price_upper
@@ -108,7 +114,7 @@ def option_hits(wanted: Iterable[str | tuple[str, str]], chosen: Iterable[str]) 
             the whole name or value; in a single value it can be a substring.
         chosen: the chosen values.
     """
-    goals = [colour_of(one) if isinstance(one, str) else colour_among(one) or str(one) for one in wanted]
+    goals = [colour_of(one) if isinstance(one, str) else _colour_in(one) or str(one) for one in wanted]
     values = [colour_of(value) for value in chosen]
     return sum(any(similar(value, goal) for value in values) for goal in goals)
 
@@ -127,19 +133,6 @@ def _parts(path: str) -> set[str]:
     return {part.strip() for part in path.split("›")}  # noqa: RUF001
 
 
-def _title_score(bought: Sequence[str], wanted: Sequence[str]) -> float:
-    # Only the denominator counts repeated nouns, so even the target itself may score less than 1.
-    return len(set(bought) & set(wanted)) / len(wanted) if wanted else 0.2
-
-
-def _attributes_hit(product: Product, attributes: Sequence[str]) -> int:
-    texts = (product.name.lower(), " ".join(product.bullets).lower(), product.description.lower())
-    return sum(
-        any(similar(own, wanted) for own in product.attributes) or any(wanted in text for text in texts)
-        for wanted in attributes
-    )
-
-
 _WORDS = """
 alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo
 caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal
@@ -156,15 +149,10 @@ COLOURS = tuple(_WORDS.split())
 @lru_cache(maxsize=1 << 14)
 def colour_of(value: str) -> str:
     """Return the first colour word that is a substring of `value` (`tan` of `tank`), or `value` if none is."""
-    return _first_in(value) or value
+    return _colour_in(value) or value
 
 
-def colour_among(words: Collection[str]) -> str | None:
-    """Return the first colour word in `words`; None if there is none."""
-    return _first_in(words)
-
-
-def _first_in(text: Collection[str]) -> str | None:
+def _colour_in(text: Collection[str]) -> str | None:
     return next((colour for colour in COLOURS if colour in text), None)
 
 
