@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -223,22 +223,18 @@ _KEPT = 500  # the number of goals in valid and in test
 _PARTS = 13  # of 13 families, on average two are in valid and two in test
 
 
-class _EmbeddedShop(NamedTuple):
-    catalogue: MemoryCatalogue
-    families: dict[str, tuple[tuple[int, ...], ...]]
-
-
 @lru_cache(maxsize=4)
-def _embedded(season: str) -> _EmbeddedShop:
+def _embedded(season: str) -> tuple[MemoryCatalogue, dict[str, tuple[tuple[int, ...], ...]]]:
+    """Return the generated shop, and split -> its families."""
     made = shop(season)
     numbers = {item["asin"]: number for number, item in enumerate(made.items)}
-    families: dict[str, list[tuple[int, ...]]] = {split: [] for split in SPLITS}
+    found: dict[str, list[tuple[int, ...]]] = {split: [] for split in SPLITS}
     for family in made.families:
         products = tuple(numbers[asin] for asin in family)
-        families[split_of([made.items[product]["name"] for product in products])].append(products)
+        found[split_of([made.items[product]["name"] for product in products])].append(products)
     listings = listings_of(made.items, made.attributes, made.human, where="the embedded shop")
     shared = MemoryCatalogue(listings, made_by=(catalogue, (season,) if season else ()))
-    return _EmbeddedShop(shared, {split: tuple(own) for split, own in families.items()})
+    return shared, {split: tuple(own) for split, own in found.items()}
 
 
 def split_of(titles: list[str]) -> str:
@@ -249,12 +245,12 @@ def split_of(titles: list[str]) -> str:
 
 def catalogue(season: str = "") -> MemoryCatalogue:
     """Return the generated shop, created once per process. A season has the same products, but its own requests."""
-    return _embedded(season).catalogue
+    return _embedded(season)[0]
 
 
 def families(split: str, season: str = "") -> tuple[tuple[int, ...], ...]:
     """Return the families of a split, each as product numbers: the same in all seasons. Raises `UnknownSplit`."""
-    return _embedded(season).families[check_split(split, {})]
+    return _embedded(season)[1][check_split(split, {})]
 
 
 @lru_cache(maxsize=8)
@@ -268,7 +264,11 @@ def tasks(split: str, kind: str, season: str = "") -> tuple[int, ...]:
     check_split(split, {})
     if kind not in KINDS:
         raise UnknownOption.among(kind, KINDS)
-    goals = _goals_by_product(split, kind, season)
+    table = catalogue(season).goal_table(kind)
+    ends = table.ends.tolist()
+    spans = dict(zip(table.products.tolist(), zip([0, *ends], ends, strict=False), strict=True))
+    products = [product for family in families(split, season) for product in family]
+    goals = [list(range(*spans[product])) for product in products if product in spans]  # those of each product
     stream = Stream(_KEY, "tasks", kind, seasonal(split, season))
     stream.shuffle(goals)
     for own in goals:
@@ -278,15 +278,6 @@ def tasks(split: str, kind: str, season: str = "") -> tuple[int, ...]:
         return tuple(order[:_KEPT])
     stream.shuffle(order)
     return tuple(order)
-
-
-def _goals_by_product(split: str, kind: str, season: str) -> list[list[int]]:
-    """Return the numbers of the goals of each product in the families of a split."""
-    table = _embedded(season).catalogue.goal_table(kind)
-    ends = table.ends.tolist()
-    spans = dict(zip(table.products.tolist(), zip([0, *ends], ends, strict=False), strict=True))
-    products = [product for family in families(split, season) for product in family]
-    return [list(range(*spans[product])) for product in products if product in spans]
 
 
 def manifest_digest(split: str, kind: str) -> str:

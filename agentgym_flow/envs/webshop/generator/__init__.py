@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.webshop.generator.family import draw_family
-from agentgym_flow.envs.webshop.generator.tables import DEPARTMENTS, Department, Family, ProductDraft, ProductKind
+from agentgym_flow.envs.webshop.generator.tables import DEPARTMENTS, Family, ProductDraft
 from agentgym_flow.envs.webshop.generator.texts import entry, human, synthetic
 
 _KEY = "agentgym_flow/WebShop-v0"
@@ -32,13 +32,6 @@ class GeneratedShop(NamedTuple):
     families: list[list[str]]
 
 
-class _Requests(NamedTuple):
-    """The requests for a product, as in the official files; `synthetic` may be empty."""
-
-    synthetic: dict[str, Any]
-    human: list[dict[str, Any]]
-
-
 def shop(season: str = "") -> GeneratedShop:
     """Return the generated shop as a new object, equal on every machine.
 
@@ -48,24 +41,17 @@ def shop(season: str = "") -> GeneratedShop:
     titles: set[str] = set()
     for department in DEPARTMENTS:
         for kind in department.kinds:
-            for family in _families(department, kind):
-                made.families.append([_add(made, titles, season, *made_of) for made_of in _products(family)])
+            pairs = [(name, line) for name in kind.names for line in kind.lines]
+            chosen = Stream(_KEY, "families", kind.query).sample(pairs, min(_FAMILIES_OF_KIND, len(pairs)))
+            for name, line in chosen:
+                family = Family(department, kind, name, line)
+                stream = Stream(_KEY, department.category, kind.query, name, line)
+                drafts = draw_family(stream, family)
+                made.families.append([_add(made, titles, season, stream, family, draft) for draft in drafts])
     Stream(_KEY, "order").shuffle(made.items)
     for place, item in enumerate(made.items):
         item["page"] = place // 50 + 1
     return made
-
-
-def _families(department: Department, kind: ProductKind) -> list[Family]:
-    """Return the families of a kind, for some pairs of its names and lines."""
-    pairs = [(name, line) for name in kind.names for line in kind.lines]
-    chosen = Stream(_KEY, "families", kind.query).sample(pairs, min(_FAMILIES_OF_KIND, len(pairs)))
-    return [Family(department, kind, name, line) for name, line in chosen]
-
-
-def _products(family: Family) -> list[tuple[Stream, Family, ProductDraft]]:
-    stream = Stream(_KEY, family.department.category, family.kind.query, family.name, family.line)
-    return [(stream, family, draft) for draft in draw_family(stream, family)]
 
 
 def _add(
@@ -79,20 +65,21 @@ def _add(
     titles.add(item["name"])
     made.items.append({"asin": asin, **item})
     made.attributes[asin] = {
-        "attributes": [feature.phrase for feature in draft.features] or [family.kind.accessory.removesuffix(" for")]
+        "attributes": [feature.phrase for feature in draft.features] or [family.kind.accessory_name]
     }
     if draft.part in ("plain", "other"):
         asked = _requests(stream, family, draft)  # in every season, because the next product continues this stream
         if season:
             asked = _requests(Stream(_KEY, "requests", season, asin), family, draft)
-        made.attributes[asin].update(asked.synthetic)
-        made.human[asin] = [{"asin": asin, **one} for one in asked.human]
+        made.attributes[asin].update(asked[0])
+        made.human[asin] = [{"asin": asin, **one} for one in asked[1]]
     return asin
 
 
-def _requests(stream: Stream, family: Family, draft: ProductDraft) -> _Requests:
+def _requests(stream: Stream, family: Family, draft: ProductDraft) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the synthetic request for a product, which may be empty, and those in human style."""
     built: dict[str, Any] = {}
     if stream.below(4) > 0 and math.prod(map(len, draft.options.values())) <= _COMBINATIONS:
         built = synthetic(stream, family, draft)
     people = 2 if stream.below(4) == 0 else 1
-    return _Requests(built, [human(stream, family, draft) for _ in range(people)])
+    return built, [human(stream, family, draft) for _ in range(people)]

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.webshop.generator.tables import Family, Feature, Option, ProductDraft, ProductKind
@@ -24,9 +23,8 @@ PLANE = tuple((first, (first + 1) % 7, (first + 3) % 7) for first in range(7))
 def draw_family(stream: Stream, family: Family) -> list[ProductDraft]:
     """Return the products of a family: seven plain, one other, one costly, two lacking, one accessory."""
     department, kind = family.department, family.kind
-    phrases = stream.sample(kind.features, len(kind.features))
-    known = department.features
-    features = [known[phrase] for phrase in phrases]
+    known = {feature.phrase: feature for feature in department.feature_list}
+    features = [known[phrase] for phrase in stream.sample(kind.features, len(kind.features))]
     pool, spare = features[:7], features[7:]
     brands = stream.sample(department.brands, 3)
     low, high = kind.price
@@ -34,7 +32,8 @@ def draw_family(stream: Stream, family: Family) -> list[ProductDraft]:
     leads = _leads(stream)
     plain = _plain(stream, kind, pool, leads, brands, usual)
     # Each of the three groups gets its own kind of decoy, so that at most three titles look equally good.
-    crowd, *pairs = sorted(_groups(leads), key=len, reverse=True)
+    groups = [[place for place, lead in enumerate(leads) if lead == point] for point in dict.fromkeys(leads)]
+    crowd, *pairs = sorted(groups, key=len, reverse=True)
     stream.shuffle(pairs)
     mistaken, outdone, admired = (plain[place] for place in stream.sample(crowd, 3))
     rivalled, missed = (plain[stream.choice(pair)] for pair in pairs)
@@ -47,7 +46,10 @@ def draw_family(stream: Stream, family: Family) -> list[ProductDraft]:
     ]
     for draft in drafts:
         _place(stream, draft)
-        _mislead(stream, draft, pool)
+        # Some titles get a phrase that resembles a feature that the product lacks.
+        tempting = [feature.near for feature in pool if feature.near and feature not in draft.features]
+        if tempting and len(draft.titled) < 2 and stream.below(2) == 0:
+            draft.near = stream.choice(tempting)
     return [*drafts, accessory(stream, admired, stream.choice(brands), usual)]
 
 
@@ -55,12 +57,16 @@ def _plain(
     stream: Stream, kind: ProductKind, pool: list[Feature], leads: list[int], brands: list[str], usual: float
 ) -> list[ProductDraft]:
     """Return the seven plain products. Products with the same lead have nearly the same options."""
-    shared: dict[int, Choices] = {}
+    shared: dict[int, tuple[dict[str, tuple[str, ...]], str]] = {}
     drafts = []
     for triple, lead in zip(PLANE, leads, strict=True):
         if lead not in shared:
             shared[lead] = draw_options(stream, kind.options)
-        options, fixed = vary(stream, shared[lead])
+        most, fixed = shared[lead]
+        options = {}
+        for name, values in most.items():  # without some of the values
+            lost = stream.choice(values) if len(values) > 2 and stream.below(2) else ""
+            options[name] = tuple(value for value in values if value != lost)
         price = draw_price(stream, usual * (0.8 + 0.5 * stream.uniform()))
         features = tuple(pool[point] for point in triple)
         quiet = tuple(pool[point] for point in triple if point == lead or point not in leads)
@@ -79,11 +85,6 @@ def _leads(stream: Stream) -> list[int]:
     rest = [set(triple) for triple in PLANE if first not in triple and second not in triple]
     third = set.intersection(*rest).pop()
     return [next(point for point in (first, second, third) if point in triple) for triple in PLANE]
-
-
-def _groups(leads: list[int]) -> list[list[int]]:
-    """Return the plain products grouped by lead."""
-    return [[place for place, lead in enumerate(leads) if lead == point] for point in dict.fromkeys(leads)]
 
 
 def _place(stream: Stream, draft: ProductDraft) -> None:
@@ -105,13 +106,6 @@ def _place(stream: Stream, draft: ProductDraft) -> None:
             (draft.told if stream.below(14) == 0 else draft.listed).append(feature)
         elif stream.below(2):
             draft.listed.append(feature)
-
-
-def _mislead(stream: Stream, draft: ProductDraft, pool: list[Feature]) -> None:
-    """Add to some titles a phrase that resembles a feature that the product lacks."""
-    tempting = [feature.near for feature in pool if feature.near and feature not in draft.features]
-    if tempting and len(draft.titled) < 2 and stream.below(2) == 0:
-        draft.near = stream.choice(tempting)
 
 
 _BOUND_STEPS = 40
@@ -192,43 +186,25 @@ def accessory(stream: Stream, admired: ProductDraft, brand: str, usual: float) -
     return ProductDraft("accessory", brand, (), {}, "", tuple(prices), titled=titled)
 
 
-class Choices(NamedTuple):
-    """The options of a product, name -> values, and the value of a fixed option, which may be empty."""
-
-    options: dict[str, tuple[str, ...]]
-    fixed: str
-
-
-def vary(stream: Stream, choices: Choices) -> Choices:
-    """Return the options with some values removed at random."""
-    varied = {}
-    for name, values in choices.options.items():
-        lost = stream.choice(values) if len(values) > 2 and stream.below(2) else ""
-        varied[name] = tuple(value for value in values if value != lost)
-    return Choices(varied, choices.fixed)
-
-
-def draw_options(stream: Stream, options: tuple[Option, ...]) -> Choices:
-    """Draw the options of a product, and their values in table order; one option may be fixed."""
+def draw_options(stream: Stream, options: tuple[Option, ...]) -> tuple[dict[str, tuple[str, ...]], str]:
+    """Draw the options of a product, name -> values in table order, and the value of a fixed option or `""`."""
     drawn: dict[str, tuple[str, ...]] = {}
     fixed = ""
     for option in options:
         chance = stream.below(10)
         if chance < 8:
-            drawn[option.name] = _draw_values(stream, option, 2 + stream.below(3))
+            values = option.values
+            count = min(2 + stream.below(3), len(values))
+            if option.distinct:
+                drawn[option.name] = tuple(values[place] for place in sorted(stream.sample(range(len(values)), count)))
+            else:  # sizes and packs: consecutive values
+                start = stream.below(len(values) - count + 1)
+                drawn[option.name] = values[start : start + count]
         elif not option.distinct:
             fixed = stream.choice(option.values)
             if not any(map(str.isalpha, fixed)):
                 fixed = f"{option.name} {fixed}"
-    return Choices(drawn, fixed)
-
-
-def _draw_values(stream: Stream, option: Option, count: int) -> tuple[str, ...]:
-    count = min(count, len(option.values))
-    if not option.distinct:  # sizes and packs: consecutive values
-        start = stream.below(len(option.values) - count + 1)
-        return option.values[start : start + count]
-    return tuple(option.values[place] for place in sorted(stream.sample(range(len(option.values)), count)))
+    return drawn, fixed
 
 
 def draw_price(stream: Stream, about: float) -> float:

@@ -97,6 +97,11 @@ class ProductKind(NamedTuple):
     notes: tuple[str, ...]
     accessory: str
 
+    @property
+    def accessory_name(self) -> str:
+        """The name of the accessory: `carrying case`."""
+        return self.accessory.removesuffix(" for")
+
 
 class Department(NamedTuple):
     """A department of the shop.
@@ -118,11 +123,6 @@ class Department(NamedTuple):
     notes: tuple[str, ...]
     costly: tuple[str, ...]
     kinds: tuple[ProductKind, ...]
-
-    @property
-    def features(self) -> dict[str, Feature]:
-        """Phrase -> feature."""
-        return {feature.phrase: feature for feature in self.feature_list}
 
 
 _NAMES = "beauty electronics fashion furniture grocery kitchen office pets sports tools toys"

@@ -45,29 +45,25 @@ def bullets(stream: Stream, family: Family, draft: ProductDraft) -> list[str]:
     notes = list(stream.sample(family.department.notes, 1 + stream.below(2)))
     if draft.part == "accessory":
         return [
-            sentence(f"{_what(family)} only: the {family.name} on the picture must be bought apart"),
+            sentence(f"{family.kind.accessory_name} only: the {family.name} on the picture must be bought apart"),
             *notes,
         ]
     notes.insert(0, stream.choice(family.kind.notes))
     loud = stream.below(3) == 0
     stated = [_bullet(feature, loud) for feature in draft.listed]
-    first = _bullet(draft.first, loud) if draft.first else _denial(draft) if draft.lacks else notes.pop(0)
+    if draft.first:
+        first = _bullet(draft.first, loud)
+    elif draft.lacks:  # in the words of a query, but hyphenated, so that they do not score
+        denied = (_DENIALS[lack.role] + hyphenated(lack.phrase) for lack in draft.lacks)
+        first = sentence("please note: " + ", ".join(denied))
+    else:
+        first = notes.pop(0)
     rest = [*stated, *notes]
     stream.shuffle(rest)
     return [first, *rest]
 
 
 _DENIALS = {"is": "not ", "has": "without ", "for": "not meant for "}
-
-
-def _denial(draft: ProductDraft) -> str:
-    """Return a bullet that denies features, in the words of a query, but hyphenated, so that they do not score."""
-    return sentence("please note: " + ", ".join(_DENIALS[lack.role] + hyphenated(lack.phrase) for lack in draft.lacks))
-
-
-def _what(family: Family) -> str:
-    """Return the name of the accessory of a family."""
-    return family.kind.accessory.removesuffix(" for")
 
 
 def _bullet(feature: Feature, loud: bool) -> str:
@@ -80,7 +76,8 @@ def description(stream: Stream, family: Family, draft: ProductDraft) -> str:
     if not draft.told and stream.below(3) == 0:
         return ""
     if draft.part == "accessory":
-        return sentence(f"{_what(family)} by {draft.brand}, made to fit {family.thing} of nearly every maker")
+        fits = f"made to fit {family.thing} of nearly every maker"
+        return sentence(f"{family.kind.accessory_name} by {draft.brand}, {fits}")
     many = family.number == "many"
     this, they, was, goes = ("these", "they", "were", "go") if many else ("this", "it", "was", "goes")
     opening = stream.choice(
@@ -108,7 +105,7 @@ def entry(stream: Stream, family: Family, draft: ProductDraft) -> dict[str, Any]
     department, kind = family.department, family.kind
     accessory = draft.part == "accessory"
     path = (
-        f"{department.path} > Accessories > {titled(kind.accessory.removesuffix(' for'))}"
+        f"{department.path} > Accessories > {titled(kind.accessory_name)}"
         if accessory
         else f"{department.path} > {kind.path}"
     )
@@ -124,7 +121,7 @@ def entry(stream: Stream, family: Family, draft: ProductDraft) -> dict[str, Any]
             name.title(): [{"value": value} for value in values] for name, values in draft.options.items()
         },
         "category": department.category,
-        "query": _what(family) if accessory else kind.query,
+        "query": family.kind.accessory_name if accessory else kind.query,
     }
 
 
@@ -146,7 +143,12 @@ def synthetic(stream: Stream, family: Family, draft: ProductDraft) -> dict[str, 
 def human(stream: Stream, family: Family, draft: ProductDraft) -> dict[str, Any]:
     """Return an entry of the file of human instructions, without `asin`."""
     wanted = _wanted(stream, draft)
-    chosen = _chosen(stream, draft)
+    # Each option is requested with probability 3/4, and always the one that distinguishes the product.
+    chosen = {
+        name: stream.choice(values)
+        for name, values in draft.options.items()
+        if name == draft.needed or stream.below(4) > 0
+    }
     said = {option.name: option.said for option in family.kind.options}
     choices = listed([_said(stream.choice(said[name]), value) for name, value in chosen.items()])
     return {
@@ -168,15 +170,6 @@ def _wanted(stream: Stream, draft: ProductDraft) -> list[Feature]:
     return features
 
 
-def _chosen(stream: Stream, draft: ProductDraft) -> dict[str, str]:
-    """Draw the requested options: each with probability 3/4, and always the one that distinguishes the product."""
-    return {
-        name: stream.choice(values)
-        for name, values in draft.options.items()
-        if name == draft.needed or stream.below(4) > 0
-    }
-
-
 def _said(form: str, value: str) -> str:
     """Return the phrase to ask for a value, without doubled words as in `in the adult fit fit`."""
     if value.startswith("with "):
@@ -190,7 +183,10 @@ def _told(stream: Stream, family: Family, wanted: list[Feature], choices: str) -
     number = family.number
     they, are, them = ("they", "are", "them") if number == "many" else ("it", "is", "it")
     thing = family.name if stream.below(16) == 0 else family.thing
-    is_so = [_paraphrase(stream, phrase) for phrase in being(wanted)]
+    # Some phrases are said with the same words in another order: `gluten free`, `free of gluten`.
+    is_so = [
+        _PARAPHRASES[phrase] if phrase in _PARAPHRASES and stream.below(3) == 0 else phrase for phrase in being(wanted)
+    ]
     plain = all(before == after for before, after in zip(is_so, being(wanted), strict=True))
     after = tail(wanted)
     form = stream.below(6 if plain else 4)  # forms 4 and 5 put the phrases before the thing, without paraphrases
@@ -214,11 +210,6 @@ def _told(stream: Stream, family: Family, wanted: list[Feature], choices: str) -
     if form == 4:
         return f"show me {whole}, {choices} please" if choices else f"show me {whole} please"
     return f"i want to buy {whole}. {choices} would be great" if choices else f"i want to buy {whole}"
-
-
-def _paraphrase(stream: Stream, phrase: str) -> str:
-    """Return a phrase, sometimes paraphrased with the same words: `gluten free`, `free of gluten`."""
-    return _PARAPHRASES[phrase] if phrase in _PARAPHRASES and stream.below(3) == 0 else phrase
 
 
 _SMALL = frozenset(("a", "an", "and", "at", "by", "for", "from", "in", "of", "on", "or", "per", "the", "to", "with"))

@@ -22,7 +22,7 @@ import jinja2
 from agentgym_flow._util import loopback
 from agentgym_flow.core import SPLITS
 from agentgym_flow.envs.webshop.env import WebShopEnv
-from agentgym_flow.envs.webshop.observation import Element, Site, TextKind, elements, environment, page_context
+from agentgym_flow.envs.webshop.observation import Site, TextKind, elements, environment, page_context
 from agentgym_flow.envs.webshop.site.sessions import EPISODE, PAGES, Record, SessionState, Shop, ShopSession, score_card
 from agentgym_flow.errors import AgentGymFlowError, BadLog, BadSetting
 
@@ -107,11 +107,8 @@ class _Site:
         self._pass = hmac.new(secrets.token_bytes(32), b"admin", hashlib.sha256).hexdigest()
 
     # ---------------------------------------------------------------- shopping
-    async def start_page(self, request: Request) -> Response:
+    async def start_page(self, request: Request, trouble: str = "", status: int = 200) -> Response:
         """Show the start page with the choice of a task."""
-        return self._start_page(request)
-
-    def _start_page(self, request: Request, trouble: str = "", status: int = 200) -> Response:
         return self._form_page(
             request,
             "start.html.j2",
@@ -133,7 +130,7 @@ class _Site:
                 raise Refused(400, "A task is a number.")
             session = self._shop.start(fields.get("split", ""), int(number) if number else None)
         except (AgentGymFlowError, Refused) as error:
-            return self._start_page(request, str(error), 400)
+            return await self.start_page(request, str(error), 400)
         return _to(session)
 
     async def page(self, request: Request) -> Response:
@@ -225,14 +222,15 @@ class _Site:
     async def file(self, request: Request) -> Response:
         """Send a file of a visit."""
         record, ending = self._record(request), _ending(request)
-        return _lines(self._shop.lines(record, ending))
+        return Response(self._shop.lines(record, ending), media_type="application/x-ndjson")
 
     async def all_files(self, request: Request) -> Response:
         """Send the logs of all finished visits, earliest first."""
         self._check_admitted(request)
         ending = _ending(request)
         over = [record for record in reversed(self._shop.records()) if record.state is not SessionState.SHOPPING]
-        return _lines("".join(self._shop.lines(record, ending) for record in over))
+        lines = "".join(self._shop.lines(record, ending) for record in over)
+        return Response(lines, media_type="application/x-ndjson")
 
     def _actions(self, record: Record) -> list[str]:
         try:
@@ -260,7 +258,8 @@ class _Site:
         name = request.path_params["name"]
         if name not in STATIC:
             raise Refused(404, "There is no such file.")
-        return Response(_asset(name), media_type=STATIC[name])
+        content = (files("agentgym_flow.envs.webshop.site") / "templates" / name).read_bytes()
+        return Response(content, media_type=STATIC[name])
 
     async def refused(self, request: Request, error: Exception) -> Response:
         """Show why a request was refused."""
@@ -280,7 +279,10 @@ class _Site:
 
 def _shop_context(record: Record, env: WebShopEnv, step: int) -> dict[str, Any]:
     game, score = env.game, env.last_score
-    return page_context(game, map(priced, elements(game))) | {
+    parts = [
+        part._replace(node=with_cents(part.node)) if part.kind is TextKind.PRICE else part for part in elements(game)
+    ]
+    return page_context(game, parts) | {
         "title": f"{_TITLES[game.page]}, step {step} - WebShop",
         "record": record,
         "step": step,
@@ -322,10 +324,6 @@ def _ending(request: Request) -> str:
     return ending
 
 
-def _lines(text: str) -> Response:
-    return Response(text, media_type="application/x-ndjson")
-
-
 def _render(template: str, status: int = 200, **context: Any) -> Response:
     page = _templates().get_template(template).render(key_name=FORM_KEY, **context)
     return Response(page, status, media_type="text/html")
@@ -336,11 +334,6 @@ def _templates() -> jinja2.Environment:
     templates = environment(jinja2.PackageLoader("agentgym_flow.envs.webshop.site"))
     templates.filters["with_cents"] = with_cents
     return templates
-
-
-@cache
-def _asset(name: str) -> bytes:
-    return (files("agentgym_flow.envs.webshop.site") / "templates" / name).read_bytes()
 
 
 PATIENCE = 3
@@ -381,8 +374,3 @@ _AMOUNT = re.compile(r"\$(\d+(?:\.\d+)?(?:e[+-]\d+)?)")
 def with_cents(text: str) -> str:
     """Return the text with two decimals in every amount: `$49.0` becomes `$49.00`."""
     return _AMOUNT.sub(lambda amount: f"${float(amount[1]):.2f}", text)
-
-
-def priced(element: Element) -> Element:
-    """Return the element, with two decimals if it is a price."""
-    return element._replace(node=with_cents(element.node)) if element.kind is TextKind.PRICE else element

@@ -23,7 +23,7 @@ from agentgym_flow.envs.webshop import reward
 from agentgym_flow.envs.webshop.catalogue import Product
 from agentgym_flow.envs.webshop.env import ENV_ID, WebShopEnv
 from agentgym_flow.envs.webshop.game import WebShopGame
-from agentgym_flow.envs.webshop.goals import NO_BOUND, WebShopGoal
+from agentgym_flow.envs.webshop.goals import NO_BOUND
 from agentgym_flow.envs.webshop.reward import Score
 from agentgym_flow.envs.webshop.site.original_log import PageView, write_session
 from agentgym_flow.envs.webshop.tasks import SPLIT_ALIASES
@@ -191,7 +191,8 @@ class Shop:
         else:
             self.num_tasks(self.split)  # reads the data, to report errors before the first visit
         out.mkdir(parents=True, exist_ok=True)
-        self._number = _following_number(out)
+        numbers = (int(found[1]) for path in out.iterdir() if (found := _NAME.fullmatch(path.name)))
+        self._number = max(numbers, default=-1) + 1
         self.written = 0
 
     # ---------------------------------------------------------------- visits
@@ -312,11 +313,6 @@ class Shop:
             record.trouble = f"{error.strerror or error}"
 
 
-def _following_number(out: Path) -> int:
-    numbers = (int(found[1]) for path in out.iterdir() if (found := _NAME.fullmatch(path.name)))
-    return max(numbers, default=-1) + 1
-
-
 @dataclass(frozen=True, slots=True)
 class ScorePart:
     """One requirement of the goal.
@@ -377,13 +373,18 @@ def score_card(game: WebShopGame, score: Score) -> ScoreCard:
         options = [(f"{name}: {value}", {name: value}) for name, value in goal.options.items()]
     else:
         options = [(value, (value,)) for value in goal.options]
+    parts = []
+    # The nouns of titles do not affect the score of attributes and options.
+    for wanted in goal.attributes:
+        one = reward.score(bought, replace(goal, attributes=(wanted,), options=()), {}, lambda _: [])
+        parts.append(ScorePart("attribute", wanted, one.r_att == 1.0))
+    for name, asked in options:
+        one = reward.score(bought, replace(goal, options=asked), game.options, lambda _: [])
+        parts.append(ScorePart("option", name, one.r_option == 1.0))
+    parts.append(ScorePart("price", "any price" if limit is None else f"at most ${limit:.2f}", score.r_price))
     return ScoreCard(
         score=score,
-        parts=(
-            *(ScorePart("attribute", wanted, _has_attribute(bought, goal, wanted)) for wanted in goal.attributes),
-            *(ScorePart("option", name, _has_option(bought, goal, one, game.options)) for name, one in options),
-            ScorePart("price", "any price" if limit is None else f"at most ${limit:.2f}", score.r_price),
-        ),
+        parts=tuple(parts),
         bought=bought,
         wanted=game.catalogue.listing(goal.product).product,
         chosen=dict(game.options),
@@ -391,18 +392,3 @@ def score_card(game: WebShopGame, score: Score) -> ScoreCard:
         price=bought.price,
         limit=limit,
     )
-
-
-def _has_attribute(bought: Product, goal: WebShopGoal, wanted: str) -> bool:
-    return reward.score(bought, replace(goal, attributes=(wanted,), options=()), {}, _no_nouns).r_att == 1.0
-
-
-def _has_option(
-    bought: Product, goal: WebShopGoal, wanted: Mapping[str, str] | tuple[str, ...], chosen: Mapping[str, str]
-) -> bool:
-    return reward.score(bought, replace(goal, options=wanted), chosen, _no_nouns).r_option == 1.0
-
-
-def _no_nouns(title: str) -> list[str]:
-    """Return no nouns, because they do not affect the score of attributes and options."""
-    return []
