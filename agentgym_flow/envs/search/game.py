@@ -23,8 +23,7 @@ from itertools import accumulate, cycle
 from typing import NamedTuple
 
 from agentgym_flow.core import Transition, stable_hash
-from agentgym_flow.envs.answers import METRICS, normalise
-from agentgym_flow.envs.visible import visible
+from agentgym_flow.envs.answers import METRICS, normalise, visible
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.retrieval.passage import Passage
 
@@ -163,9 +162,8 @@ class SearchGame:
         if last:
             return _refused(LAST_STEP)
         query = _query(text)
-        return self._search(query, find) if query else _refused(NO_QUERY)
-
-    def _search(self, query: str, find: Find) -> Transition:
+        if not query:
+            return _refused(NO_QUERY)
         # Some servers send more passages than requested.
         found = [as_shown(passage) for passage in find(query)[: self.topk]]
         self.queries.append(query)

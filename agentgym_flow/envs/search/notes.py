@@ -141,7 +141,7 @@ class NotedPassage:
         found = _QUALIFIER.match(title)
         self.title = title
         self.qualifier = words_of(found[2]) if found else frozenset()
-        self.sentences = tuple(Sentence(one, cue_of_sentence(one), _mentions(one)) for one in _SENTENCE.split(text))
+        self.sentences = tuple(map(read_sentence, _SENTENCE.split(text)))
         others = [name for one in self.sentences if one.cue == "alias" for name in one.mentions]
         others += re.findall(r"\((\w+)\)", self.sentences[0].text)
         self.names = frozenset(map(words_of, [found[1] if found else title, *others]))
@@ -160,11 +160,12 @@ class NotedPassage:
         return [one for one in self.sentences if one.cue == cue]
 
 
-def _mentions(sentence: str) -> tuple[str, ...]:
-    read = read_text(sentence)
+def read_sentence(text: str) -> Sentence:
+    """Parse a sentence of a passage."""
+    read = read_text(text)
     # The capital letter of the first word does not indicate a name.
-    names = [name for name in read.names if " " in name or not sentence.startswith(name)]
-    return (*read.numbers, *(names or read.names), *read.words)
+    names = [name for name in read.names if " " in name or not text.startswith(name)]
+    return Sentence(text, cue_of_sentence(text), (*read.numbers, *(names or read.names), *read.words))
 
 
 _page = lru_cache(maxsize=1 << 13)(NotedPassage)

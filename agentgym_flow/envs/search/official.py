@@ -86,16 +86,16 @@ def split_files(folder: str | os.PathLike[str]) -> dict[str, Path]:
     """
     place = Path(folder)
     if place.is_file():
-        return {part_of_alone(place, _part_said): place}
+
+        def part_said(path: Path) -> str:
+            return part_in(path.name, words_of(path.name if path.is_dir() else without_shard(path.stem)))
+
+        return {part_of_alone(place, part_said): place}
     found = _parts_in(place)
     if not found:
         endings = f"there is no file test, dev or train with one of the endings {', '.join(SUFFIXES)}."
         raise BadData(f"{place}: {endings}{folders_with(place, lambda inner: bool(_parts_in(inner)))}")
     return found
-
-
-def _part_said(place: Path) -> str:
-    return part_in(place.name, words_of(place.name if place.is_dir() else without_shard(place.stem)))
 
 
 def _parts_in(place: Path) -> dict[str, Path]:
@@ -254,14 +254,14 @@ def _read(stamps: tuple[Stamp, ...], alone: bool) -> PublishedQuestions:
     digests = {name: content_digest(file) for name, file in files.items()}
     digest = next(iter(digests.values())) if alone else stable_hash(sorted(digests.items()))
     read = {name: read_questions(file).questions for name, file in files.items()}
-    splits = Splits(read, read.__getitem__, lambda one: one.id, _without)
+
+    def without(questions: Iterable[Question], others: Iterable[Question]) -> tuple[Question, ...]:
+        taken = {question_key(one.text) for one in others}
+        return tuple(one for one in questions if question_key(one.text) not in taken)
+
+    splits = Splits(read, read.__getitem__, lambda one: one.id, without)
     remark = ALONE if alone else f"its files are {', '.join(file.name for file in files.values())}"
     return PublishedQuestions(digest, {split: splits[split] for split in SPLITS}, remark)
-
-
-def _without(questions: Iterable[Question], others: Iterable[Question]) -> tuple[Question, ...]:
-    taken = {question_key(one.text) for one in others}
-    return tuple(one for one in questions if question_key(one.text) not in taken)
 
 
 MOST_KINDS = 8
@@ -310,7 +310,11 @@ def check_questions(data: str | os.PathLike[str] | DataSet) -> SearchSetReport:
 def remarks(checked: SearchSetReport) -> Iterator[str]:
     """Yield the lines of the report: files, problems, splits."""
     for name, read in checked.files.items():
-        yield f"{name}: {len(read.questions):,} questions{_kinds(read)}"
+        counts = Counter(one.kind for one in read.questions)
+        kinds = f" of {len(counts):,} kinds"
+        if len(counts) <= MOST_KINDS:
+            kinds = "".join(f"; {kind}: {count:,}" for kind, count in sorted(counts.items())) if len(counts) > 1 else ""
+        yield f"{name}: {len(read.questions):,} questions{kinds}"
         for notes, what in (
             (read.repeated, "repeated; an id that comes again counts once"),
             (read.left_out, "marked as unanswerable, and left out"),
@@ -329,10 +333,3 @@ def remarks(checked: SearchSetReport) -> Iterator[str]:
         yield UNUSED.format(", ".join(checked.unused))
     yield "played as: " + ", ".join(f"{split} {count:,}" for split, count in checked.splits.items())
     yield registry.digests_line({"": checked.digest})
-
-
-def _kinds(read: QuestionSet) -> str:
-    counts = Counter(one.kind for one in read.questions)
-    if len(counts) > MOST_KINDS:
-        return f" of {len(counts):,} kinds"
-    return "".join(f"; {kind}: {count:,}" for kind, count in sorted(counts.items())) if len(counts) > 1 else ""

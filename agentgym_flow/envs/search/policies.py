@@ -69,10 +69,20 @@ def _action(policy_input: PolicyInput) -> str:
     candidates = policy_input.candidates()
     if len(policy_input.episode.turns) + 1 < policy_input.episode.max_steps:
         tried = {query.casefold() for query in notes.tried}
-        for query in (*_next_queries(notes), notes.question.text):
+        queries = []
+        for number, chain in enumerate(notes.question.chains):  # each from its end
+            for step in reversed(range(len(chain.cues) - 1)):
+                queries += [name for name in _values(notes, number, step) if shape_of(name) == "name"]
+            queries.append(chain.start)
+        for query in (*queries, notes.question.text):
             if query.casefold() not in tried and f"search[{query}]" in candidates:
                 return f"search[{query}]"
-    return _guess(notes, candidates)
+    # Guess: the first candidate answer of the wanted shape, or the first answer.
+    answers = [action for action in candidates if action.startswith("answer[")]
+    if notes.question.kind == "chain":
+        fits = [action for action in answers if shape_of(read_action(action)[1]) == notes.question.wants]
+        answers = fits or answers
+    return answers[0]
 
 
 def _answer(notes: SearchNotes) -> str | None:
@@ -87,7 +97,10 @@ def _answer(notes: SearchNotes) -> str | None:
     if question.kind == "polar":
         # The question is whether the first value is less, or for names whether both are the same.
         return "yes" if verdict in ("less", "same" if question.wants == "name" else "less") else "no"
-    return next(_ends(notes, 1 if verdict == "more" else 0), None)
+    number = 1 if verdict == "more" else 0
+    # The entity that the chain compares is the value before its last cue, or its start.
+    ends = _values(notes, number, -2) if len(question.chains[number].cues) > 1 else [question.chains[number].start]
+    return next(iter(ends), None)
 
 
 def _values(notes: SearchNotes, chain: int, step: int) -> Iterator[str]:
@@ -98,28 +111,3 @@ def _values(notes: SearchNotes, chain: int, step: int) -> Iterator[str]:
     for page in notes.paths[chain][step]:
         for sentence in page.sentences_about(notes.question.chains[chain].cues[step]):
             yield from (name for name in sentence.mentions if not page.is_own_name(name))
-
-
-def _ends(notes: SearchNotes, chain: int) -> Iterator[str]:
-    """Yield the names of the entity that chain number `chain` compares."""
-    if len(notes.question.chains[chain].cues) > 1:
-        yield from _values(notes, chain, -2)
-    else:
-        yield notes.question.chains[chain].start
-
-
-def _next_queries(notes: SearchNotes) -> Iterator[str]:
-    """Yield the next names to look up, starting at the end of each chain."""
-    for number, chain in enumerate(notes.question.chains):
-        for step in reversed(range(len(chain.cues) - 1)):
-            yield from (name for name in _values(notes, number, step) if shape_of(name) == "name")
-        yield chain.start
-
-
-def _guess(notes: SearchNotes, candidates: Sequence[str]) -> str:
-    """Return the first candidate answer of the wanted shape, or the first answer."""
-    answers = [action for action in candidates if action.startswith("answer[")]
-    if notes.question.kind == "chain":
-        fits = [action for action in answers if shape_of(read_action(action)[1]) == notes.question.wants]
-        answers = fits or answers
-    return answers[0]

@@ -119,8 +119,10 @@ def tagged(completion: str, *, strict: bool = False) -> str | None:
             completions as invalid.
     """
     text = without_thoughts(completion)
-    if strict and not _has_one_kind_once(text):
-        return None
+    if strict:
+        counts = [[len(tag[verb].findall(text)) for tag in (_OPENED, _CLOSED)] for verb in _OPENED]
+        if sorted(map(max, counts)) != [0, 1]:
+            return None
     if (first := _BLOCK_END.search(text)) and (invented := _INFORMATION.search(text, first.end())):
         text = text[: invented.start()]
     blocks: list[tuple[int, str]] = []
@@ -132,11 +134,6 @@ def tagged(completion: str, *, strict: bool = False) -> str | None:
             end = next(end for end in ends if end >= start)
             blocks.append((start, f"{verb}[{text[start:end].strip()}]"))
     return max(blocks)[1] if blocks else None
-
-
-def _has_one_kind_once(completion: str) -> bool:
-    counts = [[len(tag[verb].findall(completion)) for tag in (_OPENED, _CLOSED)] for verb in _OPENED]
-    return sorted(map(max, counts)) == [0, 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,28 +336,38 @@ def _most_relevant(notes: SearchNotes, actions: tuple[str, ...]) -> list[tuple[t
     alike: dict[tuple[str, ...], list[str]] = {}
     for action in actions:
         verb, text = read_action(action)
-        words = _of_search(notes, known, text) if verb == "search" else _of_answer(notes, known, text)
+        if verb == "search" and text == notes.question.text:
+            words: tuple[str, ...] = verb, "whole"
+        elif verb == "answer" and text in ("yes", "no"):
+            words = verb, text
+        else:
+            stands = "shown" if notes.shows(text) else "tried" if text in notes.tried else "new"
+            last = stands if verb == "search" else shape_of(text)
+            words = verb, *known.get(text.casefold(), ("far", "plain")), last
         alike.setdefault(words, []).append(action)
     return sorted(alike.items(), key=lambda item: _rank(item[0]))[:MOST]
 
 
-_Relevance = dict[str, tuple[str, str]]
-"""Text in lower case -> its source and its cue."""
+def _relevance(notes: SearchNotes) -> dict[str, tuple[str, str]]:
+    """Return for every name in the question and the passages, in lower case, its source and its best cue."""
+    found: dict[str, tuple[str, str]] = {}
 
-
-def _relevance(notes: SearchNotes) -> _Relevance:
-    """Return the source and the best cue of every name in the question and the passages."""
-    found: _Relevance = {}
+    def rank(source: str, cue: str) -> tuple[int, int]:
+        return CUES.index(cue), SOURCES.index(source)
 
     def note(text: str, source: str, cue: str) -> None:
         key = text.casefold()
-        if key not in found or _source_rank(source, cue) < _source_rank(*found[key]):
+        if key not in found or rank(source, cue) < rank(*found[key]):
             found[key] = source, cue
 
     for place, chain in enumerate(notes.question.chains):
         note(chain.start, "asked", "self" if place == 0 else "cue")
     cues = {cue for chain in notes.question.chains for cue in chain.cues}
-    way = _steps(notes)
+    way: dict[NotedPassage, dict[str, str]] = {}  # passage on a path -> cue -> the word for its step in the chain
+    for chain, pages in zip(notes.question.chains, notes.paths, strict=True):
+        for place, (cue, here) in enumerate(zip(chain.cues, pages, strict=False), 1):
+            for page in here:
+                way.setdefault(page, {})[cue] = "end" if place == len(chain.cues) else f"hop{place}"
     for page in notes.pages:
         steps = way.get(page, {})
         source = "near" if steps else "far"
@@ -372,38 +379,11 @@ def _relevance(notes: SearchNotes) -> _Relevance:
     return found
 
 
-def _steps(notes: SearchNotes) -> dict[NotedPassage, dict[str, str]]:
-    """Return for each passage on a path: cue -> the word for its step in the chain."""
-    way: dict[NotedPassage, dict[str, str]] = {}
-    for chain, pages in zip(notes.question.chains, notes.paths, strict=True):
-        for place, (cue, here) in enumerate(zip(chain.cues, pages, strict=False), 1):
-            for page in here:
-                way.setdefault(page, {})[cue] = "end" if place == len(chain.cues) else f"hop{place}"
-    return way
-
-
-def _source_rank(source: str, cue: str) -> tuple[int, int]:
-    return CUES.index(cue), SOURCES.index(source)
-
-
 def _rank(words: tuple[str, ...]) -> tuple[int, ...]:
     """Return the sort key of a candidate by relevance; searches come before answers."""
     cues = [CUES.index(word) for word in words if word in CUES]
     rest = [(*SOURCES, *STANDS, *SHAPES).index(word) for word in words[1:] if word in (*SOURCES, *STANDS, *SHAPES)]
     return (cues[0] if cues else -1, VERBS.index(words[0]), *rest)
-
-
-def _of_search(notes: SearchNotes, known: _Relevance, text: str) -> tuple[str, ...]:
-    if text == notes.question.text:
-        return "search", "whole"
-    stands = "shown" if notes.shows(text) else "tried" if text in notes.tried else "new"
-    return "search", *known.get(text.casefold(), ("far", "plain")), stands
-
-
-def _of_answer(notes: SearchNotes, known: _Relevance, text: str) -> tuple[str, ...]:
-    if text in ("yes", "no"):
-        return "answer", text
-    return "answer", *known.get(text.casefold(), ("far", "plain")), shape_of(text)
 
 
 PROMPT_TEMPLATES: dict[str, PromptTemplate] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -202,11 +202,14 @@ def export_world(folder: str | os.PathLike[str]) -> list[Path]:
 
     Raises `OSError` with the name of the file if it cannot be written.
     """
-    articles = ({"id": one.id, "contents": one.contents} for one in corpus())
-    paths = [_write(Path(folder) / CORPUS, articles)]
-    for split, name in FILES.items():
-        paths.append(_write(Path(folder) / name, map(_record, tasks(split))))
-    return paths
+    records: dict[str, Iterator[dict[str, Any]]] = {
+        CORPUS: ({"id": one.id, "contents": one.contents} for one in corpus()),
+        **{name: map(_record, tasks(split)) for split, name in FILES.items()},
+    }
+    for name, those in records.items():
+        with whole(Path(folder) / name) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in those)
+    return [Path(folder) / name for name in records]
 
 
 def _record(question: Question) -> dict[str, Any]:
@@ -216,9 +219,3 @@ def _record(question: Question) -> dict[str, Any]:
         "golden_answers": list(question.answers),
         "metadata": {"type": question.kind, "supporting_ids": [name for _, name in question.supports]},
     }
-
-
-def _write(path: Path, records: Iterable[Mapping[str, Any]]) -> Path:
-    with whole(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-    return path

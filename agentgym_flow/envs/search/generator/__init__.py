@@ -199,7 +199,12 @@ def write(entity: Entity, names: EntityNames) -> Article:
         sentences.append(stream.choice(_ALIAS_FORMS).format(alias=alias, noun=entity.noun))
     fillers = WORDING[entity.kind].fillers
     spare = stream.sample(fillers, len(fillers))
-    intro = _intro(stream, entity)
+    the, wording = "the " if entity.kind in THE else "", WORDING[entity.kind]
+    # Other articles may use the pen name of a person.
+    pen_name = entity.kind == "person" and entity.aliases and " " not in entity.aliases[0]
+    name = f"{entity.name} ({entity.aliases[0]})" if pen_name else entity.name
+    topic, intro = stream.choice(wording.topics), stream.choice(wording.intros)
+    intro = _BEFORE_VOWEL.sub("an", intro.format(name=name, noun=entity.noun, topic=topic, the=the, The=the))
     sentences.append(_filled(stream, spare.pop(), names))
     words = sum(len(sentence.split()) for sentence in [intro, *sentences])
     while words < _FEWEST_WORDS:
@@ -208,19 +213,6 @@ def write(entity: Entity, names: EntityNames) -> Article:
     stream.shuffle(sentences)
     article.text = " ".join(capital(sentence) + "." for sentence in [intro, *sentences])
     return article
-
-
-def _intro(stream: Stream, entity: Entity) -> str:
-    the, wording = "the " if entity.kind in THE else "", WORDING[entity.kind]
-    topic, intro = stream.choice(wording.topics), stream.choice(wording.intros)
-    intro = intro.format(name=_full_name(entity), noun=entity.noun, topic=topic, the=the, The=the)
-    return _BEFORE_VOWEL.sub("an", intro)
-
-
-def _full_name(entity: Entity) -> str:
-    """Return the name for the first sentence; for a person with a pen name, other articles may use the pen name."""
-    pen_name = entity.kind == "person" and entity.aliases and " " not in entity.aliases[0]
-    return f"{entity.name} ({entity.aliases[0]})" if pen_name else entity.name
 
 
 def _filled(stream: Stream, says: str, names: EntityNames) -> str:

@@ -81,15 +81,12 @@ def draw_questions(world: SearchWorld, realm: str, count: int, leaks: Leaks, sea
         one = _another(partial(draw, stream, drawn_from), asked)
         found.append((_KIND_OF_TURN[turn], one))
     stream.shuffle(found)
-    return [
-        Question(_id(realm, number, season, one), one.text, one.answers, kind, one.supports, KEY)
-        for number, (kind, one) in enumerate(found)
-    ]
-
-
-def _id(realm: str, number: int, season: str, one: _QuestionDraft) -> str:
-    """Return the id of a question. In a season it depends only on the content, so equal questions have equal ids."""
-    return f"{realm}-{stable_hash([one.text, one.answers])[:16]}" if season else f"{realm}-{number}"
+    questions = []
+    for number, (kind, one) in enumerate(found):
+        # In a season the id depends only on the content, so equal questions have equal ids.
+        name = stable_hash([one.text, one.answers])[:16] if season else number
+        questions.append(Question(f"{realm}-{name}", one.text, one.answers, kind, one.supports, KEY))
+    return questions
 
 
 def _another(draw: Callable[[], _QuestionDraft | None], asked: set[tuple[object, ...]]) -> _QuestionDraft:
@@ -148,18 +145,15 @@ def _other(stream: Stream, those: list[Entity], first: Entity, relation: EntityR
     if len(relation.compared) == 1:
         fits = [one for one in those if (one.facts[relation.fact] is value) == wanted]
     else:
-        fits = [one for one in those if _before(value, one.facts[relation.fact]) is wanted]
+        own = _rank(value)  # equal values fit neither way
+        ranks = [(one, _rank(one.facts[relation.fact])) for one in those]
+        fits = [one for one, rank in ranks if rank != own and (own < rank) is wanted]
     fits = [one for one in fits if one is not first and one.name != first.name]
     return stream.choice(fits) if fits else None
 
 
-def _before(one: Value, other: Value) -> bool | None:
-    """Return whether a date, year or amount comes before another; None if they are equal."""
-    first, second = _rank(one), _rank(other)
-    return None if first == second else first < second
-
-
 def _rank(value: Value) -> tuple[int, ...]:
+    """Return the sort key of a date, year or amount."""
     return value if isinstance(value, Date) else (value,) if isinstance(value, int) else ()
 
 

@@ -15,35 +15,26 @@ def draw_places(draft: RealmDraft, countries: int) -> None:
         name = draft.names.word("country")
         country = draft.add("country", "country", name, aliases=(f"Republic of {name}",))
         country.facts |= {"since": 1780 + draft.below(200), "currency": draft.names.word("other", 2).lower()}
-        regions = [_region(draft, country) for _ in range(_REGIONS)]
-        mountains = [_mountain(draft, draft.choice(regions)) for _ in range(_MOUNTAINS)]
-        rivers = [_river(draft, draft.choice(mountains)) for _ in range(_RIVERS)]
+        regions = []
+        for _ in range(_REGIONS):
+            regions.append(region := draft.add("region", "region", draft.names.word("region")))
+            region.facts |= {"country": country, "area": draft.amount("region", 900, 90_000)}
+        mountains = []
+        for _ in range(_MOUNTAINS):
+            region, name = draft.choice(regions), draft.names.word("mountain")
+            mountains.append(mountain := draft.add("mountain", "mountain", f"Mount {name}", aliases=(name,)))
+            mountain.facts |= {"region": region, "height": draft.amount("mountain", 900, 7_900)}
+        rivers = []
+        for _ in range(_RIVERS):
+            source, name = draft.choice(mountains), draft.names.word("river")
+            rivers.append(river := draft.add("river", "river", f"{name} River", aliases=(f"River {name}",)))
+            river.facts |= {"source": source, "length": draft.amount("river", 60, 3_900)}
         cities = [_city(draft, regions[number % _REGIONS], draft.choice(rivers)) for number in range(_CITIES)]
         for region, seat in zip(regions, cities, strict=False):
             region.facts["seat"] = seat
         country.facts["capital"] = draft.choice(cities[_REGIONS:])
         country.facts["summit"] = max(mountains, key=lambda one: one.whole("height"))
         country.facts["stream"] = max(rivers, key=lambda one: one.whole("length"))
-
-
-def _region(draft: RealmDraft, country: Entity) -> Entity:
-    region = draft.add("region", "region", draft.names.word("region"))
-    region.facts |= {"country": country, "area": draft.amount("region", 900, 90_000)}
-    return region
-
-
-def _mountain(draft: RealmDraft, region: Entity) -> Entity:
-    name = draft.names.word("mountain")
-    mountain = draft.add("mountain", "mountain", f"Mount {name}", aliases=(name,))
-    mountain.facts |= {"region": region, "height": draft.amount("mountain", 900, 7_900)}
-    return mountain
-
-
-def _river(draft: RealmDraft, source: Entity) -> Entity:
-    name = draft.names.word("river")
-    river = draft.add("river", "river", f"{name} River", aliases=(f"River {name}",))
-    river.facts |= {"source": source, "length": draft.amount("river", 60, 3_900)}
-    return river
 
 
 def _city(draft: RealmDraft, region: Entity, river: Entity) -> Entity:
