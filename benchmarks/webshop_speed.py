@@ -32,8 +32,8 @@ from _timing import arguments, print_header, print_row, resident
 
 import agentgym_flow  # noqa: F401 (registers the ids)
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.webshop.candidates import random_query
 from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue
+from agentgym_flow.envs.webshop.requirements import random_query
 
 ENV_ID = "agentgym_flow/WebShop-v0"
 

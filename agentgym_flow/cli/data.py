@@ -138,11 +138,11 @@ def _writer(env_id: str, *, besides: tuple[str, ...]) -> tuple[Callable[[str], l
     from agentgym_flow.envs.webshop.env import ENV_ID as SHOP
 
     if env_id == SHOP:
-        from agentgym_flow.envs.webshop.export import export_shop
+        from agentgym_flow.envs.webshop.tasks import export_shop
 
         return export_shop, "the shop"
     if env_id == QUESTIONS:
-        from agentgym_flow.envs.search.export import export_world
+        from agentgym_flow.envs.search.tasks import export_world
 
         return export_world, "the world of Search"
     raise UnknownEnvironment.among(
@@ -197,7 +197,7 @@ def import_data(
     """
     from agentgym_flow.envs.webshop import importing
     from agentgym_flow.envs.webshop.official import official_files
-    from agentgym_flow.envs.webshop.source import LEFT_OUT
+    from agentgym_flow.envs.webshop.tasks import LEFT_OUT
 
     if env.lower().removeprefix("agentgym_flow/") not in ("webshop", "webshop-v0"):
         raise UnknownEnvironment.among(env, ["webshop"], "Only data of this environment can be imported.")
@@ -284,7 +284,7 @@ def _teller(env: str, dataset: str | None) -> Callable[[registry.DataSet], Itera
 
         return lambda found: problems.remarks(problems.check_set(found, dataset))
     if name == "search":
-        from agentgym_flow.envs.search import checking as questions
+        from agentgym_flow.envs.search import official as questions
 
         return lambda found: questions.remarks(questions.check_questions(found))
     if name == "alfworld":
@@ -296,7 +296,7 @@ def _teller(env: str, dataset: str | None) -> Callable[[registry.DataSet], Itera
 
         return lambda found: levels.remarks(found.path)
     if name == "webshop":
-        from agentgym_flow.envs.webshop import source as shops
+        from agentgym_flow.envs.webshop import tasks as shops
 
         return lambda found: shops.remarks(found.path)
     raise UnknownEnvironment.among(env, _READERS, "`data check --env` supports these environments.")

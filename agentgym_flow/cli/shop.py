@@ -44,7 +44,7 @@ def shop(
     When a visit ends, the shop writes two files: an episode log that `agentgym-flow verify` can check, and the pages in
     the format of WebShop's logs. All visits are listed at /admin. Ctrl-C closes the shop.
     """
-    from agentgym_flow.envs.webshop.site.serve import serve  # reports a missing extra before data is read
+    from agentgym_flow.envs.webshop.site.app import serve  # reports a missing extra before data is read
     from agentgym_flow.envs.webshop.site.sessions import EPISODE, Shop
 
     with stderr().status("opening the shop"):

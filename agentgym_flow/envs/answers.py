@@ -3,8 +3,8 @@
 Texts are compared after the normalisation of SQuAD, in the order of Search-R1: lower case, no ASCII punctuation, no
 articles, single spaces. The order matters: `A-1` becomes `a1`, because without the hyphen `a` is no longer a word.
 
-Before that, invisible characters are removed from both texts (`agentgym_flow.envs.visible`). Some published answers
-contain them, and a policy that gives the same visible text must get the score. Search-R1 does not do this.
+Before that, invisible characters are removed from both texts (`visible`). Some published answers contain them, and a
+policy that gives the same visible text must get the score. Search-R1 does not do this.
 
 Only the policy's answer is scored. Search-R1 searches the whole transcript for answers, including the prompt, and other
 code can find them in retrieved text. `last_answer(..., reproduce_official=True)` reads a transcript like Search-R1.
@@ -18,11 +18,32 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
-from agentgym_flow.envs.visible import visible
-
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+
+_PLAIN = re.compile(r"[ -~]*")
+_ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_UNSEEN = re.compile(
+    # Unicode's format characters, which change the direction of text, join, annotate or tag it. U+200C and U+200D are
+    # kept because Persian, Indic scripts and joined emoji need them. The signs of Arabic, Syriac and Kaithi numbers and
+    # verses are also kept, because they are visible although they belong to this category.
+    "[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
+)
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """Return `text` on one line and without invisible characters.
+
+    Control characters and line breaks become spaces. Format characters, such as the soft hyphen and the zero-width
+    space, are removed, except for the joiners U+200C and U+200D. A lone surrogate becomes the replacement character.
+    The function is idempotent.
+    """
+    if _PLAIN.fullmatch(text):
+        return text
+    return _HALF.sub("\N{REPLACEMENT CHARACTER}", _UNSEEN.sub("", _ODD.sub(" ", text)))
 
 
 @lru_cache(maxsize=1 << 8)  # each metric compares the same few texts

@@ -25,8 +25,8 @@ def read_content(package: str, file: str, kind: type[T]) -> T:
     """Return the content of a JSON file in a package, as `kind`.
 
     Args:
-        package: such as `agentgym_flow.envs.webshop.generator.departments`.
-        file: the name of the file.
+        package: such as `agentgym_flow.envs.webshop.generator`.
+        file: the name of the file, such as `departments/beauty.json`.
         kind: `tuple[X, ...]`, `dict[str, X]`, or a named tuple or dataclass.
 
     Raises `BadData` if a value has a wrong type, with its position in the file.

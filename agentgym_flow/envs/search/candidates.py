@@ -19,9 +19,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from agentgym_flow.core import MAX_CANDIDATES
-from agentgym_flow.envs.search.months import MONTHS
-from agentgym_flow.envs.search.observation import one_line
+from agentgym_flow.envs.search.game import one_line
 from agentgym_flow.retrieval.passage import Passage
+
+_NAMES = "January February March April May June July August September October November December"
+MONTHS = tuple(_NAMES.split())
+"""The English names of the months, in order. `calendar.month_name` depends on the locale of the machine."""
 
 MOST_SEARCHES = 28
 """The number of searches among the candidates if there are enough answers to fill the rest."""

@@ -26,12 +26,11 @@ from agentgym_flow.core import (
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.answers import METRICS
 from agentgym_flow.envs.search.candidates import candidates
-from agentgym_flow.envs.search.expert import next_action
 from agentgym_flow.envs.search.finding import CUSTOM, REMOTE, find_with
-from agentgym_flow.envs.search.game import DEFAULT_TOPK, MOST_TOPK, SearchGame
-from agentgym_flow.envs.search.observation import LONGEST_TITLE, one_line
+from agentgym_flow.envs.search.game import DEFAULT_TOPK, LONGEST_TITLE, MOST_TOPK, SearchGame, one_line
+from agentgym_flow.envs.search.policies import next_action
 from agentgym_flow.envs.search.prompt import information
-from agentgym_flow.envs.search.source import SPLIT_ALIASES, QuestionSource
+from agentgym_flow.envs.search.tasks import SPLIT_ALIASES, QuestionSource
 from agentgym_flow.errors import BadData, BadSetting, ResetNeeded, RetrieverFailed
 from agentgym_flow.retrieval.kinds import KINDS
 from agentgym_flow.retrieval.passage import Hit, Passage, Retriever
@@ -88,7 +87,7 @@ class SearchEnv(TextEnv):
 
     With `data=`, the environment uses a published set: NQ, TriviaQA, PopQA, HotpotQA, 2WikiMultihopQA, MuSiQue or
     Bamboogle, in the format of its publisher, FlashRAG or Search-R1. The splits are the files `train`, `dev` and
-    `test`. `agentgym_flow.envs.search.source` describes what replaces a missing file.
+    `test`. `agentgym_flow.envs.search.tasks` describes what replaces a missing file.
 
     ## Rewards
     The answer gives its score according to `metric`. Every other step gives 0.
@@ -143,7 +142,7 @@ class SearchEnv(TextEnv):
     env_id: ClassVar[str] = ENV_ID
     card = EnvCard(
         train_config="search_tiny",
-        script="agentgym_flow.envs.search.scripted:ChainReader",
+        script="agentgym_flow.envs.search.policies:ChainReader",
         # A search without new passages does not change the state key, but it is visible in the prompt.
         algorithm_settings={
             "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}},
@@ -268,7 +267,14 @@ class SearchEnv(TextEnv):
     # ---------------------------------------------------------------- passages, from a retriever or from the recording
     def _find(self, query: str, prefetched: tuple[str, Sequence[Passage] | Exception] | None) -> Sequence[Passage]:
         if self._recording is not None:
-            return _passages_on(self._recording, self.steps + 1)
+            step = self.steps + 1
+            entry = self._recording[step] if step < len(self._recording) else None
+            if not isinstance(entry, list) or not all(
+                isinstance(found, list) and len(found) == 3 and all(isinstance(part, str) for part in found)
+                for found in entry
+            ):
+                raise BadData(f"the recording has no passages for step {step}, in which a search was made")
+            return [Passage(*found) for found in entry]
         if prefetched is None or prefetched[0] != query:
             return self._retrieve([query])[0]
         if isinstance(prefetched[1], Exception):
@@ -371,16 +377,16 @@ class SearchEnv(TextEnv):
 
         None if too few steps are left, and for published questions, whose path is unknown.
         """
-        found_by = None if self._finder.recorded else self._ids_found_by
-        return next_action(self._game, self.max_steps - self.steps, found_by)
+
+        def found_by(query: str) -> set[str]:
+            return {passage.id for passage in self._retrieve([query])[0]}
+
+        return next_action(self._game, self.max_steps - self.steps, None if self._finder.recorded else found_by)
 
     @property
     def has_expert(self) -> bool:
         """Whether the questions are generated; published ones have no expert."""
         return self._source.embedded
-
-    def _ids_found_by(self, query: str) -> set[str]:
-        return {passage.id for passage in self._retrieve([query])[0]}
 
     def _extra_info(self) -> dict[str, Any]:
         game = self._game
@@ -421,15 +427,3 @@ def _malformed(returned: object, description: str = "") -> BadSetting:
         f"the retriever returned {description or f'{returned!r:.80}'}, but its method search must return for each "
         "query a list of Hit(Passage(id, title, text), score), best first, whose id, title and text are of type str"
     )
-
-
-def _passages_on(recording: Sequence[Any], step: int) -> list[Passage]:
-    """Return the passages that the recording has for step `step`. Raises `BadData` if there are none."""
-    entry = recording[step] if step < len(recording) else None
-    if not isinstance(entry, list) or not all(_is_passage(found) for found in entry):
-        raise BadData(f"the recording has no passages for step {step}, in which a search was made")
-    return [Passage(*found) for found in entry]
-
-
-def _is_passage(found: Any) -> bool:
-    return isinstance(found, list) and len(found) == 3 and all(isinstance(part, str) for part in found)

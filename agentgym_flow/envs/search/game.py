@@ -6,6 +6,10 @@
 - Any other text is invalid: it uses up a step and leaves the state unchanged.
 
 Retrieved text is only displayed. The rules never read it, so a passage cannot answer, search or end an episode.
+
+Passages and their ids are untrusted text. Line breaks become spaces, so a passage cannot imitate the next document, and
+ids are safe to store in logs and states. Tags stay unchanged, because the environment treats them as plain text;
+prompts neutralise them (`agentgym_flow.envs.search.prompt`).
 """
 
 from __future__ import annotations
@@ -13,14 +17,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, cycle
 from typing import NamedTuple
 
 from agentgym_flow.core import Transition, stable_hash
-from agentgym_flow.envs.answers import METRICS
-from agentgym_flow.envs.search.observation import ID_DIGITS, as_shown, documents, one_line
-from agentgym_flow.envs.search.question import Question
+from agentgym_flow.envs.answers import METRICS, normalise, visible
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.retrieval.passage import Passage
 
@@ -159,9 +162,8 @@ class SearchGame:
         if last:
             return _refused(LAST_STEP)
         query = _query(text)
-        return self._search(query, find) if query else _refused(NO_QUERY)
-
-    def _search(self, query: str, find: Find) -> Transition:
+        if not query:
+            return _refused(NO_QUERY)
         # Some servers send more passages than requested.
         found = [as_shown(passage) for passage in find(query)[: self.topk]]
         self.queries.append(query)
@@ -259,3 +261,74 @@ def _query(text: str) -> str:
 
 def _refused(observation: str) -> Transition:
     return Transition(observation, 0.0, False, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question and its right answers.
+
+    Attributes:
+        id: unique within its set, and the same on every machine.
+        text: the question as in its source; prompts add a missing question mark.
+        answers: the accepted answers; at least one.
+        kind: the family of the question, for tables by kind: `"bridge"`, `"comparison"`, `"2 hops"`.
+        supports: pairs (query, id of the passage to find), in the order in which the expert needs them; empty if
+            unknown.
+        source: the name of the data set, such as `"hotpotqa"`; may be empty.
+    """
+
+    id: str
+    text: str
+    answers: tuple[str, ...]
+    kind: str
+    supports: tuple[tuple[str, str], ...] = ()
+    source: str = ""
+
+
+def question_key(text: str) -> str:
+    """Return a key that ignores case, white space, punctuation and articles, to find repeated questions."""
+    folded = text.casefold()
+    return normalise(folded) or folded
+
+
+LONGEST_TITLE = 200
+"""Titles are cut to this number of characters."""
+
+LONGEST_TEXT = 4000
+"""Passages are cut to this number of characters. The passages of Search-R1's corpus have about 600."""
+
+LONGEST_ID = 200
+"""Ids of more characters are replaced by a digest."""
+
+ID_DIGITS = 32
+"""The number of hexadecimal digits in such a digest."""
+
+CUT = " ..."
+"""The end of a text that was cut."""
+
+
+def one_line(text: str, longest: int | None = None) -> str:
+    """Return `text` as one stripped line of visible characters.
+
+    A text longer than `longest` is cut and ends with `CUT`. The result has at most `longest` characters, so applying
+    the function again changes nothing.
+    """
+    if longest is not None and len(text) > longest:  # before cleaning, which takes time for long texts
+        text = f"{text[: max(longest - len(CUT), 0)].rstrip()}{CUT}"
+    return visible(text).strip()
+
+
+def as_shown(passage: Passage) -> Passage:
+    """Return the passage with title and text as observations show them.
+
+    An id that is too long or has unprintable characters is replaced by a digest. The function is idempotent.
+    """
+    name = passage.id
+    if len(name) > LONGEST_ID or not name.isprintable():
+        name = stable_hash(name)[:ID_DIGITS]
+    return Passage(name, one_line(passage.title, LONGEST_TITLE), one_line(passage.text, LONGEST_TEXT))
+
+
+def documents(passages: Iterable[Passage]) -> str:
+    """Return a line for each passage, `Doc 1(Title: ...) ...`, as Search-R1 does. Apply `as_shown` before."""
+    return "\n".join(f"Doc {n}(Title: {title}) {text}".rstrip() for n, (_, title, text) in enumerate(passages, 1))

@@ -13,6 +13,9 @@
 
 The fields of a record determine its format, not the name of the file. Question texts are unchanged; prompts add a
 missing question mark.
+
+A published set is a folder with some of the files `train`, `dev` and `test`, or a single file. `published_splits`
+defines the splits. A question is in only one split; questions are compared by `question_key`.
 """
 
 from __future__ import annotations
@@ -20,23 +23,35 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentgym_flow import data as registry
 from agentgym_flow._util.file_state import is_junk, is_whole
 from agentgym_flow._util.records import SUFFIXES, no_value, read_records
+from agentgym_flow._util.sharing import once
+from agentgym_flow.core import SPLITS, stable_hash
+from agentgym_flow.data import DataSet, content_digest
+from agentgym_flow.envs.answers import normalise
 from agentgym_flow.envs.published_splits import (
+    ALONE,
     PART_WORDS,
     PARTS,
+    UNUSED,
+    Splits,
+    Stamp,
     folders_with,
     part_in,
     part_of_alone,
+    stamps_of,
+    unused_files,
     without_shard,
     words_of,
 )
-from agentgym_flow.envs.search.observation import one_line
-from agentgym_flow.envs.search.question import Question, question_key
+from agentgym_flow.envs.search.game import Question, one_line, question_key
 from agentgym_flow.errors import BadData
 
 _TEXTS = ("question", "Question")
@@ -71,16 +86,16 @@ def split_files(folder: str | os.PathLike[str]) -> dict[str, Path]:
     """
     place = Path(folder)
     if place.is_file():
-        return {part_of_alone(place, _part_said): place}
+
+        def part_said(path: Path) -> str:
+            return part_in(path.name, words_of(path.name if path.is_dir() else without_shard(path.stem)))
+
+        return {part_of_alone(place, part_said): place}
     found = _parts_in(place)
     if not found:
         endings = f"there is no file test, dev or train with one of the endings {', '.join(SUFFIXES)}."
         raise BadData(f"{place}: {endings}{folders_with(place, lambda inner: bool(_parts_in(inner)))}")
     return found
-
-
-def _part_said(place: Path) -> str:
-    return part_in(place.name, words_of(place.name if place.is_dir() else without_shard(place.stem)))
 
 
 def _parts_in(place: Path) -> dict[str, Path]:
@@ -218,3 +233,103 @@ def _kind(record: Mapping[str, Any], named: str) -> str:
         or (f"{hops[1]} hops" if hops else "")
         or _plain(record.get("prop"))
     )
+
+
+class PublishedQuestions(NamedTuple):
+    """A published set: the digest of its files, its splits, and a remark for the error about a missing split."""
+
+    digest: str
+    splits: Mapping[str, tuple[Question, ...]]
+    remark: str
+
+
+def published_set(place: Path) -> PublishedQuestions:
+    """Return a published set in a file or folder, read once per process until its files change. Raises `BadData`."""
+    return _read(stamps_of(split_files(place)), place.is_file())
+
+
+@once(8)  # the stamps are part of the key, so changed files are read again
+def _read(stamps: tuple[Stamp, ...], alone: bool) -> PublishedQuestions:
+    files = {name: file for name, file, _ in stamps}
+    digests = {name: content_digest(file) for name, file in files.items()}
+    digest = next(iter(digests.values())) if alone else stable_hash(sorted(digests.items()))
+    read = {name: read_questions(file).questions for name, file in files.items()}
+
+    def without(questions: Iterable[Question], others: Iterable[Question]) -> tuple[Question, ...]:
+        taken = {question_key(one.text) for one in others}
+        return tuple(one for one in questions if question_key(one.text) not in taken)
+
+    splits = Splits(read, read.__getitem__, lambda one: one.id, without)
+    remark = ALONE if alone else f"its files are {', '.join(file.name for file in files.values())}"
+    return PublishedQuestions(digest, {split: splits[split] for split in SPLITS}, remark)
+
+
+MOST_KINDS = 8
+"""With more kinds of questions than this, only their number is reported (PopQA's kinds are properties)."""
+
+MOST_NAMED = 10
+"""The largest number of problematic questions that are listed."""
+
+
+class SearchSetReport(NamedTuple):
+    """The contents of a set.
+
+    Attributes:
+        files: file name -> its questions, in the order `test`, `dev`, `train`.
+        shared: (file, other file, number of questions in both), compared by `question_key`; only non-zero numbers.
+        splits: split -> number of questions that the environment uses; 0 for a missing split.
+        digest: the SHA-256 that logs and tracks hold.
+        unused: the names of the other files with records in the folder.
+    """
+
+    files: Mapping[str, QuestionSet]
+    shared: tuple[tuple[str, str, int], ...]
+    splits: Mapping[str, int]
+    digest: str
+    unused: tuple[str, ...] = ()
+
+
+def check_questions(data: str | os.PathLike[str] | DataSet) -> SearchSetReport:
+    """Read all questions of a published set: a folder, a file, or the name of registered data.
+
+    Raises:
+        UnknownData: `data` is neither a path nor a registered name.
+        BadData: a file is damaged, or there is none; the message names the file and the line.
+        MissingExtra: pyarrow, for a Parquet file, is not installed.
+    """
+    found = registry.resolve(data)
+    parts = split_files(found.path).values()
+    files = {path.name: read_questions(path) for path in parts}
+    keys = {name: {question_key(one.text) for one in read.questions} for name, read in files.items()}
+    shared = tuple((a, b, both) for a, b in combinations(files, 2) if (both := len(keys[a] & keys[b])))
+    read = published_set(found.path)
+    unused = unused_files(found.path, parts)
+    return SearchSetReport(files, shared, {name: len(read.splits[name]) for name in SPLITS}, read.digest, unused)
+
+
+def remarks(checked: SearchSetReport) -> Iterator[str]:
+    """Yield the lines of the report: files, problems, splits."""
+    for name, read in checked.files.items():
+        counts = Counter(one.kind for one in read.questions)
+        kinds = f" of {len(counts):,} kinds"
+        if len(counts) <= MOST_KINDS:
+            kinds = "".join(f"; {kind}: {count:,}" for kind, count in sorted(counts.items())) if len(counts) > 1 else ""
+        yield f"{name}: {len(read.questions):,} questions{kinds}"
+        for notes, what in (
+            (read.repeated, "repeated; an id that comes again counts once"),
+            (read.left_out, "marked as unanswerable, and left out"),
+        ):
+            if notes:
+                yield f"{name}: {len(notes):,} {what}. The first: {notes[0]}"
+        if void := [one.id for one in read.questions if not all(map(normalise, one.answers))]:
+            yield (
+                f"{name}: {len(void):,} with an answer that is empty after normalisation, so that an empty answer "
+                f"scores 1, as in Search-R1: {', '.join(map(repr, void[:MOST_NAMED]))}"
+                f"{', ...' if len(void) > MOST_NAMED else ''}"
+            )
+    for one, other, both in checked.shared:
+        yield f"{one} and {other} have questions in common: {both:,}, which only the split of {one} keeps"
+    if checked.unused:
+        yield UNUSED.format(", ".join(checked.unused))
+    yield "played as: " + ", ".join(f"{split} {count:,}" for split, count in checked.splits.items())
+    yield registry.digests_line({"": checked.digest})

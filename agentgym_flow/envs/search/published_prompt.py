@@ -27,7 +27,7 @@ _ENDS = ("</search>", "</answer>")
 
 
 def passages(observation: str) -> list[Passage]:
-    """Return the passages of an observation, written by `shown.documents`, with empty ids.
+    """Return the passages of an observation, written by `game.documents`, with empty ids.
 
     A title ends at the parenthesis that closes the one before it.
     """

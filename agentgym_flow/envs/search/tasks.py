@@ -1,22 +1,100 @@
-"""The embedded questions: one generated world, and three splits that share no entities.
+"""The questions of a split: generated, or from a published set on disk.
 
-The world consists of three realms without facts between them, and the questions of a split use one realm. One corpus
-has the articles of all realms. Questions of two or more hops are dropped if a single search for the question text shows
-the answer, so the remaining ones require several searches.
+The generated world consists of three realms without facts between them, and the questions of a split use one realm. One
+corpus has the articles of all realms. Questions of two or more hops are dropped if a single search for the question
+text shows the answer, so the remaining ones require several searches.
 """
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from itertools import count
+from pathlib import Path
+from typing import Any
 
+from agentgym_flow import data as registry
+from agentgym_flow._util.files import whole
+from agentgym_flow._util.shared import Shared
 from agentgym_flow._util.sharing import once
-from agentgym_flow.core import canonical, check_split
-from agentgym_flow.envs.search.generator import draw_questions, world
-from agentgym_flow.envs.search.question import Question
+from agentgym_flow.core import canonical, check_season, check_split
+from agentgym_flow.data import DataSet
+from agentgym_flow.envs.published_splits import missing
+from agentgym_flow.envs.search.game import Question
+from agentgym_flow.envs.search.generator import world
+from agentgym_flow.envs.search.generator.questions import draw_questions
+from agentgym_flow.envs.search.official import published_set
+from agentgym_flow.errors import BadData
 from agentgym_flow.retrieval.corpus import MemoryCorpus
 from agentgym_flow.retrieval.lexical import LexicalRetriever
 from agentgym_flow.retrieval.passage import Passage
+
+SPLIT_ALIASES = {"dev": "valid", "eval": "valid"}
+"""The official names of the splits."""
+
+
+class QuestionSource(Shared):
+    """The questions of one split. Copies of an environment share it.
+
+    Args:
+        data: a folder or a file of a published set, or the name of registered data; None for the generated questions.
+        split: `"train"`, `"valid"` or `"test"`, or an official name.
+        season: the seed of a season of generated test questions; `""` for the standard ones.
+
+    Attributes:
+        split: the split.
+        season: the season.
+        data: name -> SHA-256 of the published data in use.
+        questions: the questions in task order.
+        content: the digest of the generated corpus; "" for published sets, which do not include passages.
+
+    Raises:
+        UnknownSplit: the split is unknown.
+        UnknownData: `data` is neither a path nor a registered name.
+        BadSetting: the season does not fit the other arguments.
+        BadData: a file is damaged, or the set has no questions for the split.
+        MissingExtra: pyarrow, for a Parquet file, is not installed.
+    """
+
+    def __init__(
+        self, data: str | os.PathLike[str] | DataSet | None = None, split: str = "train", season: str = ""
+    ) -> None:
+        self.split = check_split(split, SPLIT_ALIASES)
+        self.season = check_season(season, self.split, "" if data is None else "data")
+        self.data: dict[str, str] = {}
+        self._found: DataSet | None = None
+        if data is None:
+            self.questions = tasks(self.split, self.season)
+            self.content = DIGEST
+            return
+        self._found = registry.resolve(data)
+        published = published_set(self._found.path)
+        self.data = {self._found.name: published.digest}
+        self.questions = published.splits.get(self.split, ())
+        self.content = ""
+        if not self.questions:
+            sizes = {name: len(questions) for name, questions in published.splits.items()}
+            raise missing(self._found.path, "questions", self.split, sizes, published.remark)
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the questions are generated."""
+        return self._found is None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self._found, self.split, self.season, self.data)
+
+
+def _again(found: DataSet | None, split: str, season: str, data: Mapping[str, str]) -> QuestionSource:
+    """Restore a pickled source. Raises `BadData` if its files have changed."""
+    source = QuestionSource(found, split, season)
+    if source.data != data:
+        where = found.path if found else "the package"
+        raise BadData(f"the questions at {where} are not those that were pickled; they have changed since")
+    return source
+
 
 _COUNTS = {"train": 4_000, "valid": 500, "test": 500}
 
@@ -107,3 +185,37 @@ MANIFEST = {
 }
 """Split -> recorded digest. A change of a digest requires a new version of the environment id, because published
 results would refer to other questions."""
+
+
+CORPUS = "corpus.jsonl"
+"""The file of the articles, in Search-R1's format: `id`, and `contents` with the title in quotation marks."""
+
+FILES = {"train": "train.jsonl", "valid": "dev.jsonl", "test": "test.jsonl"}
+"""Split -> the file of its questions, in FlashRAG's format: `id`, `question`, `golden_answers`."""
+
+
+def export_world(folder: str | os.PathLike[str]) -> list[Path]:
+    """Write the generated articles and the questions of all splits; return the paths of the files.
+
+    Reading the files as a corpus and a published set gives the same passages and questions. `metadata` has the kind of
+    the question (`type`) and the ids of the articles that lead to the answer, in order (`supporting_ids`).
+
+    Raises `OSError` with the name of the file if it cannot be written.
+    """
+    records: dict[str, Iterator[dict[str, Any]]] = {
+        CORPUS: ({"id": one.id, "contents": one.contents} for one in corpus()),
+        **{name: map(_record, tasks(split)) for split, name in FILES.items()},
+    }
+    for name, those in records.items():
+        with whole(Path(folder) / name) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in those)
+    return [Path(folder) / name for name in records]
+
+
+def _record(question: Question) -> dict[str, Any]:
+    return {
+        "id": question.id,
+        "question": question.text,
+        "golden_answers": list(question.answers),
+        "metadata": {"type": question.kind, "supporting_ids": [name for _, name in question.supports]},
+    }

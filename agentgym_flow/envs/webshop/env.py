@@ -28,15 +28,13 @@ from agentgym_flow.core import (
     choose_task,
 )
 from agentgym_flow.data import DataSet
-from agentgym_flow.envs.webshop.candidates import most_relevant, proposals, random_query
-from agentgym_flow.envs.webshop.expert import WebShopExpert
+from agentgym_flow.envs.webshop.catalogue import KINDS
 from agentgym_flow.envs.webshop.game import Page, WebShopGame
-from agentgym_flow.envs.webshop.goal_table import KINDS
-from agentgym_flow.envs.webshop.html import html
-from agentgym_flow.envs.webshop.nouns import make_tagger
-from agentgym_flow.envs.webshop.observation import text, text_rich, url
-from agentgym_flow.envs.webshop.reward import Score, score
-from agentgym_flow.envs.webshop.source import ENGINES, SPLIT_ALIASES, GoalSource
+from agentgym_flow.envs.webshop.observation import html, text, text_rich, url
+from agentgym_flow.envs.webshop.policies import WebShopExpert
+from agentgym_flow.envs.webshop.requirements import most_relevant, proposals, random_query
+from agentgym_flow.envs.webshop.reward import Score, make_tagger, score
+from agentgym_flow.envs.webshop.tasks import ENGINES, SPLIT_ALIASES, GoalSource
 
 ENV_ID = "agentgym_flow/WebShop-v0"
 """The id of the environment."""
@@ -174,7 +172,7 @@ class WebShopEnv(TextEnv):
     env_id: ClassVar[str] = ENV_ID
     card = EnvCard(
         train_config="webshop_tiny",
-        script="agentgym_flow.envs.webshop.scripted:KeywordShopper",
+        script="agentgym_flow.envs.webshop.policies:KeywordShopper",
         # The state key does not include what the agent has read, but the value of a state depends on it.
         algorithm_settings={
             "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}},

@@ -29,12 +29,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from agentgym_flow._util.json_stream import writable
 from agentgym_flow.core import stable_hash
-from agentgym_flow.envs.webshop.card import Card, cards_of, clickable
-from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue
-from agentgym_flow.envs.webshop.product import Product
+from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue, Product
 
 if TYPE_CHECKING:
     from agentgym_flow.envs.webshop.goals import WebShopGoal
@@ -120,7 +119,7 @@ class WebShopGame:
         self.show_attributes = show_attributes
         self.bought = False
         self.score: float | None = None
-        self._cards = cards_of(catalogue)
+        self._cards = _CARDS.setdefault(catalogue, {})
         self._enter()
 
     def _enter(self) -> None:
@@ -137,9 +136,6 @@ class WebShopGame:
         self.visited: set[str] = set()
 
     # ---------------------------------------------------------------- copies
-    def __copy__(self) -> WebShopGame:
-        return self.copy()
-
     def __deepcopy__(self, memo: dict[int, Any]) -> WebShopGame:
         return self.copy()
 
@@ -150,11 +146,13 @@ class WebShopGame:
         other.options, other.visited = self.options.copy(), self.visited.copy()
         return other
 
+    __copy__ = copy
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_cards", "_listed")}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.__dict__.update(state, _cards=cards_of(state["catalogue"]), _listed=None)
+        self.__dict__.update(state, _cards=_CARDS.setdefault(state["catalogue"], {}), _listed=None)
 
     # ---------------------------------------------------------------- state
     @property
@@ -165,12 +163,21 @@ class WebShopGame:
     @property
     def card(self) -> Card | None:
         """The card of the open or bought product; None on other pages."""
-        return None if self._opened is None else self._cards.get(self.catalogue, self._opened)
+        return None if self._opened is None else self._card_of(self._opened)
 
     @property
     def product(self) -> Product | None:
         """The open or bought product; None on other pages."""
-        return None if self._opened is None else self._cards.get(self.catalogue, self._opened).product
+        return None if self._opened is None else self._card_of(self._opened).product
+
+    def _card_of(self, number: int) -> Card:
+        card = self._cards.get(number)
+        if card is None:
+            card = Card(number, self.catalogue.listing(number).product)
+            if len(self._cards) >= MOST_KEPT:
+                self._cards.pop(next(iter(self._cards)), None)
+            self._cards[number] = card
+        return card
 
     def listed(self) -> list[Card]:
         """Return the products on the current page of results; empty after the last page, and on other pages."""
@@ -180,7 +187,7 @@ class WebShopGame:
         """Return the number of the page of results, its products, and its clicks (cached)."""
         if self._listed is None or self._listed[0] != self.number:
             start = (self.number - 1) * PER_PAGE
-            cards = [self._cards.get(self.catalogue, number) for number in self.found[start : start + PER_PAGE]]
+            cards = [self._card_of(number) for number in self.found[start : start + PER_PAGE]]
             buttons = _clicks(Page.RESULTS, self.number == 1, self.show_attributes)
             clicks = dict.fromkeys([*buttons, *[card.click for card in cards if card.name]])
             self._listed = self.number, tuple(cards), tuple(clicks)
@@ -243,18 +250,15 @@ class WebShopGame:
         if match is None:
             return False
         argument = match[2].lower()
-        if match[1] == "search":
-            self._search(writable(argument))
-            return True
-        return self._click(argument)
-
-    def _search(self, query: str) -> None:
+        if match[1] == "click":
+            return self._click(argument)
         self._listed = None
-        self.found = tuple(self.catalogue.search(query, HITS))
+        self.query = writable(argument)
+        self.found = tuple(self.catalogue.search(self.query, HITS))
         self._found_text = ",".join(map(str, self.found))
-        self.query = query
         self.number = 1
         self._to_results()
+        return True
 
     def _to_results(self) -> None:
         self.page = Page.RESULTS
@@ -272,18 +276,15 @@ class WebShopGame:
         if self.page is Page.RESULTS:
             for card in self.listed():
                 if card.name == name:
-                    self._open(card)
+                    self.page = Page.ITEM
+                    self._opened = card.number
+                    self.visited.add(card.product.asin)
                     return True
         elif self.page is Page.ITEM and (opened := self.card) and name in opened.values:
             option, value = opened.values[name]
             self.options[option] = value
             return True
         return False
-
-    def _open(self, card: Card) -> None:
-        self.page = Page.ITEM
-        self._opened = card.number
-        self.visited.add(card.product.asin)
 
     def _press(self, label: str) -> None:
         if label == BACK_TO_SEARCH:
@@ -303,3 +304,59 @@ class WebShopGame:
             self.sub_page = ""
         else:
             self._to_results()
+
+
+MOST_KEPT = 4096
+"""The number of cached cards per catalogue, some kilobytes each; the oldest are dropped first."""
+
+
+def shown(text: str) -> str:
+    """Return the text as on a page: stripped, with lone surrogates replaced."""
+    return writable(text.strip())
+
+
+def clickable(text: str) -> str:
+    """Return the name of a visible text in a click: in lower case, on one line."""
+    return shown(text).replace("\n", " ").lower()
+
+
+class Card:
+    """A product for display on pages.
+
+    Attributes:
+        number: its number in the catalogue.
+        product: the product.
+        name: its name in a click: the ASIN in lower case.
+        values: name of an option value in a click -> (option, value), in the product's order. A value that two options
+            share belongs to the later one, as in the original.
+        click: the action that opens its page.
+        texts: a cache for parts of observations, used by `observation`.
+    """
+
+    __slots__ = ("_clicks", "click", "name", "number", "product", "texts", "values")
+
+    def __init__(self, number: int, product: Product) -> None:
+        self.number = number
+        self.product = product
+        self.name = clickable(product.asin)
+        self.values = {
+            name: (option, value)
+            for option, values in product.options.items()
+            for value in values
+            if (name := clickable(value))
+        }
+        self.click = f"click[{self.name}]"
+        self.texts: dict[str, str] = {}
+        self._clicks: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def clicks(self, buttons: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the actions of the product page: `buttons`, then a click for each option value with another name."""
+        found = self._clicks.get(buttons)
+        if found is None:
+            options = [f"click[{name}]" for name in self.values if name != "search"]
+            found = self._clicks[buttons] = tuple(dict.fromkeys([*buttons, *options]))
+        return found
+
+
+_CARDS: WeakKeyDictionary[Catalogue, dict[int, Card]] = WeakKeyDictionary()
+"""The cards of a catalogue by number, shared by all episodes; they are freed with the catalogue."""

@@ -14,9 +14,7 @@ import numpy.typing as npt
 
 from agentgym_flow._util.shared import Shared
 from agentgym_flow.core import Stream, seasonal
-from agentgym_flow.envs.webshop.catalogue import Catalogue
-from agentgym_flow.envs.webshop.goal_table import KINDS
-from agentgym_flow.envs.webshop.product import Product
+from agentgym_flow.envs.webshop.catalogue import KINDS, Catalogue, Product
 from agentgym_flow.errors import BadData, UnknownOption
 
 NO_BOUND = 1_000_000.0
@@ -93,7 +91,7 @@ class Goals(Sequence[WebShopGoal], Shared):
 
     def __len__(self) -> int:
         """Return the number of goals."""
-        return int(self._table.ends[-1]) if len(self._table.ends) else 0
+        return self._table.total
 
     @overload
     def __getitem__(self, number: int) -> WebShopGoal: ...

@@ -26,18 +26,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from agentgym_flow._util.files import resumed_folder
 from agentgym_flow._util.json_stream import stream_members, stream_objects
 from agentgym_flow.data import content_digest, write_statement
 from agentgym_flow.envs.webshop import store
-from agentgym_flow.envs.webshop.catalogue import ListingDigest
-from agentgym_flow.envs.webshop.goal_table import KINDS, goal_table
+from agentgym_flow.envs.webshop.catalogue import (
+    KINDS,
+    Listing,
+    ListingDigest,
+    asin_key,
+    goal_table,
+    listing_of,
+    record_of,
+)
 from agentgym_flow.envs.webshop.goals import official_order
 from agentgym_flow.envs.webshop.official import listings_of, read_side_file
-from agentgym_flow.envs.webshop.product import Listing, asin_key
-from agentgym_flow.envs.webshop.record import listing_of, record_of
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.retrieval import IndexBuilder
 from agentgym_flow.retrieval.resuming import (
@@ -98,7 +102,9 @@ def import_catalogue(
                     _import_listings(items, known, read_side_file(human), partial, state, most, tell)
             (partial / _ATTRIBUTES).unlink(missing_ok=True)
             index = merge_runs(partial / _RUNS, partial / store.INDEX, state.documents, tell)
-            np.save(partial / store.TIES, _ties(database, state.documents))
+            by_key = (number for (number,) in database.execute("SELECT number FROM asins ORDER BY key"))
+            ranks = np.argsort(np.fromiter(by_key, np.int64, state.documents)).astype(np.int32)
+            np.save(partial / store.TIES, ranks)
             goals = {kind: _write_goals(partial, database, kind, state.documents, tell) for kind in KINDS}
         # Left by a killed import; SQLite has already rolled it back.
         (partial / f"{store.LISTINGS}-journal").unlink(missing_ok=True)
@@ -208,7 +214,7 @@ def _import_listings(
     builder.rewind(state.documents)
     digest = ListingDigest()
     for record in store.records_of(database):  # the state of a SHA-256 computation cannot be stored
-        digest.add_record(record)
+        digest.add(record)
 
     def records() -> Iterator[dict[str, Any]]:
         left = None if num_products is None else num_products - state.records
@@ -223,8 +229,11 @@ def _import_listings(
     seen = _ImportedAsins(database)
     for listing in listings_of(records(), attributes, human, where=str(items), first=state.records, seen=seen):
         record = record_of(listing)
-        _insert(database, state.documents, listing, record)
-        digest.add_record(record)
+        asks = _ASKS["synthetic"] * (listing.synthetic is not None) | _ASKS["human"] * bool(listing.human)
+        database.execute("INSERT INTO listings VALUES (?, ?, ?)", (state.documents, asks, zlib.compress(record)))
+        key = asin_key(listing.product.asin)
+        database.execute("INSERT OR REPLACE INTO asins VALUES (?, ?)", (key, state.documents))
+        digest.add(record)
         builder.add(listing.product.index_text)
         state.documents += 1
         if state.documents % _STEP == 0:
@@ -243,20 +252,6 @@ def _import_listings(
     tell(ImportProgress("listings", total, total, state.documents))
 
 
-def _insert(database: sqlite3.Connection, number: int, listing: Listing, record: bytes) -> None:
-    asks = _ASKS["synthetic"] * (listing.synthetic is not None) | _ASKS["human"] * bool(listing.human)
-    database.execute("INSERT INTO listings VALUES (?, ?, ?)", (number, asks, zlib.compress(record)))
-    database.execute("INSERT OR REPLACE INTO asins VALUES (?, ?)", (asin_key(listing.product.asin), number))
-
-
-def _ties(database: sqlite3.Connection, documents: int) -> npt.NDArray[np.int32]:
-    """Return (documents,): the rank of each product by its `asin_key`."""
-    ties = np.empty(documents, np.int32)
-    numbers = (number for (number,) in database.execute("SELECT number FROM asins ORDER BY key"))
-    ties[np.fromiter(numbers, np.int32, documents)] = np.arange(documents, dtype=np.int32)
-    return ties
-
-
 # ---------------------------------------------------------------- goals
 def _write_goals(
     partial: Path, database: sqlite3.Connection, kind: str, documents: int, tell: Callable[[ImportProgress], object]
@@ -273,7 +268,6 @@ def _write_goals(
     table = goal_table(listings(), kind)
     for field, values in table._asdict().items():
         np.save(partial / store.table_file(kind, field), values)
-    count = int(table.ends[-1]) if len(table.ends) else 0
-    np.save(partial / store.table_file(kind, store.ORDER), official_order(count))
+    np.save(partial / store.table_file(kind, store.ORDER), official_order(table.total))
     tell(ImportProgress("goals", (KINDS.index(kind) + 1) * documents, len(KINDS) * documents, documents))
-    return count
+    return table.total

@@ -13,13 +13,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentgym_flow.envs.webshop.game import BACK_TO_SEARCH, BUY, NEXT, PREVIOUS, Page, sub_pages
 from agentgym_flow.envs.webshop.observation import SEPARATOR
 from agentgym_flow.envs.webshop.requirements import GoalRequirements, requirements_of
-from agentgym_flow.episodes import Turn
-from agentgym_flow.prompts import PromptContext
+
+if TYPE_CHECKING:
+    from agentgym_flow.episodes import Turn
+    from agentgym_flow.prompts import PromptContext
 
 TEXTS = tuple(title.lower() for title in sub_pages(show_attributes=True))
 """The pages with a product's texts, by their names in clicks."""

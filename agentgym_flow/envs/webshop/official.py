@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from agentgym_flow._util.file_state import is_whole
 from agentgym_flow._util.json_stream import stream_members, stream_objects, writable
-from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
+from agentgym_flow.envs.webshop.catalogue import Listing, Product, ProductRequest
 from agentgym_flow.errors import BadData
 
 NAMES = {"items": "items_shuffle", "attributes": "items_ins_v2", "human": "items_human_ins"}
@@ -55,7 +55,10 @@ def official_files(path: str | os.PathLike[str]) -> OfficialFiles:
     if place.is_dir():
         items = _only(place, "items") or (_only(place / "data", "items") if (place / "data").is_dir() else None)
         if items is None:
-            advice = _folders_with_items(place) or "is it the folder of WebShop's data?"
+            inner = {file.parent.relative_to(place).as_posix() for file in place.glob(f"*/{NAMES['items']}*.json")}
+            advice = "is it the folder of WebShop's data?"
+            if inner:
+                advice = f"name one of the folders in it that have: {', '.join(sorted(inner))}"
             raise BadData(f"{place} has no file {NAMES['items']}*.json; {advice}")
     elif place.is_file():
         items = place
@@ -72,11 +75,6 @@ def official_files(path: str | os.PathLike[str]) -> OfficialFiles:
             f"put {NAMES['attributes']}{size}.json beside it."
         )
     return OfficialFiles(items, attributes, human)
-
-
-def _folders_with_items(place: Path) -> str:
-    found = {file.parent.relative_to(place).as_posix() for file in place.glob(f"*/{NAMES['items']}*.json")}
-    return f"name one of the folders in it that have: {', '.join(sorted(found))}" if found else ""
 
 
 def _only(folder: Path, kind: str, size: str | None = None) -> Path | None:
@@ -171,16 +169,18 @@ def listings_of(
         if not asin.strip():
             raise fields.bad("asin", "must not be empty")
         seen.add(asin.upper())
-        yield _listing(asin, fields.named(asin), attributes.get(asin), human.get(asin))
+        fields.where += f" ({asin})"
+        yield _listing(asin, fields, attributes.get(asin), human.get(asin))
 
 
 def _listing(asin: str, fields: _Fields, known: Any, asked: Any) -> Listing:
     about = _Fields({} if known is None else known, f"attributes of {asin}")
+    bullets = "small_description"  # one text, or a list of them
     product = Product(
         asin=asin,
         name=fields.text("name"),
         description=fields.text("full_description", or_null=True),
-        bullets=_bullets(fields),
+        bullets=(fields.text(bullets),) if isinstance(fields.get(bullets), str) else fields.texts(bullets),
         prices=_prices(fields),
         options=_options(fields),
         attributes=about.texts("attributes") if about.has("attributes") else NO_ATTRIBUTES,
@@ -195,20 +195,12 @@ def _listing(asin: str, fields: _Fields, known: Any, asked: Any) -> Listing:
         synthetic = request if request.attributes else None  # its score would be undefined
     if not isinstance(asked, list | tuple | None):
         raise BadData(f"human instructions of {asin}: must be a list, got {asked!r:.60}.")
-    requests = (_human_request(_Fields(one, f"human instruction {n} of {asin}")) for n, one in enumerate(asked or ()))
+    requests = []
+    for number, one in enumerate(asked or ()):
+        said = _Fields(one, f"human instruction {number} of {asin}")
+        parts = said.text("instruction"), said.texts("instruction_attributes"), said.texts("instruction_options")
+        requests.append(ProductRequest(*parts))
     return Listing(product, synthetic, tuple(request for request in requests if request.attributes))
-
-
-def _human_request(fields: _Fields) -> ProductRequest:
-    return ProductRequest(
-        fields.text("instruction"), fields.texts("instruction_attributes"), fields.texts("instruction_options")
-    )
-
-
-def _bullets(fields: _Fields) -> tuple[str, ...]:
-    if isinstance(fields.get("small_description"), str):
-        return (fields.text("small_description"),)
-    return fields.texts("small_description")
 
 
 def _prices(fields: _Fields) -> tuple[float, ...]:
@@ -256,10 +248,6 @@ class _Fields:
             raise BadData(f"{where}: must be an object, got {record!r:.60}.")
         self._record = record
         self.where = where
-
-    def named(self, asin: str) -> _Fields:
-        """Return the same fields, with the ASIN in messages."""
-        return _Fields(self._record, f"{self.where} ({asin})")
 
     def bad(self, field: str, problem: str) -> BadData:
         """Return the error for a field."""

@@ -27,10 +27,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from agentgym_flow.envs.webshop.candidates import MOST_PROPOSALS, proposals
 from agentgym_flow.envs.webshop.game import BACK_TO_SEARCH, BUY, NEXT, PREVIOUS, Page
 from agentgym_flow.envs.webshop.notes import TEXTS, Choice, SeenProduct, WebShopNotes, choice_on, notes_of
 from agentgym_flow.envs.webshop.observation import SEPARATOR
+from agentgym_flow.envs.webshop.requirements import MOST_PROPOSALS, proposals
 from agentgym_flow.episodes import Episode
 from agentgym_flow.prompts import (
     ChoiceTemplate,
@@ -163,9 +163,8 @@ class WebShopCompactPrompt(IndexTemplate):
         notes, clicks = notes_of(policy_input), tuple(policy_input.info["admissible_actions"])
         # The observation is needed only for the options of a product page.
         page = policy_input.observation if notes.page is Page.ITEM else ""
-        return _written(
-            notes, _steps_word(policy_input.episode.max_steps - len(policy_input.episode.turns)), clicks, page
-        )
+        left = policy_input.episode.max_steps - len(policy_input.episode.turns)
+        return _written(notes, STEPS_LEFT[max(bisect_right(_STEPS, left) - 1, 0)], clicks, page)
 
     def format_action(self, action: str, policy_input: PromptContext) -> str | None:
         """Return the index of the candidate that has the same words as `action`; None if there is none.
@@ -213,22 +212,10 @@ def _of_page(notes: WebShopNotes, choice: Choice) -> list[str]:
 
 def _of_product(notes: WebShopNotes, seen: SeenProduct) -> tuple[str, str, str]:
     """Return the words for a product: the number of missing phrases, its price, and how far it was read."""
-    lacks = _count("lacks", notes.requirements.lacking(seen.known))
-    if seen.misfit:
-        return lacks, _price(notes, seen), "misfit"
-    return lacks, _price(notes, seen), "known" if seen.is_read else "opened" if seen.opened else "new"
-
-
-def _price(notes: WebShopNotes, seen: SeenProduct) -> str:
-    if not seen.high:
-        return OTHER
-    return (
-        "cheap"
-        if seen.high <= notes.requirements.limit
-        else "range"
-        if seen.low <= notes.requirements.limit
-        else "dear"
-    )
+    lacks, limit = _count("lacks", notes.requirements.lacking(seen.known)), notes.requirements.limit
+    price = "cheap" if seen.high <= limit else "range" if seen.low <= limit else "dear"
+    read = "misfit" if seen.misfit else "known" if seen.is_read else "opened" if seen.opened else "new"
+    return lacks, price if seen.high else OTHER, read
 
 
 def _standing(notes: WebShopNotes) -> str:
@@ -268,10 +255,6 @@ def _of_click(notes: WebShopNotes, choice: Choice, name: str) -> tuple[str, ...]
 
 def _count(what: str, number: int) -> str:
     return f"{what}{min(number, _MOST_COUNTED)}"
-
-
-def _steps_word(left: int) -> str:
-    return STEPS_LEFT[max(bisect_right(_STEPS, left) - 1, 0)]
 
 
 PROMPT_TEMPLATES: dict[str, PromptTemplate] = {

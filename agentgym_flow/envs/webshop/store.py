@@ -1,7 +1,8 @@
-"""A catalogue of any size on disk: listings in SQLite, and a memory-mapped search index and goal tables.
+"""Catalogues on disk: a store of any size, and a catalogue that Lucene searches.
 
-`importing.import_catalogue` writes the folder, which never changes afterwards. All environments of a process share one
-`StoredCatalogue`, and all processes share the cached pages of its files.
+A store has listings in SQLite, and a memory-mapped search index and goal tables. `importing.import_catalogue` writes
+the folder, which never changes afterwards. All environments of a process share one `StoredCatalogue`, and all processes
+share the cached pages of its files.
 """
 
 from __future__ import annotations
@@ -18,15 +19,23 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from agentgym_flow import data as registry
 from agentgym_flow._util.shared import Shared
 from agentgym_flow.data import StoreKind, content_digest, read_statement, reopened
-from agentgym_flow.envs.webshop.catalogue import HITS, ListingDigest
-from agentgym_flow.envs.webshop.goal_table import KINDS, GoalTable
-from agentgym_flow.envs.webshop.product import Listing, asin_key
-from agentgym_flow.envs.webshop.record import listing_of
+from agentgym_flow.envs.webshop.catalogue import (
+    HITS,
+    KINDS,
+    Catalogue,
+    GoalTable,
+    Listing,
+    ListingDigest,
+    asin_key,
+    listing_of,
+)
 from agentgym_flow.errors import BadData, UnknownOption
 from agentgym_flow.retrieval import BM25
 from agentgym_flow.retrieval.arrays import mapped_array
+from agentgym_flow.retrieval.lucene import LuceneIndex
 
 STORE = StoreKind(
     kind="webshop",
@@ -45,8 +54,6 @@ LISTINGS, INDEX, TIES, ORDER = "listings.sqlite", "index", "ties.npy", "order"
 
 CACHED = 2048
 """The number of cached listings, about 20 MB."""
-
-_MAPPED = 1 << 40  # bytes; SQLite lowers this to its maximum
 
 
 def table_file(kind: str, field: str) -> str:
@@ -88,8 +95,10 @@ class StoredCatalogue(Shared):
         self._index = BM25.open(self._folder / INDEX, ties=ties, verify=False)
         if (len(self._index), self._index.digest) != (len(self), self._statement["index"]):
             raise BadData(f"the search index of {self._folder} belongs to another store; make the store again")
-        self._connections = _Connections(self._folder, self.digest)
-        self._tables = {kind: self._table(kind) for kind in KINDS}
+        self._local = threading.local()
+        self._tables = {
+            kind: GoalTable(*(self._array(table_file(kind, field)) for field in GoalTable._fields)) for kind in KINDS
+        }
         self._orders = {kind: self._array(table_file(kind, ORDER)) for kind in KINDS}
         self._cached = lru_cache(maxsize=CACHED)(self._read)
 
@@ -113,8 +122,7 @@ class StoredCatalogue(Shared):
         return self._cached(int(number))
 
     def _read(self, number: int) -> Listing:
-        rows = self._connections.get().execute("SELECT record FROM listings WHERE number = ?", (number,))
-        row = rows.fetchone()
+        row = self._connection().execute("SELECT record FROM listings WHERE number = ?", (number,)).fetchone()
         if row is None:
             raise IndexError(f"there are {len(self)} products, so none has the number {number}")
         try:
@@ -126,7 +134,7 @@ class StoredCatalogue(Shared):
 
     def number_of(self, asin: str) -> int:
         """Return the number of the product with this ASIN, ignoring case. Raises `KeyError` if there is none."""
-        row = self._connections.get().execute("SELECT number FROM asins WHERE key = ?", (asin_key(asin),)).fetchone()
+        row = self._connection().execute("SELECT number FROM asins WHERE key = ?", (asin_key(asin),)).fetchone()
         if row is None:
             raise KeyError(asin)
         return int(row[0])
@@ -157,8 +165,8 @@ class StoredCatalogue(Shared):
         """
         digest = ListingDigest()
         try:
-            for record in records_of(self._connections.get()):
-                digest.add_record(record)
+            for record in records_of(self._connection()):
+                digest.add(record)
         except (zlib.error, sqlite3.Error) as error:
             raise BadData(f"{self._folder / LISTINGS} is damaged ({error}); make the store again") from error
         if digest.hexdigest() != self.digest:
@@ -168,11 +176,30 @@ class StoredCatalogue(Shared):
                 raise BadData(f"{self._folder / name} does not have the digest that it was made with; make it again")
         BM25.open(self._folder / INDEX, verify=True)
 
-    def _table(self, kind: str) -> GoalTable:
-        return GoalTable(*(self._array(table_file(kind, field)) for field in GoalTable._fields))
-
     def _array(self, name: str) -> npt.NDArray[Any]:
         return mapped_array(self._folder / name, "make the store again", BadData)
+
+    def _connection(self) -> sqlite3.Connection:
+        """Return the read-only connection of this thread and process; SQLite's must not be used after a fork.
+
+        Raises `BadData` if the folder has been replaced by another store, or the listings cannot be read.
+        """
+        # Connections of the parent process are kept, because this process must not close them.
+        mine: dict[int, sqlite3.Connection] = self._local.__dict__.setdefault("connections", {})
+        if (connection := mine.get(os.getpid())) is not None:
+            return connection
+        if STORE.statement(self._folder)["digest"] != self.digest:
+            raise BadData(f"the store at {self._folder} was replaced by another since it was opened; open it again")
+        file = self._folder / LISTINGS
+        try:
+            # `immutable` disables locks and journals. The connection of a finished thread is garbage-collected.
+            connection = sqlite3.connect(f"{file.as_uri()}?immutable=1", uri=True, check_same_thread=False)
+            connection.execute(f"PRAGMA mmap_size = {1 << 40}")  # bytes; SQLite lowers this to its maximum
+            connection.execute("SELECT number FROM listings LIMIT 1")
+        except sqlite3.Error as error:
+            raise BadData(f"{file} cannot be read ({error}); make the store again") from error
+        mine[os.getpid()] = connection
+        return connection
 
 
 def records_of(connection: sqlite3.Connection, *, since: int = 0) -> Iterator[bytes]:
@@ -181,32 +208,48 @@ def records_of(connection: sqlite3.Connection, *, since: int = 0) -> Iterator[by
         yield zlib.decompress(record)
 
 
-class _Connections:
-    """A read-only connection for each thread and process, because SQLite connections must not be used after a fork."""
+class LuceneCatalogue(Shared):
+    """The products of another catalogue, searched by Lucene.
 
-    def __init__(self, folder: Path, digest: str) -> None:
-        self._folder = folder
-        self._digest = digest
-        self._local = threading.local()
+    Args:
+        catalogue: the products.
+        index: a Lucene index of their `index_text`, with their ASINs in upper case as ids.
+    """
 
-    def get(self) -> sqlite3.Connection:
-        """Return the connection of this thread. Raises `BadData` if the folder has been replaced by another store."""
-        # Connections of the parent process are kept, because this process must not close them.
-        mine: dict[int, sqlite3.Connection] = self._local.__dict__.setdefault("connections", {})
-        connection = mine.get(os.getpid())
-        if connection is None:
-            if STORE.statement(self._folder)["digest"] != self._digest:
-                raise BadData(f"the store at {self._folder} was replaced by another since it was opened; open it again")
-            connection = mine[os.getpid()] = _connection(self._folder / LISTINGS)
-        return connection
+    def __init__(self, catalogue: Catalogue, index: LuceneIndex) -> None:
+        self._catalogue = catalogue
+        self._index = index
+        self.digest = catalogue.digest
+        self.listing, self.number_of, self.goal_table = catalogue.listing, catalogue.number_of, catalogue.goal_table
+
+    def __len__(self) -> int:
+        """Return the number of products."""
+        return len(self._catalogue)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return searched_by_lucene, (self._catalogue,)
+
+    def search(self, query: str, hits: int = HITS) -> list[int]:
+        """Return the numbers of the best products for a query, best first."""
+        return [self.number_of(asin) for asin in self._index.find(query, hits)]
 
 
-def _connection(file: Path) -> sqlite3.Connection:
+@lru_cache(maxsize=2)
+def searched_by_lucene(catalogue: Catalogue) -> LuceneCatalogue:
+    """Return a catalogue searched by Lucene; its index is built once and stored in the user's data folder.
+
+    Raises:
+        MissingExtra: pyserini or Java is not installed.
+        BadIndex: the stored index cannot be opened.
+    """
+    folder = registry.home() / "lucene-by-asin" / catalogue.digest
+    if folder.exists():
+        return LuceneCatalogue(catalogue, LuceneIndex(folder))
+    products = (catalogue.listing(number).product for number in range(len(catalogue)))
+    documents = ((product.asin.upper(), product.index_text) for product in products)
     try:
-        # `immutable` disables locks and journals. The connection of a finished thread is garbage-collected.
-        connection = sqlite3.connect(f"{file.as_uri()}?immutable=1", uri=True, check_same_thread=False)
-        connection.execute(f"PRAGMA mmap_size = {_MAPPED}")
-        connection.execute("SELECT number FROM listings LIMIT 1")
-    except sqlite3.Error as error:
-        raise BadData(f"{file} cannot be read ({error}); make the store again") from error
-    return connection
+        return LuceneCatalogue(catalogue, LuceneIndex.build(documents, folder))
+    except OSError:
+        if not folder.exists():
+            raise
+        return LuceneCatalogue(catalogue, LuceneIndex(folder))  # built by another process at the same time

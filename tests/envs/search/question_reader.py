@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from agentgym_flow.envs.search.generator import SearchWorld
-from agentgym_flow.envs.search.generator.entity import Entity, Value
-from agentgym_flow.envs.search.generator.relations import ALL, OF_KIND, EntityRelation
+from agentgym_flow.envs.search.generator.entities import ALL, OF_KIND, Entity, EntityRelation, Value
 
 LEADS = ("Think of ", "This is about ", "Consider ")
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.core import MAX_CANDIDATES
 from agentgym_flow.envs.search.candidates import MOST_SEARCHES, candidates, proposed_answers, proposed_queries
-from agentgym_flow.envs.search.game import SearchGame
-from agentgym_flow.envs.search.question import Question
+from agentgym_flow.envs.search.game import Question, SearchGame
 from agentgym_flow.retrieval.passage import Passage
 
 BRIDGE = Passage(

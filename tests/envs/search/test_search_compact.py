@@ -13,10 +13,17 @@ from hypothesis import strategies as st
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search.candidates import candidates
-from agentgym_flow.envs.search.compact import INDICES, MOST, VOCABULARY, SearchCompactPrompt
-from agentgym_flow.envs.search.lexicon import CUES, cue_of_question, cue_of_sentence
-from agentgym_flow.envs.search.notes import NotedPassage, notes_of, read_question, shape_of
-from agentgym_flow.envs.search.observation import documents
+from agentgym_flow.envs.search.game import documents
+from agentgym_flow.envs.search.notes import (
+    CUES,
+    NotedPassage,
+    cue_of_question,
+    cue_of_sentence,
+    notes_of,
+    read_question,
+    shape_of,
+)
+from agentgym_flow.envs.search.prompt import INDICES, MOST, VOCABULARY, SearchCompactPrompt
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.prompts import template_for
@@ -197,7 +204,7 @@ def test_alike_candidates_are_shown_once_and_asked_for_alike() -> None:
 
 
 def test_what_finds_no_room_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_flow.envs.search.compact.INDICES", INDICES[:3])
+    monkeypatch.setattr("agentgym_flow.envs.search.prompt.INDICES", INDICES[:3])
     situation = policy_input("Who taught Hum, or was it Tarn?", ("Tarn", [TARN, VOSS, ZELL]))
     assert len(COMPACT.written(situation).actions) == 3
     assert {COMPACT.format_action(action, situation) for action in situation.candidates()} == {"0", "1", "2", None}

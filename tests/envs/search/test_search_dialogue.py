@@ -15,9 +15,17 @@ from hypothesis import strategies as st
 
 from agentgym_flow.core import Transition, stable_hash
 from agentgym_flow.envs.search import game as rules
-from agentgym_flow.envs.search.game import LONGEST_QUERY, SearchGame
-from agentgym_flow.envs.search.observation import CUT, LONGEST_ID, LONGEST_TEXT, LONGEST_TITLE, as_shown, one_line
-from agentgym_flow.envs.search.question import Question
+from agentgym_flow.envs.search.game import (
+    CUT,
+    LONGEST_ID,
+    LONGEST_QUERY,
+    LONGEST_TEXT,
+    LONGEST_TITLE,
+    Question,
+    SearchGame,
+    as_shown,
+    one_line,
+)
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.retrieval.passage import Passage
 

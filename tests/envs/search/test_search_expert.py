@@ -12,8 +12,8 @@ from agentgym_flow.core import Stream
 from agentgym_flow.envs.answers import normalise
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.env import ENV_ID, SearchEnv
-from agentgym_flow.envs.search.expert import next_action
-from agentgym_flow.envs.search.generator import KINDS
+from agentgym_flow.envs.search.generator.questions import KINDS
+from agentgym_flow.envs.search.policies import next_action
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.play import collect
 from agentgym_flow.policies import ExpertPolicy

@@ -11,10 +11,9 @@ from typer.testing import CliRunner
 from agentgym_flow.cli.app import app
 from agentgym_flow.core import SPLITS
 from agentgym_flow.envs.search import tasks
-from agentgym_flow.envs.search.checking import check_questions, remarks
 from agentgym_flow.envs.search.env import SearchEnv
-from agentgym_flow.envs.search.export import export_world
-from agentgym_flow.envs.search.source import QuestionSource
+from agentgym_flow.envs.search.official import check_questions, remarks
+from agentgym_flow.envs.search.tasks import QuestionSource, export_world
 from agentgym_flow.errors import BadData
 from agentgym_flow.retrieval.corpus import read_corpus
 

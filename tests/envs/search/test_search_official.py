@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentgym_flow.envs.search.game import Question
 from agentgym_flow.envs.search.official import question_of, read_questions, split_files
-from agentgym_flow.envs.search.question import Question
 from agentgym_flow.errors import BadData, MissingExtra
 
 FLASHRAG = {"id": "test_0", "question": "who has it", "golden_answers": ["Ann", "Ann B.", "Ann"]}

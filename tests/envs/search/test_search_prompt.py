@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.search.candidates import candidates
-from agentgym_flow.envs.search.game import SearchGame
+from agentgym_flow.envs.search.game import Question, SearchGame
 from agentgym_flow.envs.search.prompt import (
     AGAIN,
     HISTORY,
@@ -29,7 +29,6 @@ from agentgym_flow.envs.search.prompt import (
     tagged,
     tame,
 )
-from agentgym_flow.envs.search.question import Question
 from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.prompts import ConversationTemplate
 from agentgym_flow.retrieval.passage import Passage

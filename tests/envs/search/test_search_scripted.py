@@ -9,8 +9,8 @@ import pytest
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search.candidates import candidates
-from agentgym_flow.envs.search.observation import documents
-from agentgym_flow.envs.search.scripted import ChainReader
+from agentgym_flow.envs.search.game import documents
+from agentgym_flow.envs.search.policies import ChainReader
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import RandomPolicy, make_policy
 from agentgym_flow.retrieval.passage import Passage

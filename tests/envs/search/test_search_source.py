@@ -18,7 +18,7 @@ from agentgym_flow.cli import app
 from agentgym_flow.core import SPLITS
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.search import tasks
-from agentgym_flow.envs.search.source import QuestionSource
+from agentgym_flow.envs.search.tasks import QuestionSource
 from agentgym_flow.episodes import Episode, EpisodeRecorder, write_log
 from agentgym_flow.errors import BadData, UnknownData, UnknownSplit
 from agentgym_flow.replay import verify_log

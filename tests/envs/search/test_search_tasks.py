@@ -16,11 +16,10 @@ from question_reader import Reader, both, inside
 from agentgym_flow.core import SPLITS
 from agentgym_flow.envs.answers import exact_match, normalise
 from agentgym_flow.envs.search import tasks
-from agentgym_flow.envs.search.generator import KINDS, world
-from agentgym_flow.envs.search.generator.chains import FactChain, answers, called
-from agentgym_flow.envs.search.generator.entity import Entity
-from agentgym_flow.envs.search.generator.relations import OF_KIND, EntityRelation
-from agentgym_flow.envs.search.question import Question
+from agentgym_flow.envs.search.game import Question
+from agentgym_flow.envs.search.generator import world
+from agentgym_flow.envs.search.generator.entities import OF_KIND, Entity, EntityRelation
+from agentgym_flow.envs.search.generator.questions import KINDS, FactChain, answers, called
 from agentgym_flow.errors import UnknownSplit
 
 COMPARISON, YES_NO = KINDS[4:]

@@ -12,11 +12,17 @@ import pytest
 
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.search.generator import SearchWorld, world
-from agentgym_flow.envs.search.generator.draft import RealmDraft
-from agentgym_flow.envs.search.generator.entity import Date, Entity
-from agentgym_flow.envs.search.generator.names import EntityNames
-from agentgym_flow.envs.search.generator.people import PROFESSIONS
-from agentgym_flow.envs.search.generator.relations import ALL, OF_KIND, WORK_KINDS, EntityRelation
+from agentgym_flow.envs.search.generator.entities import (
+    ALL,
+    OF_KIND,
+    WORK_KINDS,
+    Date,
+    Entity,
+    EntityNames,
+    EntityRelation,
+    RealmDraft,
+)
+from agentgym_flow.envs.search.generator.realm import PROFESSIONS
 from agentgym_flow.retrieval import BM25
 
 LAST_YEAR = 2015

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
+from agentgym_flow.envs.webshop.catalogue import Listing, MemoryCatalogue, Product, ProductRequest
 from agentgym_flow.envs.webshop.game import WebShopGame
 from agentgym_flow.envs.webshop.observation import text, text_rich, url
-from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
 
 
 def make_product(asin: str, name: str, price: float | tuple[float, ...] = 20.0, **fields: Any) -> Product:

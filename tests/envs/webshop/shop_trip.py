@@ -6,11 +6,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
+from agentgym_flow.envs.webshop.catalogue import Listing, MemoryCatalogue, Product
 from agentgym_flow.envs.webshop.game import Page, WebShopGame
 from agentgym_flow.envs.webshop.goals import NO_BOUND, WebShopGoal
 from agentgym_flow.envs.webshop.observation import text
-from agentgym_flow.envs.webshop.product import Listing, Product
 from agentgym_flow.episodes import Episode, Turn
 
 ENV = "agentgym_flow/WebShop-v0"

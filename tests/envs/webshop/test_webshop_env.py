@@ -11,10 +11,10 @@ import gymnasium as gym
 import pytest
 
 from agentgym_flow.core import MAX_CANDIDATES, Stream
-from agentgym_flow.envs.webshop.candidates import proposals, random_query
 from agentgym_flow.envs.webshop.env import WebShopEnv
 from agentgym_flow.envs.webshop.importing import import_catalogue
 from agentgym_flow.envs.webshop.official import official_files
+from agentgym_flow.envs.webshop.requirements import proposals, random_query
 from agentgym_flow.errors import BadData, BadSetting, MissingExtra, ResetNeeded, UnknownOption, UnknownSplit
 from agentgym_flow.play import evaluate
 from agentgym_flow.policies import make_policy
@@ -139,7 +139,7 @@ def test_queries_of_any_instruction_can_be_searched_for(instruction: str) -> Non
 
 
 def test_a_page_of_a_hundred_options_proposes_those_of_the_instruction() -> None:
-    from agentgym_flow.envs.webshop.candidates import most_relevant
+    from agentgym_flow.envs.webshop.requirements import most_relevant
 
     clicks = ["click[back to search]", "click[< prev]", "click[description]", "click[features]", "click[reviews]"]
     clicks += ["click[buy now]", *(f"click[{n} inches]" for n in range(99)), "click[navy blue]"]
@@ -313,7 +313,7 @@ def test_a_catalogue_without_goals_says_so(tmp_path: Path) -> None:
 
 
 def test_a_large_file_asks_for_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_flow.envs.webshop.source.IN_MEMORY", 10)
+    monkeypatch.setattr("agentgym_flow.envs.webshop.tasks.IN_MEMORY", 10)
     (tmp_path / "items_shuffle.json").write_text(json.dumps([{"asin": "B000000001"}]), "utf-8")
     with pytest.raises(BadData, match="agentgym-flow data import webshop"):
         make(data=str(tmp_path))

@@ -12,10 +12,9 @@ from itertools import combinations, permutations
 import pytest
 
 from agentgym_flow.envs.webshop.generator import GeneratedShop, shop
-from agentgym_flow.envs.webshop.generator.departments import DEPARTMENTS
 from agentgym_flow.envs.webshop.generator.family import PLANE
-from agentgym_flow.envs.webshop.generator.kinds import Department, ProductKind
-from agentgym_flow.envs.webshop.generator.phrases import counted, hyphenated, listed, spelled, titled
+from agentgym_flow.envs.webshop.generator.tables import DEPARTMENTS, Department, ProductKind
+from agentgym_flow.envs.webshop.generator.texts import counted, hyphenated, listed, spelled, titled
 from agentgym_flow.envs.webshop.reward import option_hits, similar
 
 KINDS = [pytest.param(department, kind, id=kind.query) for department in DEPARTMENTS for kind in department.kinds]
@@ -42,7 +41,8 @@ def made() -> GeneratedShop:
 @pytest.mark.parametrize(("department", "kind"), KINDS)
 def test_no_feature_of_a_kind_passes_for_another_one(department: Department, kind: ProductKind) -> None:
     assert len(set(kind.features)) == len(kind.features) >= 7
-    features = [department.features[phrase] for phrase in kind.features]
+    known = {feature.phrase: feature for feature in department.feature_list}
+    features = [known[phrase] for phrase in kind.features]
     for one, other in permutations(features, 2):
         assert not similar(one.phrase, other.phrase)
         assert one.phrase not in other.reason
@@ -84,7 +84,7 @@ def test_names_of_kinds_and_brands_are_used_once() -> None:
     assert max(queries.values()) == max(brands.values()) == 1
     for department in DEPARTMENTS:
         used = {phrase for kind in department.kinds for phrase in kind.features}
-        assert used <= set(department.features)
+        assert used <= {feature.phrase for feature in department.feature_list}
         assert len(department.brands) >= 3
 
 

@@ -22,10 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.core import stable_hash
-from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
+from agentgym_flow.envs.webshop.catalogue import Listing, MemoryCatalogue, Product, ProductRequest
 from agentgym_flow.envs.webshop.goals import NO_BOUND, Goals, official_order, official_splits
 from agentgym_flow.envs.webshop.official import official_files, read_listings
-from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
 from agentgym_flow.errors import BadData, UnknownOption
 
 ASKED = ProductRequest("Find me tables", ("solid wood",))
@@ -249,7 +248,7 @@ def test_too_few_goals_for_three_splits_are_refused() -> None:
 DRAWN = """
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.goals import Goals
-from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
+from agentgym_flow.envs.webshop.catalogue import Listing, Product, ProductRequest
 from agentgym_flow.core import stable_hash
 
 def made(n):

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.webshop.game import Page, WebShopGame
 from agentgym_flow.envs.webshop.goals import Goals
-from agentgym_flow.envs.webshop.html import html, page_context
-from agentgym_flow.envs.webshop.observation import text
+from agentgym_flow.envs.webshop.observation import html, page_context, text
 
 VOID = {"meta", "input"}
 UNSEEN = {"style", "script", "head", "title", "meta"}

@@ -18,8 +18,7 @@ import pytest
 from store_files import PRODUCTS, contents, in_memory, write_files
 
 from agentgym_flow.envs.webshop import importing
-from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
-from agentgym_flow.envs.webshop.goal_table import KINDS
+from agentgym_flow.envs.webshop.catalogue import KINDS, MemoryCatalogue
 from agentgym_flow.envs.webshop.goals import official_order
 from agentgym_flow.envs.webshop.importing import PHASES, ImportProgress, import_catalogue
 from agentgym_flow.envs.webshop.official import OfficialFiles, official_files, read_listings

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentgym_flow.envs.webshop import lucene
+from agentgym_flow.envs.webshop import store
 from agentgym_flow.envs.webshop.env import WebShopEnv
 from agentgym_flow.errors import MissingExtra
 
@@ -38,12 +38,12 @@ class Backwards:
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTGYM_FLOW_HOME", str(tmp_path))
-    lucene.searched_by_lucene.cache_clear()
+    store.searched_by_lucene.cache_clear()
 
 
 @pytest.mark.heavy
 def test_the_engine_that_was_asked_for_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(lucene, "LuceneIndex", Backwards)
+    monkeypatch.setattr(store, "LuceneIndex", Backwards)
     env: Any = WebShopEnv(search="pyserini")
     ours: Any = WebShopEnv()
     assert env.settings["search"] == "pyserini"
@@ -59,7 +59,7 @@ def test_the_engine_that_was_asked_for_ranks(monkeypatch: pytest.MonkeyPatch, tm
     assert env._source.catalogue.digest == ours._source.catalogue.digest
     again = pickle.loads(pickle.dumps(env))
     assert again.state_key() == env.state_key()
-    lucene.searched_by_lucene.cache_clear()
+    store.searched_by_lucene.cache_clear()
     WebShopEnv(search="pyserini")
     assert Backwards.built == 1
     assert (tmp_path / "lucene-by-asin" / ours._source.catalogue.digest).is_dir()

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.webshop import nouns
-from agentgym_flow.envs.webshop.nouns import MODEL, NounTagger, make_tagger
+from agentgym_flow.envs.webshop import reward
+from agentgym_flow.envs.webshop.reward import MODEL, NounTagger, make_tagger
 from agentgym_flow.errors import MissingExtra, UnknownOption
 
 WORDS = make_tagger("words")
@@ -23,10 +23,10 @@ WORDS = make_tagger("words")
 
 @pytest.fixture(autouse=True)
 def _taggers_made_anew() -> Iterator[None]:
-    for made in (nouns._first_that_works, nouns._spacy_tagger):
+    for made in (reward._first_that_works, reward._spacy_tagger):
         made.cache_clear()
     yield
-    for made in (nouns._first_that_works, nouns._spacy_tagger):
+    for made in (reward._first_that_works, reward._spacy_tagger):
         made.cache_clear()
 
 
@@ -151,7 +151,7 @@ def test_spacy_gives_nouns_and_proper_nouns(spacy: Any) -> None:
 def test_auto_takes_spacy_when_its_model_is_there(
     monkeypatch: pytest.MonkeyPatch, installed: set[str], name: str
 ) -> None:
-    monkeypatch.setattr(nouns, "find_spec", lambda module: "spec" if module in installed else None)
+    monkeypatch.setattr(reward, "find_spec", lambda module: "spec" if module in installed else None)
     assert make_tagger().name == make_tagger("auto").name == name
 
 
@@ -159,7 +159,7 @@ def test_auto_does_without_a_spacy_that_does_not_work(monkeypatch: pytest.Monkey
     def load(name: str, **settings: Any) -> None:
         raise ValueError("numpy.dtype size changed")
 
-    monkeypatch.setattr(nouns, "find_spec", lambda module: "spec")
+    monkeypatch.setattr(reward, "find_spec", lambda module: "spec")
     spacy.load = load
     assert make_tagger("auto").name == "words"
 

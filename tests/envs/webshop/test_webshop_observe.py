@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.game import WebShopGame
-from agentgym_flow.envs.webshop.observation import text, text_rich, url
-from agentgym_flow.envs.webshop.page import Element, TextKind, elements
+from agentgym_flow.envs.webshop.observation import Element, TextKind, elements, text, text_rich, url
 
 INSTRUCTION = "Instruction: [SEP] i want trail shoes in red, and price lower than 40.00 dollars"
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from agentgym_flow._util.json_stream import stream_objects
 from agentgym_flow.cli.app import app
-from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
+from agentgym_flow.envs.webshop.catalogue import Listing, MemoryCatalogue, Product
 from agentgym_flow.envs.webshop.official import (
     OfficialFiles,
     listings_of,
@@ -21,7 +21,6 @@ from agentgym_flow.envs.webshop.official import (
     read_listings,
     read_side_file,
 )
-from agentgym_flow.envs.webshop.product import Listing, Product
 from agentgym_flow.envs.webshop.store import StoredCatalogue
 from agentgym_flow.errors import BadData
 

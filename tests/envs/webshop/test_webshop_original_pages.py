@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
+from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue, Product
 from agentgym_flow.envs.webshop.game import Page, WebShopGame, sub_pages
 from agentgym_flow.envs.webshop.observation import text, text_rich, url
 from agentgym_flow.envs.webshop.official import official_files, read_listings
-from agentgym_flow.envs.webshop.product import Product
 
 soup = pytest.importorskip("bs4")
 

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.webshop.colours import COLOURS, colour_of
+from agentgym_flow.envs.webshop.catalogue import Product
 from agentgym_flow.envs.webshop.goals import WebShopGoal
-from agentgym_flow.envs.webshop.product import Product
-from agentgym_flow.envs.webshop.reward import Score, option_hits, score, similar, total, type_factor
+from agentgym_flow.envs.webshop.reward import COLOURS, Score, colour_of, option_hits, score, similar, total, type_factor
 
 PATH = "Beauty \u203a Hair Care \u203a Shampoos"
 

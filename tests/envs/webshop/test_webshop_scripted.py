@@ -10,7 +10,7 @@ from shop_trip import ENV, Trip, product
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.webshop.game import Page
-from agentgym_flow.envs.webshop.scripted import KeywordShopper
+from agentgym_flow.envs.webshop.policies import KeywordShopper
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import RandomPolicy, make_policy
 

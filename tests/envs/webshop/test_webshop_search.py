@@ -12,8 +12,8 @@ from store_files import item, write_files
 
 from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue, MemoryCatalogue
 from agentgym_flow.envs.webshop.importing import import_catalogue
-from agentgym_flow.envs.webshop.lucene import LuceneCatalogue
 from agentgym_flow.envs.webshop.official import OfficialFiles, official_files, read_listings
+from agentgym_flow.envs.webshop.store import LuceneCatalogue
 from agentgym_flow.retrieval.lucene import LuceneIndex
 
 

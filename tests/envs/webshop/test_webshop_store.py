@@ -23,12 +23,19 @@ from hypothesis import strategies as st
 from store_files import PRODUCTS, in_memory, write_files
 
 from agentgym_flow.envs.webshop import store
-from agentgym_flow.envs.webshop.catalogue import Catalogue, ListingDigest, MemoryCatalogue
+from agentgym_flow.envs.webshop.catalogue import (
+    Catalogue,
+    Listing,
+    ListingDigest,
+    MemoryCatalogue,
+    Product,
+    ProductRequest,
+    listing_of,
+    record_of,
+)
 from agentgym_flow.envs.webshop.goals import Goals
 from agentgym_flow.envs.webshop.importing import import_catalogue
 from agentgym_flow.envs.webshop.official import official_files
-from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
-from agentgym_flow.envs.webshop.record import listing_of, record_of
 from agentgym_flow.envs.webshop.store import StoredCatalogue, is_store
 from agentgym_flow.errors import BadData, BadIndex, UnknownOption
 
@@ -84,7 +91,7 @@ def test_a_listing_comes_back_from_its_record(listing: Listing) -> None:
 def test_the_digest_is_that_of_the_records_in_order(memory: MemoryCatalogue) -> None:
     digest = ListingDigest()
     for number in range(len(memory)):
-        digest.add_record(record_of(memory.listing(number)))
+        digest.add(record_of(memory.listing(number)))
     assert digest.hexdigest() == memory.digest
     assert memory.digest != MemoryCatalogue(memory.listing(n) for n in range(len(memory) - 1)).digest
 
@@ -164,7 +171,7 @@ def test_threads_have_connections_of_their_own(
 
     def read(start: int) -> bool:
         together.wait()
-        used.add(id(catalogue._connections.get()))
+        used.add(id(catalogue._connection()))
         numbers = [(start * 13 + n * 7) % PRODUCTS for n in range(300)]
         return all(catalogue.listing(n) == memory.listing(n) for n in numbers)
 
@@ -176,7 +183,7 @@ def test_threads_have_connections_of_their_own(
 def read_after_fork(
     catalogue: StoredCatalogue, results: multiprocessing.SimpleQueue[tuple[int, str, list[int]]]
 ) -> None:
-    connection = id(catalogue._connections.get())
+    connection = id(catalogue._connection())
     results.put((connection, catalogue.listing(11).product.asin, catalogue.search("oak 11")))
 
 
@@ -185,7 +192,7 @@ def read_after_fork(
 def test_a_fork_opens_a_connection_of_its_own(made: Path) -> None:
     catalogue = StoredCatalogue(made)
     before = catalogue.listing(3)
-    parent = catalogue._connections.get()
+    parent = catalogue._connection()
     context = multiprocessing.get_context("fork")
     results = context.SimpleQueue()
     children = [context.Process(target=read_after_fork, args=(catalogue, results)) for _ in range(3)]
@@ -196,7 +203,7 @@ def test_a_fork_opens_a_connection_of_its_own(made: Path) -> None:
         child.join()
     assert all(connection != id(parent) for connection, _, _ in found)
     assert {(asin, tuple(hits)) for _, asin, hits in found} == {("B000000011", tuple(catalogue.search("oak 11")))}
-    assert catalogue._connections.get() is parent
+    assert catalogue._connection() is parent
     assert catalogue.listing(3) is before
 
 

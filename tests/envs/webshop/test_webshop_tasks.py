@@ -14,10 +14,9 @@ from functools import lru_cache
 import pytest
 
 from agentgym_flow.envs.webshop import tasks
+from agentgym_flow.envs.webshop.catalogue import Product
 from agentgym_flow.envs.webshop.goals import NO_BOUND, Goals, WebShopGoal
-from agentgym_flow.envs.webshop.nouns import make_tagger
-from agentgym_flow.envs.webshop.product import Product
-from agentgym_flow.envs.webshop.reward import option_hits, score
+from agentgym_flow.envs.webshop.reward import make_tagger, option_hits, score
 from agentgym_flow.errors import UnknownOption, UnknownSplit
 
 SPLITS = ("train", "valid", "test")
@@ -63,8 +62,8 @@ def chosen_in(of: Product, goal: WebShopGoal) -> dict[str, str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_splits_have_their_sizes_and_share_no_goal(kind: str) -> None:
-    assert [tasks.num_tasks(split, kind) for split in ("valid", "test")] == [500, 500]
-    assert tasks.num_tasks("train", kind) >= 3_000
+    assert [len(tasks.tasks(split, kind)) for split in ("valid", "test")] == [500, 500]
+    assert len(tasks.tasks("train", kind)) >= 3_000
     numbers = [number for split in SPLITS for number in tasks.tasks(split, kind)]
     assert len(set(numbers)) == len(numbers)
     assert (6_000 <= len(goals(kind)) <= 12_000) if kind == "synthetic" else len(goals(kind)) >= 4_000
@@ -172,7 +171,7 @@ def test_unknown_splits_and_kinds_are_refused() -> None:
     with pytest.raises(UnknownSplit):
         tasks.families("tets")
     with pytest.raises(UnknownOption):
-        tasks.num_tasks("train", "humane")
+        tasks.tasks("train", "humane")
 
 
 def test_a_process_makes_the_shop_once() -> None:

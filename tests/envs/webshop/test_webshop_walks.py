@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agentgym_flow.core import stable_hash
-from agentgym_flow.envs.webshop import card as card_module
+from agentgym_flow.envs.webshop import game as game_module
 from agentgym_flow.envs.webshop.catalogue import Catalogue, MemoryCatalogue
 from agentgym_flow.envs.webshop.game import Page, WebShopGame
 
@@ -307,7 +307,7 @@ def test_what_is_handed_out_is_not_the_visits_own(trip: SimpleNamespace) -> None
 def test_products_are_kept_ready_up_to_a_bound(
     shop: MemoryCatalogue, trip: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(card_module, "MOST_KEPT", 12)
+    monkeypatch.setattr(game_module, "MOST_KEPT", 12)
     loaded: list[int] = []
 
     class Counting(MemoryCatalogue):
@@ -321,7 +321,7 @@ def test_products_are_kept_ready_up_to_a_bound(
     assert len(loaded) == 10, "a product that is kept is not loaded again"
     for query in ("lamp", "cup", "lamp"):
         trip.shown(trip.walk(visit, f"search[{query}]"))
-        assert len(card_module.cards_of(visit.catalogue)._kept) <= 12
+        assert len(game_module._CARDS[visit.catalogue]) <= 12
     assert len(loaded) > 10
     assert trip.shown(trip.walk(visit, "click[back to search]", "search[trail shoe]")) == first
 

@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.webshop.candidates import MOST_PROPOSALS, most_relevant, proposals
-from agentgym_flow.envs.webshop.requirements import MOST_PHRASES, phrases_of, requirements_of, sentence_parts
+from agentgym_flow.envs.webshop.requirements import (
+    MOST_PHRASES,
+    MOST_PROPOSALS,
+    most_relevant,
+    phrases_of,
+    proposals,
+    requirements_of,
+    sentence_parts,
+)
 
 SHORTS = (
     "Find me machine washable, quick drying biker shorts with deep pockets and thumb holes for summer trips "

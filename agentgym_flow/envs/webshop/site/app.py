@@ -1,4 +1,4 @@
-"""The web site as a Starlette application.
+"""The web site as a Starlette application, and its server on the loopback interface.
 
 Every action is a form, answered by a redirect. Its address includes the step of the page, so that forms of outdated
 pages (after the back button or a double click) change nothing: the current page is shown instead.
@@ -9,31 +9,32 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
+import re
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import jinja2
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
-from agentgym_flow._util.loopback import same
+from agentgym_flow._util import loopback
 from agentgym_flow.core import SPLITS
 from agentgym_flow.envs.webshop.env import WebShopEnv
-from agentgym_flow.envs.webshop.html import Site, environment, page_context
-from agentgym_flow.envs.webshop.page import elements
-from agentgym_flow.envs.webshop.site.guard import FORM_KEY, Forms, Guard, Refused
-from agentgym_flow.envs.webshop.site.money import priced, with_cents
-from agentgym_flow.envs.webshop.site.score_card import score_card
-from agentgym_flow.envs.webshop.site.sessions import EPISODE, PAGES, Record, SessionState, Shop, ShopSession
+from agentgym_flow.envs.webshop.observation import Site, TextKind, elements, environment, page_context
+from agentgym_flow.envs.webshop.site.sessions import EPISODE, PAGES, Record, SessionState, Shop, ShopSession, score_card
 from agentgym_flow.errors import AgentGymFlowError, BadLog, BadSetting
+
+with loopback.needing_extra():
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.middleware import Middleware
+    from starlette.requests import Request
+    from starlette.responses import RedirectResponse, Response
+    from starlette.routing import Route
+
+    from agentgym_flow.envs.webshop.site.guard import FORM_KEY, Forms, Guard, Refused
 
 ADMIN = "agentgym_flow_admin"
 """The cookie of a browser that has sent the token."""
@@ -106,11 +107,8 @@ class _Site:
         self._pass = hmac.new(secrets.token_bytes(32), b"admin", hashlib.sha256).hexdigest()
 
     # ---------------------------------------------------------------- shopping
-    async def start_page(self, request: Request) -> Response:
+    async def start_page(self, request: Request, trouble: str = "", status: int = 200) -> Response:
         """Show the start page with the choice of a task."""
-        return self._start_page(request)
-
-    def _start_page(self, request: Request, trouble: str = "", status: int = 200) -> Response:
         return self._form_page(
             request,
             "start.html.j2",
@@ -132,7 +130,7 @@ class _Site:
                 raise Refused(400, "A task is a number.")
             session = self._shop.start(fields.get("split", ""), int(number) if number else None)
         except (AgentGymFlowError, Refused) as error:
-            return self._start_page(request, str(error), 400)
+            return await self.start_page(request, str(error), 400)
         return _to(session)
 
     async def page(self, request: Request) -> Response:
@@ -200,7 +198,7 @@ class _Site:
     async def log_in(self, request: Request) -> Response:
         """Check the token and set the cookie."""
         fields = await self._forms.read(request)
-        if self._token is None or not same(fields.get("token", ""), self._token):
+        if self._token is None or not loopback.same(fields.get("token", ""), self._token):
             return self._form_page(request, "login.html.j2", 403, title="All visits", trouble="That is not the token.")
         response = RedirectResponse("/admin", 303)
         response.set_cookie(ADMIN, self._pass, httponly=True, samesite="lax", path="/admin")
@@ -224,14 +222,15 @@ class _Site:
     async def file(self, request: Request) -> Response:
         """Send a file of a visit."""
         record, ending = self._record(request), _ending(request)
-        return _lines(self._shop.lines(record, ending))
+        return Response(self._shop.lines(record, ending), media_type="application/x-ndjson")
 
     async def all_files(self, request: Request) -> Response:
         """Send the logs of all finished visits, earliest first."""
         self._check_admitted(request)
         ending = _ending(request)
         over = [record for record in reversed(self._shop.records()) if record.state is not SessionState.SHOPPING]
-        return _lines("".join(self._shop.lines(record, ending) for record in over))
+        lines = "".join(self._shop.lines(record, ending) for record in over)
+        return Response(lines, media_type="application/x-ndjson")
 
     def _actions(self, record: Record) -> list[str]:
         try:
@@ -247,7 +246,7 @@ class _Site:
         return record
 
     def _admitted(self, request: Request) -> bool:
-        return self._token is None or same(request.cookies.get(ADMIN, ""), self._pass)
+        return self._token is None or loopback.same(request.cookies.get(ADMIN, ""), self._pass)
 
     def _check_admitted(self, request: Request) -> None:
         if not self._admitted(request):
@@ -259,7 +258,8 @@ class _Site:
         name = request.path_params["name"]
         if name not in STATIC:
             raise Refused(404, "There is no such file.")
-        return Response(_asset(name), media_type=STATIC[name])
+        content = (files("agentgym_flow.envs.webshop.site") / "templates" / name).read_bytes()
+        return Response(content, media_type=STATIC[name])
 
     async def refused(self, request: Request, error: Exception) -> Response:
         """Show why a request was refused."""
@@ -279,7 +279,10 @@ class _Site:
 
 def _shop_context(record: Record, env: WebShopEnv, step: int) -> dict[str, Any]:
     game, score = env.game, env.last_score
-    return page_context(game, map(priced, elements(game))) | {
+    parts = [
+        part._replace(node=with_cents(part.node)) if part.kind is TextKind.PRICE else part for part in elements(game)
+    ]
+    return page_context(game, parts) | {
         "title": f"{_TITLES[game.page]}, step {step} - WebShop",
         "record": record,
         "step": step,
@@ -321,10 +324,6 @@ def _ending(request: Request) -> str:
     return ending
 
 
-def _lines(text: str) -> Response:
-    return Response(text, media_type="application/x-ndjson")
-
-
 def _render(template: str, status: int = 200, **context: Any) -> Response:
     page = _templates().get_template(template).render(key_name=FORM_KEY, **context)
     return Response(page, status, media_type="text/html")
@@ -337,6 +336,41 @@ def _templates() -> jinja2.Environment:
     return templates
 
 
-@cache
-def _asset(name: str) -> bytes:
-    return (files("agentgym_flow.envs.webshop.site") / "templates" / name).read_bytes()
+PATIENCE = 3
+"""Seconds to finish pending requests when the server stops."""
+
+CONNECTIONS = 256
+"""The largest number of simultaneous connections."""
+
+
+def serve(
+    shop: Shop, *, port: int = 8000, token: str | None = None, on_ready: Callable[[str], None] | None = None
+) -> None:
+    """Serve the shop until the process is interrupted; then close the shop, which logs unfinished visits.
+
+    Args:
+        shop: the shop.
+        port: the port; 0 selects a free one.
+        token: the token for the list of all visits.
+        on_ready: called with the address when the server accepts requests.
+
+    Raises:
+        BadSetting: the port is in use or not permitted.
+        KeyboardInterrupt: the user pressed Ctrl-C.
+    """
+    with loopback.listen(port) as listening:
+        app = create_app(shop, token)
+        try:
+            if on_ready is not None:
+                on_ready(f"http://{loopback.HOST}:{listening.getsockname()[1]}/")
+            loopback.run(app, listening, patience=PATIENCE, connections=CONNECTIONS)
+        finally:
+            shop.close()  # needed if the server was interrupted before it started
+
+
+_AMOUNT = re.compile(r"\$(\d+(?:\.\d+)?(?:e[+-]\d+)?)")
+
+
+def with_cents(text: str) -> str:
+    """Return the text with two decimals in every amount: `$49.0` becomes `$49.00`."""
+    return _AMOUNT.sub(lambda amount: f"${float(amount[1]):.2f}", text)

@@ -1,4 +1,4 @@
-"""The visits of people to a shop: an environment for each, and their logs. This module contains no web server.
+"""The visits of people to a shop: an environment for each, their logs and score cards. There is no web server here.
 
 A visit is logged when it ends, when it is evicted, or when the shop closes. It has two files, written atomically: the
 episode log, and the session log in the format of the original site.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -18,9 +19,14 @@ from typing import Any, cast
 from agentgym_flow.core import check_integer, check_positive, check_split, check_task
 from agentgym_flow.data import DataSet, resolve
 from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs.webshop import reward
+from agentgym_flow.envs.webshop.catalogue import Product
 from agentgym_flow.envs.webshop.env import ENV_ID, WebShopEnv
+from agentgym_flow.envs.webshop.game import WebShopGame
+from agentgym_flow.envs.webshop.goals import NO_BOUND
+from agentgym_flow.envs.webshop.reward import Score
 from agentgym_flow.envs.webshop.site.original_log import PageView, write_session
-from agentgym_flow.envs.webshop.source import SPLIT_ALIASES
+from agentgym_flow.envs.webshop.tasks import SPLIT_ALIASES
 from agentgym_flow.episodes import Episode, EpisodeRecorder, LoggedEpisode, read_log, write_log
 
 DEFAULT_MAX_STEPS = 100
@@ -185,7 +191,8 @@ class Shop:
         else:
             self.num_tasks(self.split)  # reads the data, to report errors before the first visit
         out.mkdir(parents=True, exist_ok=True)
-        self._number = _following_number(out)
+        numbers = (int(found[1]) for path in out.iterdir() if (found := _NAME.fullmatch(path.name)))
+        self._number = max(numbers, default=-1) + 1
         self.written = 0
 
     # ---------------------------------------------------------------- visits
@@ -306,6 +313,82 @@ class Shop:
             record.trouble = f"{error.strerror or error}"
 
 
-def _following_number(out: Path) -> int:
-    numbers = (int(found[1]) for path in out.iterdir() if (found := _NAME.fullmatch(path.name)))
-    return max(numbers, default=-1) + 1
+@dataclass(frozen=True, slots=True)
+class ScorePart:
+    """One requirement of the goal.
+
+    Attributes:
+        kind: `attribute`, `option` or `price`.
+        wanted: a description of the requirement.
+        hit: whether the purchase satisfies it.
+    """
+
+    kind: str
+    wanted: str
+    hit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreCard:
+    """A comparison of a purchase with the goal.
+
+    Attributes:
+        score: the score and its factors.
+        parts: all requirements, in the order attributes, options, price.
+        bought: the purchased product.
+        wanted: the target product.
+        chosen: the chosen options, name -> value.
+        asked: descriptions of the required options.
+        price: the price paid, in dollars.
+        limit: the price limit; None if the goal has none.
+    """
+
+    score: Score
+    parts: tuple[ScorePart, ...]
+    bought: Product
+    wanted: Product
+    chosen: Mapping[str, str]
+    asked: tuple[str, ...]
+    price: float
+    limit: float | None
+
+    @property
+    def hits(self) -> int:
+        """The number of satisfied requirements."""
+        return sum(part.hit for part in self.parts)
+
+    @property
+    def same(self) -> bool:
+        """Whether the purchased product is the target."""
+        return self.bought.asin == self.wanted.asin
+
+
+def score_card(game: WebShopGame, score: Score) -> ScoreCard:
+    """Return the score card of a game that ended with a purchase."""
+    bought, goal = game.product, game.goal
+    assert bought is not None  # after a purchase
+    limit = None if goal.price_upper >= NO_BOUND else goal.price_upper
+    options: list[tuple[str, Mapping[str, str] | tuple[str, ...]]]
+    if isinstance(goal.options, Mapping):
+        options = [(f"{name}: {value}", {name: value}) for name, value in goal.options.items()]
+    else:
+        options = [(value, (value,)) for value in goal.options]
+    parts = []
+    # The nouns of titles do not affect the score of attributes and options.
+    for wanted in goal.attributes:
+        one = reward.score(bought, replace(goal, attributes=(wanted,), options=()), {}, lambda _: [])
+        parts.append(ScorePart("attribute", wanted, one.r_att == 1.0))
+    for name, asked in options:
+        one = reward.score(bought, replace(goal, options=asked), game.options, lambda _: [])
+        parts.append(ScorePart("option", name, one.r_option == 1.0))
+    parts.append(ScorePart("price", "any price" if limit is None else f"at most ${limit:.2f}", score.r_price))
+    return ScoreCard(
+        score=score,
+        parts=tuple(parts),
+        bought=bought,
+        wanted=game.catalogue.listing(goal.product).product,
+        chosen=dict(game.options),
+        asked=tuple(name for name, _ in options),
+        price=bought.price,
+        limit=limit,
+    )

@@ -17,10 +17,10 @@ from shopper import PageReader
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
-from agentgym_flow.envs.webshop.export import export_shop
+from agentgym_flow.envs.webshop.site.app import serve
 from agentgym_flow.envs.webshop.site.original_log import read_session
-from agentgym_flow.envs.webshop.site.serve import serve
 from agentgym_flow.envs.webshop.site.sessions import EPISODE, PAGES
+from agentgym_flow.envs.webshop.tasks import export_shop
 from agentgym_flow.episodes import read_log
 from agentgym_flow.replay import verify_log
 

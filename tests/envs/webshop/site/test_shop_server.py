@@ -15,8 +15,7 @@ from shopper import PageReader, Shopper
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.webshop.env import WebShopEnv
 from agentgym_flow.envs.webshop.observation import text
-from agentgym_flow.envs.webshop.site.app import create_app
-from agentgym_flow.envs.webshop.site.money import with_cents
+from agentgym_flow.envs.webshop.site.app import create_app, with_cents
 from agentgym_flow.envs.webshop.site.sessions import EPISODE, PAGES, SessionState
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownSplit, UnknownTask
 from agentgym_flow.replay import verify_log
@@ -129,7 +128,7 @@ def test_a_perfect_purchase_shows_all_parts_hit(make_shop, enter) -> None:
 
 
 def test_the_score_card_counts_what_the_score_counts(make_shop, enter) -> None:
-    from agentgym_flow.envs.webshop.site.score_card import score_card
+    from agentgym_flow.envs.webshop.site.sessions import score_card
 
     shop, seen = make_shop(), set()
     shopper = enter(shop)
@@ -377,7 +376,7 @@ def test_settings_that_cannot_work_are_told_at_once(make_shop, tmp_path) -> None
 
 @pytest.mark.parametrize("package", ["starlette", "uvicorn"])
 def test_a_missing_extra_is_named(package) -> None:
-    code = f"import sys; sys.modules[{package!r}] = None\nimport agentgym_flow.envs.webshop.site.serve"
+    code = f"import sys; sys.modules[{package!r}] = None\nimport agentgym_flow.envs.webshop.site.app"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert MissingExtra.__name__ in finished.stderr
     assert "agentgym_flow[serve]" in finished.stderr
