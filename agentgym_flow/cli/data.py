@@ -104,7 +104,7 @@ def export(
     For Sokoban, --env-arg size, boxes and min_pushes choose the levels.
     """
     from agentgym_flow.envs.alfworld.source import ENV_ID as GAMES
-    from agentgym_flow.envs.sokoban.source import ENV_ID as LEVELS
+    from agentgym_flow.envs.sokoban.tasks import ENV_ID as LEVELS
 
     if not folder:  # an unset variable of a shell; it would name the current folder
         raise BadData("FOLDER is empty; name a folder")
@@ -151,8 +151,8 @@ def _writer(env_id: str, *, besides: tuple[str, ...]) -> tuple[Callable[[str], l
 
 
 def _export_levels(folder: str, split: str, tasks: int | None, settings: Mapping[str, Any]) -> None:
-    from agentgym_flow.envs.sokoban.export import export_levels
-    from agentgym_flow.envs.sokoban.source import LevelSource
+    from agentgym_flow.envs.sokoban.official import export_levels
+    from agentgym_flow.envs.sokoban.tasks import LevelSource
 
     known = ("size", "boxes", "min_pushes")
     for name in settings:
@@ -292,7 +292,7 @@ def _teller(env: str, dataset: str | None) -> Callable[[registry.DataSet], Itera
 
         return lambda found: games.remarks(found.path)
     if name == "sokoban":
-        from agentgym_flow.envs.sokoban import source as levels
+        from agentgym_flow.envs.sokoban import official as levels
 
         return lambda found: levels.remarks(found.path)
     if name == "webshop":
