@@ -103,7 +103,7 @@ def export(
 
     For Sokoban, --env-arg size, boxes and min_pushes choose the levels.
     """
-    from agentgym_flow.envs.alfworld.source import ENV_ID as GAMES
+    from agentgym_flow.envs.alfworld.tasks import ENV_ID as GAMES
     from agentgym_flow.envs.sokoban.tasks import ENV_ID as LEVELS
 
     if not folder:  # an unset variable of a shell; it would name the current folder
@@ -167,9 +167,8 @@ def _export_levels(folder: str, split: str, tasks: int | None, settings: Mapping
 
 
 def _export_games(folder: str, split: str, tasks: int | None, force: bool) -> None:
-    from agentgym_flow.envs.alfworld.export import export_game
     from agentgym_flow.envs.alfworld.official import OFFICIAL_FOLDERS
-    from agentgym_flow.envs.alfworld.source import GameSource
+    from agentgym_flow.envs.alfworld.tasks import GameSource, export_game
 
     games = GameSource(split=split)
     _check_folder(Path(folder) / OFFICIAL_FOLDERS[games.split], force)

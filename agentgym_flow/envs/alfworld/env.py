@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from agentgym_flow.core import (
     MAX_CANDIDATES,
@@ -20,12 +20,14 @@ from agentgym_flow.core import (
     Transition,
     choose_task,
 )
-from agentgym_flow.data import DataSet
-from agentgym_flow.envs.alfworld.expert import ALFWorldExpert
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
-from agentgym_flow.envs.alfworld.real import TextWorldGame
-from agentgym_flow.envs.alfworld.source import ENV_ID, SPLIT_ALIASES, GameSource
+from agentgym_flow.envs.alfworld.policies import ALFWorldExpert
+from agentgym_flow.envs.alfworld.tasks import ENV_ID, SPLIT_ALIASES, GameSource
 from agentgym_flow.errors import BadSetting, EnginesDiffer, UnknownTask
+
+if TYPE_CHECKING:
+    from agentgym_flow.data import DataSet
+    from agentgym_flow.envs.alfworld.real import TextWorldGame
 
 DEFAULT_MAX_STEPS = 50
 """The step budget of published results."""
@@ -179,7 +181,7 @@ class ALFWorldEnv(TextEnv):
         "rewardflow": {"credit_settings": {"potential": "average"}},
         "graphgpo": {"credit_settings": {"potential": "average"}},
     }
-    script = "agentgym_flow.envs.alfworld.scripted:Housekeeper"
+    script = "agentgym_flow.envs.alfworld.policies:Housekeeper"
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     reset_options: ClassVar[tuple[str, ...]] = RESET_OPTIONS
@@ -264,7 +266,11 @@ class ALFWorldEnv(TextEnv):
         self.task_key = self.make_task_key(prepared.content)
         self.goal = prepared.game.words.task
         self._game = ALFWorldGame(prepared.game)
-        self._real = TextWorldGame(self._source.for_original(task)) if self._engine == "textworld" else None
+        self._real: TextWorldGame | None = None
+        if self._engine == "textworld":
+            from agentgym_flow.envs.alfworld.real import TextWorldGame
+
+            self._real = TextWorldGame(self._source.for_original(task))
         self._expert = ALFWorldExpert()
         self._game_file = self._source.file(task)
         self._observation = self._game.start()
