@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Set
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentgym_flow.envs.alfworld.rooms import FAMILIES, LIGHT
-from agentgym_flow.prompts import PromptContext
+
+if TYPE_CHECKING:
+    from agentgym_flow.prompts import PromptContext
 
 THING = re.compile(r"\ba (\w+ \d+)")
 """A thing or a receptacle in a list."""
