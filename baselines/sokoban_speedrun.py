@@ -50,15 +50,25 @@ from agentgym_flow._util.files import whole
 from agentgym_flow._util.numbers import is_number
 from agentgym_flow._util.signals import exit_status, signals_go_to, sigterm_raises
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.sokoban.bitboard import WORDS, cells_of, mask_of, nth_cell, search_by_pulls
-from agentgym_flow.envs.sokoban.boxoban import read_levels, write_levels
-from agentgym_flow.envs.sokoban.codes import CODE_OF_BITS, CODE_PLAYER, PLAYER_SHIFT, cell_codes
+from agentgym_flow.envs.sokoban.bitboard import cells_of, mask_of, nth_cell, search_by_pulls
+from agentgym_flow.envs.sokoban.game import STEP_REWARD, Board
 from agentgym_flow.envs.sokoban.generator import LevelSettings, generate
-from agentgym_flow.envs.sokoban.level import BOX, LLM_SYMBOLS, PLAYER, TARGET, WALL, Level
-from agentgym_flow.envs.sokoban.rules import STEP_REWARD, Board
+from agentgym_flow.envs.sokoban.level import (
+    ACTIONS,
+    BOX,
+    CODE_OF_BITS,
+    CODE_PLAYER,
+    LLM_SYMBOLS,
+    PLAYER,
+    PLAYER_SHIFT,
+    TARGET,
+    WALL,
+    Level,
+    cell_codes,
+)
+from agentgym_flow.envs.sokoban.official import read_levels, write_levels
 from agentgym_flow.envs.sokoban.solver import solve
-from agentgym_flow.envs.sokoban.source import ENV_ID
-from agentgym_flow.envs.sokoban.tasks import board_hash
+from agentgym_flow.envs.sokoban.tasks import ENV_ID, board_hash
 from agentgym_flow.envs.sokoban.vector import SokobanVectorEnv
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, SearchLimit
 from agentgym_flow.play import evaluate
@@ -115,7 +125,7 @@ class Net(nn.Module):
         self.first = nn.ModuleList(Conv(channels, channels, 1.4) for _ in range(blocks))
         self.second = nn.ModuleList(Conv(channels, channels, 0.1) for _ in range(blocks))
         self.mix = nn.Linear(2 * channels, 2 * channels)
-        self.head = nn.Linear(2 * channels, len(WORDS) + 1)
+        self.head = nn.Linear(2 * channels, len(ACTIONS) + 1)
         nn.init.zeros_(self.head.weight)
 
     def forward(self, codes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -191,7 +201,7 @@ def teach(levels: Sequence[Level]) -> tuple[Codes, Ints]:
         except SearchLimit:
             continue
         board = Board(level)
-        for action in map(WORDS.index, plan):
+        for action in map(ACTIONS.index, plan):
             states.append(cell_codes(board.cells, board.player))
             actions.append(action)
             board.move(action)
@@ -554,17 +564,17 @@ class NetworkPolicy:
         else:
             odds = infer(self._net, codes)[0].cpu().numpy()
         return [
-            PolicyOutput(WORDS[self._choice(policy_input, np.exp(row))])
+            PolicyOutput(ACTIONS[self._choice(policy_input, np.exp(row))])
             for policy_input, row in zip(inputs, odds, strict=True)
         ]
 
     def _choice(self, policy_input: PolicyInput, odds: Floats) -> int:
         if self._way == "sampled":
-            return min(int((odds.cumsum() < policy_input.rng.uniform()).sum()), len(WORDS) - 1)
+            return min(int((odds.cumsum() < policy_input.rng.uniform()).sum()), len(ACTIONS) - 1)
         here, tried = policy_input.info["state_key"], set[str]()
         if self._way == "careful":
             tried = {turn.action for turn in policy_input.episode.turns if turn.state_key == here}
-        return int(np.argmax(odds - np.array([word in tried for word in WORDS])))
+        return int(np.argmax(odds - np.array([word in tried for word in ACTIONS])))
 
 
 def careful() -> NetworkPolicy:

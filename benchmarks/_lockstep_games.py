@@ -18,8 +18,8 @@ from typing import Any
 
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.alfworld import tasks
-from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, TRAJECTORY_FILE, game_json
-from agentgym_flow.envs.alfworld.goal import TASK_TYPES
+from agentgym_flow.envs.alfworld.official import GAME_FILE, TRAJECTORY_FILE, game_json
+from agentgym_flow.envs.alfworld.problem import TASK_TYPES
 
 SENTENCES = (
     "Put the clean, red apple (the one by the sink) on the table",

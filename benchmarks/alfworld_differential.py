@@ -32,9 +32,9 @@ from _timing import arguments, print_header, print_row
 
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.alfworld.compiled_game import compile_game
-from agentgym_flow.envs.alfworld.expert import shortest_plan
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
-from agentgym_flow.envs.alfworld.gamefile import parse_game
+from agentgym_flow.envs.alfworld.official import parse_game
+from agentgym_flow.envs.alfworld.policies import shortest_plan
 from agentgym_flow.envs.alfworld.real import TextWorldGame
 
 

@@ -17,10 +17,9 @@ from _timing import arguments, print_header, print_row
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.alfworld import tasks
 from agentgym_flow.envs.alfworld.compiled_game import FRIDGES, MICROWAVES, SINKS, compile_game
-from agentgym_flow.envs.alfworld.expert import least_moves, shortest_plan
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
-from agentgym_flow.envs.alfworld.goal import TASK_TYPES, read_goal
-from agentgym_flow.envs.alfworld.pddl import PDDLProblem
+from agentgym_flow.envs.alfworld.policies import least_moves, shortest_plan
+from agentgym_flow.envs.alfworld.problem import TASK_TYPES, PDDLProblem, read_goal
 
 KEPT_GOALS = 2
 

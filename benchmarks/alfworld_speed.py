@@ -39,11 +39,11 @@ from _timing import arguments, in_turns, print_header, print_row, resident
 
 import agentgym_flow  # noqa: F401 (registers the ids)
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.alfworld import source, tasks
-from agentgym_flow.envs.alfworld.compiled import FOLDER_VARIABLE
+from agentgym_flow.envs.alfworld import official, tasks
+from agentgym_flow.envs.alfworld.cache import FOLDER_VARIABLE
 from agentgym_flow.envs.alfworld.compiled_game import CompiledGame, compile_game
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
-from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, read_game, write_game
+from agentgym_flow.envs.alfworld.official import GAME_FILE, read_game, write_game
 from agentgym_flow.envs.alfworld.real import packages
 
 ENV_ID = "agentgym_flow/ALFWorld-v0"
@@ -109,7 +109,7 @@ class Ours:
     def start_compiled(self, batch: list[Episode]) -> float:
         """Measure resets to games in the cache of compiled games that are new to this process."""
         os.environ[FOLDER_VARIABLE] = str(self._folder / "compiled")
-        source._official.cache_clear()
+        official._compiled.cache_clear()
         return per_piece(batch, lambda episode: self._env.reset(options={"task": episode.number}))
 
     def start_generated(self, batch: list[Episode]) -> float:
@@ -204,7 +204,7 @@ def print_ratios(title: str, unit: str, figures: dict[str, float], show: Callabl
 def batch_step(envs: Any, forget: bool) -> float:
     """Return CPU seconds per environment step of a batch; `forget` clears the known games."""
     if forget:
-        source._generated.cache_clear()
+        tasks._generated.cache_clear()
         tasks.task_problem.cache_clear()
     observations, infos = envs.reset(seed=0)
     rng = Stream("alfworld_speed", "batch")
@@ -283,7 +283,7 @@ def main() -> None:
         batches = [games[start : start + args.games] for start in range(0, len(games), args.games)]
         ours, theirs = Ours(folder), Theirs()
         ours.start_compiled(games)  # writes them
-        source._official.cache_clear()
+        official._compiled.cache_clear()
         starts = {
             "ours, generated, cold": in_new_process("ours", "start_generated", folder),
             "ours, generated, first": ours.start_generated,

@@ -17,11 +17,10 @@ from typing import NamedTuple
 
 from _timing import arguments, print_header, print_row
 
-from agentgym_flow.envs.sokoban.bitboard import WORDS, steps
-from agentgym_flow.envs.sokoban.boxoban import read_levels
-from agentgym_flow.envs.sokoban.level import WALL, Level
+from agentgym_flow.envs.sokoban.level import ACTIONS, WALL, Level, offsets
+from agentgym_flow.envs.sokoban.official import read_levels
 from agentgym_flow.envs.sokoban.solver import deadlocks, solve
-from agentgym_flow.envs.sokoban.source import LevelSource
+from agentgym_flow.envs.sokoban.tasks import LevelSource
 from agentgym_flow.errors import SearchLimit
 
 GENERATED = 50
@@ -39,7 +38,7 @@ class Outcome(NamedTuple):
 
 def play(level: Level, plan: Sequence[str]) -> tuple[bool, int]:
     """Play a plan by the rules; return whether it solves the level, and its pushes."""
-    step_of = dict(zip(WORDS, steps(level.width), strict=True))
+    step_of = dict(zip(ACTIONS, offsets(level.width), strict=True))
     player, boxes, pushes = level.player, set(level.boxes), 0
     for word in plan:
         ahead, beyond = player + step_of[word], player + 2 * step_of[word]

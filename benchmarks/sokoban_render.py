@@ -16,9 +16,8 @@ import numpy as np
 from _timing import arguments, board_name, in_turns, per_second, print_header, print_row
 
 import agentgym_flow  # noqa: F401 (registers the ids)
-from agentgym_flow.envs.sokoban.codes import level_codes
-from agentgym_flow.envs.sokoban.gym_sokoban import GymSokobanBoard
-from agentgym_flow.envs.sokoban.render import rgb_frame
+from agentgym_flow.envs.sokoban.game import GymSokobanBoard
+from agentgym_flow.envs.sokoban.level import cell_codes, rgb_frame
 
 CASES = (((6, 6), 1), ((7, 7), 2), ((10, 10), 4))
 BATCH = 256
@@ -33,7 +32,7 @@ def main() -> None:
         env.reset(seed=0)
         level = env.unwrapped.game.level
         room = GymSokobanBoard(level).room
-        boards = np.tile(level_codes(level).reshape(size), (BATCH, 1, 1))
+        boards = np.tile(cell_codes(level.cells, level.player).reshape(size), (BATCH, 1, 1))
         rates = in_turns(
             {
                 "peer": partial(per_second, partial(room.render, "rgb_array"), 60),

@@ -27,11 +27,9 @@ import numpy as np
 from _timing import arguments, board_name, in_turns, print_header, print_row
 
 import agentgym_flow  # noqa: F401 (registers the ids)
-from agentgym_flow.envs.sokoban.gym_sokoban import GymSokobanBoard
-from agentgym_flow.envs.sokoban.level import Level
-from agentgym_flow.envs.sokoban.rules import ACTIONS
-from agentgym_flow.envs.sokoban.source import LevelSource
-from agentgym_flow.envs.sokoban.tasks import task_level
+from agentgym_flow.envs.sokoban.game import GymSokobanBoard
+from agentgym_flow.envs.sokoban.level import ACTIONS, Level
+from agentgym_flow.envs.sokoban.tasks import LevelSource, task_level
 
 CASES = (((6, 6), 1), ((10, 10), 4))
 STEPS = 20

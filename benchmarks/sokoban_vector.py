@@ -66,10 +66,10 @@ def from_the_start(num_envs: int, settings: dict[str, Any]) -> tuple[float, floa
     import gymnasium as gym
 
     import agentgym_flow  # noqa: F401 (registers the ids)
-    from agentgym_flow.envs.sokoban import packed, tasks
+    from agentgym_flow.envs.sokoban import generator, tasks
 
     tasks.task_level.cache_clear()  # as in a new process
-    packed._records.cache_clear()
+    generator._records.cache_clear()
     envs = gym.make_vec("agentgym_flow/SokobanGrid-v0", num_envs=num_envs, **settings)
     first = measure(envs, 100, reset=True)
     measure(envs, 300)
@@ -117,8 +117,8 @@ def our_runner(num_envs: int, levels: Path, info_keys: Sequence[str] | None) -> 
 
 def write_levels(path: Path, size: tuple[int, int], boxes: int) -> None:
     """Write 200 generated levels as a Boxoban file."""
-    from agentgym_flow.envs.sokoban.boxoban import write_levels as write_boxoban
-    from agentgym_flow.envs.sokoban.source import LevelSource
+    from agentgym_flow.envs.sokoban.official import write_levels as write_boxoban
+    from agentgym_flow.envs.sokoban.tasks import LevelSource
 
     source = LevelSource(size=size, boxes=boxes)
     write_boxoban(path, (source.level(task) for task in range(200)))

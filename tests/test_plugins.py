@@ -119,7 +119,7 @@ def test_it_gets_dense_rewards(here: Path) -> None:
 def test_entry_points_are_read_and_a_broken_one_is_left_out(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sys.path.append(str(here))
     points = [EntryPoint("broken", "no_such_module", plugins.GROUP), EntryPoint("maze", "my_maze", plugins.GROUP)]
-    monkeypatch.setattr(plugins, "entry_points", lambda group: points if group == plugins.GROUP else [])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points if group == plugins.GROUP else [])
     plugins.load_plugins.cache_clear()
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -152,7 +152,7 @@ def test_a_module_that_fails_on_import_is_an_error_that_names_its_line(
 def test_a_plugin_that_exits_is_left_out(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "exits.py").write_text("raise SystemExit(0)")
     sys.path.append(str(here))
-    monkeypatch.setattr(plugins, "entry_points", lambda group: [EntryPoint("exits", "exits", plugins.GROUP)])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [EntryPoint("exits", "exits", plugins.GROUP)])
     plugins.load_plugins.cache_clear()
     with pytest.warns(UserWarning, match="plugin exits .* is left out: SystemExit: 0"):
         plugins.load_plugins()

@@ -9,7 +9,7 @@ import gymnasium as gym
 import pytest
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.envs.alfworld.goal import TASK_TYPES
+from agentgym_flow.envs.alfworld.problem import TASK_TYPES
 from agentgym_flow.episodes import EpisodeRecorder, LoggedEpisode
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.play import evaluate

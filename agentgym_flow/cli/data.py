@@ -103,8 +103,8 @@ def export(
 
     For Sokoban, --env-arg size, boxes and min_pushes choose the levels.
     """
-    from agentgym_flow.envs.alfworld.source import ENV_ID as GAMES
-    from agentgym_flow.envs.sokoban.source import ENV_ID as LEVELS
+    from agentgym_flow.envs.alfworld.tasks import ENV_ID as GAMES
+    from agentgym_flow.envs.sokoban.tasks import ENV_ID as LEVELS
 
     if not folder:  # an unset variable of a shell; it would name the current folder
         raise BadData("FOLDER is empty; name a folder")
@@ -151,8 +151,8 @@ def _writer(env_id: str, *, besides: tuple[str, ...]) -> tuple[Callable[[str], l
 
 
 def _export_levels(folder: str, split: str, tasks: int | None, settings: Mapping[str, Any]) -> None:
-    from agentgym_flow.envs.sokoban.export import export_levels
-    from agentgym_flow.envs.sokoban.source import LevelSource
+    from agentgym_flow.envs.sokoban.official import export_levels
+    from agentgym_flow.envs.sokoban.tasks import LevelSource
 
     known = ("size", "boxes", "min_pushes")
     for name in settings:
@@ -167,9 +167,8 @@ def _export_levels(folder: str, split: str, tasks: int | None, settings: Mapping
 
 
 def _export_games(folder: str, split: str, tasks: int | None, force: bool) -> None:
-    from agentgym_flow.envs.alfworld.export import export_game
     from agentgym_flow.envs.alfworld.official import OFFICIAL_FOLDERS
-    from agentgym_flow.envs.alfworld.source import GameSource
+    from agentgym_flow.envs.alfworld.tasks import GameSource, export_game
 
     games = GameSource(split=split)
     _check_folder(Path(folder) / OFFICIAL_FOLDERS[games.split], force)
@@ -292,7 +291,7 @@ def _teller(env: str, dataset: str | None) -> Callable[[registry.DataSet], Itera
 
         return lambda found: games.remarks(found.path)
     if name == "sokoban":
-        from agentgym_flow.envs.sokoban import source as levels
+        from agentgym_flow.envs.sokoban import official as levels
 
         return lambda found: levels.remarks(found.path)
     if name == "webshop":

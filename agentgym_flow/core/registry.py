@@ -12,7 +12,6 @@ import inspect
 import warnings
 from collections.abc import Callable, Collection
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any, cast
 
 import gymnasium as gym
@@ -54,6 +53,8 @@ def import_environments(module: str) -> None:
 @cache
 def load_plugins() -> None:
     """Import the modules of installed plugins, once per process. Plugins that fail are skipped with a warning."""
+    from importlib.metadata import entry_points  # imported when used, because it takes longer than an environment
+
     for point in entry_points(group=GROUP):
         try:
             _record_ids(point.module, point.load)

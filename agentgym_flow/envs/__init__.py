@@ -21,7 +21,7 @@ def register_all() -> None:
     )
     gym.register(
         "agentgym_flow/ALFWorldIndex-v0",
-        entry_point="agentgym_flow.envs.alfworld.index:ALFWorldIndexEnv",
+        entry_point="agentgym_flow.envs.alfworld.vector:ALFWorldIndexEnv",
         vector_entry_point="agentgym_flow.envs.alfworld.vector:ALFWorldIndexVectorEnv",
     )
     gym.register("agentgym_flow/Canvas-v0", entry_point="agentgym_flow.envs.canvas.env:CanvasEnv")

@@ -26,7 +26,7 @@ from agentgym_flow.cli.list_envs import EXTRAS
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.canvas.tasks.published import PublishedTasks
 from agentgym_flow.envs.search.tasks import QuestionSource
-from agentgym_flow.envs.sokoban.source import LevelSource
+from agentgym_flow.envs.sokoban.tasks import LevelSource
 from agentgym_flow.envs.text_arguments import env_settings, registered_ids
 from agentgym_flow.episodes import read_log
 from agentgym_flow.errors import BadLog

@@ -18,7 +18,7 @@ from agentgym_flow.core import SPLITS, Stream, TextEnv, check_season, seasonal, 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.game import SokobanGame
 from agentgym_flow.envs.sokoban.generator import LevelSettings
-from agentgym_flow.envs.sokoban.rules import ACTIONS
+from agentgym_flow.envs.sokoban.level import ACTIONS
 from agentgym_flow.envs.sokoban.solver import solve
 from agentgym_flow.envs.sokoban.tasks import split_of, task_level
 from agentgym_flow.episodes import read_log, write_log

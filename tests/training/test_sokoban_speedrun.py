@@ -17,8 +17,8 @@ pytest.importorskip("trl", reason="training needs the extra train")
 
 import torch
 
-from agentgym_flow.envs.sokoban.codes import cell_codes
-from agentgym_flow.envs.sokoban.rules import Board
+from agentgym_flow.envs.sokoban.game import Board
+from agentgym_flow.envs.sokoban.level import cell_codes
 from agentgym_flow.envs.sokoban.solver import solve
 from agentgym_flow.envs.sokoban.tasks import board_hash
 from agentgym_flow.errors import BadData, BadSetting
@@ -267,7 +267,7 @@ def test_a_turned_board_with_a_turned_action_is_the_turned_next_board() -> None:
     board = Board(level)
     step = [-10, 10, -1, 1]
     for word in solve(level) or ():
-        action = speedrun.WORDS.index(word)
+        action = speedrun.ACTIONS.index(word)
         before = speedrun.inside(cell_codes(board.cells, board.player))
         board.move(action)
         after = speedrun.inside(cell_codes(board.cells, board.player))
@@ -286,7 +286,7 @@ def test_starts_near_the_end_need_as_many_pushes_as_they_say() -> None:
     for level, pushes in speedrun.unplay(levels, 0)[:6]:
         board, pushed = Board(level), 0
         for word in solve(level) or ():
-            board.move(speedrun.WORDS.index(word))
+            board.move(speedrun.ACTIONS.index(word))
             pushed += board.pushed_to >= 0
         assert board.solved
         assert pushed == pushes

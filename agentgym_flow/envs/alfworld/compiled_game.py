@@ -1,4 +1,4 @@
-"""The immutable part of a game, compiled once and shared by all its episodes.
+"""The immutable part of a game, compiled once and shared by all its episodes: places, things, words and commands.
 
 Things and receptacles are numbered in the order of their ids, which is the order of all lists in observations. Sets of
 them are integers with one bit for each.
@@ -6,15 +6,13 @@ them are integers with one bit for each.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple, Self
 
-from agentgym_flow.envs.alfworld.goal import ALFWorldGoal, read_goal
-from agentgym_flow.envs.alfworld.grammar import Words
-from agentgym_flow.envs.alfworld.names import display_names
-from agentgym_flow.envs.alfworld.pddl import PDDLProblem
+from agentgym_flow.core import stable_hash
+from agentgym_flow.envs.alfworld.problem import ALFWorldGoal, PDDLProblem, read_goal
 from agentgym_flow.errors import BadGame
 
 NOWHERE = -1
@@ -30,6 +28,81 @@ TRAITS = ("pickupable", "cleanable", "heatable", "coolable", "toggleable", "slic
 
 MARKS = ("isclean", "ishot", "iscool", "istoggled", "issliced")
 """The predicates for properties of things that can change."""
+
+
+class Kind:
+    """What a command does."""
+
+    LOOK, INVENTORY, HELP, GO, OPEN, CLOSE, TAKE, PUT, EXAMINE, EXAMINE_THING, USE, HEAT, CLEAN, COOL, SLICE = range(15)
+
+
+READING = (Kind.LOOK, Kind.INVENTORY, Kind.HELP, Kind.EXAMINE, Kind.EXAMINE_THING)
+"""The kinds that change nothing."""
+
+VERB = (
+    "look", "inventory", "help", "go to", "open", "close", "take", "put", "examine", "examine", "use",
+    "heat", "clean", "cool", "slice",
+)  # fmt: skip
+"""Kind -> how its command begins; a game's words can replace `put`."""
+
+Move = tuple[int, int, int]
+"""The kind, the thing or receptacle that it is about, and the other one that it needs; `NOWHERE` for none."""
+
+PUTS = ("move {o} to {r}", "put {o} in/on {r}")
+"""The commands for putting an object down, in current and in older games."""
+
+PUT_FEEDBACKS = ("You move the {o} to the {r}.", "You put the {o} in/on the {r}.")
+"""The observations after these commands."""
+
+ARRIVALS = ("You arrive at {r}.", "You arrive at {l}.")
+"""The observations after `go to`: current games name the receptacle, older games the location (`loc 12`)."""
+
+HELP = """\
+These commands are understood, with the names that you have read in the place of the capitals:
+  look                  say where you are and what is near
+  inventory             say what you carry
+  go to PLACE           walk to a receptacle
+  open PLACE            open the receptacle you are at
+  close PLACE           close it
+  examine NAME          look at a receptacle you are at, or at what you hold
+  take THING from PLACE
+  move THING to PLACE
+  use THING             switch a lamp on
+  clean THING with PLACE, heat THING with PLACE, cool THING with PLACE
+  slice THING with KNIFE
+Whatever else you say, nothing happens."""
+"""The text of `help` in generated games."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The sentences that differ between games.
+
+    `{o}`, `{r}` and `{l}` stand for the names of the object, the receptacle and the location.
+
+    Attributes:
+        task: the text in the introduction after "Your task is to: ", with the full stop.
+        put: the command for putting an object down, one of `PUTS`.
+        put_feedback: the observation after it, one of `PUT_FEEDBACKS`.
+        help: the text of `help`; None if the game has no such command.
+        arrive: the observation after `go to`, one of `ARRIVALS`; a space and the content of the receptacle follow.
+    """
+
+    task: str
+    put: str
+    put_feedback: str
+    help: str | None
+    arrive: str = ARRIVALS[0]
+
+    @classmethod
+    def current(cls, task: str) -> Self:
+        """Return the words of a current game, with our own help text."""
+        return cls(task, PUTS[0], PUT_FEEDBACKS[0], HELP, ARRIVALS[0])
+
+    @classmethod
+    def old(cls, task: str) -> Self:
+        """Return the words of a game from before ALFWorld 0.4: "put", named locations, and no help."""
+        return cls(task, PUTS[1], PUT_FEEDBACKS[1], None, ARRIVALS[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +158,7 @@ class CompiledGame:
         wanted: the set of things that can satisfy the goal by their kind and traits.
         goal_places: the receptacles that the goal accepts; empty for looking at something in light.
         goal_lamps: the set of lamps that the goal accepts.
-        menus: the commands of situations that were met before; filled and emptied by `menu`.
+        menus: the commands of situations that were met before; filled and emptied by `ALFWorldGame`.
     """
 
     receptacles: tuple[Receptacle, ...]
@@ -139,6 +212,38 @@ class CompiledGame:
         """Return the receptacles of any of these kinds, in their order."""
         return [index for index, receptacle in enumerate(self.receptacles) if receptacle.kind in kinds]
 
+    def command(self, move: Move) -> str:
+        """Return the command that makes a move."""
+        kind, first, second = move
+        receptacles, things = self.receptacles, self.things
+        if kind in (Kind.GO, Kind.OPEN, Kind.CLOSE, Kind.EXAMINE):
+            return f"{VERB[kind]} {receptacles[first].name}"
+        if kind in (Kind.TAKE, Kind.PUT):
+            template = "take {o} from {r}" if kind == Kind.TAKE else self.words.put
+            return template.format(o=things[first].name, r=receptacles[second].name)
+        if kind in (Kind.USE, Kind.EXAMINE_THING):
+            return f"{VERB[kind]} {things[first].name}"
+        if kind in (Kind.CLEAN, Kind.HEAT, Kind.COOL, Kind.SLICE):
+            tool = things[second].name if kind == Kind.SLICE else receptacles[second].name
+            return f"{VERB[kind]} {things[first].name} with {tool}"
+        return VERB[kind]
+
+    def ways(self) -> Mapping[str, Move]:
+        """Return all walks by their commands, sorted, including those to the agent's own spot."""
+        found: Mapping[str, Move] | None = self.menus.get(NOWHERE)
+        if found is None:
+            goals = [(Kind.GO, i, NOWHERE) for i, place in enumerate(self.receptacles) if place.spot != NOWHERE]
+            found = self.menus[NOWHERE] = dict(sorted((self.command(goal), goal) for goal in goals))
+        return found
+
+    def walks(self, spot: int) -> tuple[str, ...]:
+        """Return the commands that lead away from a spot, sorted."""
+        found: tuple[str, ...] | None = self.menus.get(spot)
+        if found is None:
+            here = {self.command((Kind.GO, place, NOWHERE)) for place in self.receptacles_at[spot]}
+            found = self.menus[spot] = tuple(command for command in self.ways() if command not in here)
+        return found
+
 
 def members(mask: int) -> Iterator[int]:
     """Yield the numbers whose bits are set, in ascending order."""
@@ -148,6 +253,7 @@ def members(mask: int) -> Iterator[int]:
         mask ^= lowest
 
 
+# ---------------------------------------------------------------- compiling
 def compile_game(problem: PDDLProblem, words: Words, where: str = "game") -> CompiledGame:
     """Return the compiled game of a problem in ALFRED's domain.
 
@@ -155,6 +261,25 @@ def compile_game(problem: PDDLProblem, words: Words, where: str = "game") -> Com
     form); `where` is the name of the file in the message.
     """
     return _Compiler(problem, words, where).game()
+
+
+class Task(NamedTuple):
+    """A game that is ready to be played.
+
+    Attributes:
+        game: the compiled game.
+        content: the identity of the game without its wording.
+    """
+
+    game: CompiledGame
+    content: str
+
+
+def prepared(problem: PDDLProblem, words: Words, where: str) -> Task:
+    """Return a problem as a game that is ready to be played. Raises `BadGame` like `compile_game`."""
+    # Of the wording, only the parts that affect commands.
+    content = stable_hash([sorted(problem.facts), problem.goal, words.put, words.help is not None])
+    return Task(compile_game(problem, words, where), content)
 
 
 class _Compiler:
@@ -278,3 +403,38 @@ _PLACING = ("receptacleatlocation", "objectatlocation", "atlocation")
 
 def _mask_where(flags: Iterable[bool]) -> int:
     return sum(1 << index for index, flag in enumerate(flags) if flag)
+
+
+# ---------------------------------------------------------------- names that players read
+SEPARATOR = "_bar_"
+"""The replacement of `|` in ids."""
+
+
+def display_names(ids: Iterable[str]) -> dict[str, str]:
+    """Return the name of every id, as in ALFWorld's own tools, such as `apple 2` for `apple_bar__minus_01_dot_20_...`.
+
+    A name is the part of the id before the first `_bar_`, and a number. For each word, the numbers follow the sorted
+    ids in *descending* order, so a list in the order of ids reads `cabinet 6, cabinet 5, ...`.
+
+    An id without `_bar_` keeps its text, followed by a space, as in the original. `ids` are all ids in the facts of the
+    problem, because each of them affects the numbers.
+    """
+    ordered = sorted(set(ids))
+    left = Counter(_word(name) for name in ordered if SEPARATOR in name)
+    names = {}
+    for original in ordered:
+        name = original
+        word = _word(name)
+        if SEPARATOR in name:
+            names[name] = f"{word} {left[word]}"
+            left[word] -= 1
+        else:
+            for code, symbol in (("_minus_", "-"), ("_plus_", "+"), ("_dot_", "."), ("_comma_", ",")):
+                name = name.replace(code, symbol)
+            names[original] = f"{name} "
+    return names
+
+
+def _word(name: str) -> str:
+    # The id of a basin begins with the id of its sink: "sink_bar_..._bar_sinkbasin".
+    return name.partition(SEPARATOR)[0] + ("basin" if "basin" in name else "")

@@ -2,18 +2,31 @@
 
 The fast engine implements exactly the domain in `alfred.pddl`. Game files contain their own domain, which is compared
 with ours by meaning, without regard to comments, order and costs.
+
+`parse` reads the nested lists of PDDL. The syntax is that of Fast Downward: letters become lower case, `;` begins a
+comment, `?` begins a new word, and everything outside of comments is ASCII.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import files
+from typing import TypeAlias
 
-from agentgym_flow.envs.alfworld.syntax import Expression, Fail, error_at, parse, typed
 from agentgym_flow.errors import BadGame
+
+Expression: TypeAlias = "str | tuple[Expression, ...]"
+"""A word, or a list of nodes."""
+
+Fail: TypeAlias = Callable[[Sequence[int], str], BadGame]
+"""Creates the error for a node, from its path and a message; see `error_at`."""
+
+_TOKEN = re.compile(r"[()]|\?[^\s()?]*|[^\s()?]+")
+_COMMENT = re.compile(r";[^\n]*")
 
 DOMAIN = files(__package__).joinpath("alfred.pddl").read_text("utf-8")
 """The domain that is written into game files."""
@@ -75,17 +88,18 @@ def _check(text: str, where: str) -> Rules:
         return error_at(text, where, path, f"{message}; only games with those rules can be played")
 
     theirs = _read(parse(text, where), fail)
-    for kind, ours in _OURS.items():
+    in_basins = _cleaning_in_basins()
+    for kind, ours in known_domain().items():
         for name, part in theirs[kind].items():
             if name not in ours:
                 raise fail(part.path, f"the {kind} {name!r} is not part of ALFWorld's rules")
-            if part.meaning not in (ours[name].meaning, _WASHES_IN_BASINS if name == "cleanobject" else None):
+            if part.meaning not in (ours[name].meaning, in_basins if name == "cleanobject" else None):
                 raise fail(part.path, f"the {kind} {name!r} differs from the one in ALFWorld's rules")
         missing = [name for name in ours if name not in theirs[kind] and name not in OPTIONAL_ACTIONS]
         if missing:
             raise fail((), f"the {kind} {missing[0]!r} of ALFWorld's rules is missing")
     actions = theirs["action"]
-    return Rules(frozenset(actions), actions["cleanobject"].meaning != _WASHES_IN_BASINS)
+    return Rules(frozenset(actions), actions["cleanobject"].meaning != in_basins)
 
 
 def _read(root: Expression, fail: Fail) -> Domain:
@@ -197,14 +211,119 @@ def _effects(node: Expression, types: frozenset[str]) -> Expression:
     return tuple(sorted(set(flat), key=repr))
 
 
-_OURS = _read(parse(DOMAIN, "alfred.pddl"), partial(error_at, DOMAIN, "alfred.pddl"))
-_IN_BASINS = DOMAIN.replace("(receptacleType ?r SinkType)", "")
-_VARIANT = _read(parse(_IN_BASINS, "alfred.pddl"), partial(error_at, _IN_BASINS, "alfred.pddl"))
-_WASHES_IN_BASINS = _VARIANT["action"]["cleanobject"].meaning
+@cache
+def known_domain() -> Domain:
+    """Return the domain of `alfred.pddl`."""
+    return _read(parse(DOMAIN, "alfred.pddl"), partial(error_at, DOMAIN, "alfred.pddl"))
+
+
+@cache
+def _cleaning_in_basins() -> tuple[Expression, ...]:
+    """Return the meaning of `cleanobject` in the variant without sinks."""
+    text = DOMAIN.replace("(receptacleType ?r SinkType)", "")
+    return _read(parse(text, "alfred.pddl"), partial(error_at, text, "alfred.pddl"))["action"]["cleanobject"].meaning
+
+
 _accepted: dict[bytes, Rules] = {}
 
-TYPES = frozenset(_OURS["type"])
-"""The types of things."""
 
-PREDICATES: Mapping[str, tuple[Expression, ...]] = {name: part.meaning for name, part in _OURS["predicate"].items()}
-"""Predicate -> the types of its arguments."""
+# ---------------------------------------------------------------- nested lists
+def parse(text: str, where: str) -> Expression:
+    """Return the single list in `text`.
+
+    Lines are counted only after an error, because a large problem has thousands of words.
+
+    Args:
+        text: PDDL.
+        where: the name of the file, for error messages.
+
+    Raises:
+        BadGame: brackets do not match, there is not exactly one list, or a character is not ASCII.
+    """
+    plain = _without_comments(text)
+    if not plain.isascii():
+        position = next(index for index, character in enumerate(plain) if not character.isascii())
+        raise _at(plain, where, position, f"{plain[position]!r} is not an ASCII character")
+    outer: list[list[Expression]] = []
+    nodes: list[Expression] = []
+    for token in _TOKEN.findall(plain):
+        if token == "(":
+            outer.append(nodes)
+            nodes = []
+        elif token != ")":
+            nodes.append(token)
+        elif outer:
+            inner = tuple(nodes)
+            nodes = outer.pop()
+            nodes.append(inner)
+        else:
+            raise _unbalanced(plain, where)
+    if outer:
+        raise _unbalanced(plain, where)
+    if len(nodes) != 1 or isinstance(nodes[0], str):
+        position = 0 if not nodes or isinstance(nodes[0], str) else _start(plain, [1])
+        raise _at(plain, where, position, "expected one list in brackets, and nothing after it")
+    return nodes[0]
+
+
+def error_at(text: str, where: str, path: Sequence[int], message: str) -> BadGame:
+    """Return the error for a node of `text`: the path `(3, 0)` is the first part of the outer list's fourth part."""
+    plain = _without_comments(text)
+    return _at(plain, where, _start(plain, [0, *path]), message)
+
+
+def typed(items: Sequence[Expression]) -> Iterator[tuple[int, Expression, Expression]]:
+    """Yield (index, name, type) for a list such as `a b - receptacle c`; a name without a type is an `object`.
+
+    The type of a list that ends after a `-` is the empty string.
+    """
+    names: list[int] = []
+    after_dash = False
+    for index, item in enumerate(items):
+        if after_dash:
+            yield from ((name, items[name], item) for name in names)
+            names, after_dash = [], False
+        elif item == "-":
+            after_dash = True
+        else:
+            names.append(index)
+    yield from ((name, items[name], "" if after_dash else "object") for name in names)
+
+
+def _without_comments(text: str) -> str:
+    return (_COMMENT.sub("", text) if ";" in text else text).lower()
+
+
+def _at(plain: str, where: str, position: int, message: str) -> BadGame:
+    return BadGame(f"{where}: line {plain.count(chr(10), 0, position) + 1}: {message}")
+
+
+def _unbalanced(plain: str, where: str) -> BadGame:
+    opened = []
+    for match in _TOKEN.finditer(plain):
+        if match.group() == "(":
+            opened.append(match.start())
+        elif match.group() == ")":
+            if not opened:
+                return _at(plain, where, match.start(), "this ')' closes nothing")
+            opened.pop()
+    return _at(plain, where, opened[-1], "the text ends, and this '(' is not closed")
+
+
+def _start(plain: str, path: Sequence[int]) -> int:
+    """Return the position of a node; the first number of its path counts the lists of the text."""
+    wanted = list(path)
+    outer: list[int] = []
+    index = 0
+    for match in _TOKEN.finditer(plain):
+        if match.group() == ")":
+            index = outer.pop() + 1
+            continue
+        if [*outer, index] == wanted:
+            return match.start()
+        if match.group() == "(":
+            outer.append(index)
+            index = 0
+        else:
+            index += 1
+    raise AssertionError(f"no node at {path}")

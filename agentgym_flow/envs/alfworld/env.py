@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from agentgym_flow.core import (
     MAX_CANDIDATES,
@@ -23,12 +24,14 @@ from agentgym_flow.core import (
     Transition,
     choose_task,
 )
-from agentgym_flow.data import DataSet
-from agentgym_flow.envs.alfworld.expert import ALFWorldExpert
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
-from agentgym_flow.envs.alfworld.real import TextWorldGame
-from agentgym_flow.envs.alfworld.source import ENV_ID, SPLIT_ALIASES, GameSource
+from agentgym_flow.envs.alfworld.policies import ALFWorldExpert
+from agentgym_flow.envs.alfworld.tasks import ENV_ID, SPLIT_ALIASES, GameSource
 from agentgym_flow.errors import BadSetting, EnginesDiffer, UnknownTask
+
+if TYPE_CHECKING:
+    from agentgym_flow.data import DataSet
+    from agentgym_flow.envs.alfworld.real import TextWorldGame
 
 DEFAULT_MAX_STEPS = 50
 """The step budget of published results."""
@@ -170,7 +173,7 @@ class ALFWorldEnv(TextEnv):
     env_id: ClassVar[str] = ENV_ID
     card = EnvCard(
         train_config="alfworld_tiny",
-        script="agentgym_flow.envs.alfworld.scripted:Housekeeper",
+        script="agentgym_flow.envs.alfworld.policies:Housekeeper",
         algorithm_settings={
             "rewardflow": {"credit_settings": {"potential": "average"}},
             "graphgpo": {"credit_settings": {"potential": "average"}},
@@ -272,7 +275,11 @@ class ALFWorldEnv(TextEnv):
         self.task_key = self.make_task_key(prepared.content)
         self.goal = prepared.game.words.task
         self._game = ALFWorldGame(prepared.game)
-        self._real = TextWorldGame(self._source.for_original(task)) if self._engine == "textworld" else None
+        self._real: TextWorldGame | None = None
+        if self._engine == "textworld":
+            from agentgym_flow.envs.alfworld.real import TextWorldGame
+
+            self._real = TextWorldGame(self._source.for_original(task))
         self._expert = ALFWorldExpert()
         self._game_file = self._source.file(task)
         self._observation = self._game.start()

@@ -4,7 +4,8 @@ Texts and rules are exactly those of the original engine (`alfworld` 0.4.2 on Te
 The benchmark `alfworld_differential.py` plays both in lock step. The rules follow from the domain (`domain.py`), the
 grammar (`grammar.py`), and TextWorld's interpretation of them:
 
-- `menu.py` computes the possible commands.
+- There is no `go to` for receptacles at the agent's own spot, because it would change nothing. All other walks are
+  always possible.
 - An object can be examined only while it is held. Heating, cooling and lamps work behind a closed door.
 - Lists are in the order of ids. If a thing was taken from a receptacle and put elsewhere at the same spot, `look` lists
   it once for every receptacle that it left, because TextWorld stores that it is *not* in those.
@@ -12,14 +13,24 @@ grammar (`grammar.py`), and TextWorld's interpretation of them:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
-from agentgym_flow.envs.alfworld import moves
-from agentgym_flow.envs.alfworld.compiled_game import MARKS, NOWHERE, CompiledGame, members
-from agentgym_flow.envs.alfworld.menu import Menu, menu, ways
-from agentgym_flow.envs.alfworld.moves import Move, command_of
+from agentgym_flow.envs.alfworld.compiled_game import (
+    FRIDGES,
+    MARKS,
+    MICROWAVES,
+    NOWHERE,
+    READING,
+    SINKS,
+    VERB,
+    CompiledGame,
+    Kind,
+    Move,
+    members,
+)
 
 NOTHING_HAPPENS = "Nothing happens."
 """The observation after a text that is not a possible command."""
@@ -27,6 +38,21 @@ NOTHING_HAPPENS = "Nothing happens."
 _HELD, _OPENED, _INSIDE = 0, 1, 2  # their positions among the numbers that `state_key` digests
 
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
+
+_MENUS_KEPT = 256  # per game; an episode of 50 steps meets fewer situations
+
+_TREATMENTS = (
+    (Kind.CLEAN, "cleanable", SINKS),
+    (Kind.COOL, "coolable", FRIDGES),
+    (Kind.HEAT, "heatable", MICROWAVES),
+)
+
+
+class Menu(NamedTuple):
+    """The commands of one situation, sorted, and the moves of those that are not walks."""
+
+    commands: tuple[str, ...]
+    moves: Mapping[str, Move]
 
 
 class ALFWorldGame:
@@ -94,42 +120,33 @@ class ALFWorldGame:
             return NOTHING_HAPPENS, False
         return self.make(move), True
 
-    def commands(self) -> list[str]:
-        """Return a new sorted list of the possible commands."""
-        return [*self._menu().commands]
-
     def move(self, command: str) -> Move | None:
         """Return the move that a command makes now; None if it is not possible."""
-        found = self._menu().moves.get(command) or ways(self.compiled).get(command)
-        if found is not None and found[0] == moves.GO and self.compiled.receptacles[found[1]].spot == self.spot:
+        found = self._menu().moves.get(command) or self.compiled.ways().get(command)
+        if found is not None and found[0] == Kind.GO and self.compiled.receptacles[found[1]].spot == self.spot:
             return None
         return found
 
-    def _menu(self) -> Menu:
-        if self._offered is None:
-            self._offered = menu(self)
-        return self._offered
-
     def text(self, move: Move) -> str:
         """Return the command that makes a move."""
-        return command_of(self.compiled, move)
+        return self.compiled.command(move)
 
     def make(self, move: Move) -> str:
         """Apply a move that is possible now; return the observation."""
         kind, first, second = move
-        if kind == moves.GO:
+        if kind == Kind.GO:
             place = self.compiled.receptacles[first]
             self.spot = place.spot
             self._offered = None
             arrived = self.compiled.words.arrive.format(r=place.name, l=self.compiled.spot_names[place.spot])
             return f"{arrived} {self._content(first)}"
-        if kind in moves.READING:
+        if kind in READING:
             return self._told(kind, first)
         self._world = ""
         self._offered = None
-        if kind in moves.DOOR:
+        if kind in (Kind.OPEN, Kind.CLOSE):
             return self._door(kind, first)
-        if kind in moves.HAND:
+        if kind in (Kind.TAKE, Kind.PUT):
             return self._hand(kind, first, second)
         return self._treat(kind, first, second)
 
@@ -157,18 +174,76 @@ class ALFWorldGame:
             return False
         return not (compiled.having["knife"] >> held & 1 and "issliced" in compiled.goal.conditions)
 
+    # ---------------------------------------------------------------- possible commands
+    def commands(self) -> list[str]:
+        """Return a new sorted list of the possible commands."""
+        return [*self._menu().commands]
+
+    def _menu(self) -> Menu:
+        """Return the commands that are possible now, computed once per situation."""
+        if self._offered is not None:
+            return self._offered
+        compiled, spot, inside = self.compiled, self.spot, self.inside
+        cuttable = self.located[spot] & compiled.having["sliceable"] if self.held != NOWHERE else 0
+        doors = self.opened & compiled.standing_at[spot]
+        key = (spot, self.held, doors, cuttable, *[inside[place] for place in compiled.receptacles_at[spot]])
+        found: Menu | None = compiled.menus.get(key)
+        if found is None:
+            if len(compiled.menus) > _MENUS_KEPT:
+                compiled.menus.clear()
+            offers = {compiled.command(move): move for move in self._offers()}
+            commands = sorted(offers)
+            first_after = bisect_left(commands, VERB[Kind.GO])
+            found = Menu((*commands[:first_after], *compiled.walks(spot), *commands[first_after:]), offers)
+            compiled.menus[key] = found
+        self._offered = found
+        return found
+
+    def _offers(self) -> Iterable[Move]:
+        compiled, held = self.compiled, self.held
+        yield Kind.LOOK, NOWHERE, NOWHERE
+        yield Kind.INVENTORY, NOWHERE, NOWHERE
+        if compiled.words.help is not None:
+            yield Kind.HELP, NOWHERE, NOWHERE
+        for place in compiled.receptacles_at[self.spot]:
+            yield from self._offers_at(place)
+        if held != NOWHERE:
+            yield Kind.EXAMINE_THING, held, NOWHERE
+            if compiled.having["knife"] >> held & 1:
+                for thing in members(self.located[self.spot] & compiled.having["sliceable"]):
+                    yield Kind.SLICE, thing, held
+
+    def _offers_at(self, place: int) -> Iterable[Move]:
+        compiled, receptacle, held = self.compiled, self.compiled.receptacles[place], self.held
+        is_open = bool(self.opened >> place & 1)
+        yield Kind.EXAMINE, place, NOWHERE
+        if receptacle.openable:
+            yield Kind.CLOSE if is_open else Kind.OPEN, place, NOWHERE
+        for thing in members(self.inside[place] & compiled.having["toggleable"]):
+            yield Kind.USE, thing, NOWHERE
+        reachable = is_open or not receptacle.openable
+        if held == NOWHERE:
+            for thing in members(self.inside[place] & compiled.having["pickupable"] if reachable else 0):
+                yield Kind.TAKE, thing, place
+            return
+        if reachable and compiled.things[held].fits >> place & 1:
+            yield Kind.PUT, held, place
+        for kind, trait, kinds in _TREATMENTS:
+            if receptacle.kind in kinds and compiled.having[trait] >> held & 1:
+                yield kind, held, place
+
     # ---------------------------------------------------------------- effects of moves
     def _door(self, kind: int, place: int) -> str:
         name = self.compiled.receptacles[place].name
-        self.opened = self.opened & ~(1 << place) if kind == moves.CLOSE else self.opened | 1 << place
+        self.opened = self.opened & ~(1 << place) if kind == Kind.CLOSE else self.opened | 1 << place
         if self._parts:
             self._parts[_OPENED] = str(self.opened)
-        return f"You close the {name}." if kind == moves.CLOSE else f"You open the {name}. {self._content(place)}"
+        return f"You close the {name}." if kind == Kind.CLOSE else f"You open the {name}. {self._content(place)}"
 
     def _hand(self, kind: int, thing: int, place: int) -> str:
         bit = 1 << thing
         template = self.compiled.words.put_feedback
-        if kind == moves.TAKE:
+        if kind == Kind.TAKE:
             template = "You pick up the {o} from the {r}."
             self.held = thing
             self.inside[place] &= ~bit
@@ -186,30 +261,30 @@ class ALFWorldGame:
         self._parts.clear()
         bit, now = 1 << thing, self.conditions
         name = self.compiled.things[thing].name
-        if kind == moves.USE:
+        if kind == Kind.USE:
             now["istoggled"] |= bit
             return f"You turn on the {name}."
-        if kind == moves.SLICE:
+        if kind == Kind.SLICE:
             now["issliced"] |= bit
             return f"You sliced the {name} with the {self.compiled.things[tool].name}."
-        if kind == moves.CLEAN:
+        if kind == Kind.CLEAN:
             now["isclean"] |= bit
             verb = "clean"
         else:
-            verb, gained, lost = ("heat", "ishot", "iscool") if kind == moves.HEAT else ("cool", "iscool", "ishot")
+            verb, gained, lost = ("heat", "ishot", "iscool") if kind == Kind.HEAT else ("cool", "iscool", "ishot")
             now[gained] |= bit
             now[lost] &= ~bit
         return f"You {verb} the {name} using the {self.compiled.receptacles[tool].name}."
 
     # ---------------------------------------------------------------- observations
     def _told(self, kind: int, about: int) -> str:
-        if kind == moves.LOOK:
+        if kind == Kind.LOOK:
             return self._look()
-        if kind == moves.INVENTORY:
+        if kind == Kind.INVENTORY:
             return self.inventory()
-        if kind == moves.EXAMINE:
+        if kind == Kind.EXAMINE:
             return self._content(about)
-        if kind == moves.EXAMINE_THING:
+        if kind == Kind.EXAMINE_THING:
             return self._thing(about)
         return self.compiled.words.help or ""
 

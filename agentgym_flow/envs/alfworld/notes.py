@@ -1,4 +1,4 @@
-"""The information in the texts of an episode so far, for policies and prompts that have only observations.
+"""The information in the texts of an episode, for policies and prompts that have only those: the task, and notes.
 
 Notes are immutable. The notes after one more text are computed once and cached in the notes before it, so that the
 attempts of a group share the work for their common first turns.
@@ -7,10 +7,14 @@ attempts of a group share the work for their common first turns.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
-from agentgym_flow.prompts import PromptContext
+from agentgym_flow.envs.alfworld.rooms import FAMILIES, LIGHT
+
+if TYPE_CHECKING:
+    from agentgym_flow.prompts import PromptContext
 
 THING = re.compile(r"\ba (\w+ \d+)")
 """A thing or a receptacle in a list."""
@@ -108,3 +112,63 @@ def notes_of(policy_input: PromptContext) -> ALFWorldNotes:
     for turn in policy_input.episode.turns:
         notes = notes.after(turn.action, turn.next_observation)
     return notes
+
+
+# ---------------------------------------------------------------- the task
+_PATTERNS = [
+    (task_type, re.compile(re.escape(sentence).replace(r"\{thing\}", r"(\w+)").replace(r"\{place\}", r"(\w+)")))
+    for task_type, family in FAMILIES.items()
+    for sentence in family.sentences
+]
+
+Treated = Set[tuple[str, str]]
+"""Pairs of a verb and the thing with this treatment."""
+
+
+def kind_of(name: str) -> str:
+    """Return the kind in a name such as `mug 2`."""
+    return name.partition(" ")[0]
+
+
+class TaskRequirements(NamedTuple):
+    """A task, with kinds as in names, for example `sinkbasin`."""
+
+    task_type: str
+    thing: str
+    place: str
+
+    @property
+    def verb(self) -> str:
+        """The verb of the treatment that the object needs; empty if it needs none."""
+        return FAMILIES[self.task_type].verb if self.task_type else ""
+
+    @property
+    def station(self) -> str:
+        """The kind of receptacle for the treatment; empty if there is none."""
+        return FAMILIES[self.task_type].station.lower() if self.task_type else ""
+
+    @property
+    def is_light(self) -> bool:
+        """Whether the task is to look at the thing under a lamp of the kind `place`."""
+        return self.task_type == LIGHT
+
+    def goes_to(self, place: str) -> bool:
+        """Return whether a receptacle is a destination."""
+        return not self.is_light and kind_of(place) == self.place
+
+    def is_ready(self, thing: str, treated: Treated) -> bool:
+        """Return whether a thing has had the required treatment, if any."""
+        return not self.verb or (self.verb, thing) in treated
+
+    def is_done(self, thing: str, place: str, treated: Treated) -> bool:
+        """Return whether a thing is of the wanted kind, treated, and at its destination."""
+        return kind_of(thing) == self.thing and self.goes_to(place) and self.is_ready(thing, treated)
+
+
+@lru_cache(maxsize=1024)
+def read_task(sentence: str) -> TaskRequirements | None:
+    """Return the requirements of a task in ALFWorld's own wording; None for any other sentence."""
+    for task_type, pattern in _PATTERNS:
+        if found := pattern.fullmatch(sentence.strip()):
+            return TaskRequirements(task_type, *found.groups())
+    return None

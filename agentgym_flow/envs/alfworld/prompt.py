@@ -28,10 +28,8 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from agentgym_flow.envs.alfworld.errands import LIGHT, TWO
-from agentgym_flow.envs.alfworld.notes import ALFWorldNotes, notes_of
-from agentgym_flow.envs.alfworld.requirements import TaskRequirements, kind_of, read_task
-from agentgym_flow.envs.alfworld.rooms import OBJECTS, RECEPTACLES
+from agentgym_flow.envs.alfworld.notes import ALFWorldNotes, TaskRequirements, kind_of, notes_of, read_task
+from agentgym_flow.envs.alfworld.rooms import LIGHT, OBJECTS, RECEPTACLES, TWO
 from agentgym_flow.prompts import (
     ChoiceTemplate,
     IndexedPrompt,

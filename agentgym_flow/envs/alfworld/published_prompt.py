@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentgym_flow.envs.alfworld.errands import LIGHT, TWO
+from agentgym_flow.envs.alfworld.rooms import LIGHT, TWO
 from agentgym_flow.envs.verl_agent import NAME, PAST, TaggedPrompt
 from agentgym_flow.episodes import Turn
 from agentgym_flow.errors import BadSetting

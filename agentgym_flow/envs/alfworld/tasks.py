@@ -1,6 +1,7 @@
-"""The embedded games: three splits, disjoint by construction. Each game depends only on its number.
+"""The games of all ALFWorld environments, generated or from official files, selected by number, path or type.
 
-Hashes decide the split, so that it can be checked without generating other games:
+The generated games have three splits, disjoint by construction, and each game depends only on its number. Hashes decide
+the split, so that it can be checked without generating other games:
 
 - The pair of object and destination (receptacle or lamp) belongs either to `test` or to the other two splits, for all
   task types. So no pair of `test` occurs in `train` or `valid`.
@@ -13,20 +14,175 @@ The hashes include what a player can see (kinds, numbers, places), but no coordi
 
 from __future__ import annotations
 
+import json
+import operator
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
-from agentgym_flow.core import Stream, canonical, check_split, check_task, seasonal
-from agentgym_flow.envs.alfworld.errands import FAMILIES, Errand, errands
-from agentgym_flow.envs.alfworld.generator import make_problem, words_of
-from agentgym_flow.envs.alfworld.grammar import Words
-from agentgym_flow.envs.alfworld.layout import FloorPlan, FurnishedRoom, draw_plan, furnish
-from agentgym_flow.envs.alfworld.pddl import PDDLProblem
+from agentgym_flow.core import Stream, canonical, check_season, check_split, check_task, seasonal
+from agentgym_flow.envs.alfworld.compiled_game import Task, Words, compile_game, prepared
+from agentgym_flow.envs.alfworld.generator import make_problem, trajectory_json, trial_folder
+from agentgym_flow.envs.alfworld.problem import TASK_TYPES, PDDLProblem
+from agentgym_flow.envs.alfworld.rooms import FAMILIES, Errand, FloorPlan, FurnishedRoom, draw_plan, errands, furnish
+from agentgym_flow.errors import BadSetting, UnknownOption, UnknownTask
 
+if TYPE_CHECKING:
+    from agentgym_flow.data import DataSet
+    from agentgym_flow.envs.alfworld.official import Games
+
+ENV_ID = "agentgym_flow/ALFWorld-v0"
+"""The id of the text environment. All ALFWorld environments have its task keys and draw the same tasks."""
+
+SPLIT_ALIASES = {
+    "valid_seen": "valid",
+    "valid_unseen": "test",
+    "eval_in_distribution": "valid",
+    "eval_out_of_distribution": "test",
+    "valid_train": "valid_train",
+}
+"""The official names of the splits in the data and in ALFWorld's tools.
+
+`valid_train` is a fourth split of official data.
+"""
+
+
+class GameSource:
+    """The games of one split. Immutable, so copies of an environment share it.
+
+    Args:
+        data: the path of official games (see `official.find_games`), the name of registered data, `"alfworld"` for the
+            folder in `ALFWORLD_DATA`, or None for generated games.
+        split: `"train"`, `"valid"` or `"test"`, or an official name.
+        season: the seed of a season of generated test games; `""` for the standard games.
+
+    Attributes:
+        split: the split.
+        season: the season.
+        num_tasks: the number of games in the split.
+        data: name -> SHA-256 of the official games of the split.
+
+    Raises:
+        UnknownSplit: `split` is not a split.
+        UnknownData: `data` is neither a path nor a registered name.
+        BadData: `data` cannot be read, or has no game of the split.
+    """
+
+    def __init__(
+        self, *, data: str | os.PathLike[str] | DataSet | None = None, split: str = "train", season: str = ""
+    ) -> None:
+        self.split = check_split(split, SPLIT_ALIASES)
+        self.season = check_season(season, self.split, "" if data is None else "data")
+        self.data: dict[str, str] = {}
+        self._games: Games | None = None
+        if data is None:
+            self.num_tasks = num_tasks(self.split)
+            return
+        from agentgym_flow import data as registry  # imported when used, because the usual games are generated
+        from agentgym_flow.envs.alfworld.official import find_games
+
+        found = registry.resolve(data)
+        self._place = found.path
+        self._games = find_games(found.path, self.split)
+        self.data = {found.name: self._games.digest}
+        self.num_tasks = len(self._games.names)
+
+    def task(self, number: int) -> Task:
+        """Return the compiled game with this number. Raises `BadGame` if its file cannot be read."""
+        return _generated(self.split, number, self.season) if self._games is None else self._games.task(number)
+
+    def for_original(self, number: int) -> dict[str, Any]:
+        """Return the content of a game file, for a generated game as it would be exported."""
+        if self._games is not None:
+            return dict(json.loads(self._games.path(number).read_text("utf-8")))
+        from agentgym_flow.envs.alfworld.official import game_json
+
+        return game_json(*task_problem(self.split, number, self.season), ())
+
+    def file(self, number: int) -> str | None:
+        """Return the path of a game relative to the folder of all splits; None for a generated game."""
+        return None if self._games is None else self._games.names[number]
+
+    def number_of(self, game_file: object) -> int:
+        """Return the number of the game at a path.
+
+        The path is absolute, or relative to the current folder, the data, the folder of all splits, or the folder of
+        the split. As in published lists, it may begin with `json_2.1.1/`, whatever the folder of all splits is called.
+        It can be the folder of a `game.tw-pddl`. Raises `UnknownTask` if the split has no such game.
+        """
+        if self._games is None:
+            raise BadSetting(
+                "game_file names an official game, and these are generated; make an environment with data="
+            )
+        wanted = Path(os.fspath(game_file)) if isinstance(game_file, (str, os.PathLike)) else Path(repr(game_file))
+        names, found = self._games.names, self._games.names_at(wanted, self._place)
+        if len(found) == 1:
+            return names.index(found.pop())
+        if found:
+            raise UnknownTask(f"{str(wanted)!r:.200} may be any of {', '.join(sorted(found))}; name one of them")
+        raise UnknownTask(
+            f"{str(wanted)!r:.200} is none of the {self.num_tasks} games of split {self.split!r}; "
+            f"the first of them is {names[0]!r}"
+        )
+
+    def task_type(self, number: int) -> str:
+        """Return the task type of a game. Raises `BadGame` if its file is needed and cannot be read."""
+        if self._games is None:
+            return task_type(self.split, number, self.season)
+        return self._games.task_type(number)
+
+    def tasks_of_type(self, task_type: object) -> Sequence[int]:
+        """Return the numbers of the games of a type, given by name or by its official number from 1 to 6.
+
+        Raises:
+            UnknownOption: the type is unknown.
+            UnknownTask: the split has no game of this type.
+        """
+        try:
+            number = operator.index(cast("SupportsIndex", task_type))
+        except TypeError:  # not a number
+            number = TASK_TYPES.index(task_type) + 1 if task_type in TASK_TYPES else 0
+        if isinstance(task_type, bool) or not 1 <= number <= len(TASK_TYPES):
+            raise UnknownOption.among(task_type, TASK_TYPES, "Or a number from 1 to 6.")
+        name = TASK_TYPES[number - 1]
+        official = self._games
+        by_type = _generated_by_type(self.split, self.season) if official is None else _official_by_type(official)
+        found = by_type.get(name)
+        if not found:
+            raise UnknownTask(f"split {self.split!r} has no game of type {name!r}")
+        return found
+
+
+# Shared by all environments of the process. A compiled game takes about 50 kB.
+@lru_cache(maxsize=512)
+def _generated(split: str, number: int, season: str) -> Task:
+    return prepared(*task_problem(split, number, season), f"task {number} of {seasonal(split, season)}")
+
+
+@lru_cache(maxsize=8)
+def _generated_by_type(split: str, season: str) -> Mapping[str, Sequence[int]]:
+    return _numbers_by_type(task_type(split, number, season) for number in range(num_tasks(split)))
+
+
+@lru_cache(maxsize=8)
+def _official_by_type(games: Games) -> Mapping[str, Sequence[int]]:
+    return _numbers_by_type(map(games.task_type, range(len(games.names))))
+
+
+def _numbers_by_type(types: Iterable[str]) -> Mapping[str, Sequence[int]]:
+    by_type: dict[str, list[int]] = {}
+    for number, task_type in enumerate(types):
+        by_type.setdefault(task_type, []).append(number)
+    return by_type
+
+
+# ---------------------------------------------------------------- the generated games
 _NUM_TASKS = {"train": 3_553, "valid": 500, "test": 500}
 
 _TYPES = tuple(kind for kind, family in FAMILIES.items() for _ in range(family.share))
-_KEY = "agentgym_flow/ALFWorld-v0"
 _PARTS = 4  # one in four pairs and plans belongs to test; one in four of the other layouts to valid
 
 
@@ -80,11 +236,11 @@ def task_problem(split: str, task: int, season: str = "") -> tuple[PDDLProblem, 
     Raises the errors of `task_errand`.
     """
     errand, layout, stream = _draw(split, task, season)
-    return make_problem(stream, layout, errand, f"{seasonal(split, season)}_{task}"), words_of(errand)
+    return make_problem(stream, layout, errand, f"{seasonal(split, season)}_{task}"), Words.current(errand.sentence)
 
 
 def _stream(split: str, task: int, season: str = "") -> Stream:
-    return Stream(_KEY, seasonal(split, season), check_task(task, num_tasks(split), split))
+    return Stream(ENV_ID, seasonal(split, season), check_task(task, num_tasks(split), split))
 
 
 def _draw(split: str, task: int, season: str = "") -> tuple[Errand, FurnishedRoom, Stream]:
@@ -135,3 +291,27 @@ MANIFEST: dict[str, str] = {
     "test": "8a93ec5187491ca4b9fd6a93fd73be7d885ed5ba7faeebfac7cf22c6b339af9b",
 }
 """The recorded digests. If one changes, the games of published results have changed, and the id needs a new version."""
+
+
+def export_game(folder: str | os.PathLike[str], split: str, task: int) -> Path:
+    """Write one generated game, with a walkthrough and its `traj_data.json`; return the path of the game file.
+
+    The path is `folder/SPLIT/TASK/TRIAL/game.tw-pddl`, with the official name of the split.
+
+    Raises:
+        UnknownSplit, UnknownTask: the game does not exist.
+        OSError: a file cannot be written.
+    """
+    from agentgym_flow.envs.alfworld.game import ALFWorldGame  # imported when used: an environment does not export
+    from agentgym_flow.envs.alfworld.official import OFFICIAL_FOLDERS, write_game
+    from agentgym_flow.envs.alfworld.policies import shortest_plan
+
+    problem, words = task_problem(split, task)
+    errand, layout = task_layout(split, task)
+    game, walkthrough = ALFWorldGame(compile_game(problem, words)), []
+    for move in shortest_plan(game) or ():
+        walkthrough.append(game.text(move))
+        game.make(move)
+    trial = f"trial_{split}_{task:04d}"
+    target = Path(folder) / OFFICIAL_FOLDERS[split] / trial_folder(errand, trial)
+    return write_game(target, problem, words, walkthrough, True, trajectory_json(errand, layout, trial))

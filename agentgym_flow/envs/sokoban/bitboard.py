@@ -8,19 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-WORDS = ("up", "down", "left", "right")
-"""The four directions by name, in the order of `steps`."""
+from agentgym_flow.envs.sokoban.level import ACTIONS, offsets
 
-Board = tuple[int, int]
+Position = tuple[int, int]
 """(mask of the boxes, mask of the player's cell)."""
 
 State = tuple[int, int]
 """(mask of the boxes, mask of the region in which the player can walk)."""
-
-
-def steps(width: int) -> tuple[int, int, int, int]:
-    """Return the offset of a flat index for each of `WORDS` on a board of `width` columns."""
-    return (-width, width, -1, 1)
 
 
 def cells_of(mask: int) -> Iterator[int]:
@@ -78,7 +72,7 @@ class Regions:
         return region
 
 
-def pushes(boxes: int, reach: int, free: int, width: int) -> list[Board]:
+def pushes(boxes: int, reach: int, free: int, width: int) -> list[Position]:
     """Return the boards after each possible push by a player in the region `reach`; boxes move within `free`."""
     after = []
     for shift in (1, width):
@@ -95,7 +89,7 @@ def pushes(boxes: int, reach: int, free: int, width: int) -> list[Board]:
     return after
 
 
-def pulls(boxes: int, reach: int, width: int) -> list[Board]:
+def pulls(boxes: int, reach: int, width: int) -> list[Position]:
     """Return the boards from which one push leads to `boxes` with the player in the region `reach`."""
     before = []
     for shift in (1, width):
@@ -151,7 +145,7 @@ def search_by_pulls(
 def walk(start: int, goal: int, free: int, width: int) -> list[str]:
     """Return the words of a shortest walk from cell `start` to cell `goal` through `free`; the goal must be reachable.
 
-    If there are several, the result is the first in the lexicographic order of `WORDS`.
+    If there are several, the result is the first in the lexicographic order of `ACTIONS`.
     """
     here = 1 << start
     layers = [1 << goal]
@@ -161,7 +155,7 @@ def walk(start: int, goal: int, free: int, width: int) -> list[str]:
     words = []
     cell = start
     for layer in reversed(layers[:-1]):
-        for word, step in zip(WORDS, steps(width), strict=True):
+        for word, step in zip(ACTIONS, offsets(width), strict=True):
             if layer >> cell + step & 1:
                 words.append(word)
                 cell += step
@@ -178,7 +172,7 @@ def moves_of(placements: Sequence[int], player: int, floor: int, width: int) -> 
         floor: mask of all cells that are not wall.
         width: number of columns of the board.
     """
-    word_of = dict(zip(steps(width), WORDS, strict=True))
+    word_of = dict(zip(offsets(width), ACTIONS, strict=True))
     words = []
     for boxes, after in pairwise(placements):
         box = (boxes & ~after).bit_length() - 1

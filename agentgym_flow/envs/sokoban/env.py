@@ -22,12 +22,19 @@ from agentgym_flow.core import (
     TextEnv,
     Transition,
 )
-from agentgym_flow.envs.sokoban.codes import board_text, cell_codes, level_codes
-from agentgym_flow.envs.sokoban.expert import SokobanExpert
-from agentgym_flow.envs.sokoban.game import BACKENDS, SokobanGame, check_backend
-from agentgym_flow.envs.sokoban.level import BOX, LLM_SYMBOLS, PLAYER, TARGET
-from agentgym_flow.envs.sokoban.rules import ACTIONS, STEP_REWARD
-from agentgym_flow.envs.sokoban.source import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, ENV_ID, GOAL, LevelSource
+from agentgym_flow.envs.sokoban.game import BACKENDS, STEP_REWARD, SokobanGame, check_backend
+from agentgym_flow.envs.sokoban.level import (
+    ACTIONS,
+    BOX,
+    LLM_SYMBOLS,
+    PLAYER,
+    TARGET,
+    board_text,
+    cell_codes,
+    rgb_frame,
+)
+from agentgym_flow.envs.sokoban.policies import SokobanExpert
+from agentgym_flow.envs.sokoban.tasks import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, ENV_ID, GOAL, LevelSource
 
 _INDEX = {word: index for index, word in enumerate(ACTIONS)}
 _STAND_IN = "*"  # for the one symbol outside ASCII, so that the canvas has one byte a character
@@ -162,7 +169,7 @@ class SokobanEnv(TextEnv):
     """
 
     env_id: ClassVar[str] = ENV_ID
-    card = EnvCard(train_config="sokoban_tiny", script="agentgym_flow.envs.sokoban.scripted:GreedyPusher")
+    card = EnvCard(train_config="sokoban_tiny", script="agentgym_flow.envs.sokoban.policies:GreedyPusher")
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 (as gym.Env)
     _shared_by_clones = TextEnv._shared_by_clones | {"_source"}
@@ -246,7 +253,7 @@ class SokobanEnv(TextEnv):
         self.task_key = self._source.task_key(level)
         self._game = SokobanGame(level, self._backend)
         self._expert = SokobanExpert(level)
-        text = board_text(level_codes(level), level.width)
+        text = board_text(cell_codes(level.cells, level.player), level.width)
         self._canvas = bytearray(text.replace(_ON_TARGET, _STAND_IN).encode("ascii"))
         self._observation = self._read_canvas()
         return self._observation
@@ -327,8 +334,6 @@ class SokobanEnv(TextEnv):
         if self.render_mode == "ansi":
             return self._observation
         if self.render_mode == "rgb_array":
-            from agentgym_flow.envs.sokoban.render import rgb_frame
-
             level, board = self._game.level, self._game.board
             return rgb_frame(cell_codes(board.cells, board.player).reshape(level.height, level.width))
         return None

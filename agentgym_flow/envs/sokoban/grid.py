@@ -13,12 +13,18 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from agentgym_flow.core import PlainSpec, check_info_keys, check_options, check_positive, check_render_mode, choose_task
-from agentgym_flow.envs.sokoban.codes import BOX_SWAP, NUM_CODES, PLAYER_SHIFT, board_text, level_codes
 from agentgym_flow.envs.sokoban.env import SokobanEnv
-from agentgym_flow.envs.sokoban.game import SokobanGame, check_backend
-from agentgym_flow.envs.sokoban.render import rgb_frame
-from agentgym_flow.envs.sokoban.rules import ACTIONS, effective_actions
-from agentgym_flow.envs.sokoban.source import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, LevelSource
+from agentgym_flow.envs.sokoban.game import SokobanGame, check_backend, effective_actions
+from agentgym_flow.envs.sokoban.level import (
+    ACTIONS,
+    BOX_SWAP,
+    NUM_CODES,
+    PLAYER_SHIFT,
+    board_text,
+    cell_codes,
+    rgb_frame,
+)
+from agentgym_flow.envs.sokoban.tasks import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, LevelSource
 from agentgym_flow.errors import BadAction, ResetNeeded
 
 Grid = npt.NDArray[np.uint8]
@@ -172,7 +178,7 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
         level = self._source.level(self.task)
         self.task_key = self._source.task_key(level)
         self._game = SokobanGame(level, self._backend)
-        self._codes = bytearray(level_codes(level))
+        self._codes = bytearray(cell_codes(level.cells, level.player))
         self.steps = 0
         self._playing = True
         return self._grid(), self._info()

@@ -33,8 +33,7 @@ from itertools import product
 from typing import NamedTuple
 
 from agentgym_flow.envs.sokoban import level as codes
-from agentgym_flow.envs.sokoban.level import LLM_SYMBOLS
-from agentgym_flow.envs.sokoban.rules import ACTIONS
+from agentgym_flow.envs.sokoban.level import ACTIONS, LLM_SYMBOLS
 from agentgym_flow.errors import BadLevel
 from agentgym_flow.prompts import ChoiceTemplate, Message, PromptContext, PromptTemplate, TextTemplate, without_thoughts
 

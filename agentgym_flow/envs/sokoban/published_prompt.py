@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentgym_flow.envs.sokoban.rules import ACTIONS
+from agentgym_flow.envs.sokoban.level import ACTIONS
 from agentgym_flow.envs.verl_agent import NAME, VerlAgentTemplate, has_thought, tagged
 from agentgym_flow.episodes import Turn
 from agentgym_flow.prompts import PromptContext, PromptFile, Published

@@ -9,12 +9,12 @@ frozen off target. A second pass minimises moves among the plans with the fewest
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
 from agentgym_flow.envs.sokoban.bitboard import (
-    Board,
+    Position,
     Regions,
     State,
     cells_of,
@@ -80,12 +80,8 @@ class Deadlocks:
                 distances.setdefault(box.bit_length() - 1, pushes_left)
         return distances
 
-    def is_dead(self, boxes: Iterable[int]) -> bool:
-        """Return whether it is certain that boxes on these cells cannot all reach targets."""
-        return self.is_dead_mask(mask_of(boxes))
-
-    def is_dead_mask(self, boxes: int) -> bool:
-        """Return `is_dead` for a mask of boxes."""
+    def is_dead(self, boxes: int) -> bool:
+        """Return whether it is certain that these boxes cannot all reach targets."""
         return bool(boxes & self.dead_squares or self.frozen(boxes) & ~self.targets)
 
     def frozen(self, boxes: int) -> int:
@@ -164,14 +160,14 @@ class _LevelSearch:
         bound = self._bounds.get(boxes)
         if bound is None:
             tables = self._tables
-            if tables.is_dead_mask(boxes):
+            if tables.is_dead(boxes):
                 bound = UNREACHABLE
             else:
                 bound = assignment_cost([tables.push_distance[cell] for cell in cells_of(boxes)])
             self._bounds[boxes] = bound
         return bound
 
-    def fewest_pushes(self, start: Board) -> list[int] | None:
+    def fewest_pushes(self, start: Position) -> list[int] | None:
         """Return the placements along a push-optimal solution, or None if there is none (A*).
 
         Raises `SearchLimit` if it needs more than `max_expansions` states.
@@ -187,7 +183,11 @@ class _LevelSearch:
         while frontier:
             total, left, _, state = heapq.heappop(frontier)
             if left == 0:
-                return _placements(reached, state)
+                placements = [state[0]]
+                while (before := reached[state][1]) is not None:
+                    placements.append(before[0])
+                    state = before
+                return placements[::-1]
             if state in expanded:
                 continue
             expanded.add(state)
@@ -204,7 +204,7 @@ class _LevelSearch:
                     heapq.heappush(frontier, (done + bound, bound, -len(reached), after))
         return None
 
-    def _useful_pushes(self, boxes: int, left: int) -> list[tuple[int, Board]]:
+    def _useful_pushes(self, boxes: int, left: int) -> list[tuple[int, Position]]:
         """Return (mask of the player's cell, board after) of the pushes after which `left` more pushes can suffice."""
         width = self._tables.width
         free = self._tables.floor & ~boxes
@@ -217,7 +217,7 @@ class _LevelSearch:
                 )  # the player's and the box's new cell are symmetric about the box
         return useful
 
-    def fewest_moves(self, start: Board, count: int, max_compared: int) -> list[int] | None:
+    def fewest_moves(self, start: Position, count: int, max_compared: int) -> list[int] | None:
         """Return the placements along a solution with `count` pushes, the minimum, and the fewest moves.
 
         A dynamic program over pushes computes the fewest moves for every placement and every cell of the player after
@@ -286,16 +286,6 @@ def _wave(starts: Arrivals, goals: int, free: int, width: int) -> Iterator[tuple
         moves += 1
 
 
-def _placements(reached: Mapping[State, tuple[int, State | None]], end: State) -> list[int]:
-    """Return the placements of the boxes from the start to `end`."""
-    placements = []
-    state: State | None = end
-    while state is not None:
-        placements.append(state[0])
-        state = reached[state][1]
-    return placements[::-1]
-
-
 def solve(
     level: Level,
     player: int | None = None,
@@ -303,7 +293,7 @@ def solve(
     max_expansions: int = MAX_EXPANSIONS,
     max_compared: int = MAX_COMPARED,
 ) -> list[str] | None:
-    """Return a plan with the fewest pushes from any state of a level, as words of `bitboard.WORDS`.
+    """Return a plan with the fewest pushes from any state of a level, as words of `ACTIONS`.
 
     With one box, it has the fewest moves of all push-optimal plans. With several boxes too, unless this needs more than
     `max_compared` placements. The plan is deterministic.

@@ -13,12 +13,23 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 
 from agentgym_flow.core import check_info_keys, check_task
 from agentgym_flow.envs.batching import BatchEnv, Bools, Floats, Ints, Seeds, step_budget
 from agentgym_flow.envs.sokoban.bitboard import mask_of
-from agentgym_flow.envs.sokoban.codes import (
+from agentgym_flow.envs.sokoban.game import (
+    OFF_TARGET_REWARD,
+    ON_TARGET_REWARD,
+    SOLVED_REWARD,
+    STEP_REWARD,
+    boxes_key,
+    state_key,
+)
+from agentgym_flow.envs.sokoban.grid import INFO_KEYS, RESET_OPTIONS, SokobanGridEnv, single_spaces, tasks_of_types
+from agentgym_flow.envs.sokoban.level import (
+    ACTIONS,
     BOX_SWAP,
     CODE_BOX,
     CODE_BOX_ON_TARGET,
@@ -26,15 +37,14 @@ from agentgym_flow.envs.sokoban.codes import (
     CODE_TARGET,
     CODE_WALL,
     PLAYER_SHIFT,
+    Level,
     board_text,
+    cell_codes,
+    offsets,
+    rgb_frame,
 )
-from agentgym_flow.envs.sokoban.game import boxes_key, state_key
-from agentgym_flow.envs.sokoban.grid import INFO_KEYS, RESET_OPTIONS, SokobanGridEnv, single_spaces, tasks_of_types
-from agentgym_flow.envs.sokoban.pool import LevelPool, VectorRandom, draw_tasks
-from agentgym_flow.envs.sokoban.render import rgb_frame
-from agentgym_flow.envs.sokoban.rules import ACTIONS, OFF_TARGET_REWARD, ON_TARGET_REWARD, SOLVED_REWARD, STEP_REWARD
 from agentgym_flow.envs.sokoban.solver import deadlocks
-from agentgym_flow.envs.sokoban.source import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, LevelSource
+from agentgym_flow.envs.sokoban.tasks import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, LevelSource
 from agentgym_flow.errors import BadAction
 
 Grids = npt.NDArray[np.uint8]
@@ -44,6 +54,10 @@ FAST_INFO_KEYS = ("task", "success", "score", "action_valid", "boxes_on_target",
 
 _REWARD_OF_GAIN = np.array([STEP_REWARD, ON_TARGET_REWARD, OFF_TARGET_REWARD])
 """Rewards by the change of the number of boxes on targets: 0, 1, or -1 (the last element)."""
+
+_FIRST_CAPACITY = 256
+_BITS_AHEAD = 64
+"""The number of raw draws per call of a generator, because a call costs much more than a draw."""
 
 
 class SokobanVectorEnv(BatchEnv[Grids, Ints]):
@@ -124,7 +138,7 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
         self._draws = VectorRandom(n)
         height, width = self._source.shape
         self._cells = height * width
-        self._offset = np.array((-width, width, -1, 1))
+        self._offset = np.array(offsets(width))
         self._offset_by_action = self._offset.repeat(n)
         self._shape = (n, height, width)
         self._base = np.arange(n) * self._cells
@@ -243,7 +257,7 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
         for board in boards.tolist():
             start = board * self._cells
             boxes = mask_of(_boxes(self._codes[start : start + self._cells]))
-            self._deadlock[board] = deadlocks(self._pool.level(self._slot[board])).is_dead_mask(boxes)
+            self._deadlock[board] = deadlocks(self._pool.level(self._slot[board])).is_dead(boxes)
 
     # ---------------------------------------------------------------- arguments
     def _check_actions(self, actions: Any) -> Ints:
@@ -286,3 +300,100 @@ def _is_box(codes: Grids) -> Bools:
 def _boxes(codes: Grids) -> list[int]:
     """Return the indices of the boxes on one board."""
     return [int(cell) for cell in np.flatnonzero(_is_box(codes))]
+
+
+# ---------------------------------------------------------------- levels and draws in arrays
+class LevelPool:
+    """The levels of a source as arrays: all levels at once if the package has them, others on first use.
+
+    Attributes:
+        codes: `uint8[capacity, cells]` cell codes of the starts, without the player.
+        player: `int64[capacity]` flat index of the player.
+        boxes_on_target: `int64[capacity]` number of boxes on targets at the start.
+        targets: `int64[capacity]` number of targets.
+    """
+
+    def __init__(self, source: LevelSource) -> None:
+        height, width = source.shape
+        self._source = source
+        self._task_keys: dict[int, str] = {}
+        self._tasks: list[int] = []  # the task of each slot in use
+        packed = source.packed
+        if packed is not None:
+            self.codes, self.player = packed.boards()
+            self.boxes_on_target, self.targets = np.zeros_like(self.player), np.full_like(self.player, packed.boxes)
+            self._slot_of_task = np.arange(source.num_tasks)
+            self._tasks = list(range(source.num_tasks))
+            return
+        self.codes = np.zeros((_FIRST_CAPACITY, height * width), np.uint8)
+        self.player, self.boxes_on_target, self.targets = np.zeros((3, _FIRST_CAPACITY), np.int64)
+        self._slot_of_task = np.full(source.num_tasks, -1, np.int64)
+
+    def slots(self, tasks: Ints) -> Ints:
+        """Return the indices of the levels of `tasks` in the arrays, and add new levels."""
+        slots = self._slot_of_task[tasks]
+        missing = slots < 0
+        if missing.any():
+            for task in np.unique(tasks[missing]).tolist():
+                self._add(task)
+            slots = self._slot_of_task[tasks]
+        return slots
+
+    def level(self, slot: int) -> Level:
+        """Return the level in a slot."""
+        return self._source.level(self._tasks[slot])
+
+    def task_key(self, slot: int) -> str:
+        """Return the task key of the level in a slot, computed on first use."""
+        key = self._task_keys.get(slot)
+        if key is None:
+            key = self._task_keys[slot] = self._source.task_key(self.level(slot))
+        return key
+
+    def _add(self, task: int) -> None:
+        level = self._source.level(task)
+        slot = len(self._tasks)
+        if slot == len(self.codes):
+            self.codes = np.concatenate([self.codes, np.zeros_like(self.codes)])
+            for name in ("player", "boxes_on_target", "targets"):
+                setattr(self, name, np.concatenate([getattr(self, name), np.zeros(slot, np.int64)]))
+        self.codes[slot] = cell_codes(level.cells, level.player)
+        self.codes[slot, level.player] -= PLAYER_SHIFT
+        self.player[slot] = level.player
+        self.boxes_on_target[slot] = len(set(level.boxes) & set(level.targets))
+        self.targets[slot] = len(level.targets)
+        self._tasks.append(task)
+        self._slot_of_task[task] = slot
+
+
+class VectorRandom:
+    """One random generator per environment, with the same draws as in single environments."""
+
+    def __init__(self, num_envs: int) -> None:
+        self._generators: list[np.random.Generator | None] = [None] * num_envs
+        self._ahead = np.zeros((num_envs, _BITS_AHEAD), np.uint64)
+        self._used = np.full(num_envs, _BITS_AHEAD, np.int64)
+
+    def seed(self, seeds: Seeds, envs: Ints) -> None:
+        """Seed those of `envs` that have a seed; `seeds` has one entry for every environment."""
+        for env in envs.tolist():
+            if (seed := seeds[env]) is not None:
+                self._generators[env], _ = seeding.np_random(seed)
+                self._used[env] = _BITS_AHEAD
+
+    def take(self, envs: Ints) -> npt.NDArray[np.uint64]:
+        """Return the next 64 random bits of each of `envs`."""
+        for env in envs[self._used[envs] == _BITS_AHEAD].tolist():
+            generator = self._generators[env] = self._generators[env] or seeding.np_random()[0]
+            self._ahead[env] = generator.bit_generator.random_raw(_BITS_AHEAD)
+            self._used[env] = 0
+        bits = self._ahead[envs, self._used[envs]]
+        self._used[envs] += 1
+        return bits
+
+
+def draw_tasks(bits: npt.NDArray[np.uint64], num_tasks: int) -> Ints:
+    """Return `draw_task` of arrays: `bits * num_tasks >> 64`, in two halves because it needs 96 bits."""
+    high, low = bits >> np.uint64(32), bits & np.uint64(0xFFFFFFFF)
+    count = np.uint64(num_tasks)
+    return ((high * count + (low * count >> np.uint64(32))) >> np.uint64(32)).astype(np.int64)

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentgym_flow.envs.alfworld.compiled_game import CompiledGame, compile_game
-from agentgym_flow.envs.alfworld.grammar import Words
-from agentgym_flow.envs.alfworld.pddl import PDDLProblem
+from agentgym_flow.envs.alfworld.compiled_game import CompiledGame, Words, compile_game
+from agentgym_flow.envs.alfworld.problem import PDDLProblem
 
 PLACE_KINDS = {
     "countertop": "countertoptype",

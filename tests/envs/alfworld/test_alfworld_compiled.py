@@ -17,12 +17,13 @@ import pytest
 
 from agentgym_flow.core import Stream
 from agentgym_flow.data import no_cache
-from agentgym_flow.envs.alfworld import compiled, source, tasks
-from agentgym_flow.envs.alfworld.compiled import SOURCES, decoded, encoded, folder, kept_or_compiled
+from agentgym_flow.envs.alfworld import cache as compiled
+from agentgym_flow.envs.alfworld import official, tasks
+from agentgym_flow.envs.alfworld.cache import SOURCES, decoded, encoded, folder, kept_or_compiled
+from agentgym_flow.envs.alfworld.compiled_game import Task
 from agentgym_flow.envs.alfworld.env import ALFWorldEnv
-from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, write_game
-from agentgym_flow.envs.alfworld.goal import TASK_TYPES
-from agentgym_flow.envs.alfworld.source import Task
+from agentgym_flow.envs.alfworld.official import GAME_FILE, write_game
+from agentgym_flow.envs.alfworld.problem import TASK_TYPES
 from agentgym_flow.episodes import EpisodeRecorder, LoggedEpisode
 from agentgym_flow.errors import BadGame
 from agentgym_flow.replay import verify
@@ -43,7 +44,7 @@ def games(tmp_path: Path) -> Path:
 
 def of_every_type() -> list[Task]:
     return [
-        source._generated("test", source._generated_by_type("test", "")[kind][k], "")
+        tasks._generated("test", tasks._generated_by_type("test", "")[kind][k], "")
         for kind in TASK_TYPES
         for k in (0, 1)
     ]
@@ -51,7 +52,7 @@ def of_every_type() -> list[Task]:
 
 def played(games: Path) -> list[str]:
     """Play the games as a new process would, and return what is shown."""
-    source._official.cache_clear()
+    official._compiled.cache_clear()
     env = ALFWorldEnv(data=games, split="test")
     shown = []
     for task in range(env.num_tasks):
@@ -89,7 +90,7 @@ def test_games_from_the_cache_play_as_from_their_files(
         assert not cache.exists()
     assert played(games) == expected
     assert len(entries(cache)) == 3
-    monkeypatch.setattr(source, "game_in", None)  # nothing is parsed any more
+    monkeypatch.setattr(official, "game_in", None)  # nothing is parsed any more
     assert played(games) == expected
 
 
@@ -170,7 +171,7 @@ WRONG = {
 
 @pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
 def test_what_no_compiled_game_is_is_made_again(cache: Path, change: Callable[[Any], None]) -> None:
-    task = source._generated("test", 0, "")
+    task = tasks._generated("test", 0, "")
     kept_or_compiled(b"a game", lambda: task)
     [file] = entries(cache)
     good = file.read_bytes()
@@ -206,14 +207,14 @@ def test_files_of_another_version_stay_beside_those_of_this_one(
 def test_all_sources_that_compile_count() -> None:
     """Those that the compiler and the reader of game files import from this folder, and what they read there."""
     here = Path(compiled.__file__).parent
-    found, todo = set[str](), ["compiled", "compiled_game", "gamefile"]
+    found, todo = set[str](), ["cache", "compiled_game", "official"]
     while todo:
         name = todo.pop()
         found.add(name)
         imports = [node for node in ast.walk(ast.parse((here / f"{name}.py").read_text())) if hasattr(node, "module")]
         wanted = [str(node.module).removeprefix("agentgym_flow.envs.alfworld.") for node in imports]
         todo += [name for name in wanted if name not in found and (here / f"{name}.py").exists()]
-    assert {f"{name}.py" for name in found} | {"source.py", "alfred.pddl", "alfred.twl2"} == set(SOURCES)
+    assert {f"{name}.py" for name in found} | {"alfred.pddl", "alfred.twl2"} == set(SOURCES)
     assert compiled._maker()
 
 
@@ -247,7 +248,7 @@ def test_replay_leaves_the_cache_alone(cache: Path, games: Path) -> None:
     places = dict.fromkeys(episode.data, games)
     for file in entries(cache):
         lie(file)
-    source._official.cache_clear()
+    official._compiled.cache_clear()
     assert verify(line, places) is None
     assert "do as you like" in ALFWorldEnv(data=games, split="test").reset(options={"task": 0})[0]
     assert verify(line, places) is None
@@ -277,7 +278,7 @@ def test_a_broken_game_file_says_so_every_time(cache: Path, games: Path) -> None
 
 def test_the_oldest_make_room(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "MOST_KEPT", 3 * 256)
-    task = source._generated("test", 0, "")
+    task = tasks._generated("test", 0, "")
     name_of = {content: sha256(compiled._maker() + content).hexdigest() for content in map(b"%d".__mod__, range(4000))}
     same = [content for content, name in name_of.items() if name.startswith("00")][:8]
     for age, content in enumerate(same):

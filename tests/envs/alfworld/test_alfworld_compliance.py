@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.envs.alfworld.expert import shortest_plan
+from agentgym_flow.envs.alfworld.policies import shortest_plan
 from agentgym_flow.testing import EnvCompliance
 
 SAMPLES = Path(os.environ.get("AGENTGYM_FLOW_TEST_DATA", "no such folder")) / "alfworld" / "valid_seen"

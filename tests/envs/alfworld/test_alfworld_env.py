@@ -14,8 +14,8 @@ from agentgym_flow import data
 from agentgym_flow.core import MAX_CANDIDATES
 from agentgym_flow.envs.alfworld.compiled_game import members
 from agentgym_flow.envs.alfworld.env import ALFWorldEnv
-from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, read_game, write_game
-from agentgym_flow.envs.alfworld.goal import TASK_TYPES
+from agentgym_flow.envs.alfworld.official import GAME_FILE, read_game, write_game
+from agentgym_flow.envs.alfworld.problem import TASK_TYPES
 from agentgym_flow.envs.alfworld.tasks import task_problem
 from agentgym_flow.errors import (
     BadData,

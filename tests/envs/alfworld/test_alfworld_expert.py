@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.alfworld.compiled_game import NOWHERE, CompiledGame, compile_game
-from agentgym_flow.envs.alfworld.expert import ALFWorldExpert, least_moves, shortest_plan
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
-from agentgym_flow.envs.alfworld.gamefile import read_game
-from agentgym_flow.envs.alfworld.source import GameSource
+from agentgym_flow.envs.alfworld.official import read_game
+from agentgym_flow.envs.alfworld.policies import ALFWorldExpert, least_moves, shortest_plan
+from agentgym_flow.envs.alfworld.tasks import GameSource
 
 
 def wander(play: ALFWorldGame, rng: Stream, steps: int) -> None:

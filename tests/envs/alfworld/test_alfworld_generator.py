@@ -11,13 +11,23 @@ import pytest
 
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.alfworld import tasks
-from agentgym_flow.envs.alfworld.errands import FAMILIES, Errand, errands
-from agentgym_flow.envs.alfworld.gamefile import read_game
-from agentgym_flow.envs.alfworld.generator import make_problem, words_of
-from agentgym_flow.envs.alfworld.goal import read_goal
-from agentgym_flow.envs.alfworld.layout import FloorPlan, FurnishedRoom, draw_plan, furnish
-from agentgym_flow.envs.alfworld.pddl import PDDLProblem, read_problem, write_problem
-from agentgym_flow.envs.alfworld.rooms import LAMPS, MAY_LIE, OBJECTS, RECEPTACLES, ROOMS
+from agentgym_flow.envs.alfworld.generator import make_problem
+from agentgym_flow.envs.alfworld.official import read_game
+from agentgym_flow.envs.alfworld.problem import PDDLProblem, read_goal, read_problem, write_problem
+from agentgym_flow.envs.alfworld.rooms import (
+    FAMILIES,
+    LAMPS,
+    MAY_LIE,
+    OBJECTS,
+    RECEPTACLES,
+    ROOMS,
+    Errand,
+    FloorPlan,
+    FurnishedRoom,
+    draw_plan,
+    errands,
+    furnish,
+)
 
 MENUS = [(task_type, room) for task_type, family in FAMILIES.items() for room in dict.fromkeys(family.rooms)]
 TREATED = {
@@ -150,7 +160,7 @@ def test_problems_are_what_the_reader_of_game_files_understands(task_type: str, 
     ],
 )
 def test_the_sentences_are_the_official_ones(task_type: str, place: str, wording: int, sentence: str) -> None:
-    assert words_of(Errand(task_type, "kitchen", "SoapBottle", place, wording)).task == sentence
+    assert Errand(task_type, "kitchen", "SoapBottle", place, wording).sentence == sentence
 
 
 def test_goals_and_sentences_are_those_of_the_official_games(sample_data: Path) -> None:

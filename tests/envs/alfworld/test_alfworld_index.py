@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import agentgym_flow  # noqa: F401 (registers the ids)
+from agentgym_flow.envs.alfworld.compiled_game import Task
 from agentgym_flow.envs.alfworld.env import INFO, ALFWorldEnv
 from agentgym_flow.envs.alfworld.game import NOTHING_HAPPENS
-from agentgym_flow.envs.alfworld.index import NUM_ACTIONS, ALFWorldIndexEnv
-from agentgym_flow.envs.alfworld.source import Task
+from agentgym_flow.envs.alfworld.vector import NUM_ACTIONS, ALFWorldIndexEnv
 from agentgym_flow.errors import BadAction, BadSetting, ResetNeeded, UnknownOption, UnknownSplit, UnknownTask
 from agentgym_flow.testing import NumericCompliance
 

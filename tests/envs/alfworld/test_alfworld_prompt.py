@@ -12,7 +12,6 @@ from agentgym_flow.core import Stream
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.alfworld import notes
 from agentgym_flow.envs.alfworld.env import ALFWorldEnv
-from agentgym_flow.envs.alfworld.errands import FAMILIES
 from agentgym_flow.envs.alfworld.notes import notes_of
 from agentgym_flow.envs.alfworld.prompt import (
     INDICES,
@@ -22,6 +21,7 @@ from agentgym_flow.envs.alfworld.prompt import (
     VOCABULARY,
     ALFWorldCompactPrompt,
 )
+from agentgym_flow.envs.alfworld.rooms import FAMILIES
 from agentgym_flow.episodes import Episode, Turn
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from agentgym_flow.core import stable_hash
-from agentgym_flow.envs.alfworld.errands import FAMILIES, errands
+from agentgym_flow.envs.alfworld.rooms import FAMILIES, errands
 from agentgym_flow.envs.alfworld.tasks import (
     MANIFEST,
     is_unseen_pair,

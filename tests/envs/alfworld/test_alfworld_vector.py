@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 import agentgym_flow  # noqa: F401 (registers the ids)
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.alfworld.env import INFO
-from agentgym_flow.envs.alfworld.index import INDEX_INFO
-from agentgym_flow.envs.alfworld.vector import ALFWorldIndexVectorEnv, ALFWorldVectorEnv
+from agentgym_flow.envs.alfworld.vector import INDEX_INFO, ALFWorldIndexVectorEnv, ALFWorldVectorEnv
 from agentgym_flow.errors import BadAction, BadSetting, ResetNeeded, UnknownOption, UnknownTask
 
 TEXT, INDEX = "agentgym_flow/ALFWorld-v0", "agentgym_flow/ALFWorldIndex-v0"

@@ -8,9 +8,8 @@ from typer.testing import CliRunner
 
 from agentgym_flow.cli.app import app
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.envs.alfworld.export import export_game
-from agentgym_flow.envs.alfworld.gamefile import read_game
-from agentgym_flow.envs.alfworld.tasks import task_problem
+from agentgym_flow.envs.alfworld.official import read_game
+from agentgym_flow.envs.alfworld.tasks import export_game, task_problem
 from agentgym_flow.errors import UnknownTask
 
 

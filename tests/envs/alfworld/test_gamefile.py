@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, GameFile, game_json, parse_game, read_game, write_game
-from agentgym_flow.envs.alfworld.grammar import Words
-from agentgym_flow.envs.alfworld.pddl import PDDLProblem
+from agentgym_flow.envs.alfworld.compiled_game import Words
+from agentgym_flow.envs.alfworld.official import GAME_FILE, GameFile, game_json, parse_game, read_game, write_game
+from agentgym_flow.envs.alfworld.problem import PDDLProblem
 from agentgym_flow.envs.alfworld.tasks import task_problem
 from agentgym_flow.errors import BadGame
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentgym_flow.envs.alfworld.goal import TASK_TYPES, read_goal
+from agentgym_flow.envs.alfworld.problem import TASK_TYPES, read_goal
 from agentgym_flow.errors import BadGame
 
 

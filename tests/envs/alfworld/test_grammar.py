@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.alfworld.grammar import ARRIVALS, HELP, PUT_FEEDBACKS, PUTS, Words, read_grammar, write_grammar
-from agentgym_flow.envs.alfworld.twl2 import Evaluated, printed, read_rules
+from agentgym_flow.envs.alfworld.compiled_game import ARRIVALS, HELP, PUT_FEEDBACKS, PUTS, Words
+from agentgym_flow.envs.alfworld.grammar import Evaluated, printed, read_grammar, read_rules, write_grammar
 from agentgym_flow.errors import BadGame
 
 TASK = "put a clean cloth in drawer."

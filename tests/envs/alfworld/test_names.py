@@ -1,6 +1,6 @@
 """The names of things and receptacles: ALFWorld's own numbering."""
 
-from agentgym_flow.envs.alfworld.names import display_names
+from agentgym_flow.envs.alfworld.compiled_game import display_names
 
 
 def test_the_first_id_of_a_kind_has_the_highest_number() -> None:

@@ -16,9 +16,15 @@ from agentgym_flow import data
 from agentgym_flow._util import file_state
 from agentgym_flow.cli.app import app
 from agentgym_flow.envs.alfworld.env import ALFWorldEnv
-from agentgym_flow.envs.alfworld.export import export_game
-from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, TRAJECTORY_FILE
-from agentgym_flow.envs.alfworld.official import OFFICIAL_FOLDERS, SPLIT_FOLDERS, find_games, games_by_split
+from agentgym_flow.envs.alfworld.official import (
+    GAME_FILE,
+    OFFICIAL_FOLDERS,
+    SPLIT_FOLDERS,
+    TRAJECTORY_FILE,
+    find_games,
+    games_by_split,
+)
+from agentgym_flow.envs.alfworld.tasks import export_game
 from agentgym_flow.errors import BadData, UnknownSplit, UnknownTask
 
 SIZES = {"train": 3553, "valid": 140, "test": 134, "valid_train": 200}

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.alfworld.domain import PREDICATES, TYPES
-from agentgym_flow.envs.alfworld.pddl import PDDLProblem, read_problem, write_problem
-from agentgym_flow.envs.alfworld.syntax import Expression, parse
+from agentgym_flow.envs.alfworld.domain import Expression, known_domain, parse
+from agentgym_flow.envs.alfworld.problem import PDDLProblem, read_problem, write_problem
 from agentgym_flow.errors import BadGame
 
 KITCHEN = """\
@@ -163,10 +162,10 @@ words = st.from_regex(r"[a-z][a-z0-9_|.+]{0,8}", fullmatch=True)
 
 @st.composite
 def problems(draw: st.DrawFn) -> PDDLProblem:
-    objects = draw(st.dictionaries(words, st.sampled_from(sorted(TYPES)), max_size=12))
+    objects = draw(st.dictionaries(words, st.sampled_from(sorted(known_domain()["type"])), max_size=12))
     fitting = {
-        predicate: [[name for name, own in objects.items() if kind in ("object", own)] for kind in kinds]
-        for predicate, kinds in PREDICATES.items()
+        predicate: [[name for name, own in objects.items() if kind in ("object", own)] for kind in part.meaning]
+        for predicate, part in known_domain()["predicate"].items()
     }
     possible = [predicate for predicate, choices in fitting.items() if all(choices)]
     facts = (

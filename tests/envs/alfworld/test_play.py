@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.alfworld.compiled_game import CompiledGame, compile_game
+from agentgym_flow.envs.alfworld.compiled_game import CompiledGame, Words, compile_game
 from agentgym_flow.envs.alfworld.game import NOTHING_HAPPENS, ALFWorldGame
-from agentgym_flow.envs.alfworld.gamefile import read_game
-from agentgym_flow.envs.alfworld.grammar import Words
-from agentgym_flow.envs.alfworld.pddl import PDDLProblem
+from agentgym_flow.envs.alfworld.official import read_game
+from agentgym_flow.envs.alfworld.problem import PDDLProblem
 from agentgym_flow.errors import BadGame
 
 
@@ -277,7 +276,7 @@ def test_copies_and_pickles_go_on_alike(choices: list[int]) -> None:
 
 
 def _games() -> Iterable[CompiledGame]:
-    from agentgym_flow.envs.alfworld.source import GameSource
+    from agentgym_flow.envs.alfworld.tasks import GameSource
 
     return [GameSource(split="valid").task(number).game for number in (0, 7)]
 

@@ -24,10 +24,10 @@ from agentgym_flow.core import Stream
 from agentgym_flow.envs.alfworld import real, tasks
 from agentgym_flow.envs.alfworld.compiled_game import NOWHERE, CompiledGame
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
-from agentgym_flow.envs.alfworld.gamefile import game_json, write_game
-from agentgym_flow.envs.alfworld.goal import TASK_TYPES
+from agentgym_flow.envs.alfworld.generator import trajectory_json, trial_folder
+from agentgym_flow.envs.alfworld.official import game_json, write_game
+from agentgym_flow.envs.alfworld.problem import TASK_TYPES
 from agentgym_flow.envs.alfworld.real import TextWorldGame
-from agentgym_flow.envs.alfworld.trajectory import trajectory_json, trial_folder
 from agentgym_flow.errors import BadGame, MissingExtra, UnsupportedPython
 
 # Importing alfworld to find out would make its folder in the home directory.

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agentgym_flow.envs.alfworld.goal import TASK_TYPES
+from agentgym_flow.envs.alfworld.generator import trajectory_json, trial_folder
+from agentgym_flow.envs.alfworld.problem import TASK_TYPES
 from agentgym_flow.envs.alfworld.tasks import num_tasks, task_layout, task_problem, task_type
-from agentgym_flow.envs.alfworld.trajectory import trajectory_json, trial_folder
 
 
 def first_of(kind: str) -> int:

@@ -29,9 +29,8 @@ from agentgym_flow.envs.sokoban import env as env_module
 from agentgym_flow.envs.sokoban import grid as grid_module
 from agentgym_flow.envs.sokoban import vector as vector_module
 from agentgym_flow.envs.sokoban.env import SokobanEnv
-from agentgym_flow.envs.sokoban.level import Level
-from agentgym_flow.envs.sokoban.rules import ACTIONS
-from agentgym_flow.envs.sokoban.source import remarks
+from agentgym_flow.envs.sokoban.level import ACTIONS, Level
+from agentgym_flow.envs.sokoban.official import remarks
 from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.errors import (
     BadData,

@@ -14,11 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import agentgym_flow  # noqa: F401 (registers the ids)
-from agentgym_flow.envs.sokoban.codes import cell_codes
 from agentgym_flow.envs.sokoban.env import SokobanEnv
 from agentgym_flow.envs.sokoban.grid import INFO_KEYS, SokobanGridEnv
-from agentgym_flow.envs.sokoban.level import Level
-from agentgym_flow.envs.sokoban.rules import ACTIONS
+from agentgym_flow.envs.sokoban.level import ACTIONS, Level, cell_codes
 from agentgym_flow.errors import BadAction, BadSetting, ResetNeeded, UnknownOption, UnknownTask
 
 LEVELS = {"size": (7, 7), "boxes": 2}

@@ -14,15 +14,13 @@ import pytest
 
 import agentgym_flow  # noqa: F401 (registers the ids)
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.sokoban import gym_sokoban
-from agentgym_flow.envs.sokoban.boxoban import read_levels
-from agentgym_flow.envs.sokoban.codes import cell_codes
+from agentgym_flow.envs.sokoban import game
 from agentgym_flow.envs.sokoban.env import SokobanEnv
-from agentgym_flow.envs.sokoban.expert import SokobanExpert
-from agentgym_flow.envs.sokoban.game import SokobanGame
-from agentgym_flow.envs.sokoban.level import BOX, TARGET, WALL, Level
-from agentgym_flow.envs.sokoban.rules import ACTIONS, Board
-from agentgym_flow.envs.sokoban.source import LevelSource
+from agentgym_flow.envs.sokoban.game import Board, SokobanGame
+from agentgym_flow.envs.sokoban.level import ACTIONS, BOX, TARGET, WALL, Level, cell_codes
+from agentgym_flow.envs.sokoban.official import read_levels
+from agentgym_flow.envs.sokoban.policies import SokobanExpert
+from agentgym_flow.envs.sokoban.tasks import LevelSource
 from agentgym_flow.errors import MissingExtra
 
 pytest.importorskip("gym_sokoban", reason="the extra 'sokoban' is not installed")
@@ -96,7 +94,7 @@ def test_rooms_that_gym_sokoban_generates_play_as_its_own_class_plays_them() -> 
         random.seed(7)
         np.random.seed(7)  # noqa: NPY002
         for _ in range(12):
-            room = gym_sokoban.room_class()(dim_room=(7, 7), max_steps=50, num_boxes=2)
+            room = game.room_class()(dim_room=(7, 7), max_steps=50, num_boxes=2)
             level = level_of(room)
             board = Board(level)
             done = False
@@ -143,13 +141,13 @@ def test_the_import_is_silent() -> None:
 
 @pytest.mark.parametrize("missing", ["gym_sokoban", "gym_notices"])
 def test_a_missing_package_names_the_extra(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    gym_sokoban.room_class.cache_clear()
+    game.room_class.cache_clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == missing]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(MissingExtra, match=r"gym-sokoban is not installed\..*agentgym_flow\[sokoban\]"):
         SokobanEnv(backend="gym-sokoban")
-    gym_sokoban.room_class.cache_clear()
+    game.room_class.cache_clear()
 
 
 def test_both_backends_have_the_same_task_keys() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs.sokoban.level import ACTIONS
 from agentgym_flow.envs.sokoban.prompt import (
     PROMPT_TEMPLATES,
     REACH,
@@ -19,7 +20,6 @@ from agentgym_flow.envs.sokoban.prompt import (
     SokobanCompactPrompt,
     compact_prompt,
 )
-from agentgym_flow.envs.sokoban.rules import ACTIONS
 from agentgym_flow.errors import BadLevel
 
 

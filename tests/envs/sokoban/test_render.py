@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agentgym_flow.envs.sokoban.codes import NUM_CODES, board_text, level_codes
-from agentgym_flow.envs.sokoban.level import Level
-from agentgym_flow.envs.sokoban.render import TILE, rgb_frame, tiles
+from agentgym_flow.envs.sokoban.level import NUM_CODES, TILE, Level, board_text, cell_codes, rgb_frame, tiles
 from agentgym_flow.errors import BadSetting
 
 
@@ -57,7 +55,7 @@ def test_a_tile_has_at_least_one_pixel() -> None:
 
 def test_codes_of_a_level_give_its_text_back() -> None:
     level = Level.parse("#######\n#+ $.*#\n#  $  #\n#######")
-    codes = level_codes(level)
+    codes = cell_codes(level.cells, level.player)
     assert codes.reshape(level.height, level.width).tolist() == [
         [0, 0, 0, 0, 0, 0, 0],
         [0, 6, 1, 4, 2, 3, 0],

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.sokoban.level import BOX, TARGET, WALL, Level
-from agentgym_flow.envs.sokoban.rules import ACTIONS, Board, effective_actions
+from agentgym_flow.envs.sokoban.game import Board, effective_actions
+from agentgym_flow.envs.sokoban.level import ACTIONS, BOX, TARGET, WALL, Level
 
 UP, DOWN, LEFT, RIGHT = range(4)
 

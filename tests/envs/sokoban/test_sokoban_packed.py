@@ -1,4 +1,4 @@
-"""The levels that the package has are those that the generator makes; the first draws of a batch are NumPy's."""
+"""The levels that the package has are those that the generator makes; the draws of a batch are NumPy's."""
 
 from __future__ import annotations
 
@@ -9,22 +9,17 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils import seeding
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentgym_flow.core import SPLITS
-from agentgym_flow.envs.sokoban import packed
-from agentgym_flow.envs.sokoban.codes import PLAYER_SHIFT, level_codes
-from agentgym_flow.envs.sokoban.generator import LevelSettings
-from agentgym_flow.envs.sokoban.pack_levels import pack
-from agentgym_flow.envs.sokoban.packed import FILES
-from agentgym_flow.envs.sokoban.pool import VectorRandom
-from agentgym_flow.envs.sokoban.raw_bits import LARGEST_SEED, first_raw_bits
-from agentgym_flow.envs.sokoban.tasks import MANIFEST, generated_level, num_tasks, standard_levels, task_level
+from agentgym_flow.envs.sokoban import generator
+from agentgym_flow.envs.sokoban.generator import FILES, LevelSettings, pack, standard_levels
+from agentgym_flow.envs.sokoban.level import PLAYER_SHIFT, cell_codes
+from agentgym_flow.envs.sokoban.tasks import MANIFEST, generated_level, num_tasks, task_level
+from agentgym_flow.envs.sokoban.vector import VectorRandom
 from agentgym_flow.errors import BadData, UnknownSplit
 
 LARGE = LevelSettings(size=(10, 10), boxes=4)
-FOLDER = Path(packed.__file__).with_name(packed.FOLDER)
+FOLDER = Path(generator.__file__).with_name(generator.FOLDER)
 
 
 def name_of(settings: LevelSettings) -> str:
@@ -36,15 +31,15 @@ def every(settings: LevelSettings, stride: int) -> None:
     for split in SPLITS:
         kept = standard_levels(settings, split)
         assert kept is not None
-        boards = kept.boards()
-        assert len(boards.codes) == len(boards.player) == num_tasks(split)
+        starts, players = kept.boards()
+        assert len(starts) == len(players) == num_tasks(split)
         for task in range(stride // 3, num_tasks(split), stride):
             level = generated_level(settings, split, task)
             assert kept.level(task) == level
-            codes = level_codes(level)
+            codes = cell_codes(level.cells, level.player)
             codes[level.player] -= PLAYER_SHIFT
-            assert boards.codes[task].tolist() == codes.tolist()
-            assert boards.player[task] == level.player
+            assert starts[task].tolist() == codes.tolist()
+            assert players[task] == level.player
 
 
 @pytest.mark.parametrize("settings", FILES, ids=name_of)
@@ -94,7 +89,7 @@ def test_seasons_and_other_settings_are_generated() -> None:
 
 def test_an_unknown_split_is_named() -> None:
     with pytest.raises(UnknownSplit, match="'tset'"):
-        packed.packed_levels(LevelSettings(), "tset")
+        standard_levels(LevelSettings(), "tset")
 
 
 @pytest.mark.parametrize("content", [b"", b"no levels", None])
@@ -102,22 +97,16 @@ def test_a_damaged_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     name, digest = FILES[LevelSettings()]
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    monkeypatch.setattr(packed.resources, "files", lambda package: tmp_path.parent)
-    monkeypatch.setattr(packed, "FOLDER", tmp_path.name)
+    monkeypatch.setattr(generator.resources, "files", lambda package: tmp_path.parent)
+    monkeypatch.setattr(generator, "FOLDER", tmp_path.name)
     with pytest.raises(BadData, match=rf"the levels {name} are .*install the package again"):
-        packed._records.__wrapped__(name, digest)
+        generator._records.__wrapped__(name, digest)
 
 
 # ---------------------------------------------------------------- draws
-@given(seed=st.integers(0, LARGEST_SEED) | st.integers(0, 3) | st.sampled_from([2**32 - 1, 2**32, LARGEST_SEED]))
-def test_the_first_bits_are_those_of_numpy(seed: int) -> None:
-    expected = seeding.np_random(seed)[0].bit_generator.random_raw(20)
-    assert first_raw_bits(np.array([5, seed], np.uint64), 20)[1].tolist() == expected.tolist()
-
-
-def test_draws_go_on_where_the_first_end() -> None:
-    """Over the first draws, over those that are taken ahead, past a seed too large for both, and seeded anew."""
-    seeds = [3, 2**70, None, LARGEST_SEED]
+def test_draws_of_a_batch_are_those_of_single_environments() -> None:
+    """Over those that are taken ahead, with a large seed, and seeded anew."""
+    seeds = [3, 2**70, None, 2**64 - 1]
     draws, all_of_them = VectorRandom(4), np.arange(4)
     draws.seed(seeds, all_of_them)
     taken = np.array([draws.take(all_of_them) for _ in range(200)])
@@ -127,7 +116,7 @@ def test_draws_go_on_where_the_first_end() -> None:
     again = np.array([draws.take(np.arange(3)) for _ in range(20)])
     for env, seed in enumerate((2**70, 4, 5)):
         assert again[:, env].tolist() == seeding.np_random(seed)[0].bit_generator.random_raw(20).tolist()
-    goes_on = seeding.np_random(LARGEST_SEED)[0].bit_generator.random_raw(201)[-1]
+    goes_on = seeding.np_random(2**64 - 1)[0].bit_generator.random_raw(201)[-1]
     assert draws.take(np.array([3])).tolist() == [goes_on]
 
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.sokoban.bitboard import cells_of
-from agentgym_flow.envs.sokoban.boxoban import read_levels
-from agentgym_flow.envs.sokoban.expert import SokobanExpert
+from agentgym_flow.envs.sokoban.bitboard import cells_of, mask_of
 from agentgym_flow.envs.sokoban.generator import LevelSettings, build_room, generate
 from agentgym_flow.envs.sokoban.level import BOX, TARGET, WALL, Level
+from agentgym_flow.envs.sokoban.official import read_levels
+from agentgym_flow.envs.sokoban.policies import SokobanExpert
 from agentgym_flow.envs.sokoban.solver import Deadlocks, assignment_cost, deadlocks, solve
 from agentgym_flow.errors import SearchLimit
 
@@ -81,7 +81,7 @@ def test_the_first_plan_found_has_as_few_pushes(referee: Callable[[Level], Any],
 @settings(deadline=None, max_examples=300)
 @given(boards(most=4))
 def test_dead_means_unsolvable(referee: Callable[[Level], Any], level: Level) -> None:
-    if Deadlocks(level).is_dead(level.boxes):
+    if Deadlocks(level).is_dead(mask_of(level.boxes)):
         assert referee(level).optimum() is None
 
 
@@ -112,8 +112,7 @@ def test_dead_squares_are_exactly_those_of_a_lone_box(referee: Callable[[Level],
 )
 def test_known_deadlocks_are_found_and_live_boards_are_not_dead(text: str, is_dead: bool) -> None:
     level = Level.parse(text)
-    assert Deadlocks(level).is_dead(level.boxes) is is_dead
-    assert Deadlocks(level).is_dead(frozenset(level.boxes)) is is_dead
+    assert Deadlocks(level).is_dead(mask_of(level.boxes)) is is_dead
 
 
 def test_solves_from_any_state_along_the_way(referee: Callable[[Level], Any]) -> None:
@@ -185,7 +184,7 @@ def test_the_expert_solves_once_for_a_whole_plan(monkeypatch: pytest.MonkeyPatch
         calls.append(arguments)
         return solve(*arguments)
 
-    monkeypatch.setattr("agentgym_flow.envs.sokoban.expert.solve", counted)
+    monkeypatch.setattr("agentgym_flow.envs.sokoban.policies.solve", counted)
     expert = SokobanExpert(CORRIDOR)
     assert [expert.next(player, [player + 2]) for player in (8,)] == ["right"]
     assert expert.next(9, [10]) == "right"

@@ -29,32 +29,31 @@ from agentgym_flow import __version__
 from agentgym_flow._util.files import whole
 from agentgym_flow.data import home, may_cache
 from agentgym_flow.envs.alfworld.compiled_game import (
+    ARRIVALS,
     MARKS,
     NOWHERE,
+    PUT_FEEDBACKS,
+    PUTS,
     TRAITS,
     CompiledGame,
     GameObject,
     InitialState,
     Receptacle,
+    Task,
+    Words,
 )
-from agentgym_flow.envs.alfworld.goal import CONDITIONS, ALFWorldGoal
-from agentgym_flow.envs.alfworld.grammar import ARRIVALS, PUT_FEEDBACKS, PUTS, Words
+from agentgym_flow.envs.alfworld.problem import CONDITIONS, ALFWorldGoal
 from agentgym_flow.errors import BadData
 
 SOURCES = (
     "alfred.pddl",
     "alfred.twl2",
-    "compiled.py",
+    "cache.py",
     "compiled_game.py",
     "domain.py",
-    "gamefile.py",
-    "goal.py",
     "grammar.py",
-    "names.py",
-    "pddl.py",
-    "source.py",
-    "syntax.py",
-    "twl2.py",
+    "official.py",
+    "problem.py",
 )
 """The files in this package that affect compilation."""
 
@@ -71,7 +70,7 @@ _WORDS = attrgetter(*Words.__slots__)
 _PLAIN = ("spots", "spot_names", "standing_at", "goal_places", "having", "wanted", "goal_lamps")
 
 
-def kept_or_compiled(content: bytes, compile_it: Callable[[], tuple[CompiledGame, str]]) -> tuple[CompiledGame, str]:
+def kept_or_compiled(content: bytes, compile_it: Callable[[], Task]) -> Task:
     """Return the game of a game file and its identity, from the cache or from `compile_it`.
 
     `content` is the content of the file. Errors of `compile_it` propagate.
@@ -111,7 +110,7 @@ def _maker() -> bytes:
     return maker.digest()
 
 
-def _read(path: Path, digest: str) -> tuple[CompiledGame, str] | None:
+def _read(path: Path, digest: str) -> Task | None:
     try:
         said, _, written = path.read_bytes().partition(b"\n")
         return decoded(written) if said == _sealed(digest, written) else None
@@ -119,7 +118,7 @@ def _read(path: Path, digest: str) -> tuple[CompiledGame, str] | None:
         return None
 
 
-def _write(path: Path, digest: str, found: tuple[CompiledGame, str]) -> None:
+def _write(path: Path, digest: str, found: Task) -> None:
     written = encoded(*found)
     try:
         with whole(path) as partial:
@@ -162,7 +161,7 @@ def encoded(game: CompiledGame, content: str) -> bytes:
     ).encode("ascii")
 
 
-def decoded(written: bytes) -> tuple[CompiledGame, str]:
+def decoded(written: bytes) -> Task:
     """Return the game and the identity that `encoded` has written.
 
     Raises `ValueError`, `TypeError`, `LookupError`, `AttributeError` or `RecursionError` for other input.
@@ -184,7 +183,7 @@ def decoded(written: bytes) -> tuple[CompiledGame, str]:
     # Encoding again proves that the file has exactly the derived values, in order, and nothing else.
     if type(content) is not str or not _is_sound(game) or encoded(game, content) != written:
         raise ValueError("no compiled game")
-    return game, content
+    return Task(game, content)
 
 
 def _is_sound(game: CompiledGame) -> bool:

@@ -9,17 +9,28 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from agentgym_flow._util.file_state import files_below, is_junk, is_whole
+from agentgym_flow._util.file_state import file_digest, files_below, is_junk, is_whole, per_state
 from agentgym_flow._util.files import whole
+from agentgym_flow.core import SPLITS
+from agentgym_flow.data import digest_of_files, digests_line
 from agentgym_flow.envs.sokoban.level import SOLVED_ALREADY, Level
-from agentgym_flow.errors import BadLevel
+from agentgym_flow.envs.split_folders import find_split, split_folders, splits_of
+from agentgym_flow.errors import BadData, BadLevel, BadSetting
+
+if TYPE_CHECKING:
+    from agentgym_flow.envs.sokoban.tasks import LevelSource
 
 SUFFIXES = (".txt", ".xsb", ".sok")
 """The suffixes of level files."""
 
+LEVELS_OF_FILE = 1000
+"""The number of levels in an exported file, as in Boxoban."""
+
+_NAMES = {split: split for split in SPLITS}
 _NOT_LEVELS = ("LICENSE", "README")
 _HEADER = re.compile(r";\s*[0-9]+\s*")
 # A board begins with a row that has only symbols and at least one wall. Following rows that begin with a symbol belong
@@ -33,6 +44,42 @@ _NO_HEADER = "a board without a '; number' header, or a blank line inside a boar
 _NO_BOARD = "the header has no board below it"
 _XML = ".slc"
 _NO_XML = f"XML collections ({_XML}) are not supported; use the {', '.join(SUFFIXES)} file of the same collection"
+
+_LevelsRead = tuple[tuple[Level, ...], tuple[str, ...]]
+"""Levels, and a sentence for each damaged one."""
+
+
+def levels_on_disk(place: Path, split: str, skip_damaged: bool) -> tuple[_LevelsRead, str]:
+    """Return the levels of a split in a file or folder, and the SHA-256 of their files.
+
+    Raises `BadData` if the split is missing or ambiguous, and `BadLevel` if a file cannot be read.
+    """
+    if place.is_dir() and split_folders(place, _NAMES) and (loose := level_files(place, deep=False)):
+        raise BadData(f"{place} has folders of splits, and levels of none of them beside: {loose[0].name}")
+    where = find_split(place, split, _NAMES, is_level_file)
+    files = all_level_files(where.path)
+    if where.path.is_file():
+        return _read(files, where.path, skip_damaged), file_digest(where.path)
+    digests = {file.relative_to(where.path).as_posix(): file_digest(file) for file in files}
+    return _read(files, where.path, skip_damaged), digest_of_files(digests)
+
+
+@per_state
+def _read(files: tuple[Path, ...], place: Path, skip_damaged: bool) -> _LevelsRead:
+    skipped: list[str] = []
+    levels = tuple(read_levels(place, skipped=skipped if skip_damaged else None))
+    return levels, tuple(skipped)
+
+
+def remarks(place: Path) -> Iterator[str]:
+    """Yield a report of a file or folder, line by line: its damaged levels, its splits. Raises as `levels_on_disk`."""
+    splits = {split: levels_on_disk(place, split, True) for split in splits_of(place, _NAMES, is_level_file)}
+    damaged = [problem for (_, problems), _ in splits.values() for problem in problems]
+    yield from damaged
+    if damaged:
+        yield f"{len(damaged):,} damaged levels: fix or remove them, or skip them (skip_damaged=True)"
+    yield "played as: " + ", ".join(f"{split} {len(levels):,}" for split, ((levels, _), _) in splits.items())
+    yield digests_line({split: digest for split, (_, digest) in splits.items()})
 
 
 def read_levels(path: str | os.PathLike[str], *, skipped: list[str] | None = None) -> list[Level]:
@@ -162,3 +209,32 @@ def write_levels(path: str | os.PathLike[str], levels: Iterable[Level]) -> None:
     with whole(Path(path)) as partial, partial.open("w", encoding="ascii", newline="\n") as file:
         for number, level in enumerate(levels):
             file.write(f"; {number}\n{level.xsb()}\n\n")
+
+
+def export_levels(
+    folder: str | os.PathLike[str],
+    source: LevelSource,
+    count: int | None = None,
+    progress: Callable[[range], Iterable[int]] = iter,
+) -> list[Path]:
+    """Write the levels of a split to `FOLDER/SPLIT/000.txt`, `001.txt`, ...; return the files.
+
+    Args:
+        folder: the folder, which is created if it does not exist.
+        source: the levels.
+        count: the number of levels to export, from the first on; None for all.
+        progress: wraps the range of task numbers, for example in a progress bar.
+
+    Raises:
+        BadSetting: the split has fewer than `count` levels.
+        OSError: a file cannot be written; the error has its name.
+    """
+    total = source.num_tasks if count is None else count
+    if total > source.num_tasks:
+        raise BadSetting(f"split {source.split!r} has {source.num_tasks} tasks, so {total} cannot be exported")
+    levels = [source.level(task) for task in progress(range(total))]
+    files = []
+    for start in range(0, total, LEVELS_OF_FILE):
+        files.append(Path(folder) / source.split / f"{start // LEVELS_OF_FILE:03d}.txt")
+        write_levels(files[-1], levels[start : start + LEVELS_OF_FILE])
+    return files

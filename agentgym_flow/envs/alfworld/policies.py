@@ -1,21 +1,30 @@
-"""The expert, which knows where everything is and finds a short plan for any task from any state.
+"""The policies that need no training: the expert, and a scripted policy that plays from the text alone.
 
-All walks cost one step, so the length of a plan is its number of stops and of actions there. The expert tries all
-suitable things, places and tools and takes the shortest plan. It does not combine two errands in one round;
-`benchmarks/alfworld_expert.py` measures the difference to the optimum.
+The expert knows where everything is and finds a short plan for any task from any state. All walks cost one step, so the
+length of a plan is its number of stops and of actions there. It tries all suitable things, places and tools and takes
+the shortest plan. It does not combine two errands in one round; `benchmarks/alfworld_expert.py` measures the difference
+to the optimum.
+
+The scripted policy is a baseline between random play and the expert. It explores one receptacle after the other, in the
+order of the introduction, until it has seen the wanted things, and then does the errand. It cannot read tasks in free
+wording, and only explores then. `docs/policies.md` has its success rates.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from agentgym_flow.envs.alfworld import moves
-from agentgym_flow.envs.alfworld.compiled_game import FRIDGES, MICROWAVES, NOWHERE, SINKS, members
+from agentgym_flow.envs.alfworld.compiled_game import FRIDGES, MICROWAVES, NOWHERE, READING, SINKS, Kind, Move, members
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
-from agentgym_flow.envs.alfworld.moves import Move
+from agentgym_flow.envs.alfworld.notes import THING, ALFWorldNotes, TaskRequirements, kind_of, notes_of, read_task
+from agentgym_flow.envs.alfworld.rooms import TWO
 
-_TOOLS = {"isclean": (moves.CLEAN, SINKS), "ishot": (moves.HEAT, MICROWAVES), "iscool": (moves.COOL, FRIDGES)}
+if TYPE_CHECKING:
+    from agentgym_flow.policies.base import PolicyInput, PolicyOutput
+
+_TOOLS = {"isclean": (Kind.CLEAN, SINKS), "ishot": (Kind.HEAT, MICROWAVES), "iscool": (Kind.COOL, FRIDGES)}
 _PAIRED = 4  # for tasks with two things, only pairs of this number of nearest things are tried
 
 
@@ -63,7 +72,7 @@ def least_moves(game: ALFWorldGame) -> int | None:
         now, made = queue.popleft()
         for command in now.commands():
             move = now.move(command)
-            if move is None or move[0] in moves.READING or move[0] == moves.CLOSE:
+            if move is None or move[0] in READING or move[0] == Kind.CLOSE:
                 continue  # never part of a shortest plan
             after = now.copy()
             after.make(move)
@@ -96,12 +105,12 @@ class _Plan:
 
     def stand_at(self, place: int) -> None:
         if self.game.spot != self.game.compiled.receptacles[place].spot:
-            self.do(moves.GO, place)
+            self.do(Kind.GO, place)
 
     def reach_into(self, place: int) -> None:
         self.stand_at(place)
         if self.game.compiled.receptacles[place].openable and not self.game.opened >> place & 1:
-            self.do(moves.OPEN, place)
+            self.do(Kind.OPEN, place)
 
 
 def _plans_to_place(start: _Plan, count: int) -> Iterator[_Plan]:
@@ -134,7 +143,7 @@ def _plans_to_bring(start: _Plan, thing: int, place: int) -> Iterator[_Plan]:
             if not plan.game.compiled.things[thing].fits >> place & 1:
                 continue
             plan.reach_into(place)
-            plan.do(moves.PUT, thing, place)
+            plan.do(Kind.PUT, thing, place)
         yield plan
 
 
@@ -150,7 +159,7 @@ def _plans_to_look(start: _Plan) -> Iterator[_Plan]:
                     plan = ready.copy()
                     plan.stand_at(place)
                     if not plan.game.conditions["istoggled"] >> lamp & 1:
-                        plan.do(moves.USE, lamp)
+                        plan.do(Kind.USE, lamp)
                     yield plan
 
 
@@ -189,7 +198,7 @@ def _plans_to_slice(start: _Plan, thing: int) -> Iterator[_Plan]:
                 if located >> thing & 1 and compiled.receptacles_at[spot]:
                     plan = armed.copy()
                     plan.stand_at(compiled.receptacles_at[spot][0])
-                    plan.do(moves.SLICE, thing, knife)
+                    plan.do(Kind.SLICE, thing, knife)
                     yield plan
 
 
@@ -204,7 +213,7 @@ def _plans_to_hold(start: _Plan, thing: int) -> Iterator[_Plan]:
                 plan = start.copy() if game.held == NOWHERE else _plan_to_put_down(start, place)
                 if plan is not None:
                     plan.reach_into(place)
-                    plan.do(moves.TAKE, thing, place)
+                    plan.do(Kind.TAKE, thing, place)
                     yield plan
 
 
@@ -225,5 +234,91 @@ def _plan_to_put_down(start: _Plan, on_the_way_to: int) -> _Plan | None:
     plan = start.copy()
     place = min(places, key=cost)
     plan.reach_into(place)
-    plan.do(moves.PUT, game.held, place)
+    plan.do(Kind.PUT, game.held, place)
     return plan
+
+
+# ---------------------------------------------------------------- the scripted policy
+class _Memory(NamedTuple):
+    """The information of an episode so far: the receptacles in the order of the introduction, and the notes."""
+
+    places: list[str]
+    notes: ALFWorldNotes
+
+    @classmethod
+    def of(cls, policy_input: PolicyInput) -> _Memory:
+        introduction = policy_input.episode.observation.partition("you see ")[2].partition("Your task")[0]
+        return cls(THING.findall(introduction), notes_of(policy_input))
+
+    def where(self, kind: str, task: TaskRequirements) -> list[tuple[str, str]]:
+        """Return the known things of a kind that are not yet at their destination, each with its receptacle."""
+        return [
+            (thing, place)
+            for place, things in self.notes.inside.items()
+            for thing in things or ()
+            if kind_of(thing) == kind and not task.is_done(thing, place, self.notes.treated)
+        ]
+
+    def begun(self, task: TaskRequirements) -> list[str]:
+        """Return the receptacles that already have one of the wanted things."""
+        inside, treated = self.notes.inside, self.notes.treated
+        return [place for place, things in inside.items() if any(task.is_done(t, place, treated) for t in things or ())]
+
+
+class Housekeeper:
+    """Explores all receptacles until it knows the wanted things, then does the task. Reads only what the agent sees."""
+
+    name = "scripted"
+
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        """Return one action per input, which depends only on what its episode has shown."""
+        from agentgym_flow.policies.base import PolicyOutput  # which the environment does not need for its expert
+
+        return [PolicyOutput(_action(policy_input)) for policy_input in inputs]
+
+
+def _action(policy_input: PolicyInput) -> str:
+    task, memory = read_task(policy_input.info["goal"]), _Memory.of(policy_input)
+    commands: list[str] = policy_input.info["admissible_actions"]
+    if task is None:
+        return _explore(memory, commands)
+    if memory.notes.held:
+        return _with_it(task, memory, commands)
+    for thing, place in memory.where(task.thing, task):
+        return _here_or_go(f"take {thing} from {place}", place, commands)
+    return _explore(memory, commands)
+
+
+def _with_it(task: TaskRequirements, memory: _Memory, commands: list[str]) -> str:
+    """Return the next command with the wanted thing in the hand."""
+    held = memory.notes.held
+    if task.is_light:
+        for lamp, place in memory.where(task.place, task):
+            return _here_or_go(f"use {lamp}", place, commands)
+        return _explore(memory, commands)
+    if not task.is_ready(held, memory.notes.treated):
+        stations = [place for place in memory.places if kind_of(place) == task.station]
+        return _here_or_go(f"{task.verb} {held} with {stations[0]}", stations[0], commands) if stations else "look"
+    places = [place for place in memory.places if task.goes_to(place)]
+    if task.task_type == TWO:  # the second thing goes to the receptacle of the first
+        places = memory.begun(task) or places
+    for place in places:
+        puts = [command for command in commands if command.startswith(("move ", "put ")) and command.endswith(place)]
+        return puts[0] if puts else _here_or_go("", place, commands)
+    return "look"
+
+
+def _explore(memory: _Memory, commands: list[str]) -> str:
+    """Return a command towards the first unexplored receptacle."""
+    for place in memory.places:
+        if memory.notes.inside.get(place) is None:
+            return _here_or_go("", place, commands)
+    return "look"
+
+
+def _here_or_go(command: str, place: str, commands: list[str]) -> str:
+    """Return `command` if it is possible, else a step towards it: walk to `place`, or open it."""
+    for step in (command, f"go to {place}", f"open {place}"):
+        if step in commands:
+            return step
+    return f"examine {place}"

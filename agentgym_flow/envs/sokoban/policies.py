@@ -1,7 +1,8 @@
-"""A scripted policy that plays Sokoban from the text alone: a baseline between random play and the expert.
+"""The policies that need no training: the expert, and a scripted policy that plays from the text alone.
 
-It pushes greedily without search, so it solves most boards with one box and few with several. Of all deadlocks it
-recognises only corners. `docs/policies.md` has its success rates.
+The scripted policy is a baseline between random play and the expert. It pushes greedily without search, so it solves
+most boards with one box and few with several. Of all deadlocks it recognises only corners. `docs/policies.md` has its
+success rates.
 """
 
 from __future__ import annotations
@@ -9,13 +10,58 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from agentgym_flow.envs.sokoban.level import TARGET, WALL, Level
-from agentgym_flow.envs.sokoban.rules import ACTIONS
-from agentgym_flow.policies.base import PolicyInput, PolicyOutput
+from agentgym_flow.envs.sokoban.level import ACTIONS, TARGET, WALL, Level, offsets
+from agentgym_flow.envs.sokoban.solver import MAX_EXPANSIONS, solve
+from agentgym_flow.errors import SearchLimit
+
+if TYPE_CHECKING:
+    from agentgym_flow.policies.base import PolicyInput, PolicyOutput
 
 _FAR = 1 << 16
 _Push = tuple[int, int]  # the cell of the box, the index of the action
+
+
+class SokobanExpert:
+    """Follows the plans of `solve`, and calls it again only in states that are not on an earlier plan.
+
+    Args:
+        level: the level to play.
+        max_expansions: as in `solve`. States that need more have no plan. None for the default of `solve`, or for a
+            twentieth of it on boards of more than 255 cells.
+    """
+
+    def __init__(self, level: Level, max_expansions: int | None = None) -> None:
+        self._level = level
+        if max_expansions is None:
+            max_expansions = (
+                MAX_EXPANSIONS if len(level.cells) < 256 else MAX_EXPANSIONS // 20
+            )  # otherwise a search takes minutes
+        self._max_expansions = max_expansions
+        self._words: dict[tuple[int, tuple[int, ...]], str | None] = {}
+
+    def next(self, player: int, boxes: Iterable[int]) -> str | None:
+        """Return the next word of a push-optimal plan; None if the state is solved or has no plan."""
+        state = (player, tuple(sorted(boxes)))
+        if state not in self._words:
+            self._remember(*state)
+        return self._words[state]
+
+    def _remember(self, player: int, boxes: tuple[int, ...]) -> None:
+        """Solve a state and store the next word of every state along the plan."""
+        try:
+            plan = solve(self._level, player, boxes, self._max_expansions)
+        except SearchLimit:
+            plan = None
+        step_of = dict(zip(ACTIONS, offsets(self._level.width), strict=True))
+        for word in plan or ():
+            self._words[player, boxes] = word
+            step = step_of[word]
+            player += step
+            if player in boxes:
+                boxes = tuple(sorted(cell + step if cell == player else cell for cell in boxes))
+        self._words[player, boxes] = None
 
 
 class GreedyPusher:
@@ -29,12 +75,14 @@ class GreedyPusher:
 
     def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one action per input, which depends only on the observations of its episode."""
+        from agentgym_flow.policies.base import PolicyOutput  # which the environment does not need for its expert
+
         return [PolicyOutput(_action(policy_input)) for policy_input in inputs]
 
 
 def _action(policy_input: PolicyInput) -> str:
     level = _read(policy_input.observation)
-    steps = (-level.width, level.width, -1, 1)  # in the order of ACTIONS
+    steps = offsets(level.width)
     boxes = set(level.boxes)
     floor = {cell for cell, code in enumerate(level.cells) if not code & WALL}
     free = floor - boxes
