@@ -91,7 +91,10 @@ class QueryCache(Shared):
 
     def put(self, identity: str, topk: int, answers: Iterable[tuple[str, list[Hit]]]) -> None:
         """Store pairs of a query and its results. Existing answers are kept."""
-        rows = [(_key(identity, query, topk), _written(found)) for query, found in answers]
+        rows = [
+            (_key(identity, query, topk), json.dumps([[*one.passage, one.score] for one in found]).encode("ascii"))
+            for query, found in answers
+        ]
         rows = [row for row in rows if len(row[1]) <= self.max_bytes]
 
         def write(file: sqlite3.Connection) -> None:
@@ -146,10 +149,6 @@ class QueryCache(Shared):
 
 def _key(identity: str, query: str, topk: int) -> bytes:
     return hashlib.sha256(canonical([identity, query, topk])).digest()
-
-
-def _written(found: list[Hit]) -> bytes:
-    return json.dumps([[*one.passage, one.score] for one in found]).encode("ascii")
 
 
 def _read(answer: bytes) -> list[Hit]:

@@ -15,8 +15,8 @@ from agentgym_flow.core import canonical, check_split
 from agentgym_flow.envs.search.generator import draw_questions, world
 from agentgym_flow.envs.search.question import Question
 from agentgym_flow.retrieval.corpus import MemoryCorpus
-from agentgym_flow.retrieval.lexical import LexicalRetriever
 from agentgym_flow.retrieval.passage import Passage
+from agentgym_flow.retrieval.retrievers import LexicalRetriever
 
 _COUNTS = {"train": 4_000, "valid": 500, "test": 500}
 

@@ -40,7 +40,7 @@ from agentgym_flow.envs.webshop.product import Listing, asin_key
 from agentgym_flow.envs.webshop.record import listing_of, record_of
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.retrieval import IndexBuilder
-from agentgym_flow.retrieval.resuming import (
+from agentgym_flow.retrieval.builder import (
     ImportProgress,
     ImportState,
     database_errors,

@@ -26,7 +26,7 @@ from agentgym_flow.envs.webshop.product import Listing, asin_key
 from agentgym_flow.envs.webshop.record import listing_of
 from agentgym_flow.errors import BadData, UnknownOption
 from agentgym_flow.retrieval import BM25
-from agentgym_flow.retrieval.arrays import mapped_array
+from agentgym_flow.retrieval.index_files import mapped_array
 
 STORE = StoreKind(
     kind="webshop",
