@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from agentgym_flow._util.files import check_new, whole
+from agentgym_flow._util.files import check_new, write_atomically
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import Force, live_progress, printed, show_table, stdout
 from agentgym_flow.errors import AgentGymFlowError, MissingExtra
@@ -74,7 +74,7 @@ def validate(
 
     as_text = json.dumps(card.as_dict(), indent=1, allow_nan=False)
     for file, text in zip(files, (render_card(card), as_text), strict=False):
-        with whole(file) as partial:
+        with write_atomically(file) as partial:
             partial.write_text(text, "utf-8", newline="\n")
     if as_json:
         stdout().print_json(as_text)

@@ -14,7 +14,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from agentgym_flow import __version__
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.episodes import Episode, Group
 from agentgym_flow.report import curves as chart_curves
 from agentgym_flow.report import graph as state_graph
@@ -51,7 +51,7 @@ def write_report(
     """
     target = Path(path)
     page = render_report(title=title, summary=summary, curves=curves, groups=groups, episodes=episodes, gamma=gamma)
-    with whole(target) as partial:
+    with write_atomically(target) as partial:
         partial.write_text(page, "utf-8", newline="\n")
     return target
 

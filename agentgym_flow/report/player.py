@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from agentgym_flow._util.printable import printable
+from agentgym_flow._util.values import printable
 from agentgym_flow.core import canonical
 from agentgym_flow.episodes import Episode, Turn
 from agentgym_flow.report.workflow import WorkflowPicture, workflow_picture

@@ -10,7 +10,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from agentgym_flow._util.printable import printable
+from agentgym_flow._util.values import printable
 from agentgym_flow.report import graph
 
 REPORT = "agentgym_flow.report"

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow._util.shared import Shared
+from agentgym_flow._util.sharing import Shared
 from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval.analyser import analyse
 from agentgym_flow.retrieval.index_files import Arrays, digest_of, read_folder, write_folder

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agentgym_flow._util.file_state import file_digest
-from agentgym_flow._util.files import check_free, naming, whole_folder
+from agentgym_flow._util.files import check_free, named_in_errors, write_folder_atomically
 from agentgym_flow.errors import BadData, BadIndex
 from agentgym_flow.retrieval.bm25 import BM25, PROGRESS_EVERY
 from agentgym_flow.retrieval.index_files import mapped_array, write_folder
@@ -47,7 +47,7 @@ class IndexBuilder:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
-        with naming(self._folder):
+        with named_in_errors(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             for left in self._folder.glob("*.partial"):  # from a killed process
                 shutil.rmtree(left)
@@ -71,7 +71,7 @@ class IndexBuilder:
         """Write the documents since the last call as a run. Raises `OSError` with its name if it cannot be written."""
         if len(self._gathered):
             run = self._gathered.run()
-            with whole_folder(self._folder / f"{self.documents:010d}") as partial:
+            with write_folder_atomically(self._folder / f"{self.documents:010d}") as partial:
                 for name, values in run._asdict().items():
                     np.save(partial / f"{name}.npy", values)
             self.documents += len(self._gathered)
@@ -81,7 +81,7 @@ class IndexBuilder:
         """Drop everything after the first `documents` documents. Raises `BadIndex` if no run ends there."""
         for folder in self._folders():
             if int(folder.name) >= documents:
-                with naming(folder):
+                with named_in_errors(folder):
                     shutil.rmtree(folder)
         self.documents = sum(len(run.lengths) for run in self._runs())
         if self.documents != documents:

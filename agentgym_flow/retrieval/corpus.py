@@ -23,8 +23,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, NamedTuple, cast
 
-from agentgym_flow._util.json_stream import stream_objects, writable
-from agentgym_flow._util.shared import Shared
+from agentgym_flow._util.records import stream_objects, writable
+from agentgym_flow._util.sharing import Shared
 from agentgym_flow.core import canonical
 from agentgym_flow.data import STATEMENT, StoreKind, content_digest, reopened
 from agentgym_flow.errors import BadData, BadIndex

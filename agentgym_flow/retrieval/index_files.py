@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow._util.files import whole_folder
+from agentgym_flow._util.files import write_folder_atomically
 from agentgym_flow.core import stable_hash
 from agentgym_flow.errors import BadData, BadIndex
 
@@ -78,7 +78,7 @@ def write_folder(
 
     Raises `OSError` with the name of the folder if it exists or cannot be written.
     """
-    with whole_folder(Path(folder)) as partial, ExitStack() as files:
+    with write_folder_atomically(Path(folder)) as partial, ExitStack() as files:
         arrays = {
             name: files.enter_context(_ArrayFile(partial / f"{name}.npy", dtype, sizes[name]))
             for name, dtype in _DTYPES.items()

@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agentgym_flow._util.files import naming
-from agentgym_flow._util.shared import Shared
-from agentgym_flow._util.sharing import Lock
+from agentgym_flow._util.files import named_in_errors
+from agentgym_flow._util.sharing import Lock, Shared
 from agentgym_flow._util.sqlite_file import open_sqlite, transaction
 from agentgym_flow.core import canonical
 from agentgym_flow.errors import BadData, BadSetting
@@ -66,7 +65,7 @@ class QueryCache(Shared):
         self.trouble = ""
         self._lock = Lock()
         self._process = os.getpid()
-        with naming(self.path):
+        with named_in_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._file: sqlite3.Connection | None = self._opened()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
-from agentgym_flow._util.shared import Shared
+from agentgym_flow._util.sharing import Shared
 from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval.bm25 import BM25
 from agentgym_flow.retrieval.encoder import Encoder

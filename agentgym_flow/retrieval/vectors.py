@@ -21,8 +21,8 @@ from typing import IO, Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow._util.files import check_free, resumed_folder, whole
-from agentgym_flow._util.shared import Shared
+from agentgym_flow._util.files import check_free, resumed_folder, write_atomically
+from agentgym_flow._util.sharing import Shared
 from agentgym_flow.core import stable_hash
 from agentgym_flow.errors import BadIndex, BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.retrieval.bm25 import DocumentHit
@@ -394,9 +394,9 @@ def build_faiss(embeddings: Embeddings, kind: str, *, progress: Callable[[int], 
         if progress:
             progress(int(index.ntotal))
     _page_of(file).unlink(missing_ok=True)  # of a replaced index
-    with whole(file) as unfinished:
+    with write_atomically(file) as unfinished:
         faiss.write_index(index, str(unfinished))
-    with whole(_page_of(file)) as unfinished:
+    with write_atomically(_page_of(file)) as unfinished:
         page = {"digest": embeddings.digest, "sha256": _sha256(file)}
         unfinished.write_text(json.dumps(page) + "\n", "ascii")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Literal
 
-from agentgym_flow._util.numbers import is_number
+from agentgym_flow._util.values import is_number
 from agentgym_flow.core import Stream, check_integer, check_positive
 from agentgym_flow.dataflow.batches.ops import ReadyGroup
 from agentgym_flow.episodes import Episode, Group, Turn

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode
 
-from agentgym_flow._util.server_address import ServerAddress, server_address
+from agentgym_flow._util.loopback import ServerAddress, server_address
 from agentgym_flow.dataflow.network import calls
 from agentgym_flow.dataflow.network.remote import NoAnswer, RemoteFlow
 from agentgym_flow.errors import BadSetting

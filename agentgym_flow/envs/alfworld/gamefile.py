@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.envs.alfworld.domain import DOMAIN, DOMAIN_WITHOUT_HELP, check_domain
 from agentgym_flow.envs.alfworld.grammar import Words, read_grammar, write_grammar
 from agentgym_flow.envs.alfworld.pddl import PDDLProblem, read_problem, write_problem
@@ -153,7 +153,7 @@ def write_game(
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    with whole(path) as partial:
+    with write_atomically(path) as partial:
         partial.write_text(json.dumps(value), "ascii")
 
 

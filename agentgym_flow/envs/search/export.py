@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.question import Question
 
@@ -44,6 +44,6 @@ def _record(question: Question) -> dict[str, Any]:
 
 
 def _write(path: Path, records: Iterable[Mapping[str, Any]]) -> Path:
-    with whole(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
+    with write_atomically(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     return path

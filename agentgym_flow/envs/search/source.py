@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow import data as registry
-from agentgym_flow._util.shared import Shared
-from agentgym_flow._util.sharing import once
+from agentgym_flow._util.sharing import Shared, once
 from agentgym_flow.core import SPLITS, check_season, check_split, stable_hash
 from agentgym_flow.data import DataSet, content_digest
 from agentgym_flow.envs.published_splits import ALONE, Splits, Stamp, missing, stamps_of

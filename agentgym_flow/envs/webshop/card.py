@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
-from agentgym_flow._util.json_stream import writable
+from agentgym_flow._util.records import writable
 from agentgym_flow.envs.webshop.catalogue import Catalogue
 from agentgym_flow.envs.webshop.product import Product
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from agentgym_flow._util.shared import Shared
+from agentgym_flow._util.sharing import Shared
 from agentgym_flow.envs.webshop.goal_table import GoalTable, goal_table
 from agentgym_flow.envs.webshop.product import Listing, asin_key
 from agentgym_flow.envs.webshop.record import record_of

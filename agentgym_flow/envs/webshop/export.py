@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.envs.webshop.generator import shop
 
 ITEMS, ATTRIBUTES, HUMAN = "items_shuffle.json", "items_ins_v2.json", "items_human_ins.json"
@@ -24,7 +24,7 @@ def export_shop(folder: str | os.PathLike[str]) -> list[Path]:
     paths = []
     for name, content in ((ITEMS, made.items), (ATTRIBUTES, made.attributes), (HUMAN, made.human)):
         path = Path(folder) / name
-        with whole(path) as partial:
+        with write_atomically(path) as partial:
             partial.write_text(json.dumps(content, ensure_ascii=False) + "\n", "utf-8")
         paths.append(path)
     return paths

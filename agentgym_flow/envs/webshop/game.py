@@ -30,7 +30,7 @@ from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from agentgym_flow._util.json_stream import writable
+from agentgym_flow._util.records import writable
 from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.webshop.card import Card, cards_of, clickable
 from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue

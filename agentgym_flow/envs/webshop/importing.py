@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agentgym_flow._util.files import resumed_folder
-from agentgym_flow._util.json_stream import stream_members, stream_objects
+from agentgym_flow._util.records import stream_members, stream_objects
 from agentgym_flow.data import content_digest, write_statement
 from agentgym_flow.envs.webshop import store
 from agentgym_flow.envs.webshop.catalogue import ListingDigest

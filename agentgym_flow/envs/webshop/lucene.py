@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from agentgym_flow import data as registry
-from agentgym_flow._util.shared import Shared
+from agentgym_flow._util.sharing import Shared
 from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue
 from agentgym_flow.envs.webshop.goal_table import GoalTable
 from agentgym_flow.envs.webshop.product import Listing

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from agentgym_flow._util.json_stream import writable
+from agentgym_flow._util.records import writable
 from agentgym_flow.envs.webshop.card import Card, clickable
 from agentgym_flow.envs.webshop.game import (
     ATTRIBUTES,

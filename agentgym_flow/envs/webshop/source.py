@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from agentgym_flow import data as registry
 from agentgym_flow._util.file_state import FileState, state_of
-from agentgym_flow._util.json_stream import stream_objects
-from agentgym_flow._util.shared import Shared
+from agentgym_flow._util.records import stream_objects
+from agentgym_flow._util.sharing import Shared
 from agentgym_flow.core import check_positive, check_season, check_split
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.webshop import tasks

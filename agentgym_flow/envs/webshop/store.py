@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow._util.shared import Shared
+from agentgym_flow._util.sharing import Shared
 from agentgym_flow.data import StoreKind, content_digest, read_statement, reopened
 from agentgym_flow.envs.webshop.catalogue import HITS, ListingDigest
 from agentgym_flow.envs.webshop.goal_table import KINDS, GoalTable

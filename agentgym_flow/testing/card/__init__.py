@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from agentgym_flow._util.strict_json import finite
+from agentgym_flow._util.values import finite
 
 Status = Literal["ok", "fail", "advice", "skipped", "unfinished"]
 """`fail`: breaks a rule of the contract. `advice`: works, but could be better. `unfinished`: out of time."""
