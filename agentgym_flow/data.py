@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from agentgym_flow._util.file_state import file_digest, files_below, state_of
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow._util.sharing import once
 from agentgym_flow.errors import BadData, BadSetting, UnknownData, shown
 
@@ -121,7 +121,7 @@ def write_statement(folder: Path, kind: str, digest: str, facts: Mapping[str, An
     sizes = {file.relative_to(folder).as_posix(): file.stat().st_size for file in files_below(folder)}
     sizes.pop(STATEMENT, None)
     page = {"agentgym_flow": kind, **facts, "digest": digest, "files": dict(sorted(sizes.items()))}
-    with whole(folder / STATEMENT) as partial:
+    with write_atomically(folder / STATEMENT) as partial:
         partial.write_text(json.dumps(page, indent=1) + "\n", "utf-8")
 
 
@@ -246,7 +246,8 @@ def add(name: str, path: str | os.PathLike[str]) -> RegisteredData:
     place = located(name, path).path
     found = RegisteredData(name, place, content_digest(place), _state(place))
     rows = {d.name: {"path": str(d.path), "sha256": d.sha256, "state": d.state} for d in [*registered(), found]}
-    with whole((home() / "data.json").resolve()) as partial:  # keep a symbolic link, for example into dotfiles
+    file = (home() / "data.json").resolve()  # keep a symbolic link, for example into dotfiles
+    with write_atomically(file) as partial:
         partial.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", "utf-8")
     return found
 

@@ -6,7 +6,7 @@ sleep while they wait for each other, unless `OMP_WAIT_POLICY` or its like is se
 
 import os
 
-from agentgym_flow._util.waiting import wait_passively
+from agentgym_flow._util.signals import wait_passively
 
 wait_passively()
 

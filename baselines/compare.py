@@ -29,7 +29,7 @@ from typing import Any
 
 from rich.console import Console
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from baselines.comparison.command_line import check_at_least_one, exit_status_of, named, parser_of, stem_of
 from baselines.comparison.outcome import Raw, read_raw, write_raw
 from baselines.comparison.plan import Plan, Setting, read_settings
@@ -78,7 +78,7 @@ def publish(raw: Raw, page_path: Path) -> list[Path]:
     pictures = {setting: page_path.with_name(picture_name(page_path.stem, setting)) for setting in raw.settings}
     for setting, path in pictures.items():
         draw(path, raw, setting)
-    with whole(page_path) as partial:
+    with write_atomically(page_path) as partial:
         partial.write_text(page(raw, page_path.stem), "utf-8")
     return [page_path, *pictures.values()]
 

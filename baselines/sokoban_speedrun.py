@@ -46,9 +46,9 @@ from gymnasium.vector import AutoresetMode
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 (its usual name)
 
-from agentgym_flow._util.files import whole
-from agentgym_flow._util.numbers import is_number
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow._util.signals import exit_status, signals_go_to, sigterm_raises
+from agentgym_flow._util.values import is_number
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.sokoban.bitboard import cells_of, mask_of, nth_cell, search_by_pulls
 from agentgym_flow.envs.sokoban.game import STEP_REWARD, Board
@@ -351,7 +351,7 @@ class Run:
         self.saved = time.monotonic()
         self.state["optimizer"] = self.optimizer.state_dict()
         about = {**self.fixed, "spent": self.spent, "part": self.part}
-        with whole(self.out / CHECKPOINT) as partial:
+        with write_atomically(self.out / CHECKPOINT) as partial:
             torch.save({"net": self.net.state_dict(), "state": self.state, **about}, partial)
 
     def load(self) -> None:

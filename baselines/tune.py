@@ -25,7 +25,7 @@ from typing import Any
 
 from rich.console import Console
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.errors import BadSetting
 from baselines.comparison.command_line import check_at_least_one, exit_status_of, named, parser_of, stem_of
 from baselines.comparison.outcome import TUNING, Outcome, Raw, read_raw, write_raw
@@ -70,7 +70,7 @@ def publish(raw: Raw, folder: Path) -> list[Path]:
     """Write the page and the file of the best settings; return their paths."""
     stem = stem_of(raw.header["env_id"])
     page_path, tuned = folder / f"tuning_{stem}.md", folder / f"tuned_{stem}.yaml"
-    with whole(page_path) as partial:
+    with write_atomically(page_path) as partial:
         partial.write_text(tuning_page(raw), "utf-8")
     best = {algo: raw.header["trials"][trial(algo, number)] for algo, number in winners(raw).items()}
     write_tuned(tuned, raw.header, best)

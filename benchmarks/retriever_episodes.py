@@ -49,7 +49,7 @@ from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.play import EnvPool, EpisodeSpec, rollout
 from agentgym_flow.policies import FunctionPolicy, PolicyInput, PolicyOutput
 from agentgym_flow.retrieval.building import build_index
-from agentgym_flow.retrieval.server.metrics import percentile
+from agentgym_flow.retrieval.server import percentile
 
 SEARCHES = 3
 WARM_UP = 1.0

@@ -34,7 +34,7 @@ from agentgym_flow.core import Stream
 from agentgym_flow.retrieval.building import build_index
 from agentgym_flow.retrieval.passage import Passage, Retriever
 from agentgym_flow.retrieval.remote import RemoteRetriever
-from agentgym_flow.retrieval.server.metrics import percentile
+from agentgym_flow.retrieval.server import percentile
 
 PASSAGES, WORDS_OF_PASSAGE, WORDS_OF_QUERY, VOCABULARY, TOPK = 10_000, 100, 7, 20_000, 3
 QUERIES = 200
@@ -43,7 +43,7 @@ WARM_UP = 1.0
 PROGRAM = """
 import sys
 from agentgym_flow.retrieval.building import open_index
-from agentgym_flow.retrieval.server.serve import serve
+from agentgym_flow.retrieval.server import serve
 serve(open_index(sys.argv[1]), port=0, on_ready=lambda address: print(address, flush=True))
 """
 

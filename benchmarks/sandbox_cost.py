@@ -30,8 +30,8 @@ from pathlib import Path
 from _timing import arguments, in_turns, print_header, print_row, seconds
 
 from agentgym_flow.sandbox import Sandbox, call, check
-from agentgym_flow.sandbox.link import interpreter
-from agentgym_flow.sandbox.probing import INTERPRETER_OPTIONS
+from agentgym_flow.sandbox.box import INTERPRETER_OPTIONS
+from agentgym_flow.sandbox.job import interpreter
 
 PROGRAM = "print(6 * 7)\n"
 FUNCTION = "def solve():\n    return 6 * 7\n"

@@ -25,9 +25,9 @@ from pathlib import Path
 from _timing import arguments, print_header, print_row, seconds
 
 from agentgym_flow.retrieval.corpus import MemoryCorpus, read_corpus
-from agentgym_flow.retrieval.lexical import LexicalRetriever
 from agentgym_flow.retrieval.passage import Retriever
 from agentgym_flow.retrieval.recall import NeededTitles, Recall, TitleFinder, recall_at
+from agentgym_flow.retrieval.retrievers import LexicalRetriever
 
 KS = (1, 3, 5, 10)
 COMPLETE = (3, 5, 10)
@@ -61,11 +61,11 @@ def retriever(name: str, corpus: MemoryCorpus, folder: str, made: dict[str, Retr
     if name == "bm25":
         return LexicalRetriever(corpus)
     if name == "hybrid":
-        from agentgym_flow.retrieval.hybrid import HybridRetriever
+        from agentgym_flow.retrieval.retrievers import HybridRetriever
 
         return HybridRetriever([made[part] for part in ("bm25", "dense")])
-    from agentgym_flow.retrieval.dense import DenseRetriever, build_dense
     from agentgym_flow.retrieval.encoder import MiniLMEncoder
+    from agentgym_flow.retrieval.retrievers import DenseRetriever, build_dense
 
     encoder = MiniLMEncoder()
     build_dense(corpus, encoder, folder, kind="flat")

@@ -20,7 +20,7 @@ from agentgym_flow._util.intervals import (
     t_quantile,
     wilson,
 )
-from agentgym_flow._util.strict_json import finite
+from agentgym_flow._util.values import finite
 from agentgym_flow.episodes import Episode, read_log
 from agentgym_flow.errors import BadSetting, UnknownData, UnknownEnvironment, UnknownOption, UnknownSplit
 from agentgym_flow.play import EpisodePlan, Evaluation, by_task_type, evaluate, paired_difference

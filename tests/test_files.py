@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_flow._util.files import naming, partial_of, resumed_folder, whole, whole_folder
+from agentgym_flow._util.files import (
+    named_in_errors,
+    partial_of,
+    resumed_folder,
+    write_atomically,
+    write_folder_atomically,
+)
 
 
 def test_the_folder_is_made_and_the_partial_file_lies_beside(tmp_path: Path) -> None:
@@ -56,7 +62,7 @@ def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
 
 
 def test_an_error_names_the_file_that_the_user_knows(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="No space left") as caught, naming(tmp_path / "e.jsonl"):
+    with pytest.raises(OSError, match="No space left") as caught, named_in_errors(tmp_path / "e.jsonl"):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert caught.value.filename == str(tmp_path / "e.jsonl")
 
@@ -64,7 +70,7 @@ def test_an_error_names_the_file_that_the_user_knows(tmp_path: Path) -> None:
 def test_a_file_written_whole_appears_at_the_end_and_replaces_the_older_one(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "summary.json"
     for text in ("old", "new"):
-        with whole(path) as partial:
+        with write_atomically(path) as partial:
             partial.write_text(text)
             assert partial.parent == path.parent
             assert not path.exists() or path.read_text() == "old"
@@ -78,7 +84,7 @@ def test_a_file_that_is_not_finished_leaves_the_older_one(error: BaseException, 
     path.write_text("old")
 
     def write_half() -> None:
-        with whole(path) as partial:
+        with write_atomically(path) as partial:
             partial.write_text("half")
             raise error
 
@@ -90,9 +96,9 @@ def test_a_file_that_is_not_finished_leaves_the_older_one(error: BaseException, 
 
 def test_two_writers_of_one_file_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "graph.json"
-    with whole(path) as first:
+    with write_atomically(path) as first:
         monkeypatch.setattr(os, "getpid", lambda: 1)
-        with whole(path) as second:
+        with write_atomically(path) as second:
             first.write_text("first")
             second.write_text("second")
         assert path.read_text() == "second"
@@ -103,7 +109,7 @@ def test_a_folder_comes_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "folder"
 
     def fail() -> None:
-        with whole_folder(path) as partial:
+        with write_folder_atomically(path) as partial:
             (partial / "half").write_text("half")
             assert not path.exists()
             raise ValueError("on the way")
@@ -112,7 +118,7 @@ def test_a_folder_comes_whole_or_not_at_all(tmp_path: Path) -> None:
         fail()
     assert not any(path.parent.iterdir())
     path.mkdir()  # an empty one may be there
-    with whole_folder(path) as partial:
+    with write_folder_atomically(path) as partial:
         (partial / "all").write_text("all")
     assert [file.name for file in path.parent.iterdir()] == ["folder"]
     assert (path / "all").read_text() == "all"
@@ -124,20 +130,20 @@ def test_an_older_folder_is_replaced_if_asked_and_stays_on_an_error(tmp_path: Pa
     (path / "older").touch()
 
     def fail() -> None:
-        with whole_folder(path, replace=True):
+        with write_folder_atomically(path, replace=True):
             raise ValueError("on the way")
 
     with pytest.raises(ValueError, match="on the way"):
         fail()
     assert [file.name for file in path.iterdir()] == ["older"]
-    with whole_folder(path, replace=True) as partial:
+    with write_folder_atomically(path, replace=True) as partial:
         (partial / "newer").touch()
         assert [file.name for file in path.iterdir()] == ["older"]
     assert [file.name for file in path.iterdir()] == ["newer"]
     assert list(tmp_path.iterdir()) == [path]
     link = tmp_path / "link"
     link.symlink_to(path)
-    with pytest.raises(FileExistsError, match="already exists"), whole_folder(link, replace=True):
+    with pytest.raises(FileExistsError, match="already exists"), write_folder_atomically(link, replace=True):
         pytest.fail("the block must not run")
 
 
@@ -160,7 +166,7 @@ def test_a_folder_that_is_resumed_keeps_what_an_error_left(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["full", "file", "link"])
-@pytest.mark.parametrize("begin", [whole_folder, resumed_folder])
+@pytest.mark.parametrize("begin", [write_folder_atomically, resumed_folder])
 def test_a_folder_replaces_nothing(
     begin: Callable[[Path], AbstractContextManager[Path]], kind: str, tmp_path: Path
 ) -> None:

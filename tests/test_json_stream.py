@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow._util import json_stream
-from agentgym_flow._util.json_stream import stream_members, stream_objects
+from agentgym_flow._util import records
+from agentgym_flow._util.records import stream_members, stream_objects
 from agentgym_flow.errors import BadData
 
 
 @pytest.fixture
 def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few bytes are many blocks, and every character is cut in two somewhere."""
-    monkeypatch.setattr(json_stream, "BLOCK", 1)
+    monkeypatch.setattr(records, "BLOCK", 1)
 
 
 def written(tmp_path: Path, content: bytes | str) -> Path:
@@ -69,7 +69,7 @@ def test_what_json_wrote_is_read_in_blocks_of_any_size(
     )
     expected = json.loads(path.read_bytes())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_stream, "BLOCK", block)
+        patch.setattr(records, "BLOCK", block)
         assert objects(path) == expected
         members = {str(n): value for n, value in enumerate(expected)}
         path.write_text(json.dumps(members))
@@ -87,8 +87,8 @@ def test_one_huge_object_is_read_with_few_attempts(tmp_path: Path, monkeypatch: 
 
     huge = {"text": "ab, " * 2_000_000, "list": list(range(50_000))}
     path = written(tmp_path, json.dumps([huge, {"last": True}]))
-    monkeypatch.setattr(json_stream, "_DECODER", Counting())
-    monkeypatch.setattr(json_stream, "BLOCK", 1 << 10)
+    monkeypatch.setattr(records, "_DECODER", Counting())
+    monkeypatch.setattr(records, "BLOCK", 1 << 10)
     assert objects(path) == [huge, {"last": True}]
     assert attempts < 30
 
@@ -102,8 +102,8 @@ def test_memory_is_bound_by_an_object_not_by_the_file(tmp_path: Path, monkeypatc
             longest = max(longest, len(s))
             return super().raw_decode(s, idx)
 
-    monkeypatch.setattr(json_stream, "_DECODER", Measuring())
-    monkeypatch.setattr(json_stream, "BLOCK", 1 << 12)
+    monkeypatch.setattr(records, "_DECODER", Measuring())
+    monkeypatch.setattr(records, "BLOCK", 1 << 12)
     path = written(tmp_path, json.dumps([{"name": "x" * 500}] * 2_000))
     assert len(objects(path)) == 2_000
     assert longest < 1 << 14
@@ -145,7 +145,7 @@ BROKEN = [
 def test_damage_is_named_with_file_and_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | str, byte: int, problem: str, block: int
 ) -> None:
-    monkeypatch.setattr(json_stream, "BLOCK", block)
+    monkeypatch.setattr(records, "BLOCK", block)
     path = written(tmp_path, content)
     with pytest.raises(BadData) as caught:
         objects(path)
@@ -161,8 +161,8 @@ def test_objects_before_the_damage_are_still_yielded(tmp_path: Path) -> None:
 
 
 def test_a_lost_quote_does_not_read_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_stream, "BLOCK", 64)
-    monkeypatch.setattr(json_stream, "LONGEST", 1_000)
+    monkeypatch.setattr(records, "BLOCK", 64)
+    monkeypatch.setattr(records, "LONGEST", 1_000)
     path = written(tmp_path, '[{"a": "lost}, ' + "{}, " * 100_000 + "{}]")
     with pytest.raises(BadData, match=r"byte 1: the element that begins here does not end within 1000 characters"):
         objects(path)

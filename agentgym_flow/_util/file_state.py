@@ -106,7 +106,7 @@ def _walk(root: Path) -> tuple[dict[str, FileState], tuple[Path, ...]]:
         folders[folder] = state_of(folder)
         # Sorted, so that every machine follows the same one of two links to a folder.
         subfolders[:] = sorted(name for name in subfolders if not is_junk(name))
-        files += (path for name in names if not is_junk(name) and is_whole(path := Path(folder, name)))
+        files += (path for name in names if not is_junk(name) and is_real_file(path := Path(folder, name)))
     return folders, tuple(files)
 
 
@@ -114,7 +114,7 @@ def _refuse(error: OSError) -> None:
     raise BadData(f"{error.filename}: cannot be read ({error.strerror})") from error
 
 
-def is_whole(path: Path) -> bool:
+def is_real_file(path: Path) -> bool:
     """Return whether a path in a listing is a file. Raises `BadData` for a link that leads to nothing."""
     if path.is_symlink() and not path.exists():
         raise BadData(f"{path} is a link to nothing; fetch the file that it names, or remove the link")

@@ -59,7 +59,7 @@ def partial_of(path: Path) -> Path:
     if path.is_symlink():
         raise OSError(errno.EINVAL, "is a link; name the file itself", str(path))
     try:
-        with naming(path):
+        with named_in_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise NotADirectoryError(errno.ENOTDIR, f"{path.parent} is a file, not a folder", str(path)) from None
@@ -67,7 +67,7 @@ def partial_of(path: Path) -> Path:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def named_in_errors(path: Path) -> Iterator[None]:
     """Name `path` in every `OSError` raised inside: users do not know the partial file, and a full disk has no name."""
     try:
         yield
@@ -77,7 +77,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def write_atomically(path: Path) -> Iterator[Path]:
     """Yield a temporary name to write a file to; it is renamed to `path` after the block, or removed on an error.
 
     If two programs write one file, the later one wins as a whole. Raises `OSError` naming `path` if it cannot be
@@ -85,7 +85,7 @@ def whole(path: Path) -> Iterator[Path]:
     """
     partial = partial_of(path)
     try:
-        with naming(path):
+        with named_in_errors(path):
             yield partial
             partial.replace(path)
     finally:
@@ -93,7 +93,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
+def write_folder_atomically(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield an empty folder to fill; it is renamed to `path` after the block, or removed on an error.
 
     Raises `FileExistsError` if `path` exists and is not an empty folder, and `OSError` naming `path` if it cannot be
@@ -103,7 +103,7 @@ def whole_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         check_free(path)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        with naming(path):
+        with named_in_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             partial.mkdir()
             yield partial
@@ -125,12 +125,12 @@ def partial_folder(path: Path) -> Path:
 def resumed_folder(path: Path) -> Iterator[Path]:
     """Yield the folder `<path>.partial` to fill, with everything that an earlier attempt left in it.
 
-    It is renamed to `path` after the block, and kept for the next attempt on an error. Raises as `whole_folder` does.
-    The caller must ensure that no other process fills the same folder.
+    It is renamed to `path` after the block, and kept for the next attempt on an error. Raises like
+    `write_folder_atomically`. The caller must ensure that no other process fills the same folder.
     """
     check_free(path)
     partial = partial_folder(path)
-    with naming(path):
+    with named_in_errors(path):
         partial.mkdir(parents=True, exist_ok=True)
         yield partial
         _rename_folder(partial, path)
@@ -174,7 +174,7 @@ class LineWriter:
 
     def __enter__(self) -> Self:
         self._partial = partial_of(self.path)
-        with naming(self.path):
+        with named_in_errors(self.path):
             self._raw = self._partial.open("wb")
         self._file = self._raw
         if self.path.suffix == ".gz":
@@ -192,7 +192,7 @@ class LineWriter:
         assert self._file is not None, "LineWriter is a context manager: use it in a with statement"
         text = "".join(f"{line}\n" for line in lines).encode("ascii")
         try:
-            with naming(self.path):
+            with named_in_errors(self.path):
                 self._file.write(text)
         except OSError:
             self._failed = True  # the file may end in the middle of a line
@@ -208,7 +208,7 @@ class LineWriter:
         taken = False
         with signals_go_to(signal.SIG_IGN):  # a second Ctrl-C must not lose what the first one keeps
             try:
-                with naming(self.path):
+                with named_in_errors(self.path):
                     self._close(sync=keep)
                     taken = keep and not self._rename()
             finally:

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Set
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from agentgym_flow._util.numbers import is_number
-from agentgym_flow._util.server_address import server_address
+from agentgym_flow._util.loopback import server_address
+from agentgym_flow._util.values import is_number
 from agentgym_flow.errors import BadSetting, MissingExtra
 
 KEY_VARIABLE = "OPENAI_API_KEY"

@@ -1,4 +1,4 @@
-"""Share objects between threads: locks that survive a fork, and values that are computed once."""
+"""Share objects: between threads, with locks that survive a fork; between copies; and values that are computed once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import lru_cache, wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,3 +67,18 @@ def once(most: int = 1) -> Callable[[Callable[P, T]], Callable[P, T]]:
         return made
 
     return decorate
+
+
+class Shared:
+    """A base class whose `copy.copy` and `copy.deepcopy` return the object itself.
+
+    For objects that are read-only, or whose state is thread-safe and belongs to all users together, such as a cache.
+    """
+
+    __slots__ = ()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self

@@ -1,7 +1,12 @@
-"""Handle SIGTERM, which SLURM, Kubernetes and `kill` send, like Ctrl-C, so that finished work is kept as well."""
+"""Handle SIGTERM, which SLURM, Kubernetes and `kill` send, like Ctrl-C, so that finished work is kept as well.
+
+`wait_passively` chooses how the threads of numerical libraries wait for each other: commands call it, importing the
+package does not.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -57,3 +62,17 @@ def signals_go_to(handler: Callable[[int, FrameType | None], Any] | signal.Handl
     finally:
         for number, found in before.items():
             signal.signal(number, found)
+
+
+PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+"""Environment variables that let waiting threads sleep: of OpenMP, and of its GNU and LLVM/Intel libraries."""
+
+
+def wait_passively() -> None:
+    """Let threads sleep while they wait, in this process and its children, unless one of `PASSIVE` is already set.
+
+    By default they spin, which takes the cores from other programs and from the threads that are waited for. The
+    libraries read the variables when they are loaded, so call this before torch is imported.
+    """
+    if not any(name in os.environ for name in PASSIVE):
+        os.environ.update(PASSIVE)

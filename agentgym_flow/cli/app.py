@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from agentgym_flow import __version__
-from agentgym_flow._util.waiting import wait_passively
+from agentgym_flow._util.signals import wait_passively
 from agentgym_flow.cli import (
     collect,
     compare,

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agentgym_flow._util.printable import printable
+from agentgym_flow._util.values import printable
 from agentgym_flow.play import LiveProgress
 
 _PLAIN_WIDTH = 80  # columns of a terminal with an unknown width

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from agentgym_flow._util.files import check_new
 from agentgym_flow._util.signals import exit_status, sigterm_raises
-from agentgym_flow._util.strict_json import finite
+from agentgym_flow._util.values import finite
 from agentgym_flow.cli import environments, executor
 from agentgym_flow.cli.console import Force, new_table, note, printed, say, share, show_facts, show_table, stdout
 from agentgym_flow.cli.on_track import on_track

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentgym_flow._util.files import check_new
-from agentgym_flow._util.strict_json import decode_file
+from agentgym_flow._util.values import decode_file
 from agentgym_flow.cli import environments, season
 from agentgym_flow.cli.console import Force, note, say, stdout
 from agentgym_flow.cli.season import Root

@@ -12,8 +12,8 @@ from agentgym_flow.cli.console import live_progress, note, say, stderr
 from agentgym_flow.errors import BadData, BadSetting
 
 if TYPE_CHECKING:
+    from agentgym_flow.retrieval.builder import ImportProgress
     from agentgym_flow.retrieval.passage import Retriever
-    from agentgym_flow.retrieval.resuming import ImportProgress
 
 EMBEDDED = "embedded"
 """Stands for the articles of Search's generated questions, which are indexed at start. For a folder of this name, write
@@ -44,7 +44,7 @@ def build(
 
     With --kind dense, a FOLDER that already has a finished word index gets vectors too, without reading SOURCE again.
     """
-    from agentgym_flow.retrieval.kinds import build_retriever
+    from agentgym_flow.retrieval.building import build_retriever
 
     if not source or not folder:  # an unset variable of a shell; it would name the current folder
         raise BadData("SOURCE or FOLDER is empty; name a file and a folder")
@@ -92,8 +92,8 @@ def serve(
     Ctrl-C stops the server after it has answered the running requests. Works with `RemoteRetriever`, Search-R1, SkyRL
     and other clients of the same protocol.
     """
-    from agentgym_flow.retrieval.kinds import open_retriever
-    from agentgym_flow.retrieval.server import serve as server  # reports a missing extra before data is read
+    from agentgym_flow.retrieval import server  # reports a missing extra before data is read
+    from agentgym_flow.retrieval.building import open_retriever
 
     if not folder:  # an unset variable of a shell; it would name the current folder
         raise BadData("FOLDER is empty; name a folder that `retriever build` created")

@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from agentgym_flow._util.files import check_new, whole
+from agentgym_flow._util.files import check_new, write_atomically
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import Force, live_progress, printed, show_table, stdout
 from agentgym_flow.errors import AgentGymFlowError, MissingExtra
-from agentgym_flow.testing.card.findings import SECTIONS, WORDS, Finding, ReportCard, errors_once
+from agentgym_flow.testing.card import SECTIONS, WORDS, Finding, ReportCard, errors_once
 from agentgym_flow.testing.card.made import REFUSED
 from agentgym_flow.testing.card.parts import ValidationRequest, run_part
 
@@ -70,11 +70,11 @@ def validate(
                 progress.update(len(findings), finding.title)
     findings = sorted(errors_once(findings), key=lambda finding: [*SECTIONS].index(finding.section))
     card = ReportCard(request.env_id, request.kwargs, findings, time.monotonic() - begun)
-    from agentgym_flow.testing.card.page import render_card
+    from agentgym_flow.testing.card import render_card
 
     as_text = json.dumps(card.as_dict(), indent=1, allow_nan=False)
     for file, text in zip(files, (render_card(card), as_text), strict=False):
-        with whole(file) as partial:
+        with write_atomically(file) as partial:
             partial.write_text(text, "utf-8", newline="\n")
     if as_json:
         stdout().print_json(as_text)

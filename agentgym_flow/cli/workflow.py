@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentgym_flow._util.files import check_new, whole
+from agentgym_flow._util.files import check_new, write_atomically
 from agentgym_flow.cli.console import Force, printed, say, show_facts, stdout
 from agentgym_flow.errors import BadSetting, BadWorkflow
 
@@ -47,7 +47,7 @@ def draw(
     check_new(out, replace=force)
     graph = plain_graph(_read(text, _language(published)))
     picture = (workflow_svg if ending == ".svg" else workflow_html)(graph, direction="down" if down else "right")
-    with whole(out) as partial:
+    with write_atomically(out) as partial:
         partial.write_text(picture, "utf-8", newline="\n")
     say(str(out))
 

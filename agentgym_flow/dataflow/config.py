@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow._util.importing import find_modules_here, imported
-from agentgym_flow._util.numbers import is_number
+from agentgym_flow._util.values import is_number
 from agentgym_flow.core import check_integer, check_positive
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, Ledger
 from agentgym_flow.errors import BadSetting, UnknownOption, shown

@@ -15,7 +15,7 @@ import torch
 import yaml  # type: ignore[import-untyped]
 from rich.console import Console
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.dataflow.batches.source import LeasedGroups
 from agentgym_flow.dataflow.bookkeeping.manager import hosted
 from agentgym_flow.dataflow.config import NUM_ENVS, FlowConfig
@@ -125,7 +125,7 @@ def _settle(path: Path, settings: dict[str, Any]) -> None:
         except (OSError, yaml.YAMLError) as error:
             raise BadSetting(f"resume: the settings of the dataflow cannot be read ({error})") from error
         check_same(path, before, settings)
-    with whole(path) as partial_file:
+    with write_atomically(path) as partial_file:
         partial_file.write_text(yaml.safe_dump(settings, sort_keys=False), "utf-8")
 
 

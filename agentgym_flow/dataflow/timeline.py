@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean, median_low
 from typing import Any, NamedTuple
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.dataflow.bookkeeping.callers import wait_share
 from agentgym_flow.dataflow.trace import Event
 from agentgym_flow.report.charts import bars_svg, lanes_svg, layers_svg, timeline_page
@@ -200,7 +200,7 @@ def write_pictures(folder: str | os.PathLike[str], events: Sequence[Event], titl
     written = []
     for name, text in files.items():
         path = Path(folder) / name
-        with whole(path) as partial:
+        with write_atomically(path) as partial:
             partial.write_text(text, "utf-8", newline="\n")
         written.append(path)
     return written

@@ -30,7 +30,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow._util.files import naming
+from agentgym_flow._util.files import named_in_errors
 from agentgym_flow.dataflow.bookkeeping.journal import needing_space
 from agentgym_flow.dataflow.network.client import RemoteFlow
 from agentgym_flow.dataflow.records import Attempt, Claim, Flow, LeaseKey
@@ -57,7 +57,7 @@ class TraceWriter:
     def __init__(self, path: str | os.PathLike[str], clock: Callable[[], float] = time.time) -> None:
         self.path, self._clock = Path(path), clock
         self._lock = threading.Lock()
-        with naming(self.path):
+        with named_in_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("ab", buffering=0)
             with self.path.open("rb") as file:
@@ -72,7 +72,7 @@ class TraceWriter:
         """Append an event; its time is now by default."""
         event = {"at": round(self._clock() if at is None else at, 4), "what": what, **fields}
         line = json.dumps(event, separators=(",", ":")).encode("ascii") + b"\n"
-        with self._lock, naming(self.path):
+        with self._lock, named_in_errors(self.path):
             self._file.write(line)
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ def read_trace(path: str | os.PathLike[str]) -> list[Event]:
     Raises `OSError` if the file does not exist, and `BadData` if it has no event.
     """
     events = []
-    with naming(Path(path)), open(path, encoding="utf-8", errors="replace") as file:
+    with named_in_errors(Path(path)), open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
                 event = json.loads(line)

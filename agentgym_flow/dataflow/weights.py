@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 from safetensors.torch import load, save
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow._util.sharing import Lock
 from agentgym_flow.core import check_positive, stable_hash
 from agentgym_flow.dataflow.network.client import RemoteFlow
@@ -224,7 +224,7 @@ class Files(MutableMapping[str, bytes]):
             raise KeyError(name) from None
 
     def __setitem__(self, name: str, content: bytes) -> None:
-        with whole(self._path(name)) as partial:
+        with write_atomically(self._path(name)) as partial:
             partial.write_bytes(content)
             _to_disk(partial)
         _to_disk(self._folder)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Self, cast, get_args, get_origin, get_type_hints
 
 from agentgym_flow._util.files import LineWriter
-from agentgym_flow._util.strict_json import MAX_DEPTH, decode, is_deep
+from agentgym_flow._util.values import MAX_DEPTH, decode, is_deep
 from agentgym_flow.core import check_positive
 from agentgym_flow.episodes.episode import SCHEMA, Episode
 from agentgym_flow.errors import BadLog, BadSetting, BeyondLimits

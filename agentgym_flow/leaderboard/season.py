@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from agentgym_flow._util.files import whole
-from agentgym_flow._util.strict_json import decode_file
+from agentgym_flow._util.files import write_atomically
+from agentgym_flow._util.values import decode_file
 from agentgym_flow.errors import BadSeason, BadSetting
 from agentgym_flow.leaderboard import schemas
 from agentgym_flow.leaderboard.places import SEASONS
@@ -77,7 +77,7 @@ class Season:
 
     def write(self, path: Path) -> None:
         """Write the season."""
-        with whole(path) as partial:
+        with write_atomically(path) as partial:
             partial.write_text(json.dumps(asdict(self), indent=1) + "\n", "utf-8")
 
     def opened(self, seed: str) -> Season:

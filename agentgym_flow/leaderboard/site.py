@@ -9,8 +9,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from agentgym_flow._util.files import whole_folder
-from agentgym_flow._util.printable import printable
+from agentgym_flow._util.files import write_folder_atomically
+from agentgym_flow._util.values import printable
 from agentgym_flow.leaderboard.board import Entry, Leaderboard, boards
 from agentgym_flow.leaderboard.definitions import definitions
 from agentgym_flow.leaderboard.eval_results import eval_result
@@ -38,7 +38,7 @@ def render(root: Path, *, jobs: int | None = None) -> None:
 
     Raises `BadTrack` or `BadSubmission` if a file of the leaderboards is damaged.
     """
-    with whole_folder(root / SITE, replace=True) as partial:
+    with write_folder_atomically(root / SITE, replace=True) as partial:
         for name, text in pages(root, jobs=jobs).items():
             file = partial / name
             file.parent.mkdir(parents=True, exist_ok=True)

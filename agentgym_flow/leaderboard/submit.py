@@ -10,8 +10,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow._util.files import whole_folder
-from agentgym_flow._util.strict_json import decode_file
+from agentgym_flow._util.files import write_folder_atomically
+from agentgym_flow._util.values import decode_file
 from agentgym_flow.errors import BadSubmission, MissingExtra
 from agentgym_flow.leaderboard import schemas
 from agentgym_flow.leaderboard.places import SUBMISSIONS
@@ -68,7 +68,7 @@ def make_submission(
     if place.exists():
         raise FileExistsError(f"{place} already exists: entries do not change, so choose another name")
     place.parent.mkdir(parents=True, exist_ok=True)
-    with whole_folder(place) as partial:
+    with write_folder_atomically(place) as partial:
         partial.mkdir(exist_ok=True)
         (partial / ABOUT).write_text(_yaml(value), "utf-8")
         shutil.copyfile(run / LOG, partial / LOG)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from agentgym_flow import data as registry
-from agentgym_flow._util.files import whole
-from agentgym_flow._util.strict_json import decode_file
+from agentgym_flow._util.files import write_atomically
+from agentgym_flow._util.values import decode_file
 from agentgym_flow.core import TextEnv, stable_hash
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadData, BadTrack
@@ -107,7 +107,7 @@ class Track:
         head = {name: value for name, value in asdict(self).items() if name != "tasks"}
         tasks = ",\n  ".join(json.dumps(task) for task in self.tasks)
         text = json.dumps(head, indent=1, allow_nan=False).removesuffix("\n}")
-        with whole(path) as partial:
+        with write_atomically(path) as partial:
             partial.write_text(f'{text},\n "tasks": [\n  {tasks}\n ]\n}}\n', "utf-8")
 
     @property

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from agentgym_flow import __version__
-from agentgym_flow._util.files import whole
-from agentgym_flow._util.strict_json import decode_file
+from agentgym_flow._util.files import write_atomically
+from agentgym_flow._util.values import decode_file
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard import schemas
 from agentgym_flow.leaderboard.coverage import Claims
@@ -129,7 +129,7 @@ class SubmissionVerdict:
 
     def write(self, path: Path) -> None:
         """Write the verdict."""
-        with whole(path) as partial:
+        with write_atomically(path) as partial:
             partial.write_text(self.text(), "utf-8")
 
 

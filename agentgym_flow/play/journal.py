@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from agentgym_flow._util.files import naming
+from agentgym_flow._util.files import named_in_errors
 from agentgym_flow._util.sharing import Lock
 from agentgym_flow.core import TextEnv, stable_hash
 from agentgym_flow.episodes import Episode, EpisodeRecorder, LoggedEpisode
@@ -64,7 +64,7 @@ class Journal:
             raise FileExistsError(
                 errno.EEXIST, "a run was stopped there: resume it (--resume) or replace it (--force)", self.path
             )
-        with naming(self.path):
+        with named_in_errors(self.path):
             self._file: IO[bytes] = self.path.open("a+b")
         try:
             _claim(self._file, self.path)
@@ -113,7 +113,7 @@ class Journal:
         self._written = True
 
     def _append(self, line: str) -> None:
-        with self._lock, naming(self.path):
+        with self._lock, named_in_errors(self.path):
             self._file.write(line.encode("ascii") + b"\n")
             self._file.flush()
             self._written = True

@@ -7,7 +7,7 @@ another field of a line is detected.
 Logs are untrusted. Environments are made only with settings that they declare (`TextEnv.logged_settings`) and with
 official data of the caller. No module is imported because a log names it. Every exception is a verdict on its line, and
 `LogLimits` bounds the cost of a line. `verify_log` replays in separate processes, in the sandbox of
-`agentgym_flow.sandbox.confine`.
+`agentgym_flow.sandbox.box`.
 """
 
 from agentgym_flow.episodes import LogLimits

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from agentgym_flow.replay.lines import Line, LineChecker, LinePlan, LineResult
-from agentgym_flow.sandbox.confine import confine
+from agentgym_flow.sandbox.box import confine
 
 if sys.platform != "win32":  # on Windows this module can only be imported
     import resource

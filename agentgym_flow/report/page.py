@@ -16,8 +16,8 @@ from typing import Any
 from markupsafe import Markup
 
 from agentgym_flow import __version__
-from agentgym_flow._util.files import whole
-from agentgym_flow._util.printable import printable
+from agentgym_flow._util.files import write_atomically
+from agentgym_flow._util.values import printable
 from agentgym_flow.core import canonical
 from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.report import graph as state_graph
@@ -61,7 +61,7 @@ def write_report(
     """
     target = Path(path)
     page = render_report(title=title, summary=summary, curves=curves, groups=groups, episodes=episodes, gamma=gamma)
-    with whole(target) as partial:
+    with write_atomically(target) as partial:
         partial.write_text(page, "utf-8", newline="\n")
     return target
 

@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from agentgym_flow._util.printable import printable
+from agentgym_flow._util.values import printable
 
 REPORT = "agentgym_flow.report"
 """The package with the templates of reports."""

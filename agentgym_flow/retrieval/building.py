@@ -1,10 +1,10 @@
-"""Builds a folder with a corpus of any size and its index: in one pass, with bounded memory, resumable after a kill.
+"""Builds and opens folders with a corpus and its retriever of one of three kinds: BM25, dense and hybrid.
 
-The build writes to `<folder>.partial`, which is renamed at the end. Whenever a run of the index is complete, the
-passages and the state of the import are committed together; a resumed build drops everything after the last commit. If
+A folder has a corpus of any size and its BM25 index (its `store.json` states the `kind` of the index, `bm25`). Its
+subfolder `dense` has the vectors, if there are any. Corpus and index are built in one pass, with bounded memory, in
+`<folder>.partial`, which is renamed at the end. Whenever a segment of the index is complete, the passages and the state
+of the import are committed together; a build that is resumed after a kill drops everything after the last commit. If
 the corpus is damaged, nothing is kept. Memory grows by about 50 bytes per passage.
-
-`open_index` maps the folder. Its `store.json` states the `kind` of the index, `bm25`.
 """
 
 from __future__ import annotations
@@ -14,29 +14,132 @@ import json
 import os
 import shutil
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
 
 from agentgym_flow._util.files import partial_folder, resumed_folder
 from agentgym_flow.data import content_digest, write_statement
-from agentgym_flow.errors import BadData, BadIndex
+from agentgym_flow.errors import BadData, BadIndex, BadSetting, UnknownOption
 from agentgym_flow.retrieval.bm25 import BM25
-from agentgym_flow.retrieval.builder import IndexBuilder
-from agentgym_flow.retrieval.corpus import FilePosition, PassageDigest, record_of, same_id, stream_passages
-from agentgym_flow.retrieval.lexical import LexicalRetriever
-from agentgym_flow.retrieval.passage import Passage
-from agentgym_flow.retrieval.resuming import (
+from agentgym_flow.retrieval.builder import (
     ImportProgress,
     ImportState,
+    IndexBuilder,
     database_errors,
     exclusive_database,
     fingerprint,
     merge_runs,
 )
-from agentgym_flow.retrieval.stored import OFFSETS, PASSAGES, STORE, StoredCorpus
+from agentgym_flow.retrieval.corpus import (
+    OFFSETS,
+    PASSAGES,
+    STORE,
+    FilePosition,
+    StoredCorpus,
+    record_of,
+    same_id,
+    stream_passages,
+)
+from agentgym_flow.retrieval.encoder import MiniLMEncoder
+from agentgym_flow.retrieval.passage import Passage, Retriever
+from agentgym_flow.retrieval.retrievers import DenseRetriever, HybridRetriever, LexicalRetriever, build_dense
+from agentgym_flow.retrieval.vectors import check_kind, finished_kinds
+
+KINDS = ("bm25", "dense", "hybrid")
+"""The kinds of retriever. `hybrid` fuses the rankings of the other two."""
+
+VECTORS = "dense"
+"""The subfolder of the vectors, and the name of the build phase that computes them."""
+
+
+def build_retriever(
+    source: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    kind: str = "bm25",
+    index: str | None = None,
+    progress: Callable[[ImportProgress], object] | None = None,
+) -> Retriever:
+    """Build a folder for `open_retriever`, and open it. To resume a killed build, call the function again.
+
+    Args:
+        source: the corpus, see `build_index`.
+        folder: the folder. Vectors can be added to an existing folder, without reading `source` again.
+        kind: one of `KINDS`.
+        index: the index of the vectors, one of `vectors.KINDS`; None for the default for this number of passages.
+        progress: called from time to time with an `ImportProgress`; the phases are `PHASES`, then `dense`.
+
+    Raises:
+        UnknownOption: the kind or the index is unknown.
+        BadSetting: an index of vectors is given for a kind without vectors.
+        MissingExtra: a package for vectors is not installed.
+        Others: like `build_index` and `retrievers.build_dense`.
+    """
+    _check(kind, index)
+    if kind == "bm25":
+        return build_index(source, folder, progress=progress)
+
+    encoder = MiniLMEncoder()  # before reading the corpus, so that a missing extra is reported early
+    finished = Path(folder).is_dir() and any(Path(folder).iterdir())
+    words = open_index(folder) if finished else build_index(source, folder, progress=progress)
+    total = len(words.corpus)
+    tell = progress or (lambda _: None)
+    build_dense(
+        words.corpus,
+        encoder,
+        Path(folder) / VECTORS,
+        kind=index,
+        progress=lambda done: tell(ImportProgress(VECTORS, done, total, done)),
+    )
+    return open_retriever(folder, kind=kind, index=index)
+
+
+def open_retriever(
+    folder: str | os.PathLike[str], *, kind: str = "bm25", index: str | None = None, verify: bool = False
+) -> Retriever:
+    """Return a retriever over a folder created by `build_retriever`.
+
+    Args:
+        folder: the folder.
+        kind: one of `KINDS`.
+        index: the index of the vectors, as for `build_retriever`; None for the only approximate index in the folder, or
+            if there are none or several, for the default for this number of passages.
+        verify: read everything and compare the digests.
+
+    Raises:
+        UnknownOption: the kind or the index is unknown.
+        BadSetting: an index of vectors is given for a kind without vectors.
+        MissingExtra: a package for vectors is not installed.
+        BadData: the folder is missing or damaged.
+        BadIndex: an index in the folder is missing or damaged.
+    """
+    _check(kind, index)
+    words = open_index(folder, verify=verify)
+    if kind == "bm25":
+        return words
+
+    place = Path(folder) / VECTORS
+    built = finished_kinds(place)
+    chosen = built[0] if index is None and len(built) == 1 else index
+    vectors = DenseRetriever.open(place, words.corpus, MiniLMEncoder(), kind=chosen, verify=verify)
+    return vectors if kind == "dense" else HybridRetriever([words, vectors])
+
+
+def _check(kind: str, index: str | None) -> None:
+    if kind not in KINDS:
+        raise UnknownOption.among(kind, KINDS, "These are the kinds of retriever.")
+    if index is None:
+        return
+
+    check_kind(index)
+    if kind == "bm25":
+        raise BadSetting(
+            f"bm25 has no vectors, so there is no index {index!r} of them; choose the kind dense or hybrid"
+        )
+
 
 __all__ = ["PHASES", "ImportProgress", "build_index", "open_index"]
 
@@ -70,45 +173,28 @@ def build_index(
     source, path = Path(corpus_file), Path(os.path.abspath(folder))
     tell = progress or (lambda _: None)
     fingerprint(source)  # fails before any folder is created if the file cannot be read
-    with _spoiled_by_source(path) as reading, resumed_folder(path) as partial, database_errors(path):
-        with closing(exclusive_database(partial / _IMPORT)) as database:
-            state = ImportState(database)
-            state.check_source([source], STORE.format, "bm25")
-            if not state.complete:
-                with reading():
-                    _import_passages(source, partial, state, tell)
-            index = merge_runs(partial / _RUNS, partial / _INDEX, state.documents, tell)
-        # Left by a killed build; SQLite has already rolled it back.
-        (partial / f"{_IMPORT}-journal").unlink(missing_ok=True)
-        facts = {"format": STORE.format, "documents": state.documents, "kind": "bm25", "index": index}
-        write_statement(
-            partial, STORE.kind, state.digest, {**facts, "arrays": {OFFSETS: content_digest(partial / OFFSETS)}}
-        )
-    return open_index(path)
-
-
-@contextmanager
-def _spoiled_by_source(path: Path) -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Yield a context for reading the source: if it raises `BadData`, `<path>.partial` is removed at the end.
-
-    Otherwise a corrected source file would be refused, because it differs from that of the unfinished build.
-    """
-    spoiled = False
-
-    @contextmanager
-    def reading() -> Iterator[None]:
-        nonlocal spoiled
-        try:
-            yield
-        except BadData:
-            spoiled = True
-            raise
-
+    damaged = False
     try:
-        yield reading
+        with resumed_folder(path) as partial, database_errors(path):
+            with closing(exclusive_database(partial / _IMPORT)) as database:
+                state = ImportState(database)
+                state.check_source([source], STORE.format, "bm25")
+                try:
+                    if not state.complete:
+                        _import_passages(source, partial, state, tell)
+                except BadData:
+                    damaged = True
+                    raise
+                index = merge_runs(partial / _RUNS, partial / _INDEX, state.documents, tell)
+            # Left by a killed build; SQLite has already rolled it back.
+            (partial / f"{_IMPORT}-journal").unlink(missing_ok=True)
+            facts = {"format": STORE.format, "documents": state.documents, "kind": "bm25", "index": index}
+            facts["arrays"] = {OFFSETS: content_digest(partial / OFFSETS)}
+            write_statement(partial, STORE.kind, state.digest, facts)
     finally:
-        if spoiled:
+        if damaged:  # otherwise the corrected file would be refused, because it is not that of the unfinished build
             shutil.rmtree(partial_folder(path), ignore_errors=True)
+    return open_index(path)
 
 
 def open_index(folder: str | os.PathLike[str], *, verify: bool = False) -> LexicalRetriever:
@@ -181,7 +267,7 @@ class _PassageFile:
 
     def __init__(self, path: Path, documents: int, where: str) -> None:
         self.offsets = array("q", [0])
-        self.digest = PassageDigest()
+        self.digest = hashlib.sha256()
         self._names = array("Q")  # 64-bit hashes of the ids, because the ids may not fit into memory
         self._next_check = _FIRST_CHECK
         self._where = where
@@ -206,7 +292,7 @@ class _PassageFile:
             self._next_check *= 2
 
     def _count(self, name: str, record: bytes) -> None:
-        self.digest.add_record(record)
+        self.digest.update(record)
         self.offsets.append(self.offsets[-1] + len(record))
         self._names.append(int.from_bytes(hashlib.blake2b(name.encode("utf-8"), digest_size=8).digest(), "little"))
 

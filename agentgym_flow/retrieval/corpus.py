@@ -1,9 +1,13 @@
-"""Reads a corpus from JSON lines, as in Search-R1 and optionally compressed by gzip, or from a JSON list.
+"""Corpora: read from a file, held in memory, or stored in a folder.
 
-A record is an object with `contents` (the title, optionally in quotation marks, a newline, the text) or with `text` and
-optionally `title`; `title` and `text` have precedence. Its name is `id` or `_id`, a string or an integer, or else the
-index of the document, from 0. Other fields are ignored. Texts are kept unchanged, except that lone surrogates, which
-UTF-8 cannot encode, become U+FFFD.
+A file has JSON lines, as in Search-R1 and optionally compressed by gzip, or a JSON list. A record is an object with
+`contents` (the title, optionally in quotation marks, a newline, the text) or with `text` and optionally `title`;
+`title` and `text` have precedence. Its name is `id` or `_id`, a string or an integer, or else the index of the
+document, from 0. Other fields are ignored. Texts are kept unchanged, except that lone surrogates, which UTF-8 cannot
+encode, become U+FFFD.
+
+A folder, which `building.build_index` writes, has the passages as lines of JSON and their offsets, both memory-mapped.
+Opening it takes milliseconds, and all processes share its cached pages.
 """
 
 from __future__ import annotations
@@ -11,22 +15,23 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import mmap
 import os
-import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, ClassVar, NamedTuple, cast
 
-from agentgym_flow._util.json_stream import stream_objects, writable
-from agentgym_flow._util.shared import Shared
+from agentgym_flow._util.records import stream_objects, writable
+from agentgym_flow._util.sharing import Shared
 from agentgym_flow.core import canonical
-from agentgym_flow.errors import BadData
+from agentgym_flow.data import STATEMENT, StoreKind, content_digest, reopened
+from agentgym_flow.errors import BadData, BadIndex
+from agentgym_flow.retrieval.index_files import mapped_array
 from agentgym_flow.retrieval.passage import Passage
 
 _MARK = b"\xef\xbb\xbf"  # the byte order mark that some editors write
-_FIRST = re.compile(rb"\s*(\S)")
 _LOOKED_AT = 1 << 16  # bytes that must contain the first non-blank character
 _BLANK = b" \t\r\n"
 
@@ -45,12 +50,11 @@ class FilePosition(NamedTuple):
     documents: int = 0
 
 
-START = FilePosition()
-"""The beginning of a file."""
+_START = FilePosition()
 
 
 def stream_passages(
-    path: str | os.PathLike[str], start: FilePosition = START
+    path: str | os.PathLike[str], start: FilePosition = _START
 ) -> Iterator[tuple[Passage, FilePosition]]:
     """Yield each passage of a file and the position after it. The caller must check that ids differ.
 
@@ -83,8 +87,7 @@ def _form(path: Path) -> bytes:
             begin = file.read(_LOOKED_AT).removeprefix(_MARK)
     except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(path, error) from error
-    found = _FIRST.match(begin)
-    return found[1] if found else b""
+    return begin.lstrip()[:1]
 
 
 def _unreadable(path: Path, error: Exception) -> BadData:
@@ -156,23 +159,8 @@ def passage_of_record(record: Any, number: int, where: str) -> Passage:
     raise BadData(f"{where}: a passage needs a text as 'contents', or as 'text' and 'title'; it has {fields:.200}.")
 
 
-class PassageDigest:
-    """Computes the digest of a corpus incrementally."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.sha256()
-
-    def add_record(self, record: bytes) -> None:
-        """Add the next passage, as `record_of` writes it."""
-        self._hash.update(record)
-
-    def hexdigest(self) -> str:
-        """Return the digest in hexadecimal."""
-        return self._hash.hexdigest()
-
-
 def record_of(passage: Passage) -> bytes:
-    """Return a passage as one line of ASCII JSON: equal passages, equal bytes."""
+    """Return a passage as one line of ASCII JSON: equal passages, equal bytes. A corpus's digest is theirs."""
     return canonical(list(passage)) + b"\n"
 
 
@@ -208,9 +196,9 @@ class MemoryCorpus(Shared):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all passages in order, in hexadecimal."""
-        digest = PassageDigest()
+        digest = hashlib.sha256()
         for passage in self._passages:
-            digest.add_record(record_of(passage))
+            digest.update(record_of(passage))
         return digest.hexdigest()
 
     def __len__(self) -> int:
@@ -245,3 +233,84 @@ def read_corpus(path: str | os.PathLike[str]) -> MemoryCorpus:
     Raises `BadData` with the name of the file if it cannot be read, has another format or no passage, or repeats an id.
     """
     return MemoryCorpus((passage for passage, _ in stream_passages(path)), where=f"{os.fspath(path)}: ")
+
+
+STORE = StoreKind(
+    kind="search",
+    format=1,  # includes everything that determines the content: how passages are parsed and recorded
+    facts={"documents": int, "kind": str, "index": str, "arrays": dict},
+    name="index of a corpus",
+    command="agentgym-flow retriever build SOURCE FOLDER",
+    error=BadIndex,
+)
+"""The statement in the folder of a corpus."""
+
+PASSAGES, OFFSETS = "passages.jsonl", "offsets.npy"
+"""The passages as `corpus.record_of` writes them; and the position of each in bytes, and the end of the last."""
+
+_REMOVE = STORE.remedy
+
+
+class StoredCorpus(Shared):
+    """The corpus of a folder. Safe in threads and after a fork. A pickle contains the folder's name and the digest.
+
+    Args:
+        folder: a folder created by `build_index`.
+
+    Attributes:
+        digest: SHA-256 of all passages in order, computed when the folder was built.
+        statement: the statement of the folder, with the `kind` and the digest of its `index`.
+
+    Raises:
+        BadIndex: there is no corpus at `folder`, it is damaged, or of another version.
+    """
+
+    KIND: ClassVar[StoreKind] = STORE
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder).resolve()
+        self.statement = STORE.statement(self.folder)
+        if self.statement["arrays"].keys() != {OFFSETS}:
+            raise BadIndex(f"{self.folder / STATEMENT} is damaged; {_REMOVE}")
+        self.digest: str = self.statement["digest"]
+        file = self.folder / PASSAGES
+        try:
+            with file.open("rb") as opened:
+                self._text = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise BadIndex(f"{self.folder} cannot be read ({error}); {_REMOVE}") from error
+        self._offsets = mapped_array(self.folder / OFFSETS, _REMOVE)
+        if self._offsets.shape != (len(self) + 1,) or self._offsets[-1] != len(self._text):
+            raise BadIndex(f"{self.folder / OFFSETS} does not belong to {file.name}; {_REMOVE}")
+
+    def __len__(self) -> int:
+        """Return the number of passages."""
+        return int(self.statement["documents"])
+
+    def __getitem__(self, number: int, /) -> Passage:
+        """Return passage `number`. Raises `IndexError` if there is none, and `BadIndex` if it is damaged."""
+        if not 0 <= number < len(self):
+            raise IndexError(f"there are {len(self)} passages, so none has the number {number}")
+        try:
+            name, title, text = json.loads(self._text[self._offsets[number] : self._offsets[number + 1]])
+        except (ValueError, TypeError, RecursionError) as error:
+            file = self.folder / PASSAGES
+            raise BadIndex(f"passage {number} of {file} is damaged ({error}); {_REMOVE}") from None
+        return Passage(name, title, text)
+
+    def __iter__(self) -> Iterator[Passage]:
+        """Yield the passages in order."""
+        return map(self.__getitem__, range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<StoredCorpus of {len(self):,} passages>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reopened, (type(self), str(self.folder), self.digest)
+
+    def verify(self) -> None:
+        """Read the corpus and compare the digests, in about a second per gigabyte. Raises `BadIndex` if they differ."""
+        stated = {PASSAGES: self.digest, **self.statement["arrays"]}
+        for name, digest in stated.items():
+            if content_digest(self.folder / name) != digest:
+                raise BadIndex(f"{self.folder / name} does not have the digest that it was made with; {_REMOVE}")

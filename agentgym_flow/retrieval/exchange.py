@@ -19,7 +19,7 @@ from agentgym_flow._util.sharing import Lock
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentgym_flow._util.server_address import ServerAddress
+    from agentgym_flow._util.loopback import ServerAddress
 
 MAX_IDLE = 128
 """The largest number of idle connections."""

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from agentgym_flow._util.files import whole_folder
-from agentgym_flow._util.shared import Shared
+from agentgym_flow._util.files import write_folder_atomically
+from agentgym_flow._util.sharing import Shared
 from agentgym_flow.errors import BadData, BadIndex, BadSetting, MissingExtra
 
 _started: list[int] = []  # the process in which Java was started
@@ -66,7 +66,7 @@ class LuceneIndex(Shared):
         written, and otherwise like the class.
         """
         indexer_class = _java_class("io.anserini.index.SimpleIndexer")
-        with whole_folder(Path(folder)) as unfinished:
+        with write_folder_atomically(Path(folder)) as unfinished:
             indexer = indexer_class(str(unfinished), False, 1)
             added = False
             for name, text in documents:

@@ -62,15 +62,12 @@ ANSWER_START, ANSWER_END = b'{"result": [', b"]}"
 
 def result_of(found: Sequence[Hit], scores: bool) -> bytes:
     """Return the results of one query in an answer: its documents, best first."""
-    return json.dumps([_scored(one) if scores else _document(one.passage) for one in found]).encode("ascii")
-
-
-def _scored(one: Hit) -> dict[str, Any]:
-    return {"document": _document(one.passage), "score": one.score}
-
-
-def _document(passage: Passage) -> dict[str, str]:
-    return {"id": passage.id, "contents": passage.contents, "title": passage.title, "text": passage.text}
+    documents = [
+        {"id": passage.id, "contents": passage.contents, "title": passage.title, "text": passage.text}
+        for passage, _ in found
+    ]
+    scored = [{"document": document, "score": one.score} for document, one in zip(documents, found, strict=True)]
+    return json.dumps(scored if scores else documents).encode("ascii")
 
 
 def read_json(body: bytes) -> Any:

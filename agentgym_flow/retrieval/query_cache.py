@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agentgym_flow._util.files import naming
-from agentgym_flow._util.shared import Shared
-from agentgym_flow._util.sharing import Lock
+from agentgym_flow._util.files import named_in_errors
+from agentgym_flow._util.sharing import Lock, Shared
 from agentgym_flow._util.sqlite_file import open_sqlite, transaction
 from agentgym_flow.core import canonical
 from agentgym_flow.errors import BadData, BadSetting
@@ -66,7 +65,7 @@ class QueryCache(Shared):
         self.trouble = ""
         self._lock = Lock()
         self._process = os.getpid()
-        with naming(self.path):
+        with named_in_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._file: sqlite3.Connection | None = self._opened()
@@ -91,7 +90,10 @@ class QueryCache(Shared):
 
     def put(self, identity: str, topk: int, answers: Iterable[tuple[str, list[Hit]]]) -> None:
         """Store pairs of a query and its results. Existing answers are kept."""
-        rows = [(_key(identity, query, topk), _written(found)) for query, found in answers]
+        rows = [
+            (_key(identity, query, topk), json.dumps([[*one.passage, one.score] for one in found]).encode("ascii"))
+            for query, found in answers
+        ]
         rows = [row for row in rows if len(row[1]) <= self.max_bytes]
 
         def write(file: sqlite3.Connection) -> None:
@@ -146,10 +148,6 @@ class QueryCache(Shared):
 
 def _key(identity: str, query: str, topk: int) -> bytes:
     return hashlib.sha256(canonical([identity, query, topk])).digest()
-
-
-def _written(found: list[Hit]) -> bytes:
-    return json.dumps([[*one.passage, one.score] for one in found]).encode("ascii")
 
 
 def _read(answer: bytes) -> list[Hit]:

@@ -14,8 +14,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from agentgym_flow._util.server_address import server_address
-from agentgym_flow._util.shared import Shared
+from agentgym_flow._util.loopback import server_address
+from agentgym_flow._util.sharing import Shared
 from agentgym_flow.core import Stream
 from agentgym_flow.errors import BadSetting, RetrieverFailed
 from agentgym_flow.retrieval import protocol

@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.errors import BadData
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Write `value` to `path` atomically and create its folder. Raises `OSError`, for example if the disk is full."""
-    with whole(Path(path)) as partial:
+    with write_atomically(Path(path)) as partial:
         partial.write_text(json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n", "ascii")
 
 

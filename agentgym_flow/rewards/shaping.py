@@ -11,7 +11,7 @@ from typing import Any, Literal, SupportsIndex, cast, get_args
 
 import numpy as np
 
-from agentgym_flow._util.numbers import is_number
+from agentgym_flow._util.values import is_number
 from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption
 from agentgym_flow.rewards.graph_store import GraphStore
 from agentgym_flow.rewards.state_graph import StateGraph, outcome_node

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, Self, get_args
 
-from agentgym_flow._util.numbers import is_number
+from agentgym_flow._util.values import is_number
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption, shown
 from agentgym_flow.rewards.json_file import read_json, write_json

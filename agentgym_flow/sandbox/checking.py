@@ -156,7 +156,7 @@ def _read(report: int) -> dict[str, Any] | None:
 def _harness(side: str) -> dict[str, str]:
     """Return the files of the harness, including the main one."""
     package = Path(harness.__file__).parent
-    parts = [*(package / f"{name}.py" for name in ("values", "names", "trace", "cases", side)), Path(wire.__file__)]
+    parts = [package / "values.py", package / f"{side}.py", Path(wire.__file__)]
     root = package.parents[1].parent
     files = {f"{_FOLDER}/{path.relative_to(root).as_posix()}": path.read_text("utf-8") for path in parts}
     return {**files, _MAIN: _START.format(side=side)}

@@ -6,15 +6,10 @@ checks are in one file per topic; this file combines them.
 
 from __future__ import annotations
 
-from agentgym_flow.testing.actions import ActionChecks
-from agentgym_flow.testing.determinism import DeterminismChecks
-from agentgym_flow.testing.information import InformationChecks
-from agentgym_flow.testing.keys import KeyChecks
-from agentgym_flow.testing.logs import LogChecks
-from agentgym_flow.testing.machine import StateMachineChecks
-from agentgym_flow.testing.objects import ObjectChecks
-from agentgym_flow.testing.registration import RegistrationChecks
-from agentgym_flow.testing.tasks import TaskChecks
+from agentgym_flow.testing.episodes import DeterminismChecks, LogChecks, ObjectChecks
+from agentgym_flow.testing.registration import RegistrationChecks, TaskChecks
+from agentgym_flow.testing.states import KeyChecks, StateMachineChecks
+from agentgym_flow.testing.steps import ActionChecks, InformationChecks
 from agentgym_flow.testing.vectors import FaceChecks, MaskChecks, TextVectorChecks, VectorEntryPointChecks
 
 

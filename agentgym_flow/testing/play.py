@@ -90,6 +90,12 @@ def fingerprints(moments: Sequence[Moment]) -> list[str]:
     return [fingerprint([getattr(moment, part.name) for part in fields(Moment)]) for moment in moments]
 
 
+def differing_key(mine: Mapping[str, Any], yours: Mapping[str, Any]) -> str:
+    """Return the first key, in sorted order, that two different dictionaries do not both have with an equal value."""
+    keys = sorted(mine.keys() | yours.keys(), key=str)
+    return next(k for k in keys if (k in mine) != (k in yours) or fingerprint(mine[k]) != fingerprint(yours[k]))
+
+
 def difference(first: Sequence[Moment], second: Sequence[Moment]) -> str | None:
     """Return the first difference of two episodes in words; None if they are exactly equal."""
     for number, (one, other) in enumerate(zip(first, second, strict=False)):
@@ -99,10 +105,7 @@ def difference(first: Sequence[Moment], second: Sequence[Moment]) -> str | None:
                 continue
             where = f"step {number}" if number else "the reset"
             if part.name == "info":
-                keys = sorted(mine.keys() | yours.keys(), key=str)
-                key = next(
-                    k for k in keys if (k in mine) != (k in yours) or fingerprint(mine[k]) != fingerprint(yours[k])
-                )
+                key = differing_key(mine, yours)
                 return f"at {where} info[{key!r}] is {mine.get(key)!r:.200} against {yours.get(key)!r:.200}"
             return f"at {where} {part.name} is {mine!r:.200} against {yours!r:.200}"
     if len(first) != len(second):

@@ -37,12 +37,7 @@ def _first_difference(mine: list[Any], theirs: list[Any]) -> str | None:
         names = ("observations", "rewards", "terminations", "truncations", "infos")
         for name, left, right in zip(names if len(one) == 5 else ("observations", "infos"), one, other, strict=True):
             if name == "infos" and play.fingerprint(left) != play.fingerprint(right):
-                keys = sorted(left.keys() | right.keys())
-                key = next(
-                    k
-                    for k in keys
-                    if (k in left) != (k in right) or play.fingerprint(left[k]) != play.fingerprint(right[k])
-                )
+                key = play.differing_key(left, right)
                 return f"call {number}: infos[{key!r}] is {left.get(key)!r:.300} against {right.get(key)!r:.300}"
             if play.fingerprint(left) != play.fingerprint(right):
                 return f"call {number}: {name} are {left!r:.300} against {right!r:.300}"

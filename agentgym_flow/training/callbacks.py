@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from agentgym_flow._util.files import naming, whole
+from agentgym_flow._util.files import named_in_errors, write_atomically
 from agentgym_flow.play import LiveProgress
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
                 break
             if record["step"] <= step:
                 self.records.append(record)
-        with whole(self.path) as partial:
+        with write_atomically(self.path) as partial:
             partial.write_text("".join(json.dumps(record) + "\n" for record in self.records), "utf-8")
 
     def on_log(self, args: Any, state: TrainerState, control: Any, logs: Logs | None = None, **_: Any) -> None:
@@ -66,7 +66,7 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
         for name, value in sorted(logs.items()):
             record[name] = value if value is not None and math.isfinite(value) else None
         self.records.append(record)
-        with naming(self.path), self.path.open("a", encoding="utf-8") as file:
+        with named_in_errors(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
 

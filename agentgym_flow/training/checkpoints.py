@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safetensors import SafetensorError
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.core import stable_hash
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, TrainingFailed
 
@@ -197,7 +197,7 @@ def model_outline(model: PreTrainedModel) -> str:
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Write plain data as JSON; other types become text."""
-    with whole(path) as partial:
+    with write_atomically(path) as partial:
         partial.write_text(json.dumps(dict(data), indent=1, default=str) + "\n", "utf-8")
 
 

@@ -22,7 +22,7 @@ from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 import yaml  # type: ignore[import-untyped]
 from trl import TrlParser
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.envs import text_arguments, text_env_class
 from agentgym_flow.errors import AgentGymFlowError, BadSetting, UnknownEnvironment, shown
 from agentgym_flow.rewards.credit import settings_of
@@ -275,7 +275,7 @@ def lasting_settings(agent: AgentConfig) -> dict[str, Any]:
 
 def write_config(path: Path, configs: Configs) -> None:
     """Write `resolved(configs)` as YAML."""
-    with whole(path) as partial:
+    with write_atomically(path) as partial:
         partial.write_text(yaml.safe_dump(resolved(configs), sort_keys=False, allow_unicode=True), "utf-8")
 
 

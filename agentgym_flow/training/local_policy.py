@@ -10,7 +10,7 @@ import torch
 import yaml  # type: ignore[import-untyped]
 from transformers import GenerationConfig, PreTrainedModel
 
-from agentgym_flow._util.files import whole_folder
+from agentgym_flow._util.files import write_folder_atomically
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.generation.transformers_generator import ROWS, TransformersGenerator
@@ -148,7 +148,7 @@ def export_model(name: str, folder: Path, *, dtype: str = "float32", replace: bo
     prompts: PromptTemplate = TextTemplate()
     if "env_id" in named:
         prompts = template_for(named["env_id"], named.get("template", "text"), named.get("template_settings"))
-    with whole_folder(folder, replace=replace) as partial:
+    with write_folder_atomically(folder, replace=replace) as partial:
         model, tokenizer = load_model(name, prompts)
         whole: PreTrainedModel = model.merge_and_unload() if has_adapter(model) else model
         special = ("pad_token_id", "bos_token_id", "eos_token_id")

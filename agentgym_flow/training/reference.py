@@ -22,7 +22,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.generation.weights import has_adapter
 from agentgym_flow.training._trl import prepare_deepspeed
@@ -96,7 +96,7 @@ class Reference:
         if not write:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        with whole(folder / WEIGHTS) as partial, writing(folder / WEIGHTS, partial):
+        with write_atomically(folder / WEIGHTS) as partial, writing(folder / WEIGHTS, partial):
             torch.save(weights, partial)
 
     @torch.no_grad()

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.episodes import Episode, Group
 from agentgym_flow.play import Difference, Evaluation, paired_difference
 from agentgym_flow.report import Curve, write_report
@@ -83,7 +83,7 @@ def draw_curves(path: Path, curves: Sequence[Curve], title: str) -> None:
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.grid(alpha=0.3)
         axes.legend()
-    with whole(path) as partial:
+    with write_atomically(path) as partial:
         figure.savefig(partial, format="png", dpi=120)
 
 

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow._util.importing import find_modules_here, imported
 from agentgym_flow._util.signals import signals_go_to
 from agentgym_flow.errors import AgentGymFlowError, BadSetting, MissingExtra, OtherProcessFailed, UnknownOption
@@ -98,7 +98,7 @@ class RunFolder:
     def summarise(self, status: str, results: Mapping[str, Any] | None = None) -> None:
         """Write `summary.json`: the status, and results."""
         text = json.dumps({"status": status, **(results or {})}, indent=1, allow_nan=False)
-        with whole(self.path / SUMMARY) as partial, partial.open("w", encoding="utf-8") as file:
+        with write_atomically(self.path / SUMMARY) as partial, partial.open("w", encoding="utf-8") as file:
             file.write(text + "\n")
             file.flush()
             os.fsync(file.fileno())  # or a power failure could leave an empty file

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.play import EpisodeSpec, rollout
@@ -107,6 +107,6 @@ def _load_or_collect(run: RunConfig, saved: Path | None) -> tuple[str, ...]:
         return tuple(json.loads(saved.read_text("utf-8")))
     vocabulary = collect_vocabulary(run.make_env)
     if saved is not None:
-        with whole(saved) as partly:
+        with write_atomically(saved) as partly:
             partly.write_text(json.dumps(vocabulary, ensure_ascii=False, indent=0) + "\n", "utf-8")
     return vocabulary

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.core import Stream, TextEnv
 from agentgym_flow.episodes import Group
 from agentgym_flow.errors import BadSetting, TrainingFailed
@@ -152,7 +152,7 @@ def record_warm_start(folder: Path, done: WarmStart) -> None:
 
     A resumed run then does not clone again.
     """
-    with whole(folder / RECORD) as partial:
+    with write_atomically(folder / RECORD) as partial:
         partial.write_text(json.dumps(asdict(done)) + "\n", "utf-8")
     write_manifest(folder)
 

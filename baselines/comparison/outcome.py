@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.errors import BadData
 from baselines.comparison.plan import REFERENCES
 
@@ -166,7 +166,7 @@ class Raw:
 def write_raw(path: Path, raw: Raw, schema: str = SCHEMA) -> None:
     """Write all results as JSON lines. Raises `OSError`."""
     lines = [{"schema": schema, **raw.header}, *(asdict(outcome) for outcome in raw.outcomes)]
-    with whole(path) as partial:
+    with write_atomically(path) as partial:
         partial.write_text("".join(json.dumps(line, allow_nan=False) + "\n" for line in lines), "utf-8")
 
 

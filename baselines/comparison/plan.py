@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import yaml  # type: ignore[import-untyped]
 
-from agentgym_flow._util.numbers import is_number
+from agentgym_flow._util.values import is_number
 from agentgym_flow.core import check_positive, stable_hash
 from agentgym_flow.envs import text_env_class
 from agentgym_flow.errors import BadSetting, UnknownOption

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from baselines.comparison.contrasts import FEWEST_RUNS, MeanCurve, mean_curve
 from baselines.comparison.outcome import Raw
 from baselines.comparison.plan import CONTROLS, WARM_START
@@ -45,7 +45,7 @@ def draw(path: Path, raw: Raw, setting: str) -> None:
     name = raw.header["env_id"].rpartition("/")[2]
     halves[0].set(title=f"{name}, {setting}", ylabel="success on validation tasks")
     halves[0].legend(loc="lower right", fontsize="small")
-    with whole(path) as partial:
+    with write_atomically(path) as partial:
         figure.savefig(partial, format="png", dpi=110, metadata={"Software": None})
 
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, get_args
 
 import yaml  # type: ignore[import-untyped]
 
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.rewards.credit import CREDIT, settings_of
 from agentgym_flow.rewards.credit.comparison import Norm
@@ -117,7 +117,7 @@ def write_tuned(path: Path, header: Mapping[str, Any], algos: Mapping[str, Mappi
     """Write the selected settings of each algorithm, and the header's `note` if any, as YAML. Raises `OSError`."""
     about = {name: header[name] for name in ("command", "env_id", "setting", "note") if name in header}
     text = yaml.safe_dump({**about, "algos": {name: dict(own) for name, own in algos.items()}}, sort_keys=False)
-    with whole(path) as partial:
+    with write_atomically(path) as partial:
         partial.write_text(
             "# Chosen on validation tasks by baselines.tune, to be used as baselines.compare --tuned FILE.\n" + text,
             "utf-8",

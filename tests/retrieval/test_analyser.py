@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.retrieval.analyser import LONGEST_WORD, STOP_WORDS, analyse, words
-from agentgym_flow.retrieval.porter import stem
+from agentgym_flow.retrieval.analyser import LONGEST_WORD, STOP_WORDS, analyse, stem, words
 
 # Word pairs of the paper, each with what is left after all five steps.
 PUBLISHED = """

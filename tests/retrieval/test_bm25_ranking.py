@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.retrieval import BM25, ranking
-from agentgym_flow.retrieval.ranking import Postings, Ranker, Ties, plain
+from agentgym_flow.retrieval import BM25, bm25
+from agentgym_flow.retrieval.bm25 import Postings, Ranker, Ties, plain
 
 DOCUMENTS = 24
 # So close that 32 bits cannot tell sums apart, and so far apart that a term cannot matter beside another.
@@ -34,7 +34,7 @@ queries = st.lists(postings(), min_size=1, max_size=6)
 @pytest.fixture(autouse=True)
 def never_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no query be too small for the rule that skips."""
-    monkeypatch.setattr(ranking, "FEW", 0)
+    monkeypatch.setattr(bm25, "FEW", 0)
 
 
 ties = st.none() | st.permutations(range(DOCUMENTS)).map(lambda order: np.array(order, np.int32))
@@ -59,7 +59,7 @@ def test_an_index_finds_the_same_with_and_without_skipping(documents: list[str],
     index = BM25.build(documents, k1=k1)
     found = index.search(query, k)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranking, "FEW", 1 << 60)
+        patch.setattr(bm25, "FEW", 1 << 60)
         assert index.search(query, k) == found
 
 
@@ -94,9 +94,9 @@ def test_common_terms_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     rare = Postings(np.arange(0, 10_000, 100, dtype=np.int32), np.full(100, 9, np.float32), np.float32(8))
     common = Postings(np.arange(10_000, dtype=np.int32), np.full(10_000, 2, np.float32), np.float32(0.1))
     summed: list[int] = []
-    add_up = ranking._Query._add_up
+    add_up = bm25._Query._add_up
     monkeypatch.setattr(
-        ranking._Query, "_add_up", lambda self, term: (summed.append(len(term.documents)), add_up(self, term))[1]
+        bm25._Query, "_add_up", lambda self, term: (summed.append(len(term.documents)), add_up(self, term))[1]
     )
     found = Ranker(10_000).best([common, rare], 10)
     assert summed == [100]

@@ -17,10 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.errors import BadData, BadIndex, BadSetting
-from agentgym_flow.retrieval import BM25, IndexBuilder, build_folder, runs
+from agentgym_flow.retrieval import BM25, IndexBuilder, build_folder, segments
+from agentgym_flow.retrieval.analyser import Classes, analyse, words
 from agentgym_flow.retrieval.analyser import _term as term_of_word
-from agentgym_flow.retrieval.analyser import analyse, words
-from agentgym_flow.retrieval.characters import Classes
 
 WORDS = ["red", "blue", "hat", "hats", "shoe", "running", "the", "3.5mm", "\u00e9t\u00e9", "\U0001f600", "\uff5e", "zz"]
 texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join), min_size=1, max_size=12)
@@ -38,7 +37,7 @@ def test_runs_of_any_size_end_in_the_bytes_of_the_index_in_memory(
     whole = BM25.build(documents)
     with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
         whole.save(Path(home, "whole"))
-        patch.setattr(runs, "_BLOCK", block)  # of few postings, so that a term's do not all fit
+        patch.setattr(segments, "_BLOCK", block)  # of few postings, so that a term's do not all fit
         builder = IndexBuilder(Path(home, "runs"))
         for number, text in enumerate(documents):
             builder.add(text)

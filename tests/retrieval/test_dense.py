@@ -17,11 +17,10 @@ import pytest
 
 from agentgym_flow.errors import BadIndex, BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.retrieval.corpus import MemoryCorpus
-from agentgym_flow.retrieval.dense import DenseRetriever, build_dense
-from agentgym_flow.retrieval.embeddings import Embeddings
 from agentgym_flow.retrieval.encoder import PACKAGE, MiniLMEncoder
 from agentgym_flow.retrieval.passage import Hit, Passage
-from agentgym_flow.retrieval.vector_index import FaissIndex, FlatIndex, build_faiss, kind_for, nearest
+from agentgym_flow.retrieval.retrievers import DenseRetriever, build_dense
+from agentgym_flow.retrieval.vectors import Embeddings, FaissIndex, FlatIndex, build_faiss, kind_for, nearest
 
 Floats = npt.NDArray[np.float32]
 
@@ -101,7 +100,7 @@ def test_a_near_tie_is_decided_by_the_exact_sums() -> None:
 def test_many_queries_are_searched_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     index = FlatIndex(Embeddings(clustered(500), ""))
     whole = index.search(clustered(9), 600)
-    monkeypatch.setattr("agentgym_flow.retrieval.vector_index._SCORES_AT_ONCE", 1000)
+    monkeypatch.setattr("agentgym_flow.retrieval.vectors._SCORES_AT_ONCE", 1000)
     assert index.search(clustered(9), 600) == whole
     assert [len(hits) for hits in whole] == [500] * 9
 

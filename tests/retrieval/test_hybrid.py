@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.retrieval.hybrid import HybridRetriever
 from agentgym_flow.retrieval.passage import Hit, Passage
+from agentgym_flow.retrieval.retrievers import HybridRetriever
 
 
 class Fixed:

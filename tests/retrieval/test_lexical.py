@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval import BM25
 from agentgym_flow.retrieval.corpus import MemoryCorpus, read_corpus
-from agentgym_flow.retrieval.lexical import LexicalRetriever
 from agentgym_flow.retrieval.passage import Hit, Passage
+from agentgym_flow.retrieval.retrievers import LexicalRetriever
 
 PASSAGES = [
     Passage("x", "Oslo", "A city by the fjord."),

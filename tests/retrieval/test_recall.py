@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.retrieval.corpus import read_corpus
-from agentgym_flow.retrieval.lexical import LexicalRetriever
 from agentgym_flow.retrieval.passage import Hit, Passage
 from agentgym_flow.retrieval.recall import NeededTitles, Recall, TitleFinder, recall_at
+from agentgym_flow.retrieval.retrievers import LexicalRetriever
 
 TITLES = [
     "Oslo",

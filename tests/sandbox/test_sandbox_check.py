@@ -259,3 +259,11 @@ def test_every_reference_solution_of_humaneval_passes(box: Sandbox, sample_data:
 def test_an_empty_solution_of_humaneval_never_passes(box: Sandbox, sample_data: Path) -> None:
     for row in humaneval(sample_data)[::20]:
         assert not check(row["prompt"] + "    pass\n", row["test"], row["entry_point"], sandbox=box).passed
+
+
+def test_the_two_sides_load_few_modules(box: Sandbox) -> None:
+    """Most programs take less time than it takes to load these."""
+    tests = "import sys\nassert not slow & set(loaded())\nassert not slow & set(sys.modules)"
+    tests = "slow = {'ast', 'dataclasses', 'inspect', 'typing', 'unittest'}\n" + tests
+    verdict = check("import sys\ndef loaded(): return list(sys.modules)", tests, sandbox=box)
+    assert verdict.passed, verdict.message

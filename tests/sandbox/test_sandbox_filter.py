@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_flow.sandbox.keeper import seccomp, syscalls
+from agentgym_flow.sandbox.keeper import seccomp
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 REFUSE, ABSENT = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
@@ -18,22 +18,18 @@ HEADERS = {
     "aarch64": ["/usr/include/asm-generic/unistd.h"],
 }
 BY_NAME = (
-    syscalls.REFUSED
-    | syscalls.REFUSED_WITHOUT_OWN_ROOT
-    | syscalls.NEW_PROCESS
-    | syscalls.ON_ITSELF
-    | syscalls.BY_ARGUMENT
+    seccomp.REFUSED | seccomp.REFUSED_WITHOUT_OWN_ROOT | seccomp.NEW_PROCESS | seccomp.ON_ITSELF | seccomp.BY_ARGUMENT
 )
 
 
-@pytest.mark.parametrize("machine", syscalls.ARCHITECTURES)
+@pytest.mark.parametrize("machine", seccomp.ARCHITECTURES)
 def test_numbers_are_those_of_the_system(machine: str) -> None:
     header = next((Path(path) for path in HEADERS[machine] if Path(path).exists()), None)
     if header is None:
         pytest.skip("the kernel's headers are not installed")
     found = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", header.read_text("utf-8"))
     known = {name: int(number) for name, number in found}
-    column = list(syscalls.ARCHITECTURES).index(machine)
+    column = list(seccomp.ARCHITECTURES).index(machine)
     for name, row in BY_NAME.items():
         if name in known or row[column] is None:
             assert row[column] == known.get(name), name
@@ -43,7 +39,7 @@ def test_numbers_are_those_of_the_system(machine: str) -> None:
 def answer(code: bytes, number: int, arguments: tuple[int, ...] = (), architecture: int | None = None) -> int:
     """Run the filter as the kernel does and return its answer."""
     record = struct.pack(
-        "=IIQ6Q", number, architecture or syscalls.ARCHITECTURES["x86_64"], 0, *(*arguments, *[0] * 6)[:6]
+        "=IIQ6Q", number, architecture or seccomp.ARCHITECTURES["x86_64"], 0, *(*arguments, *[0] * 6)[:6]
     )
     steps: list[tuple[int, int, int, int]] = list(struct.iter_unpack("=HBBI", code))
     word: int = 0
@@ -72,7 +68,7 @@ LOOSE = seccomp.program("x86_64", own_root=True, processes=True, pid=None)
 
 @pytest.mark.parametrize("code", [STRICT, LOOSE])
 def test_dangerous_calls_are_refused_by_both_filters(code: bytes) -> None:
-    for name in syscalls.REFUSED:
+    for name in seccomp.REFUSED:
         assert answer(code, nr(name)) == REFUSE, name
     assert answer(code, nr("clone3")) == ABSENT
     assert answer(code, 462) == ABSENT
@@ -91,14 +87,14 @@ def test_dangerous_calls_are_refused_by_both_filters(code: bytes) -> None:
 
 
 def test_strict_refuses_new_processes_and_signals_and_loose_allows_them() -> None:
-    for name in (*syscalls.REFUSED_WITHOUT_OWN_ROOT, *syscalls.NEW_PROCESS):
+    for name in (*seccomp.REFUSED_WITHOUT_OWN_ROOT, *seccomp.NEW_PROCESS):
         assert answer(STRICT, nr(name)) == REFUSE, name
         assert answer(LOOSE, nr(name)) == ALLOW, name
     thread, process = 0x003D0F00, 17
     assert answer(STRICT, nr("clone"), (thread,)) == ALLOW
     assert answer(STRICT, nr("clone"), (process,)) == REFUSE
     assert answer(LOOSE, nr("clone"), (process,)) == ALLOW
-    for name in syscalls.ON_ITSELF:
+    for name in seccomp.ON_ITSELF:
         assert answer(STRICT, nr(name), (77, 9)) == ALLOW
         assert answer(STRICT, nr(name), (78, 9)) == REFUSE
         assert answer(STRICT, nr(name), (0xFFFFFFFF, 9)) == REFUSE
@@ -109,7 +105,7 @@ def test_strict_refuses_new_processes_and_signals_and_loose_allows_them() -> Non
 
 def test_the_other_architecture_has_its_own_numbers() -> None:
     code = seccomp.program("aarch64", own_root=True, processes=False, pid=None)
-    arm = syscalls.ARCHITECTURES["aarch64"]
+    arm = seccomp.ARCHITECTURES["aarch64"]
     assert answer(code, 198, architecture=arm) == REFUSE  # socket
     assert answer(code, 41, architecture=arm) == REFUSE  # pivot_root
     assert answer(code, 63, architecture=arm) == ALLOW  # read
@@ -119,4 +115,4 @@ def test_the_other_architecture_has_its_own_numbers() -> None:
 
 def test_an_unknown_architecture_is_refused() -> None:
     with pytest.raises(OSError, match="x86_64, aarch64, not vax"):
-        syscalls.numbers("vax")
+        seccomp.numbers("vax")

@@ -22,7 +22,7 @@ from agentgym_flow.envs.canvas.scoring.running import run_tests
 from agentgym_flow.errors import BadSetting, SandboxFailed, SandboxUnavailable, UnknownOption
 from agentgym_flow.sandbox import Limits, Machine, Sandbox
 from agentgym_flow.sandbox import box as box_module
-from agentgym_flow.sandbox.keeper.order import Walls
+from agentgym_flow.sandbox.keeper import Walls
 from agentgym_flow.sandbox.verdict import LEVELS
 
 

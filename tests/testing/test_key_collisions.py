@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mutants_of_keys import FORGETFUL, HOUSES, House
 
-from agentgym_flow.testing.keys import KeyChecks
+from agentgym_flow.testing.states import KeyChecks
 
 
 def check(house: type[House]) -> None:

@@ -14,9 +14,7 @@ from typer.testing import CliRunner
 from validate_defects import DEFECTS
 
 from agentgym_flow.cli import app, validate
-from agentgym_flow.testing.card import Finding, ReportCard, contract, figures, parts
-from agentgym_flow.testing.card.findings import STOPPED, errors_once
-from agentgym_flow.testing.card.page import render_card
+from agentgym_flow.testing.card import STOPPED, Finding, ReportCard, contract, errors_once, figures, parts, render_card
 from agentgym_flow.testing.card.parts import ValidationRequest, run_part
 
 MODULE = validate_defects.__name__

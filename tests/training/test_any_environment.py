@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 import agentgym_flow.testing.example  # noqa: F401 - registers the cave
 from agentgym_flow.cli import app
 from agentgym_flow.core import EnvCard
-from agentgym_flow.envs import make_text_env, plugins
+from agentgym_flow.core import registry as plugins
+from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.play import evaluate
 from agentgym_flow.policies import make_policy

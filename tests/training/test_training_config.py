@@ -16,7 +16,7 @@ import yaml
 from transformers.integrations import deepspeed
 from typer.testing import CliRunner
 
-from agentgym_flow._util.waiting import PASSIVE
+from agentgym_flow._util.signals import PASSIVE
 from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.prompts import template_for

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Literal, TypeAlias, cast
 
-from agentgym_flow._util.numbers import is_number
+from agentgym_flow._util.values import is_number
 from agentgym_flow.core import Stream, check_integer, check_positive
 from agentgym_flow.dataflow.batches.inbox import CompleteGroup
 from agentgym_flow.dataflow.batches.task_selectors import task_selector

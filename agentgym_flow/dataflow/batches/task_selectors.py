@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from agentgym_flow._util.numbers import is_number
+from agentgym_flow._util.values import is_number
 from agentgym_flow.core import Stream
 from agentgym_flow.dataflow.config import bind_settings, parse_entry, resolve
 from agentgym_flow.episodes import Group

@@ -23,7 +23,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow._util.files import naming
+from agentgym_flow._util.files import named_in_errors
 from agentgym_flow._util.sqlite_file import open_sqlite, transaction
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
 from agentgym_flow.dataflow.bookkeeping.progress import PublishedWeights
@@ -91,7 +91,7 @@ class ManagerJournal:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        with naming(self.path):
+        with named_in_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with needing_space(self.path):

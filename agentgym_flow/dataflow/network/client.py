@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import urlencode
 
-from agentgym_flow._util.server_address import server_address
+from agentgym_flow._util.loopback import server_address
 from agentgym_flow.dataflow.network import calls
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.errors import BadSetting, DiskFull, FlowDown

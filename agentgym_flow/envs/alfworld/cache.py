@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_flow import __version__
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.data import home, may_cache
 from agentgym_flow.envs.alfworld.compiled_game import (
     ARRIVALS,
@@ -121,7 +121,7 @@ def _read(path: Path, digest: str) -> Task | None:
 def _write(path: Path, digest: str, found: Task) -> None:
     written = encoded(*found)
     try:
-        with whole(path) as partial:
+        with write_atomically(path) as partial:
             partial.write_bytes(_sealed(digest, written) + b"\n" + written)
         _make_room(path.parent)
     except OSError:

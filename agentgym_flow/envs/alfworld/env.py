@@ -6,8 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
-from typing import Annotated, Any, ClassVar
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from agentgym_flow.core import (
     MAX_CANDIDATES,

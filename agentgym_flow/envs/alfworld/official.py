@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow._util.file_state import per_state
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.data import digest_of_files, digests_line, may_cache
 from agentgym_flow.envs.alfworld.cache import kept_or_compiled
 from agentgym_flow.envs.alfworld.compiled_game import Task, Words, prepared
@@ -349,7 +349,7 @@ def write_game(
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    with whole(path) as partial:
+    with write_atomically(path) as partial:
         partial.write_text(json.dumps(value), "ascii")
 
 

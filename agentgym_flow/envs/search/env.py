@@ -32,7 +32,7 @@ from agentgym_flow.envs.search.policies import next_action
 from agentgym_flow.envs.search.prompt import information
 from agentgym_flow.envs.search.tasks import SPLIT_ALIASES, QuestionSource
 from agentgym_flow.errors import BadData, BadSetting, ResetNeeded, RetrieverFailed
-from agentgym_flow.retrieval.kinds import KINDS
+from agentgym_flow.retrieval.building import KINDS
 from agentgym_flow.retrieval.passage import Hit, Passage, Retriever
 from agentgym_flow.retrieval.remote import RemoteRetriever
 

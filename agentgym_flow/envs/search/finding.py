@@ -21,13 +21,12 @@ from agentgym_flow._util.sharing import once
 from agentgym_flow.data import STATEMENT, check_path
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
-from agentgym_flow.retrieval.corpus import read_corpus
-from agentgym_flow.retrieval.kinds import KINDS, open_retriever
-from agentgym_flow.retrieval.lexical import LexicalRetriever
+from agentgym_flow.retrieval.building import KINDS, open_retriever
+from agentgym_flow.retrieval.corpus import StoredCorpus, read_corpus
 from agentgym_flow.retrieval.passage import Retriever
 from agentgym_flow.retrieval.query_cache import QueryCache
 from agentgym_flow.retrieval.remote import RemoteRetriever
-from agentgym_flow.retrieval.stored import StoredCorpus
+from agentgym_flow.retrieval.retrievers import LexicalRetriever
 
 REMOTE, CUSTOM = "remote", "custom"
 """The names of a server and of a retriever object in logs. Such logs can only be replayed from their recordings."""

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow import data as registry
-from agentgym_flow._util.file_state import is_junk, is_whole
+from agentgym_flow._util.file_state import is_junk, is_real_file
 from agentgym_flow._util.records import SUFFIXES, no_value, read_records
 from agentgym_flow._util.sharing import once
 from agentgym_flow.core import SPLITS, stable_hash
@@ -107,7 +107,7 @@ def _parts_in(place: Path) -> dict[str, Path]:
             continue
         stem = name[: -len(ending)]
         for part, words in PART_WORDS.items():
-            if stem.partition("-")[0] in words and without_shard(stem) in words and is_whole(path):
+            if stem.partition("-")[0] in words and without_shard(stem) in words and is_real_file(path):
                 found[part].append(path)
     for part, files in found.items():
         if len(files) > 1:

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_flow import data as registry
-from agentgym_flow._util.files import whole
-from agentgym_flow._util.shared import Shared
-from agentgym_flow._util.sharing import once
+from agentgym_flow._util.files import write_atomically
+from agentgym_flow._util.sharing import Shared, once
 from agentgym_flow.core import canonical, check_season, check_split
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.published_splits import missing
@@ -28,8 +27,8 @@ from agentgym_flow.envs.search.generator.questions import draw_questions
 from agentgym_flow.envs.search.official import published_set
 from agentgym_flow.errors import BadData
 from agentgym_flow.retrieval.corpus import MemoryCorpus
-from agentgym_flow.retrieval.lexical import LexicalRetriever
 from agentgym_flow.retrieval.passage import Passage
+from agentgym_flow.retrieval.retrievers import LexicalRetriever
 
 SPLIT_ALIASES = {"dev": "valid", "eval": "valid"}
 """The official names of the splits."""
@@ -207,7 +206,10 @@ def export_world(folder: str | os.PathLike[str]) -> list[Path]:
         **{name: map(_record, tasks(split)) for split, name in FILES.items()},
     }
     for name, those in records.items():
-        with whole(Path(folder) / name) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
+        with (
+            write_atomically(Path(folder) / name) as partial,
+            partial.open("w", encoding="utf-8", newline="\n") as file,
+        ):
             file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in those)
     return [Path(folder) / name for name in records]
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentgym_flow._util.file_state import file_digest, files_below, is_junk, is_whole, per_state
-from agentgym_flow._util.files import whole
+from agentgym_flow._util.file_state import file_digest, files_below, is_junk, is_real_file, per_state
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow.core import SPLITS
 from agentgym_flow.data import digest_of_files, digests_line
 from agentgym_flow.envs.sokoban.level import SOLVED_ALREADY, Level
@@ -126,7 +126,7 @@ def all_level_files(place: Path) -> tuple[Path, ...]:
 def level_files(folder: Path, *, deep: bool = True) -> tuple[Path, ...]:
     """Return the level files in a folder and, if `deep`, in its sub-folders, sorted."""
     found = filter(is_level_file, files_below(folder) if deep else folder.iterdir())
-    return tuple(sorted(filter(is_whole, found)))
+    return tuple(sorted(filter(is_real_file, found)))
 
 
 def is_level_file(file: Path) -> bool:
@@ -206,7 +206,7 @@ def write_levels(path: str | os.PathLike[str], levels: Iterable[Level]) -> None:
 
     Raises `OSError` with the name of the file if it cannot be written.
     """
-    with whole(Path(path)) as partial, partial.open("w", encoding="ascii", newline="\n") as file:
+    with write_atomically(Path(path)) as partial, partial.open("w", encoding="ascii", newline="\n") as file:
         for number, level in enumerate(levels):
             file.write(f"; {number}\n{level.xsb()}\n\n")
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow._util.shared import Shared
+from agentgym_flow._util.sharing import Shared
 from agentgym_flow.core import Stream, canonical
 from agentgym_flow.errors import BadData, UnknownOption
 from agentgym_flow.retrieval import BM25

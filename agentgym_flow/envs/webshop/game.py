@@ -31,7 +31,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from agentgym_flow._util.json_stream import writable
+from agentgym_flow._util.records import writable
 from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue, Product
 

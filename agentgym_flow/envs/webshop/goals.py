@@ -12,7 +12,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow._util.shared import Shared
+from agentgym_flow._util.sharing import Shared
 from agentgym_flow.core import Stream, seasonal
 from agentgym_flow.envs.webshop.catalogue import KINDS, Catalogue, Product
 from agentgym_flow.errors import BadData, UnknownOption

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from agentgym_flow._util.files import resumed_folder
-from agentgym_flow._util.json_stream import stream_members, stream_objects
+from agentgym_flow._util.records import stream_members, stream_objects
 from agentgym_flow.data import content_digest, write_statement
 from agentgym_flow.envs.webshop import store
 from agentgym_flow.envs.webshop.catalogue import (
@@ -44,7 +44,7 @@ from agentgym_flow.envs.webshop.goals import official_order
 from agentgym_flow.envs.webshop.official import listings_of, read_side_file
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.retrieval import IndexBuilder
-from agentgym_flow.retrieval.resuming import (
+from agentgym_flow.retrieval.builder import (
     ImportProgress,
     ImportState,
     database_errors,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from agentgym_flow._util.json_stream import writable
+from agentgym_flow._util.records import writable
 from agentgym_flow.envs.webshop.catalogue import Product
 from agentgym_flow.envs.webshop.game import (
     ATTRIBUTES,

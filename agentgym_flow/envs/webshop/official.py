@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentgym_flow._util.file_state import is_whole
-from agentgym_flow._util.json_stream import stream_members, stream_objects, writable
+from agentgym_flow._util.file_state import is_real_file
+from agentgym_flow._util.records import stream_members, stream_objects, writable
 from agentgym_flow.envs.webshop.catalogue import Listing, Product, ProductRequest
 from agentgym_flow.errors import BadData
 
@@ -78,7 +78,7 @@ def official_files(path: str | os.PathLike[str]) -> OfficialFiles:
 
 
 def _only(folder: Path, kind: str, size: str | None = None) -> Path | None:
-    found = sorted(filter(is_whole, folder.glob(f"{NAMES[kind]}*.json")))
+    found = sorted(filter(is_real_file, folder.glob(f"{NAMES[kind]}*.json")))
     same = [path for path in found if path.stem.removeprefix(NAMES[kind]) == size]
     if len(same or found) > 1:
         advice = "; name one of them instead of the folder" if kind == "items" else "; leave one of them there"

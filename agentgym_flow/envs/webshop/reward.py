@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from rapidfuzz import fuzz
 
-from agentgym_flow._util.shared import Shared
+from agentgym_flow._util.sharing import Shared
 from agentgym_flow.envs.webshop.catalogue import Product
 from agentgym_flow.envs.webshop.goals import WebShopGoal
 from agentgym_flow.errors import MissingExtra, UnknownOption

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agentgym_flow import data as registry
-from agentgym_flow._util.shared import Shared
+from agentgym_flow._util.sharing import Shared
 from agentgym_flow.data import StoreKind, content_digest, read_statement, reopened
 from agentgym_flow.envs.webshop.catalogue import (
     HITS,
@@ -34,7 +34,7 @@ from agentgym_flow.envs.webshop.catalogue import (
 )
 from agentgym_flow.errors import BadData, UnknownOption
 from agentgym_flow.retrieval import BM25
-from agentgym_flow.retrieval.arrays import mapped_array
+from agentgym_flow.retrieval.index_files import mapped_array
 from agentgym_flow.retrieval.lucene import LuceneIndex
 
 STORE = StoreKind(

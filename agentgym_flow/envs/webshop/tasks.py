@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 from agentgym_flow import data as registry
 from agentgym_flow._util.file_state import FileState, state_of
-from agentgym_flow._util.files import whole
-from agentgym_flow._util.json_stream import stream_objects
-from agentgym_flow._util.shared import Shared
+from agentgym_flow._util.files import write_atomically
+from agentgym_flow._util.records import stream_objects
+from agentgym_flow._util.sharing import Shared
 from agentgym_flow.core import SPLITS, Stream, canonical, check_positive, check_season, check_split, seasonal
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.webshop.catalogue import KINDS, Catalogue, MemoryCatalogue
@@ -326,7 +326,7 @@ def export_shop(folder: str | os.PathLike[str]) -> list[Path]:
     paths = []
     for kind, content in (("items", made.items), ("attributes", made.attributes), ("human", made.human)):
         path = Path(folder) / f"{NAMES[kind]}.json"
-        with whole(path) as partial:
+        with write_atomically(path) as partial:
             partial.write_text(json.dumps(content, ensure_ascii=False) + "\n", "utf-8")
         paths.append(path)
     return paths

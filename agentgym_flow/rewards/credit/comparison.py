@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
-from agentgym_flow._util.numbers import is_number
+from agentgym_flow._util.values import is_number
 from agentgym_flow.episodes import Episode, Group
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption, shown
 

@@ -11,8 +11,7 @@ import sys
 import types
 from contextlib import suppress
 
-from agentgym_flow.sandbox.harness.trace import line_in
-from agentgym_flow.sandbox.harness.values import NotPlain, decode, encode
+from agentgym_flow.sandbox.harness.values import NotPlain, decode, encode, line_in
 from agentgym_flow.sandbox.keeper import wire
 
 TYPE_CHECKING = False

@@ -13,12 +13,11 @@ import builtins
 import importlib
 import json
 import os
+import symtable
 import sys
 import types
 
-from agentgym_flow.sandbox.harness.names import free_names
-from agentgym_flow.sandbox.harness.trace import line_in
-from agentgym_flow.sandbox.harness.values import NotPlain, ObjectReference, decode, encode, insertion
+from agentgym_flow.sandbox.harness.values import NotPlain, ObjectReference, decode, encode, insertion, line_in
 from agentgym_flow.sandbox.keeper import wire
 
 TYPE_CHECKING = False
@@ -262,12 +261,61 @@ def _test(program: Program, tests: str, entry_point: str | None, names: list[str
     if callable(check) and entry_point is not None and "check" not in wanted:
         check(module.__dict__["candidate"])
     if "unittest" in sys.modules:
-        importlib.import_module("agentgym_flow.sandbox.harness.cases").run_cases(module)
+        _run_cases(module)
     if program.trouble is not None:
         raise program.trouble
     if not program.calls:
         raise Unsupported("the tests never call the program")
     return "passed", ""
+
+
+def free_names(tests: str) -> set[str]:
+    """Return the names that `tests` reads and does not set, except builtins. Raises `SyntaxError`."""
+    top = symtable.symtable(tests, "tests.py", "exec")
+    own = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    read: set[str] = set()
+    tables = [top]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        read |= {
+            symbol.get_name()
+            for symbol in table.get_symbols()
+            if symbol.is_referenced() and (symbol.is_global() or table is top)
+        }
+    return {name for name in read - own if not hasattr(builtins, name)}
+
+
+def _run_cases(module: types.ModuleType) -> None:
+    """Run the `unittest` classes in `module`; raise the exception of the first failure."""
+    import unittest
+
+    class FirstFailure(unittest.TestResult):
+        first: BaseException | None = None
+
+        def addFailure(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802
+            super().addFailure(test, err)
+            self.first = self.first or err[1]
+
+        def addError(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802
+            super().addError(test, err)
+            self.first = self.first or err[1]
+
+        def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:  # noqa: N802
+            super().addSubTest(test, subtest, err)
+            if err is not None:
+                self.first = self.first or err[1]
+
+    suite = unittest.TestSuite()
+    for value in list(module.__dict__.values()):
+        if isinstance(value, type) and issubclass(value, unittest.TestCase):
+            suite.addTests(unittest.defaultTestLoader.loadTestsFromTestCase(value))
+    result = FirstFailure()
+    suite.run(result)
+    if result.first is not None:
+        raise result.first
+    if not result.wasSuccessful():
+        raise AssertionError("a test case did not pass")
 
 
 def _change(arguments: Any, after: Any) -> None:

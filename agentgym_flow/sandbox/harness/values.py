@@ -1,4 +1,4 @@
-"""Plain data as JSON, and back: the messages between the two sides.
+"""What both sides share: plain data as JSON, and back; and the line of an exception.
 
 `decode` returns only plain data, whatever the other side sends: never an object with methods of its own.
 """
@@ -154,3 +154,16 @@ def decode(data: Any, held: Mapping[int, Any] | None = None) -> Any:
     if kind in ("list", "tuple"):
         return items if kind == "list" else tuple(items)
     raise ValueError(f"no plain data: {kind!r}")
+
+
+def line_in(file: str, error: BaseException) -> int | None:
+    """Return the innermost line of `file` in the traceback of `error`, or of a syntax error; `None` if not found."""
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return error.lineno
+    line = None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line

@@ -1,17 +1,20 @@
-"""One sandbox: three processes, of which only the last runs the caller's program.
+"""The keeper's loop, which forks once per request, so that the caller, which may have threads, is never forked.
 
-The outer one builds the walls and waits. The guard, the first process inside, starts the program, enforces its time
-limit and reports how it ended; when the guard ends, the kernel kills everything left inside. The program's process
-drops all rights, closes all files and becomes a fresh interpreter, so its memory holds nothing of this package.
+A sandbox is three processes, of which only the last runs the caller's program. The outer one builds the walls and
+waits. The guard, the first process inside, starts the program, enforces its time limit and reports how it ended; when
+the guard ends, the kernel kills everything left inside. The program's process drops all rights, closes all files and
+becomes a fresh interpreter, so its memory holds nothing of this package.
 """
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import select
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -19,15 +22,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from agentgym_flow.sandbox.keeper import identity, kernel, landlock, limits, namespaces, seccomp, wire
-from agentgym_flow.sandbox.keeper.order import Order, Walls
+from agentgym_flow.sandbox.keeper import RUN, Order, Walls, kernel, seccomp, wire
 
 if sys.platform != "win32":  # there this module can be imported, but nothing is run
     import fcntl
+    import resource
 
 ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # sets iterate in the same order in every run
 _ABOVE_ALL = 100  # where descriptors are kept while 0, 1, 2, ... are assigned
-_MOST_DESCRIPTORS = 65536
+_MOST_DESCRIPTORS = 65536  # that a process may have
+_MOST_SENT = 8  # descriptors with one request
 _LONGEST_WAIT_S = 3600
 
 
@@ -42,12 +46,12 @@ def outer(control: int, outputs: list[int]) -> None:
     order = Order(**{**message, "walls": Walls(**message["walls"])})
     folder = None
     try:
-        user = identity.stranger(os.getpid()) if order.walls.stranger else None
+        user = stranger(os.getpid()) if order.walls.stranger else None
         descriptors = [_read_only(order.stdin), *outputs]
         if order.walls.namespaces:
-            namespaces.enter(as_root=user is not None)
-            namespaces.change_root([*order.readable, *order.executable], order.disk_mb, user)
-            work = namespaces.WORK
+            kernel.enter_namespaces(as_root=user is not None)
+            kernel.change_root([*order.readable, *order.executable], order.disk_mb, user)
+            work = kernel.WORK
         else:
             work = folder = tempfile.mkdtemp(prefix=f"agentgym_flow-{os.getppid()}-")
         _fill(Path(work), order.files, user)
@@ -167,10 +171,10 @@ def _become_program(order: Order, folder: str, user: int | None, descriptors: li
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        identity.become(user)
-        limits.limit_processes_and_files(order)
+        become(user)
+        limit_processes_and_files(order)
         _raise_walls(order, folder)
-        limits.limit_memory(order)
+        limit_memory(order)
         os.execve(order.interpreter, [order.interpreter, *order.arguments], ENVIRONMENT)
     except BaseException as error:
         os.write(report, f"{type(error).__name__}: {error}".encode("utf-8", "replace"))
@@ -182,14 +186,153 @@ def _raise_walls(order: Order, folder: str) -> None:
     own_root = order.walls.namespaces
     if order.walls.landlock:
         # Nothing limits the size of a folder on the machine's own disk, so there the program may only read.
-        in_folder = landlock.ANYTHING & ~landlock.EXECUTE if own_root else landlock.READ
-        landlock.restrict(
+        in_folder = kernel.ANYTHING & ~kernel.EXECUTE if own_root else kernel.READ
+        kernel.restrict_files(
             [
-                *((path, landlock.READ) for path in order.readable),
-                *((path, landlock.READ | landlock.EXECUTE) for path in order.executable),
-                *((path, landlock.READ_FILE | landlock.WRITE_FILE) for path in namespaces.DEVICES),
+                *((path, kernel.READ) for path in order.readable),
+                *((path, kernel.READ | kernel.EXECUTE) for path in order.executable),
+                *((path, kernel.READ_FILE | kernel.WRITE_FILE) for path in kernel.DEVICES),
                 (folder, in_folder),
             ]
         )
     if order.walls.seccomp:
         seccomp.install(own_root, order.processes > 1, None if own_root else os.getpid())
+
+
+# ---------------------------------------------------------------- limits
+_MB = 1 << 20
+_OPEN_FILES = 64
+_STACK_MB = 8
+_OWN_PROCESSES = 2  # the outer process and the guard, which count as well unless the program is another user's
+_THREADS = 64
+
+
+def limit_processes_and_files(order: Order) -> None:
+    """Set every limit but memory; each applies to each process of the program."""
+    whole_seconds = math.ceil(order.cpu_seconds) + 1  # in case the guard, which is more exact, is slow
+    writable = order.disk_mb * _MB
+    limits = {
+        resource.RLIMIT_CPU: whole_seconds,
+        resource.RLIMIT_FSIZE: writable,
+        resource.RLIMIT_NOFILE: _OPEN_FILES,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_STACK: _STACK_MB * _MB,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+    }
+    if order.walls.namespaces or order.walls.stranger:  # otherwise all processes of the user would count
+        own = 0 if order.walls.stranger else _OWN_PROCESSES
+        limits[resource.RLIMIT_NPROC] = own + (_THREADS if order.processes == 1 else order.processes)
+    for kind, most in limits.items():
+        _lower(kind, most)
+
+
+def limit_memory(order: Order) -> None:
+    """Set the limit of memory; after the others, because a low limit would stop the preparations."""
+    _lower(resource.RLIMIT_AS, order.memory_mb * _MB)
+
+
+def _lower(kind: int, most: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    value = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (value, value))
+
+
+# ---------------------------------------------------------------- user
+_FIRST, _COUNT = 2_100_000_000, 1 << 22  # above the ids of people, directories and containers; one for each pid
+_NOBODY = 65534
+
+
+def stranger(pid: int) -> int | None:
+    """Return a user id for the process `pid` alone, or `None` if this process cannot become another user.
+
+    With ids of their own, concurrent programs cannot reach each other, and their processes are counted separately. On
+    machines with few ids (a container), it is that of nobody.
+    """
+    if os.geteuid() != 0:
+        return None
+    for user in (_FIRST + pid % _COUNT, _NOBODY):
+        if _is_mapped(user, "uid_map") and _is_mapped(user, "gid_map"):
+            return user
+    return None
+
+
+def _is_mapped(number: int, table: str) -> bool:
+    rows = [[int(word) for word in line.split()] for line in Path("/proc/self", table).read_text("ascii").splitlines()]
+    return any(first <= number < first + count for first, _, count in rows)
+
+
+def become(user: int | None) -> None:
+    """Become `user` for good, or stay the present user if None, and drop all capabilities. Raises `OSError`."""
+    if user is not None:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    kernel.drop_rights()
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)  # `exec` does not bring them back
+
+
+# ---------------------------------------------------------------- trials of single walls
+def try_wall(control: int) -> None:
+    """Build the wall that a message over `control` names; send back why that failed, or `None` if it worked."""
+    message = wire.receive(control)
+    if message is None:
+        return
+    try:
+        _build(message["wall"], message["paths"])
+        why = None
+    except OSError as error:
+        why = str(error)
+    wire.send(control, {"why": why})
+
+
+def _build(wall: str, paths: list[str]) -> None:
+    user = stranger(os.getpid())
+    if wall == "namespaces":
+        kernel.enter_namespaces(as_root=user is not None)
+        kernel.change_root(paths, disk_mb=1, owner=user)
+    elif wall == "stranger":
+        if user is None:
+            raise OSError("only root can become another user")
+        become(user)
+    else:
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        if wall == "landlock":
+            kernel.restrict_files([])
+        else:
+            seccomp.install(own_root=False, processes=False, pid=os.getpid())
+
+
+# ---------------------------------------------------------------- loop
+def main(descriptor: int) -> None:
+    """Serve requests from socket `descriptor`, until the other side closes it."""
+    # On Ctrl-C in its terminal the caller closes the socket, which ends everything here.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
+    os.umask(0o022)
+    gc.freeze()  # keep the present objects shared with every fork
+    with socket.socket(fileno=descriptor) as requests:
+        while True:
+            kind, descriptors, _, _ = socket.recv_fds(requests, len(RUN), _MOST_SENT)
+            if not kind:
+                return
+            try:
+                if os.fork() == 0:
+                    _serve(kind, requests, descriptors)
+            except OSError:
+                pass  # no process can be started; the caller's socket closes without an answer
+            for each in descriptors:
+                os.close(each)
+
+
+def _serve(kind: bytes, requests: socket.socket, descriptors: list[int]) -> None:
+    """Serve one request in a forked process. Never returns."""
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        requests.close()
+        if kind == RUN:
+            outer(descriptors[0], descriptors[1:])
+        else:
+            try_wall(descriptors[0])
+    finally:
+        os._exit(0)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env, text_env_class
 from agentgym_flow.envs.content import read_content
-from agentgym_flow.testing.card.findings import STOPPED, STOPPED_BY, Finding, Status
+from agentgym_flow.testing.card import STOPPED, STOPPED_BY, Finding, Status
 from agentgym_flow.testing.card.parts import ValidationRequest, serve
 
 
@@ -28,7 +28,7 @@ class CheckNotes(NamedTuple):
         expert_needed: the checks in which the expert must win.
         member_needed: check -> the member of `TextEnv` that it checks, whose default cannot pass.
         advice: the checks that matter only for a published environment.
-        fix: file or name of a check -> how to correct a failure; the name has priority.
+        fix: class or name of a check -> how to correct a failure; the name has priority.
     """
 
     hooks_needed: tuple[str, ...]
@@ -41,9 +41,6 @@ class CheckNotes(NamedTuple):
 NOTES = read_content("agentgym_flow.testing.card", "checks.json", CheckNotes)
 
 _COLOUR = re.compile(r"\x1b\[\d*m")
-
-DETERMINISM = "agentgym_flow.testing.determinism"
-KEYS = "agentgym_flow.testing.keys"
 
 
 def checks() -> dict[str, Any]:
@@ -130,14 +127,14 @@ def _run(name: str, check: Any, suite: Any, request: ValidationRequest, folder: 
 def _finding(
     name: str, check: Any, status: Status, said: str = "", seconds: float = 0.0, stopped: str | None = None
 ) -> Finding:
-    module, bare = check.__module__, name.removeprefix("test_")
+    group, bare = check.__qualname__.partition(".")[0], name.removeprefix("test_")
     if status == "fail" and name in NOTES.advice:
         status = "advice"
-    fix = NOTES.fix.get(bare, NOTES.fix[module.rpartition(".")[2]]) if status in ("fail", "advice") else ""
+    fix = NOTES.fix.get(bare, NOTES.fix[group]) if status in ("fail", "advice") else ""
     if stopped is not None and status == "fail":
         fix = f"{STOPPED} If the check is about this error: {fix[0].lower()}{fix[1:]}"
     return Finding(
-        section={DETERMINISM: "determinism", KEYS: "keys"}.get(module, "contract"),
+        section={"DeterminismChecks": "determinism", "KeyChecks": "keys"}.get(group, "contract"),
         name=bare,
         title=bare.replace("_", " ").capitalize(),
         status=status,

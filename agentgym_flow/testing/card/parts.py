@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import IO, Any, cast
 
 from agentgym_flow.core import import_environments, load_plugins
-from agentgym_flow.testing.card.findings import Finding, Status
+from agentgym_flow.testing.card import Finding, Status
 
 _SLOW = "Give more --minutes, or make reset() and step() faster; see Speed."
 _RAISED = "reset(), step() and the members that policies use must not raise."

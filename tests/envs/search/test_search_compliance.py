@@ -14,7 +14,7 @@ import pytest
 from search_stand_ins import OBJECT_ID, write_corpus, write_set
 
 from agentgym_flow.core import SPLITS, TextEnv
-from agentgym_flow.retrieval.kinds import build_retriever
+from agentgym_flow.retrieval.building import build_retriever
 from agentgym_flow.testing import EnvCompliance, play
 
 SAMPLES = Path(os.environ.get("AGENTGYM_FLOW_TEST_DATA", "no such folder")) / "search"

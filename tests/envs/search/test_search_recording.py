@@ -39,7 +39,7 @@ def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("replay asks a retriever")
 
     monkeypatch.setattr(RemoteRetriever, "search", search)
-    monkeypatch.setattr("agentgym_flow.retrieval.lexical.LexicalRetriever.search", search)
+    monkeypatch.setattr("agentgym_flow.retrieval.retrievers.LexicalRetriever.search", search)
 
 
 def played(env: TextEnv) -> Episode:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from agentgym_flow._util.json_stream import stream_objects
+from agentgym_flow._util.records import stream_objects
 from agentgym_flow.cli.app import app
 from agentgym_flow.envs.webshop.catalogue import Listing, MemoryCatalogue, Product
 from agentgym_flow.envs.webshop.official import (

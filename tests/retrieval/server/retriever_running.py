@@ -17,12 +17,12 @@ from typing import Any
 
 from agentgym_flow._util import connections, loopback
 from agentgym_flow.retrieval.passage import Hit, Passage
-from agentgym_flow.retrieval.server.app import create_app
+from agentgym_flow.retrieval.server import create_app
 
 PROGRAM = """
 import sys
 from retriever_running import Noting
-from agentgym_flow.retrieval.server.serve import serve
+from agentgym_flow.retrieval.server import serve
 serve(Noting(sys.argv[2]), port=int(sys.argv[1]), on_ready=lambda address: print(address, flush=True))
 """
 

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 from retriever_running import Echo, said
 
+from agentgym_flow.retrieval.batching import Batcher, DeadlineExceeded, QueueFull, RetrievalFailed
 from agentgym_flow.retrieval.passage import Hit
-from agentgym_flow.retrieval.server.batching import Batcher, DeadlineExceeded, QueueFull, RetrievalFailed
 
 
 @asynccontextmanager

@@ -20,11 +20,11 @@ from typer.testing import CliRunner
 from agentgym_flow.cli import app
 from agentgym_flow.envs.search.finding import find_with
 from agentgym_flow.errors import BadIndex, RetrieverFailed
-from agentgym_flow.retrieval.dense import DenseRetriever
-from agentgym_flow.retrieval.kinds import build_retriever, open_retriever
+from agentgym_flow.retrieval.building import build_retriever, open_retriever
 from agentgym_flow.retrieval.passage import Passage
 from agentgym_flow.retrieval.remote import RemoteRetriever
-from agentgym_flow.retrieval.vector_index import FaissIndex
+from agentgym_flow.retrieval.retrievers import DenseRetriever
+from agentgym_flow.retrieval.vectors import FaissIndex
 
 PROGRAM = "import sys; from agentgym_flow.cli import main; main()"
 BIRD = Passage("2", "Kestrel", "a small bird that hovers over fields")
@@ -138,7 +138,7 @@ class Letters:
 
 
 def test_vectors_are_added_to_a_finished_folder_and_make_three_kinds(corpus, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("agentgym_flow.retrieval.encoder.MiniLMEncoder", Letters)
+    monkeypatch.setattr("agentgym_flow.retrieval.building.MiniLMEncoder", Letters)
     folder = tmp_path / "index"
     assert invoke("build", corpus, folder).exit_code == 0
     words = open_retriever(folder)
@@ -160,7 +160,7 @@ def test_vectors_are_added_to_a_finished_folder_and_make_three_kinds(corpus, tmp
 
 
 def test_a_folder_without_vectors_says_so(corpus, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("agentgym_flow.retrieval.encoder.MiniLMEncoder", Letters)
+    monkeypatch.setattr("agentgym_flow.retrieval.building.MiniLMEncoder", Letters)
     build_retriever(corpus, tmp_path / "index")
     with pytest.raises(BadIndex, match="dense"):
         open_retriever(tmp_path / "index", kind="dense")
@@ -170,7 +170,7 @@ def test_a_folder_without_vectors_says_so(corpus, tmp_path, monkeypatch) -> None
 
 @pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="faiss-cpu is not installed")
 def test_the_index_that_was_built_is_the_one_that_is_used(corpus, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("agentgym_flow.retrieval.encoder.MiniLMEncoder", Letters)
+    monkeypatch.setattr("agentgym_flow.retrieval.building.MiniLMEncoder", Letters)
     built = invoke("build", corpus, tmp_path / "index", "--kind", "dense", "--index", "hnsw")
     assert f"serve {tmp_path / 'index'} --kind dense --index hnsw" in built.stdout
 
@@ -188,7 +188,7 @@ def test_the_index_that_was_built_is_the_one_that_is_used(corpus, tmp_path, monk
     # Of several, the one that suits the number of passages: also where that is too large for comparing all.
     invoke("build", corpus, tmp_path / "index", "--kind", "dense", "--index", "ivf")
     assert kind_of() == "flat"
-    monkeypatch.setattr("agentgym_flow.retrieval.vector_index.FLAT_LIMIT", 2)
+    monkeypatch.setattr("agentgym_flow.retrieval.vectors.FLAT_LIMIT", 2)
     assert kind_of() == "ivf"
     (tmp_path / "index" / "dense" / "ivf.json").unlink()
     assert kind_of() == "hnsw"

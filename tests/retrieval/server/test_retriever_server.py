@@ -19,11 +19,9 @@ from starlette.testclient import TestClient
 
 from agentgym_flow._util import loopback
 from agentgym_flow.errors import BadSetting, RetrieverFailed
+from agentgym_flow.retrieval import server
 from agentgym_flow.retrieval.remote import RemoteRetriever
-from agentgym_flow.retrieval.server import app
-from agentgym_flow.retrieval.server.app import MAX_BODY, MAX_PASSAGES, MAX_TOPK, create_app
-from agentgym_flow.retrieval.server.metrics import Metrics, percentile
-from agentgym_flow.retrieval.server.serve import serve
+from agentgym_flow.retrieval.server import MAX_BODY, MAX_PASSAGES, MAX_TOPK, Metrics, create_app, percentile, serve
 
 
 @pytest.fixture
@@ -136,7 +134,7 @@ def test_a_request_for_too_many_passages_is_refused(ask) -> None:
 
 
 def test_all_requests_together_have_a_limit(ask, monkeypatch) -> None:
-    monkeypatch.setattr(app, "MAX_BODIES", 100)
+    monkeypatch.setattr(server, "MAX_BODIES", 100)
     client = ask()
     for _ in range(3):  # what is answered or refused counts no more
         assert client.post("/retrieve", json={"query": "a" * 200}).status_code == 503

@@ -13,9 +13,9 @@ from retriever_running import Echo, health, running, said, wait_until, waiting
 
 from agentgym_flow.core import Stream
 from agentgym_flow.retrieval.corpus import MemoryCorpus
-from agentgym_flow.retrieval.lexical import LexicalRetriever
 from agentgym_flow.retrieval.passage import Passage
 from agentgym_flow.retrieval.remote import RemoteRetriever
+from agentgym_flow.retrieval.retrievers import LexicalRetriever
 
 TRAINER = 512 * 5
 """Rollouts of a step in Search-R1's v0.2 recipe: 512 questions, 5 answers to each."""

@@ -122,7 +122,7 @@ def test_what_a_setting_of_the_server_must_be_is_told(run: Callable[..., Any]) -
 
 def test_the_generated_articles_are_served_without_a_folder(run: Callable[..., Any], monkeypatch: Any) -> None:
     served = []
-    monkeypatch.setattr("agentgym_flow.retrieval.server.serve.serve", lambda retriever, **_: served.append(retriever))
+    monkeypatch.setattr("agentgym_flow.retrieval.server.serve", lambda retriever, **_: served.append(retriever))
     assert run("retriever", "serve", "embedded").exit_code == 0
     assert served == [tasks.retriever()]
     for more in (["--kind", "dense"], ["--index", "flat"]):

@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal, NamedTuple, Self
 
-from agentgym_flow._util.numbers import is_number
 from agentgym_flow._util.openai_access import (
     KEY_VARIABLE,
     check_patience,
@@ -19,6 +18,7 @@ from agentgym_flow._util.openai_access import (
     openai_package,
 )
 from agentgym_flow._util.sharing import Lock
+from agentgym_flow._util.values import is_number
 from agentgym_flow.core import AnswerStore, Stream, canonical, check_integer, check_positive, stable_hash
 from agentgym_flow.envs.canvas.backends.server import ModelReply, Patience, ServerFailed, server_at
 from agentgym_flow.envs.canvas.operators import OPERATORS, replies

@@ -14,7 +14,7 @@ from collections import Counter
 from itertools import pairwise
 
 from agentgym_flow.envs.canvas.scoring.problem import CodeTests
-from agentgym_flow.sandbox.harness.names import free_names
+from agentgym_flow.sandbox.harness.test_side import free_names
 
 _LINE_END = re.compile(r"\r\n?|\n")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentgym_flow._util.file_state import is_junk, is_whole
+from agentgym_flow._util.file_state import is_junk, is_real_file
 from agentgym_flow._util.records import SUFFIXES
 from agentgym_flow.envs.canvas.tasks.sets.load import SETS
 from agentgym_flow.envs.published_splits import folders_with, part_in, part_of_alone, without_shard, words_of
@@ -68,7 +68,7 @@ def part_of(place: Path) -> str:
 
 def files_of(folder: Path) -> list[Path]:
     """Return the record files directly in a folder, sorted by name. Raises `BadData` for a link to nothing."""
-    return [file for file in sorted(folder.iterdir()) if not is_junk(file.name) and stem(file) and is_whole(file)]
+    return [file for file in sorted(folder.iterdir()) if not is_junk(file.name) and stem(file) and is_real_file(file)]
 
 
 def parts_in(folder: Path, dataset: str) -> dict[str, Path]:

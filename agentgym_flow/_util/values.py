@@ -1,11 +1,13 @@
-"""Parse untrusted JSON: no duplicate names, no NaN or infinity, and limited depth."""
+"""Plain values: untrusted JSON, finite numbers, and text that is safe to display."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
-from typing import Any
+from numbers import Real
+from typing import Any, TypeGuard
 
 from agentgym_flow.errors import AgentGymFlowError
 
@@ -66,3 +68,21 @@ def _no_constant(name: str) -> None:
 
 decode = json.JSONDecoder(object_pairs_hook=_no_repeats, parse_constant=_no_constant).decode
 """Returns the value of a JSON text. Raises `ValueError` or `RecursionError` if it is invalid."""
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether `value` is a number that fits a finite float, also one of NumPy's; booleans are not numbers."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond the largest float
+        return False
+
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+
+
+def printable(text: str) -> str:
+    """Return `text` with characters that HTML and XML cannot hold (controls, lone surrogates) replaced by U+FFFD."""
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n").replace("\r", "\n"))

@@ -1,30 +1,211 @@
-"""Nearest-neighbour search: exact with NumPy, or approximate with faiss for millions of vectors.
+"""The vectors of a corpus on disk, and nearest-neighbour search: exact with NumPy, or approximate with faiss.
 
-The final order is by the exact inner product of the stored vectors, and equal scores are in document order. So an
-approximate index may miss a passage, but never gives it a wrong score.
+Vectors are computed in blocks, so a killed build can be resumed, and memory-mapped. The final order of a search is by
+the exact inner product of the stored vectors, and equal scores are in document order. So an approximate index may miss
+a passage, but never gives it a wrong score.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
+import io
 import json
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow._util.files import whole
-from agentgym_flow._util.shared import Shared
+from agentgym_flow._util.files import check_free, resumed_folder, write_atomically
+from agentgym_flow._util.sharing import Shared
+from agentgym_flow.core import stable_hash
 from agentgym_flow.errors import BadIndex, BadSetting, MissingExtra, UnknownOption
-from agentgym_flow.retrieval.arrays import json_errors
 from agentgym_flow.retrieval.bm25 import DocumentHit
-from agentgym_flow.retrieval.embeddings import Embeddings
-from agentgym_flow.retrieval.encoder import Floats
+from agentgym_flow.retrieval.encoder import Encoder, Floats
+from agentgym_flow.retrieval.index_files import json_errors, mapped_array
+from agentgym_flow.retrieval.passage import Corpus
+
+FORMAT = 1
+"""The version of the folder, and of the text that is encoded for a passage."""
+
+BLOCK = 256
+"""The number of passages that are encoded and written to disk together."""
+
+_VECTORS, _PAGE = "embeddings.npy", "embeddings.json"
+_DTYPE = np.dtype("<f4")
+
+
+class Embeddings(Shared):
+    """A unit vector for each passage of a corpus, created by `encode`, `build` or `open`.
+
+    The object can be shared by threads and, if opened, by processes. A pickle of an opened object contains only the
+    folder.
+
+    Attributes:
+        vectors: (passages, dimension), 32-bit floats.
+        digest: identity of the corpus and the encoder, in hexadecimal.
+        folder: the folder of the mapped file; None in memory.
+    """
+
+    def __init__(self, vectors: Floats, digest: str, folder: Path | None = None) -> None:
+        self.vectors = vectors
+        self.digest = digest
+        self.folder = folder
+
+    @classmethod
+    def encode(cls, corpus: Corpus, encoder: Encoder) -> Self:
+        """Encode a small corpus in memory."""
+        vectors = encoder.encode([corpus[number].index_text for number in range(len(corpus))])
+        return cls(vectors, _identity(corpus, encoder))
+
+    @classmethod
+    def build(
+        cls,
+        corpus: Corpus,
+        encoder: Encoder,
+        folder: str | os.PathLike[str],
+        *,
+        progress: Callable[[int], object] | None = None,
+    ) -> Self:
+        """Encode a corpus into a new folder, and open it.
+
+        Complete blocks are kept in `<folder>.partial`. To resume a killed build, call the method again with the same
+        corpus and encoder.
+
+        Args:
+            corpus: the passages.
+            encoder: the encoder.
+            folder: the folder, which is created atomically.
+            progress: called with the number of encoded passages, at the start and after every block.
+
+        Raises:
+            BadIndex: the partial folder is of another corpus or encoder.
+            BadSetting: another process is building this folder.
+            OSError: `folder` exists or cannot be written.
+        """
+        path = Path(folder)
+        check_free(path)
+        page = {"format": FORMAT, "digest": _identity(corpus, encoder), "shape": [len(corpus), encoder.dimension]}
+        with resumed_folder(path) as partial, (partial / _VECTORS).open("a+b") as file:
+            _lock(file, path)
+            _begin(partial / _PAGE, page)
+            for done in _encode_blocks(corpus, encoder, file):
+                if progress:
+                    progress(done)
+            page["sha256"] = _sha256(partial / _VECTORS)
+            (partial / _PAGE).write_text(json.dumps(page) + "\n", "ascii")
+        return cls.open(path, corpus, encoder, verify=False)
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], corpus: Corpus, encoder: Encoder, *, verify: bool = True) -> Self:
+        """Map the vectors that `build` wrote for this corpus and encoder.
+
+        With `verify`, read all vectors and compare their digest.
+
+        Raises `BadIndex` if the folder is missing, damaged, or of another version, corpus or encoder.
+        """
+        opened = cls.mapped(folder)
+        if opened.digest != _identity(corpus, encoder):
+            raise BadIndex(f"the vectors at {folder} are of another corpus or encoder; {_REMEDY}")
+        file = Path(folder) / _VECTORS
+        if verify and _sha256(file) != _read_vectors_page(Path(folder))["sha256"]:
+            raise BadIndex(f"{file} is damaged (its digest differs); {_REMEDY}")
+        return opened
+
+    @classmethod
+    def mapped(cls, folder: str | os.PathLike[str]) -> Self:
+        """Map the vectors of a folder, of any corpus and encoder. Raises `BadIndex` like `open`."""
+        root = Path(folder)
+        page = _read_vectors_page(root)
+        vectors = mapped_array(root / _VECTORS, _REMEDY)
+        if vectors.dtype != _DTYPE or list(vectors.shape) != page["shape"]:
+            raise BadIndex(f"{root / _VECTORS} is not the file that {root / _PAGE} describes; {_REMEDY}")
+        return cls(vectors, page["digest"], root)
+
+    def __len__(self) -> int:
+        """Return the number of passages."""
+        return len(self.vectors)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.folder is None:
+            return type(self), (self.vectors, self.digest)
+        return type(self).mapped, (os.path.abspath(self.folder),)
+
+
+_REMEDY = "remove the folder and build it again"
+_MAKE = "make them with: agentgym-flow retriever build SOURCE FOLDER --kind dense; SOURCE is not read again"
+
+
+def _identity(corpus: Corpus, encoder: Encoder) -> str:
+    return stable_hash([FORMAT, corpus.digest, encoder.digest])
+
+
+def _begin(file: Path, page: dict[str, Any]) -> None:
+    """Record the corpus and encoder of a partial folder, or check them against those of an earlier attempt."""
+    if not file.exists():
+        file.write_text(json.dumps(page) + "\n", "ascii")
+        return
+    try:
+        earlier = json.loads(file.read_text("ascii"))
+        same = {key: earlier[key] for key in page} == page
+    except (ValueError, KeyError, TypeError, RecursionError):
+        same = False
+    if not same:
+        raise BadIndex(f"{file.parent} was begun for another corpus or encoder; remove it")
+
+
+def _encode_blocks(corpus: Corpus, encoder: Encoder, file: IO[bytes]) -> Iterator[int]:
+    """Append the missing vectors to the `.npy` file; yield the number of passages, first and after every block."""
+    begin = io.BytesIO()
+    form = {"descr": _DTYPE.str, "fortran_order": False, "shape": (len(corpus), encoder.dimension)}
+    np.lib.format.write_array_header_1_0(begin, form)
+    header = begin.getvalue()
+    size = file.seek(0, os.SEEK_END)
+    row = encoder.dimension * _DTYPE.itemsize
+    done = max(0, size - len(header)) // row // BLOCK * BLOCK  # an incomplete block may be the result of a torn write
+    file.truncate(len(header) + done * row if done else 0)
+    if not done:
+        file.write(header)
+    yield done
+    while done < len(corpus):
+        numbers = range(done, min(done + BLOCK, len(corpus)))
+        vectors = encoder.encode([corpus[number].index_text for number in numbers])
+        file.write(np.ascontiguousarray(vectors, _DTYPE).tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+        done = numbers.stop
+        yield done
+
+
+def _read_vectors_page(root: Path) -> dict[str, Any]:
+    file = root / _PAGE
+    with json_errors(file, f"there are no vectors at {root}: {file.name} is missing; {_MAKE}", _REMEDY):
+        page = json.loads(file.read_text("ascii"))
+        version = page["format"]
+        sound = isinstance(page["digest"], str) and isinstance(page["sha256"], str) and len(page["shape"]) == 2
+    if version != FORMAT:
+        raise BadIndex(f"the vectors at {root} have format {version!r}, this version reads {FORMAT}; {_REMEDY}")
+    if not sound:
+        raise BadIndex(f"{file} is damaged; {_REMEDY}")
+    return page  # type: ignore[no-any-return]
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    """Lock a build against other processes, on systems with `fcntl`. The lock ends with the process."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BadSetting(f"another process is building {path}; wait for it or name another folder") from None
+
 
 KINDS = ("flat", "ivf", "hnsw", "pq")
 """Exact; inverted lists or neighbour graph with a byte per dimension; inverted lists with a byte per 8 dimensions."""
@@ -110,13 +291,13 @@ class FaissIndex(Shared):
         faiss = _faiss()
         page = _read_page(file, embeddings)
         if verify and _sha256(file) != page["sha256"]:
-            raise BadIndex(f"{file} is damaged (its digest differs); {_REMEDY}")
+            raise BadIndex(f"{file} is damaged (its digest differs); {_REBUILD}")
         try:
             self._index = faiss.read_index(str(file), faiss.IO_FLAG_MMAP_IFC)
         except RuntimeError as error:
-            raise BadIndex(f"{file} cannot be read ({error}); {_REMEDY}") from error
+            raise BadIndex(f"{file} cannot be read ({error}); {_REBUILD}") from error
         if (self._index.ntotal, self._index.d) != embeddings.vectors.shape:
-            raise BadIndex(f"{file} has fewer or more vectors than its folder; {_REMEDY}")
+            raise BadIndex(f"{file} has fewer or more vectors than its folder; {_REBUILD}")
         if kind == "hnsw":
             self._index.hnsw.efSearch = effort or 64
         else:
@@ -181,11 +362,6 @@ def finished_kinds(folder: Path) -> tuple[str, ...]:
     return tuple(kind for kind in KINDS if kind != "flat" and _page_of(folder / f"{kind}.faiss").exists())
 
 
-def has_faiss(embeddings: Embeddings, kind: str) -> bool:
-    """Return whether a complete approximate index of this kind exists for these vectors."""
-    return _page_of(_file(embeddings, kind)).exists()
-
-
 def build_faiss(embeddings: Embeddings, kind: str, *, progress: Callable[[int], object] | None = None) -> None:
     """Write an approximate index into the folder of the vectors, replacing one of the same kind.
 
@@ -205,7 +381,10 @@ def build_faiss(embeddings: Embeddings, kind: str, *, progress: Callable[[int], 
     check_buildable(kind, *vectors.shape)
     faiss = _faiss()
     lists = max(1, min(int(4 * math.sqrt(len(vectors))), len(vectors) // _TRAINING_ROWS))
-    index = faiss.index_factory(vectors.shape[1], _recipe(kind, vectors.shape[1], lists), faiss.METRIC_INNER_PRODUCT)
+    # np: without polysemous training, which is not used
+    dimension = vectors.shape[1]
+    recipes = {"hnsw": "HNSW32,SQ8", "ivf": f"IVF{lists},SQ8", "pq": f"IVF{lists},PQ{dimension // _PIECE}np"}
+    index = faiss.index_factory(dimension, recipes[kind], faiss.METRIC_INNER_PRODUCT)
     if kind == "pq":
         index.pq.cp.min_points_per_centroid = 1  # suppresses warnings about few passages
     wanted = max(lists, _SMALLEST_PQ) * _TRAINING_ROWS
@@ -215,23 +394,14 @@ def build_faiss(embeddings: Embeddings, kind: str, *, progress: Callable[[int], 
         if progress:
             progress(int(index.ntotal))
     _page_of(file).unlink(missing_ok=True)  # of a replaced index
-    with whole(file) as unfinished:
+    with write_atomically(file) as unfinished:
         faiss.write_index(index, str(unfinished))
-    with whole(_page_of(file)) as unfinished:
+    with write_atomically(_page_of(file)) as unfinished:
         page = {"digest": embeddings.digest, "sha256": _sha256(file)}
         unfinished.write_text(json.dumps(page) + "\n", "ascii")
 
 
-_REMEDY = "remove it and build it again"
-
-
-def _recipe(kind: str, dimension: int, lists: int) -> str:
-    """Return the factory string of faiss."""
-    if kind == "hnsw":
-        return "HNSW32,SQ8"
-    if kind == "ivf":
-        return f"IVF{lists},SQ8"
-    return f"IVF{lists},PQ{dimension // _PIECE}np"  # np: without polysemous training, which is not used
+_REBUILD = "remove it and build it again"
 
 
 def _faiss() -> Any:
@@ -258,11 +428,11 @@ def _read_page(file: Path, embeddings: Embeddings) -> dict[str, str]:
         f"there is no index {file}; make it with: agentgym-flow retriever build "
         f"SOURCE FOLDER --kind dense --index {file.stem}; SOURCE is not read again"
     )
-    with json_errors(_page_of(file), missing, _REMEDY):
+    with json_errors(_page_of(file), missing, _REBUILD):
         page: dict[str, str] = json.loads(_page_of(file).read_text("ascii"))
         same = page["digest"] == embeddings.digest and isinstance(page["sha256"], str)
     if not same:
-        raise BadIndex(f"{file} was made of other vectors; {_REMEDY}")
+        raise BadIndex(f"{file} was made of other vectors; {_REBUILD}")
     return page
 
 
@@ -271,4 +441,4 @@ def _sha256(file: Path) -> str:
         with file.open("rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()
     except OSError as error:
-        raise BadIndex(f"cannot read {file}: {error.strerror}; {_REMEDY}") from error
+        raise BadIndex(f"cannot read {file}: {error.strerror}; {_REBUILD}") from error

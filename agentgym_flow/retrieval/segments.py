@@ -1,24 +1,26 @@
-"""Runs, the postings of consecutive documents, and the merging of runs into the arrays of an index.
+"""Segments, the postings of consecutive documents, and their merging into the arrays of an index.
 
-A small corpus is one run in memory. A large corpus consists of many runs on disk, which are merged in blocks of terms,
-so memory depends on the number of different terms and the block size, not on the number of postings.
+A small corpus is one segment in memory. A large corpus has many on disk, which are merged in blocks of terms, so memory
+depends on the number of different terms and the block size, not on the number of postings.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from decimal import Context, Decimal
+from itertools import count, pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow.errors import BadData
+from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.retrieval.analyser import analyse
-from agentgym_flow.retrieval.index_folder import Arrays
-from agentgym_flow.retrieval.similarity import check_settings, idf, inverse_norms
+from agentgym_flow.retrieval.index_files import Arrays
 
 _BLOCK = 1 << 22  # postings per merge step: 32 MB of the index
 
@@ -43,20 +45,12 @@ class IndexSegment(NamedTuple):
     lengths: npt.NDArray[np.int64]
 
 
-class _Numbers(dict[str, int]):
-    """Term -> number, in order of first occurrence."""
-
-    def __missing__(self, term: str) -> int:
-        self[term] = number = len(self)
-        return number
-
-
 class SegmentBuilder:
     """Collects the texts of one run, whose first document has the number `first`."""
 
     def __init__(self, first: int = 0) -> None:
         self._first = first
-        self._numbers = _Numbers()
+        self._numbers: defaultdict[str, int] = defaultdict(count().__next__)  # in order of first occurrence
         self._terms = array("i")
         self._lengths = array("q")
 
@@ -141,17 +135,15 @@ class MergedSegments:
 
     def arrays(self) -> Arrays:
         """Return the complete arrays in memory."""
-        found = dict(self._small)
-        found["documents"] = np.empty(self.sizes["documents"], np.int32)
-        found["saturations"] = np.empty(self.sizes["saturations"], np.float32)
-        for first, last in _blocks(self._starts):
-            for name, values in self._block(first, last).items():
-                found[name][self._starts[first] : self._starts[last]] = values
-        return found
+        small, *blocks = self.pieces()
+        empty = {"documents": np.zeros(0, np.int32), "saturations": np.zeros(0, np.float32)}
+        for name, none in empty.items():
+            small[name] = np.concatenate([none, *(block[name] for block in blocks)])
+        return small
 
     def pieces(self, progress: Callable[[int, int], object] | None = None) -> Iterator[Arrays]:
         """Yield consecutive pieces of the arrays, by name; `progress` gets the number of merged and of all postings."""
-        yield self._small
+        yield dict(self._small)
         for first, last in _blocks(self._starts):
             yield self._block(first, last)
             if progress:
@@ -213,3 +205,57 @@ def _named(run: IndexSegment, number: int) -> Iterator[tuple[bytes, int]]:
 def running(sizes: npt.ArrayLike) -> npt.NDArray[np.int64]:
     """Return 0 followed by the cumulative sums of `sizes`."""
     return np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))])
+
+
+_LN_DIGITS = Context(prec=30)
+_EXACT_LENGTHS = 24
+
+
+def check_settings(k1: float, b: float) -> None:
+    """Raise `BadSetting` if `k1` or `b` is out of range."""
+    if not 0 < k1 < math.inf:
+        raise BadSetting(f"k1 must be a positive number, got {k1!r}")
+    if not 0 <= b <= 1:
+        raise BadSetting(f"b must be from 0 to 1, got {b!r}")
+
+
+def byte_of_length(length: int) -> int:
+    """Encode the length of a document in terms as one byte, like Lucene (`SmallFloat.intToByte4`).
+
+    Lengths below 24 are exact. Of the excess over 24, the four highest bits are kept.
+    """
+    rest = length - _EXACT_LENGTHS
+    if rest < 8:
+        return length
+    shift = rest.bit_length() - 4
+    return _EXACT_LENGTHS + ((shift + 1) << 3 | rest >> shift & 7)
+
+
+def length_of_byte(byte: int) -> int:
+    """Return the smallest length that `byte_of_length` encodes as `byte`."""
+    rest = byte - _EXACT_LENGTHS
+    if rest < 8:
+        return byte
+    return _EXACT_LENGTHS + ((rest & 7 | 8) << (rest >> 3) - 1)
+
+
+def idf(frequencies: npt.NDArray[np.int64], documents: int) -> npt.NDArray[np.float32]:
+    """Return the idf of each term, with a correctly rounded logarithm: math libraries differ in the last bit."""
+
+    def of(n: int) -> np.float32:
+        return np.float32(float(Decimal(1 + (documents - n + 0.5) / (n + 0.5)).ln(_LN_DIGITS)))
+
+    different, which = np.unique(frequencies, return_inverse=True)
+    return np.array([of(n) for n in different.tolist()], np.float32)[which]
+
+
+def inverse_norms(lengths: npt.NDArray[np.int64], k1: float, b: float) -> npt.NDArray[np.float32]:
+    """Return 1 / (k1 (1 - b + b L / mean)) for each document, in 32-bit floats from the byte that keeps L."""
+    mean = np.float32(lengths.sum() / max((lengths > 0).sum(), 1))
+    one = np.float32(1)
+    inverse = np.zeros(256, np.float32)  # an empty document has no posting that asks for its own
+    if mean:
+        kept = np.array([length_of_byte(byte) for byte in range(1, 256)], np.float32)
+        inverse[1:] = one / (np.float32(k1) * ((one - np.float32(b)) + np.float32(b) * kept / mean))
+    different, which = np.unique(lengths, return_inverse=True)
+    return inverse[[byte_of_length(length) for length in different.tolist()]][which]

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from agentgym_flow.retrieval.passage import Hit, Retriever
 
@@ -54,11 +53,7 @@ class _PendingRequest:
         return len(self.queries) - self.taken
 
 
-class _Part(NamedTuple):
-    """The queries of a request in one batch."""
-
-    request: _PendingRequest
-    queries: Sequence[str]
+_Part = tuple[_PendingRequest, Sequence[str]]  # a request, and its queries in one batch
 
 
 class Batcher:
@@ -128,7 +123,7 @@ class Batcher:
         # Requests with the fewest queries come first, so the unused part of their share goes to the others.
         for number, request in enumerate(sorted(sharing, key=lambda request: request.left)):
             size = min(request.left, room // (len(sharing) - number))
-            parts.append(_Part(request, request.queries[request.taken : request.taken + size]))
+            parts.append((request, request.queries[request.taken : request.taken + size]))
             request.taken += size
             room -= size
         self.waiting -= self._max_batch - room
@@ -148,16 +143,14 @@ class Batcher:
 
     async def _search(self, thread: ThreadPoolExecutor, parts: list[_Part]) -> None:
         try:
-            results = await self._found(
-                thread, [query for part in parts for query in part.queries], parts[0].request.topk
-            )
+            results = await self._found(thread, [query for _, some in parts for query in some], parts[0][0].topk)
         except Exception as error:
             if len(parts) > 1:
                 for part in parts:
                     await self._search(thread, [part])
                 return
             _log.exception("the retriever failed")
-            answer = parts[0].request.answer
+            answer = parts[0][0].answer
             if not answer.done():
                 answer.set_exception(RetrievalFailed(type(error).__name__))
             return

@@ -1,6 +1,6 @@
 """The folder of an index: one `.npy` file per array, and `index.json` with the settings, shapes and digests.
 
-The folder is written atomically. Arrays are memory-mapped.
+The folder is written atomically. Arrays are memory-mapped. Files may be missing or damaged.
 """
 
 from __future__ import annotations
@@ -8,18 +8,41 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow._util.files import whole_folder
+from agentgym_flow._util.files import write_folder_atomically
 from agentgym_flow.core import stable_hash
-from agentgym_flow.errors import BadIndex
-from agentgym_flow.retrieval.arrays import json_errors, mapped_array
+from agentgym_flow.errors import BadData, BadIndex
+
+
+def mapped_array(file: Path, remedy: str, error: type[BadData] = BadIndex) -> npt.NDArray[Any]:
+    """Map a `.npy` file of plain numbers. Raises `error`, with the remedy in its message, if it cannot be read."""
+    try:
+        return np.asarray(np.lib.format.open_memmap(file, mode="r"))
+    except FileNotFoundError:
+        raise error(f"{file} is missing; {remedy}") from None
+    except Exception as cause:  # NumPy parses the header as Python code, so damage can raise anything
+        raise error(f"{file} cannot be read ({cause}); {remedy}") from cause
+
+
+@contextmanager
+def json_errors(file: Path, missing: str, remedy: str) -> Iterator[None]:
+    """Convert errors of reading and parsing a JSON file into `BadIndex`; `missing` is the message for no file."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadIndex(missing) from None
+    except OSError as error:
+        raise BadIndex(f"cannot read {file}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadIndex(f"{file} is damaged ({error}); {remedy}") from None
+
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -55,7 +78,7 @@ def write_folder(
 
     Raises `OSError` with the name of the folder if it exists or cannot be written.
     """
-    with whole_folder(Path(folder)) as partial, ExitStack() as files:
+    with write_folder_atomically(Path(folder)) as partial, ExitStack() as files:
         arrays = {
             name: files.enter_context(_ArrayFile(partial / f"{name}.npy", dtype, sizes[name]))
             for name, dtype in _DTYPES.items()

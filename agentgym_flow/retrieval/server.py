@@ -1,4 +1,4 @@
-"""The server as a Starlette application: `POST /retrieve` and `GET /health`.
+"""Serves a retriever, by default only to this machine: `POST /retrieve` and `GET /health`.
 
 `agentgym_flow.retrieval.protocol` defines the format of requests and answers, which is that of Search-R1. Errors are
 answered with a status of at least 400 and one sentence, without tracebacks.
@@ -8,23 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
-
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from agentgym_flow._util import loopback
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.retrieval import protocol
-from agentgym_flow.retrieval.passage import Hit, Retriever
-from agentgym_flow.retrieval.server.batching import (
+from agentgym_flow.retrieval.batching import (
     MAX_WAITING,
     Batcher,
     DeadlineExceeded,
@@ -32,7 +26,21 @@ from agentgym_flow.retrieval.server.batching import (
     Results,
     RetrievalFailed,
 )
-from agentgym_flow.retrieval.server.metrics import Metrics
+from agentgym_flow.retrieval.passage import Hit, Retriever
+
+with loopback.needing_extra():
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route
+    from starlette.types import Receive, Scope, Send
+
+PATIENCE = 30
+"""Seconds to finish pending requests when the server stops."""
+
+CONNECTIONS = 1024
+"""The largest number of simultaneous connections."""
 
 DEFAULT_TOPK = 3
 """The default number of passages per query, as in Search-R1."""
@@ -57,6 +65,49 @@ GONE = 499
 
 RETRY_AFTER = {"Retry-After": "1"}
 """The header of the answer if the queue is full: retry after a second."""
+
+LAST = 2048
+"""Response times are computed over this number of recent answers."""
+
+
+def serve(
+    retriever: Retriever,
+    *,
+    port: int = 8000,
+    host: str = loopback.HOST,
+    token: str | None = None,
+    topk: int = DEFAULT_TOPK,
+    max_batch: int = 64,
+    max_waiting: int = MAX_WAITING,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve `retriever` until the process is interrupted or terminated; pending requests are answered first.
+
+    Args:
+        retriever: the retriever.
+        port: the port; 0 selects a free one.
+        host: the address to listen on; anything but the loopback interface requires a token.
+        token: the token that clients must send.
+        topk: the number of passages if a request does not specify it.
+        max_batch: the largest number of queries per search.
+        max_waiting: the largest number of waiting queries.
+        on_ready: called with the address when the server accepts requests.
+
+    Raises:
+        BadSetting: the port is in use or not permitted, or another setting is invalid.
+        KeyboardInterrupt: the user pressed Ctrl-C.
+    """
+    local = host in loopback.HOSTS
+    if not local and token is None:
+        raise BadSetting(
+            f"anyone who can reach {host} could use this retriever; set a token, or listen on {loopback.HOST}"
+        )
+    app = create_app(retriever, token=token, topk=topk, max_batch=max_batch, max_waiting=max_waiting, local=local)
+    with loopback.listen(port, host) as listening:
+        if on_ready is not None:
+            name = f"[{host}]" if ":" in host else host
+            on_ready(f"http://{name}:{listening.getsockname()[1]}")
+        loopback.run(app, listening, patience=PATIENCE, connections=CONNECTIONS)
 
 
 class RetrieveRequest(NamedTuple):
@@ -117,6 +168,35 @@ def create_app(
         exception_handlers={_RetrieveRefused: _refused, HTTPException: _refused},
         lifespan=lifespan,
     )
+
+
+class Metrics:
+    """The statistics at `/health`: requests by status, and the times of recent answers."""
+
+    def __init__(self) -> None:
+        self._statuses: Counter[int] = Counter()
+        self._seconds: deque[float] = deque(maxlen=LAST)
+
+    def count(self, status: int, seconds: float) -> None:
+        """Record a request to `/retrieve`. Times are recorded only for status 200."""
+        self._statuses[status] += 1
+        if status == 200:
+            self._seconds.append(seconds)
+
+    def summary(self) -> dict[str, Any]:
+        """Return `requests`, `statuses` and, in milliseconds, `p50_ms` and `p99_ms` (None before the first answer)."""
+        times = sorted(self._seconds)
+        return {
+            "requests": self._statuses.total(),
+            "statuses": {str(status): count for status, count in sorted(self._statuses.items())},
+            "p50_ms": percentile(times, 0.50),
+            "p99_ms": percentile(times, 0.99),
+        }
+
+
+def percentile(times: list[float], share: float) -> float | None:
+    """Return a percentile of the sorted `times` (in seconds) in milliseconds; None if there are none."""
+    return round(1000 * times[max(0, math.ceil(share * len(times)) - 1)], 3) if times else None
 
 
 class _Service:
