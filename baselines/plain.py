@@ -37,7 +37,7 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.text_arguments import env_settings
 from agentgym_flow.episodes import Episode, Group
-from agentgym_flow.generation.stops import answer_text
+from agentgym_flow.generation.sampling import answer_text
 from agentgym_flow.play import EpisodeSpec, rollout, rollout_groups
 from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput
 from agentgym_flow.prompts import PromptTemplate, template_for

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from agentgym_flow.generation.last_position import next_logits
-from agentgym_flow.generation.padding import positions
+from agentgym_flow.generation.padding import next_logits, positions
 from agentgym_flow.training import scoring
 from agentgym_flow.training._trl import fused_lm_head
 from agentgym_flow.training.collate import Batch, trim_padding

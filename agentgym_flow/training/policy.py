@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from agentgym_flow.errors import BadSetting, ContextFull, UnknownOption
 from agentgym_flow.generation import SEEDS, BatchGenerator, Completion, GenerationRequest, Generator, Sampling
 from agentgym_flow.generation.base import check_fits
-from agentgym_flow.generation.stops import answer_text, holds_stop, length_of_answer
+from agentgym_flow.generation.sampling import answer_text, holds_stop, length_of_answer
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.policies.base import CONTEXT, NO_ANSWER, session

@@ -19,8 +19,7 @@ from accelerate.utils import extract_model_from_parallel
 from torch.utils.checkpoint import checkpoint
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.generation.last_position import exceeds_rounding
-from agentgym_flow.generation.padding import positions
+from agentgym_flow.generation.padding import exceeds_rounding, positions
 from agentgym_flow.training.collate import Batch, collate
 from agentgym_flow.training.prefix_tree import KINDS, pack
 from agentgym_flow.training.rows import TrainingRow

@@ -26,8 +26,8 @@ from agentgym_flow.core import Stream, TextEnv, stable_hash
 from agentgym_flow.episodes import Episode, EpisodeRecorder, Group, Turn
 from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.generation import Generator
-from agentgym_flow.generation.last_position import ignores_padding
-from agentgym_flow.generation.neutral import drop_unused_settings
+from agentgym_flow.generation.padding import ignores_padding
+from agentgym_flow.generation.sampling import drop_unused_settings
 from agentgym_flow.play import ERROR, EnvPool
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import TURN, PromptTemplate, valid_turns

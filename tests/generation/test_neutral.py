@@ -25,8 +25,8 @@ from transformers import (
 )
 
 from agentgym_flow.generation import Completion, GenerationRequest, Sampling, vllm_engine
-from agentgym_flow.generation.last_position import ignores_padding
-from agentgym_flow.generation.neutral import (
+from agentgym_flow.generation.padding import ignores_padding
+from agentgym_flow.generation.sampling import (
     NEUTRAL,
     OTHER,
     VLLM_NEUTRAL,

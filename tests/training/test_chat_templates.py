@@ -23,7 +23,7 @@ from agentgym_flow.envs.sokoban.env import SokobanEnv
 from agentgym_flow.episodes import EpisodeRecorder, Group
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.generation import Completion, GenerationRequest
-from agentgym_flow.generation.stops import length_of_answer
+from agentgym_flow.generation.sampling import length_of_answer
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput, make_policy

@@ -21,7 +21,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.errors import BadSetting, Forged
 from agentgym_flow.generation import Completion
-from agentgym_flow.generation.stops import holds_stop
+from agentgym_flow.generation.sampling import holds_stop
 from agentgym_flow.integrations.trl_text import TextRollout
 from agentgym_flow.play import EnvPool, EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, make_policy
