@@ -176,7 +176,7 @@ def elastic(chosen: argparse.Namespace) -> dict[str, Any]:
     from agentgym_flow.dataflow.engines.ray_engine import RayEngine
     from agentgym_flow.dataflow.engines.ray_manager import RayFlow
     from agentgym_flow.training.config_file import parse_configs
-    from agentgym_flow.training.run import quiet
+    from agentgym_flow.training.models import quiet
 
     import ray  # isort: skip
     from ray.cluster_utils import Cluster  # isort: skip

@@ -37,8 +37,8 @@ from agentgym_flow.generation import padding
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.training import loss
 from agentgym_flow.training.config_file import parse_configs
+from agentgym_flow.training.models import quiet
 from agentgym_flow.training.recipe import Recipe, open_run
-from agentgym_flow.training.run import quiet
 
 ENVIRONMENTS = ("Sokoban-v0", "ALFWorld-v0", "WebShop-v0", "Search-v0", "Canvas-v0")
 PHASES = ("time/env", "time/generate", "time/credit", "time/update")

@@ -20,11 +20,11 @@ from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.engines.choice import Engine, engine_of
 from agentgym_flow.dataflow.stage import actor_setup
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.config import TRANSFORMERS, Configs
 from agentgym_flow.training.group_source import OwnRollout
 from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.results import Results
+from agentgym_flow.training.run_folder import check_same
 
 SETTINGS = "dataflow.yaml"
 """The file in a run's folder with the settings of its dataflow."""

@@ -15,7 +15,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from agentgym_flow.generation.padding import next_logits, positions
 from agentgym_flow.training import scoring
 from agentgym_flow.training._trl import fused_lm_head
-from agentgym_flow.training.collate import Batch, trim_padding
+from agentgym_flow.training.rows import Batch, trim_padding
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

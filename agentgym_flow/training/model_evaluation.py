@@ -24,8 +24,7 @@ from agentgym_flow.play import Evaluation, LiveSuccess, play_split
 from agentgym_flow.policies import AsyncPolicy, Policy
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.replay import LogVerdict, verify_log
-from agentgym_flow.training.generators import transformers_generator
-from agentgym_flow.training.policy import model_policy
+from agentgym_flow.training.policy import model_policy, transformers_generator
 from agentgym_flow.training.processes import Together
 
 if TYPE_CHECKING:

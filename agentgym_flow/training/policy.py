@@ -9,7 +9,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+
+import torch
 
 from agentgym_flow.errors import BadSetting, ContextFull, UnknownOption
 from agentgym_flow.generation import SEEDS, BatchGenerator, Completion, GenerationRequest, Generator, Sampling
@@ -20,7 +23,9 @@ from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.policies.base import CONTEXT, NO_ANSWER, session
 from agentgym_flow.prompts import CONVERSATION, LAYOUTS, TURN, IndexTemplate, PromptTemplate, TextTemplate
 from agentgym_flow.training.chat_template import ThoughtStyle, is_plain, thought_style
+from agentgym_flow.training.config import SERVERS, VLLM, AgentConfig
 from agentgym_flow.training.conversation import Conversation, check_words
+from agentgym_flow.training.processes import Together
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -364,3 +369,64 @@ def check_answers(
                 f"the answer {answer!r} is {len(ids)} tokens long: set max_completion_length to at least that "
                 f"(it is {max_new_tokens})"
             )
+
+
+# ---------------------------------------------------------------- generators
+def transformers_generator(
+    args: AgentConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> TransformersGenerator:
+    """Return the default generator: Transformers in this process."""
+    exact = args.mixed_precision == "no" and model.dtype == torch.float32
+    return TransformersGenerator(
+        model,
+        pad_token(tokenizer),
+        exact=exact,
+        rows=args.generation_rows,
+        num_envs=args.num_envs,
+        tokenizer=tokenizer,
+    )
+
+
+def make_generator(
+    args: AgentConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, together: Together
+) -> Generator:
+    """Return the generator that the settings select; all processes must call this.
+
+    Args:
+        args: the settings.
+        model: the current model.
+        tokenizer: the model's tokenizer.
+        folder: a folder of the run for transferring weights to the generator.
+        together: the processes of the run.
+
+    Raises:
+        MissingExtra: vLLM is not installed.
+        UnsupportedVLLM: its version is not supported, or it cannot run on this machine.
+        BadSetting: vLLM cannot run the model, or a server is not set up for training.
+        ServerDown: a server cannot be reached.
+    """
+    half = "bfloat16" if args.mixed_precision == "bf16" else "float32"
+    if args.generator == VLLM:
+        from agentgym_flow.generation.vllm_engine import VLLMEngine
+
+        return VLLMEngine(
+            model,
+            tokenizer,
+            folder / f"process-{together.rank}",
+            dtype=half,
+            memory_share=args.vllm_gpu_memory_utilization,
+            max_model_len=args.vllm_max_model_length,
+        )
+    if args.generator.startswith(SERVERS):
+        from agentgym_flow.generation.vllm_server import VLLMServers
+
+        return VLLMServers(
+            model,
+            args.generator.split(","),
+            folder,
+            dtype=half,
+            silence=args.vllm_server_timeout,
+            on_main_process=together.on_main_process,
+            rank=together.rank,
+        )
+    return transformers_generator(args, model, tokenizer)

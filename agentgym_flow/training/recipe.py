@@ -26,34 +26,40 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, OtherProcessFailed
 from agentgym_flow.play import LiveProgress
-from agentgym_flow.training.callbacks import MetricsFile, TrainingProgress, Validation
-from agentgym_flow.training.checkpoints import MANIFEST, check_made_with, checkpoints, last_intact, progress_of
+from agentgym_flow.training.callbacks import MetricsFile, StopAfterBatch, TrainingProgress, Validation
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import check_config, parse_configs, recorded_date, write_config
-from agentgym_flow.training.generators import make_generator
 from agentgym_flow.training.group_source import stop_on
-from agentgym_flow.training.interrupt import StopAfterBatch
-from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.model_evaluation import ModelEvaluation, ModelEvaluator, problems
-from agentgym_flow.training.processes import Together, leave, naming_lost_process
-from agentgym_flow.training.results import Results, describe_run, group_to_show, write_results
-from agentgym_flow.training.run import (
-    CONFIG,
-    TINY,
-    RunFolder,
+from agentgym_flow.training.models import (
     frozen_heap,
-    is_finished,
-    last_run,
     load_model,
     load_weights,
     loaded_whole,
     quiet,
     save_model,
+    with_lora,
 )
+from agentgym_flow.training.policy import make_generator
+from agentgym_flow.training.processes import Together, leave, naming_lost_process
+from agentgym_flow.training.results import Results, describe_run, group_to_show, write_results
 from agentgym_flow.training.run_config import LAST_RUN
-from agentgym_flow.training.trained import Trained, read_trained, record_trained
+from agentgym_flow.training.run_folder import (
+    CONFIG,
+    MANIFEST,
+    RunFolder,
+    Trained,
+    check_made_with,
+    checkpoints,
+    is_finished,
+    last_intact,
+    last_run,
+    progress_of,
+    read_trained,
+    record_trained,
+)
+from agentgym_flow.training.tiny import TINY, template_of
 from agentgym_flow.training.trainer import AgentTrainer
-from agentgym_flow.training.vocabulary import template_of
 from agentgym_flow.training.warm_start import (
     WarmStart,
     fit_demonstrations,

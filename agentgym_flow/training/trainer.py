@@ -35,22 +35,11 @@ from agentgym_flow.rewards.credit import WEIGHTS
 from agentgym_flow.rewards.credit.comparison import Weights
 from agentgym_flow.rewards.credit.penalty import penalise_invalid
 from agentgym_flow.training._trl import RowTrainer
+from agentgym_flow.training.callbacks import UpdateClock
 from agentgym_flow.training.chat_template import checked_date, reads_clock, write_date, write_settings
-from agentgym_flow.training.checkpoints import (
-    MADE_WITH,
-    SOURCE,
-    check_intact,
-    check_made_with,
-    model_outline,
-    progress_of,
-    write_json,
-)
-from agentgym_flow.training.checks import check_device, check_environment, check_source
-from agentgym_flow.training.collate import Batch, collate, collate_merged, trim_padding
-from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.config import AgentConfig, check_device, check_environment, check_source
 from agentgym_flow.training.config_file import lasting_settings
-from agentgym_flow.training.generators import transformers_generator
-from agentgym_flow.training.group_source import GroupSource, OwnRollout
+from agentgym_flow.training.group_source import GroupSource, OwnRollout, TaskReplay
 from agentgym_flow.training.loss import (
     batch_logprobs,
     completion_logprobs,
@@ -60,16 +49,28 @@ from agentgym_flow.training.loss import (
 )
 from agentgym_flow.training.off_policy import Mismatch, corrected, staleness
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
-from agentgym_flow.training.out_of_memory import UPDATE, out_of_memory
 from agentgym_flow.training.outcomes import TrainingOutcomes, outcome_metrics, without_lost
-from agentgym_flow.training.policy import check_answers, check_vocabulary, model_policy, pad_token
-from agentgym_flow.training.processes import Together
+from agentgym_flow.training.policy import (
+    check_answers,
+    check_vocabulary,
+    model_policy,
+    pad_token,
+    transformers_generator,
+)
+from agentgym_flow.training.processes import UPDATE, Together, out_of_memory
 from agentgym_flow.training.reference import Reference
-from agentgym_flow.training.rows import merge, rows, thin_rows
+from agentgym_flow.training.rows import Batch, collate, collate_merged, merge, rows, thin_rows, trim_padding
 from agentgym_flow.training.run_config import mapping
+from agentgym_flow.training.run_folder import (
+    MADE_WITH,
+    SOURCE,
+    check_intact,
+    check_made_with,
+    model_outline,
+    progress_of,
+    write_json,
+)
 from agentgym_flow.training.scoring import can_share
-from agentgym_flow.training.task_replay import TaskReplay
-from agentgym_flow.training.update_clock import UpdateClock
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -31,7 +31,7 @@ from agentgym_flow.errors import (
 from agentgym_flow.generation import Completion, GenerationRequest, Sampling, vllm_engine
 from agentgym_flow.generation.vllm_server import VLLMServers
 from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.run import load_model
+from agentgym_flow.training.models import load_model
 
 SAMPLING = Sampling(temperature=0.5, max_new_tokens=2, ends=frozenset({9, 1}), stops=("x",))
 

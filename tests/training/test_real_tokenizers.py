@@ -30,9 +30,9 @@ from agentgym_flow.training import chat_template
 from agentgym_flow.training.chat_template import checked_date, reads_clock, without_settings, write_date, write_settings
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import parse_configs
+from agentgym_flow.training.models import load_model, save_model
 from agentgym_flow.training.policy import ModelPolicy, check_answers
 from agentgym_flow.training.recipe import open_run
-from agentgym_flow.training.run import load_model, save_model
 from agentgym_flow.training.trainer import AgentTrainer
 from tests.training.test_chat_templates import SHIPPED, byte_tokenizer
 

@@ -14,7 +14,7 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.comparison import Outcome
 from agentgym_flow.rewards.structure import with_structure_rewards
 from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.task_replay import TaskReplay, TaskSelector
+from agentgym_flow.training.group_source import TaskReplay, TaskSelector
 
 
 class DataAlgorithms:
