@@ -42,7 +42,7 @@ from agentgym_flow.play import EpisodeSpec, rollout, rollout_groups
 from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput
 from agentgym_flow.prompts import PromptTemplate, template_for
 from agentgym_flow.rewards.credit import CREDIT, WEIGHTS
-from agentgym_flow.rewards.credit.penalty import penalise_invalid
+from agentgym_flow.rewards.credit.comparison import penalise_invalid
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 
 ENVIRONMENTS: dict[str, tuple[dict[str, Any], int]] = {  # settings, and number of expert episodes to clone

@@ -1,7 +1,7 @@
 """Potentials of a finished group: merge its episodes into one graph, and write the potentials of states to the turns.
 
 All observed steps are in the graph, and every outcome is a separate node. The released code omits the last turn of its
-loop, and a success and a failure can share a node; `credit.published` reproduces that for comparison.
+loop, and a success and a failure can share a node; `credit.rewardflow` reproduces that for comparison.
 """
 
 from __future__ import annotations

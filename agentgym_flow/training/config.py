@@ -20,8 +20,7 @@ from agentgym_flow._util.openai_access import checked_url
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.prompts import CONVERSATION, LAYOUTS, TURN
 from agentgym_flow.rewards.credit import CREDIT, OFFICIAL_READS, credit_function, settings_of
-from agentgym_flow.rewards.credit.comparison import Advantages
-from agentgym_flow.rewards.credit.penalty import check_penalty
+from agentgym_flow.rewards.credit.comparison import Advantages, check_penalty
 from agentgym_flow.rewards.structure_score import WORKFLOW, StructureScore
 from agentgym_flow.training.chat_template import checked_date
 from agentgym_flow.training.main_settings import NOT_USED
@@ -102,7 +101,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             (`agentgym_flow.rewards.structure`). Credit is then computed from returns; evaluation and logs stay native.
         reward_settings: keyword arguments of `StructureScore`; JSON on the command line.
         invalid_action_penalty: subtracted from the advantage of every turn with an invalid action, see
-            `agentgym_flow.rewards.credit.penalty`. With verl-agent's prompts, of every turn with a malformed answer.
+            `agentgym_flow.rewards.credit.comparison`. With verl-agent's prompts, of every turn with a malformed answer.
         credit: the function that computes advantages from a batch of groups: one of `agentgym_flow.rewards.CREDIT`, or
             `module:function`.
         credit_settings: its keyword arguments; JSON on the command line.

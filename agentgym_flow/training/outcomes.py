@@ -20,7 +20,7 @@ import numpy as np
 from agentgym_flow.episodes import TRUNCATED_BY, Episode, Group
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.play import ERROR
-from agentgym_flow.rewards.credit.penalty import ACCEPTED, IsValid
+from agentgym_flow.rewards.credit.comparison import ACCEPTED, IsValid
 
 
 def is_lost(episode: Episode) -> bool:

@@ -32,8 +32,7 @@ from agentgym_flow.play import ERROR, EnvPool
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import TURN, PromptTemplate, valid_turns
 from agentgym_flow.rewards.credit import WEIGHTS
-from agentgym_flow.rewards.credit.comparison import Weights
-from agentgym_flow.rewards.credit.penalty import penalise_invalid
+from agentgym_flow.rewards.credit.comparison import Weights, penalise_invalid
 from agentgym_flow.training._trl import RowTrainer
 from agentgym_flow.training.callbacks import UpdateClock
 from agentgym_flow.training.chat_template import checked_date, reads_clock, write_date, write_settings
