@@ -216,16 +216,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         check_penalty(self.invalid_action_penalty)
         _ = self.importance_bounds
         self._check_used()
-        if self.muon_learning_rate is not None and self.optim != GRPOConfig.optim:
-            raise BadSetting(f"muon_learning_rate brings its own optimizers: leave out optim={self.optim!r}")
-        if self.final_lr_ratio and self.lr_scheduler_type != "linear":
-            raise BadSetting("final_lr_ratio belongs to lr_scheduler_type linear; leave it at 0 for another schedule")
-        if self.merge_prompts and self.max_completion_length == 1 and self.layout == TURN:
-            for name, only in MERGEABLE.items():
-                if getattr(self, name) != only:
-                    raise BadSetting(
-                        f"{name}={getattr(self, name)!r} does not work on merged rows: set merge_prompts to false"
-                    )
+        self._check_combinations()
         self._check_processes()
         share_out(self, processes())
         self.bf16: bool | None
@@ -349,6 +340,18 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
                 f"zero_advantage_share below 1 would change the scale of loss_type {self.loss_type!r}, a "
                 "mean over rows: use dapo, or keep all rows"
             )
+
+    def _check_combinations(self) -> None:
+        if self.muon_learning_rate is not None and self.optim != GRPOConfig.optim:
+            raise BadSetting(f"muon_learning_rate brings its own optimizers: leave out optim={self.optim!r}")
+        if self.final_lr_ratio and self.lr_scheduler_type != "linear":
+            raise BadSetting("final_lr_ratio belongs to lr_scheduler_type linear; leave it at 0 for another schedule")
+        if self.merge_prompts and self.max_completion_length == 1 and self.layout == TURN:
+            for name, only in MERGEABLE.items():
+                if getattr(self, name) != only:
+                    raise BadSetting(
+                        f"{name}={getattr(self, name)!r} does not work on merged rows: set merge_prompts to false"
+                    )
 
     def ends_batch(self, step: int) -> bool:
         """Return whether optimizer step number `step` is the last one of a batch."""

@@ -310,7 +310,8 @@ def with_lora(
     from peft import LoraConfig, get_peft_model
 
     layers = targets if targets == ALL_LINEAR else [name.strip() for name in targets.split(",")]
-    unknown = [name for name in layers if not _has_layer(model, name)] if isinstance(layers, list) else []
+    named = "".join(f".{layer} " for layer, _ in model.named_modules())
+    unknown = [name for name in layers if f".{name} " not in named] if isinstance(layers, list) else []
     if unknown:  # peft raises only if none of them exists
         raise BadSetting(f"lora_targets: the model has no layer whose name ends in {unknown[0]!r}")
     settings = LoraConfig(task_type="CAUSAL_LM", target_modules=layers, r=rank, lora_alpha=alpha, lora_dropout=dropout)
@@ -318,10 +319,6 @@ def with_lora(
         torch.manual_seed(seed)
         # ZeRO-3 cannot gather weights of two types at once; with bf16 it keeps float32 copies of what is trained.
         return get_peft_model(model, settings, autocast_adapter_dtype=not is_deepspeed_zero3_enabled())
-
-
-def _has_layer(model: PreTrainedModel, name: str) -> bool:
-    return any(layer == name or layer.endswith(f".{name}") for layer, _ in model.named_modules())
 
 
 def add_reference(model: PreTrainedModel) -> None:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
+from agentgym_flow.core import Stream, TextEnv
+from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.errors import BadSetting, ContextFull, UnknownOption
 from agentgym_flow.generation import SEEDS, BatchGenerator, Completion, GenerationRequest, Generator, Sampling
 from agentgym_flow.generation.base import check_fits
@@ -103,13 +105,15 @@ class PromptedPolicy:
     ) -> None:
         if layout not in LAYOUTS:
             raise UnknownOption.among(layout, LAYOUTS)
-        ends = ends_of_completion(model, tokenizer)
+        declared = model.generation_config.eos_token_id
+        ends = {declared} if isinstance(declared, int) else {*(declared or ())}
+        ends |= set() if tokenizer.eos_token_id is None else {tokenizer.eos_token_id}
         self.model = model
         self.tokenizer = tokenizer
         self.template = template
         closings = getattr(template, "closings", ()) if is_plain(tokenizer) else ()  # base models write on and on
         stops = tuple(getattr(template, "stops", closings))
-        self.sampling = Sampling(temperature, greedy, max_new_tokens, ends, stops)
+        self.sampling = Sampling(temperature, greedy, max_new_tokens, frozenset(ends), stops)
         self.generator = generator or TransformersGenerator(model, pad_token(tokenizer), tokenizer=tokenizer)
         self.name = name
         self.settings: dict[str, Any] = {}
@@ -292,32 +296,38 @@ class AsyncModelPolicy(PromptedPolicy):
 
 
 def model_policy(
+    args: AgentConfig,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     template: PromptTemplate,
     *,
     generator: Generator,
-    **settings: Any,
+    name: str,
+    greedy: bool = False,
 ) -> ModelPolicy | AsyncModelPolicy:
-    """Return the policy that suits a generator: `ModelPolicy` for a `BatchGenerator`, else `AsyncModelPolicy`.
+    """Return the policy of a run that suits a generator: `ModelPolicy` for a `BatchGenerator`, else `AsyncModelPolicy`.
 
-    For the other arguments and errors see `PromptedPolicy`.
+    `args` has the temperature, the longest answer and the layout. For the other arguments and errors see
+    `PromptedPolicy`.
     """
     kind = ModelPolicy if isinstance(generator, BatchGenerator) else AsyncModelPolicy
-    return kind(model, tokenizer, template, generator=generator, **settings)
+    return kind(
+        model,
+        tokenizer,
+        template,
+        generator=generator,
+        temperature=args.temperature,
+        greedy=greedy,
+        max_new_tokens=args.max_completion_length or 1,
+        layout=args.layout,
+        name=name,
+    )
 
 
 def pad_token(tokenizer: PreTrainedTokenizerBase) -> int:
     """Return the padding token of prompts."""
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     return 0 if pad is None else int(pad)
-
-
-def ends_of_completion(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Return the tokens that end an answer: those that the model declares, and the tokenizer's."""
-    declared = model.generation_config.eos_token_id
-    ends = [declared] if isinstance(declared, int) else list(declared or ())
-    return frozenset([*ends, *([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])])
 
 
 def context_of(model: PreTrainedModel) -> int:
@@ -343,6 +353,13 @@ def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
             f"the tokenizer has {len(tokenizer)} tokens and the model only {known}: set model to a folder whose "
             "tokenizer and weights belong together"
         )
+
+
+def first_turn(env: TextEnv) -> PolicyInput:
+    """Reset an environment; return what a policy sees of its first turn."""
+    recorder = EpisodeRecorder(env)
+    episode = recorder.reset(seed=0)
+    return PolicyInput(env, recorder.observation, recorder.info, episode, Stream("first prompt"))
 
 
 def check_answers(

@@ -143,7 +143,9 @@ class Recipe:
         """
         if not self.warm.warm_start_levels:
             return
-        if not self._has_expert:
+        with closing(self.run.make_env()) as env:
+            has_expert = env.has_expert
+        if not has_expert:
             self.console.print(
                 f"{self.run.env_id} has no expert, so "
                 + (
@@ -229,7 +231,9 @@ class Recipe:
                 with frozen_heap():
                     self.trainer.train(self._checkpoint)
             except KeyboardInterrupt:
-                self._keep_interrupted()
+                # After a second signal the processes are out of step and must not wait for each other.
+                if self.together.is_main and not is_deepspeed_zero3_enabled():
+                    save_model(self.folder.checkpoint, self.model, self.tokenizer)
                 raise
             finally:
                 progress.close()
@@ -257,11 +261,6 @@ class Recipe:
         write_results(self.folder, f"{self.agent.credit} on {self.run.env_id}", about, results)
         _show(self.folder, results, self.console)
         return results
-
-    @property
-    def _has_expert(self) -> bool:
-        with closing(self.run.make_env()) as env:
-            return env.has_expert
 
     @contextmanager
     def _model_to_play(self) -> Iterator[None]:
@@ -307,11 +306,6 @@ class Recipe:
             record_trained(
                 self.folder.checkpoint, Trained(state.global_step, group_to_show(self.trainer.groups)), made_with
             )
-
-    def _keep_interrupted(self) -> None:
-        """Save the model after a second signal. The processes are out of step and must not wait for each other."""
-        if self.together.is_main and not is_deepspeed_zero3_enabled():
-            save_model(self.folder.checkpoint, self.model, self.tokenizer)
 
 
 @contextmanager

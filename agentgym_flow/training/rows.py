@@ -245,13 +245,11 @@ def merge(batch: Sequence[TrainingRow]) -> list[MergedRow]:
         advantage = row.weight * row.advantages[0]
         sums[0 if advantage > 0 else 1] += advantage
         sums[2] += row.weight
-    return [_merged(prompt, alternatives) for prompt, alternatives in prompts.items()]
-
-
-def _merged(prompt: tuple[int, ...], alternatives: dict[tuple[int, float], list[float]]) -> MergedRow:
-    tokens, logprobs = zip(*alternatives, strict=True)
-    positive, negative, weights = zip(*alternatives.values(), strict=True)
-    return MergedRow(prompt, tokens, logprobs, positive, negative, weights)
+    # Each alternative is a pair of token and log-probability, with the three sums.
+    return [
+        MergedRow(prompt, *zip(*alternatives, strict=True), *zip(*alternatives.values(), strict=True))
+        for prompt, alternatives in prompts.items()
+    ]
 
 
 # ---------------------------------------------------------------- tensors

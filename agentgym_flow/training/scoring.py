@@ -81,7 +81,8 @@ def sampled_scores(model: torch.nn.Module, batch: Batch, temperature: float, *, 
     places, owners = at[sampled].unique(return_inverse=True)  # type: ignore[no-untyped-call]
     order = owners.argsort(stable=True)
     wanted = _Wanted(places, owners[order], batch["completion_ids"][sampled][order], temperature)
-    with _scoring(model):
+    plain = _plain(model)
+    with _forward(plain, partial(_scores, plain)):
         found = model(**inputs, wanted=wanted)
     back = order.argsort()
     logprobs, entropies = (x.new_zeros(sampled.shape).masked_scatter(sampled, x[back]) for x in found)
@@ -153,14 +154,6 @@ def _plain(model: torch.nn.Module) -> PreTrainedModel:
 
 
 @contextmanager
-def _scoring(model: torch.nn.Module) -> Iterator[None]:
-    """Within the context, `model(..., wanted=wanted)` returns log-probabilities and entropies, one per target."""
-    plain = _plain(model)
-    with _forward(plain, partial(_scores, plain)):
-        yield
-
-
-@contextmanager
 def _forward(module: torch.nn.Module, forward: Any) -> Iterator[None]:
     """Within the context, `module` computes `forward`."""
     before = vars(module).get("forward")
@@ -174,6 +167,7 @@ def _forward(module: torch.nn.Module, forward: Any) -> Iterator[None]:
 
 
 def _scores(model: PreTrainedModel, wanted: _Wanted, **inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute log-probabilities and entropies, one per target, in place of the model's forward pass."""
     given = {name: value for name, value in inputs.items() if value is not None}
     if callable(given["attention_mask"]):
         given["attention_mask"] = given["attention_mask"]()
