@@ -4,7 +4,7 @@ FlowSteer: beita6969/FlowSteer on GitHub. 2026.
 
 An agent builds a workflow step by step on a canvas that responds to every edit. The return is known at the end of the
 episode: R = -1 + S + c [S >= 1], where S scores the design of the workflow and c the correctness of its answer, so
-correctness counts only if the design is complete (`--reward structure`, see `agentgym_flow.rewards.structure_score`).
+correctness counts only if the design is complete (`--reward structure`, see `agentgym_flow.rewards.structure`).
 Every turn of attempt i gets
 
     A(i) = (R_i - mean(R)) / (std(R) + 1e-6)

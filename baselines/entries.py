@@ -21,8 +21,8 @@ from pathlib import Path
 
 from agentgym_flow.leaderboard.places import REFERENCE, ROOT, SUBMISSIONS, VERDICTS
 from agentgym_flow.leaderboard.submit import make_submission
-from agentgym_flow.training.algorithms import algorithm_settings
-from agentgym_flow.training.run import SUMMARY
+from agentgym_flow.training.config_file import algorithm_settings
+from agentgym_flow.training.run_folder import SUMMARY
 
 ALGORITHMS = ("grpo", "rloo", "gigpo", "rewardflow", "cwrpo")
 FIXED = {"random": "Random valid actions", "scripted": "The script, which reads the text only", "expert": "The expert"}

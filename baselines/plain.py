@@ -37,12 +37,12 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.text_arguments import env_settings
 from agentgym_flow.episodes import Episode, Group
-from agentgym_flow.generation.stops import answer_text
+from agentgym_flow.generation.sampling import answer_text
 from agentgym_flow.play import EpisodeSpec, rollout, rollout_groups
 from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput
 from agentgym_flow.prompts import PromptTemplate, template_for
 from agentgym_flow.rewards.credit import CREDIT, WEIGHTS
-from agentgym_flow.rewards.credit.penalty import penalise_invalid
+from agentgym_flow.rewards.credit.comparison import penalise_invalid
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 
 ENVIRONMENTS: dict[str, tuple[dict[str, Any], int]] = {  # settings, and number of expert episodes to clone

@@ -18,7 +18,7 @@ difference phi(s') - phi(s) would give the same advantage, because all compared 
 
 As published, means are subtracted and not divided by standard deviations; with division the estimator is that of
 GraphGPO (`agentgym-flow train graphgpo`). The released code differs from the paper in several places, see
-`agentgym_flow.rewards.credit.published`; `--credit_settings '{"reproduce_official": true}'` reproduces it.
+`agentgym_flow.rewards.credit.rewardflow`; `--credit_settings '{"reproduce_official": true}'` reproduces it.
 
 The formula in code is `agentgym_flow/rewards/credit/rewardflow.py`. `baselines/plain.py` is the whole loop without the
 trainer. Launch it with any setting of the trainer as `--key value`:

@@ -22,10 +22,9 @@ import torch
 from _byte_level import byte_level_tokenizer
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from agentgym_flow.training.collate import collate
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.memory import QWEN
-from agentgym_flow.training.rows import TrainingRow
+from agentgym_flow.training.rows import TrainingRow, collate
 from agentgym_flow.training.scoring import sampled_scores
 from agentgym_flow.training.trainer import AgentTrainer
 

@@ -22,16 +22,14 @@ from agentgym_flow.play import EpisodeSpec, rollout, rollout_groups
 from agentgym_flow.policies import PolicyInput, RandomPolicy
 from agentgym_flow.prompts import CONVERSATION, TURN, PromptTemplate, TextTemplate
 from agentgym_flow.rewards.credit import grpo
-from agentgym_flow.training.collate import collate
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.loss import completion_logprobs
+from agentgym_flow.training.models import load_model
 from agentgym_flow.training.policy import ModelPolicy
-from agentgym_flow.training.rows import TrainingRow, rows
-from agentgym_flow.training.run import load_model
-from agentgym_flow.training.tiny import word_tokenizer
-from agentgym_flow.training.vocabulary import template_of
+from agentgym_flow.training.rows import TrainingRow, collate, rows
+from agentgym_flow.training.tiny import template_of, word_tokenizer
 from agentgym_flow.training.warm_start import NoisyExpert, warm_start
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"

@@ -29,8 +29,8 @@ from agentgym_flow.episodes import Episode
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.prompts import template_for
+from agentgym_flow.training.models import load_model, quiet
 from agentgym_flow.training.policy import ModelPolicy
-from agentgym_flow.training.run import load_model, quiet
 from agentgym_flow.training.run_config import WarmStartConfig
 from agentgym_flow.training.warm_start import clone, demonstrations
 

@@ -34,7 +34,7 @@ from agentgym_flow.episodes import Episode
 from agentgym_flow.play.slots import EnvPool
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.run import load_model
+from agentgym_flow.training.models import load_model
 
 ENVS = ("Sokoban", "ALFWorld", "WebShop", "Search", "Canvas")
 SIZE = 8

@@ -175,7 +175,7 @@ def elastic(chosen: argparse.Namespace) -> dict[str, Any]:
     from agentgym_flow.dataflow.config import FlowConfig
     from agentgym_flow.dataflow.ray_engine import RayEngine, RayFlow
     from agentgym_flow.training.config_file import parse_configs
-    from agentgym_flow.training.run import quiet
+    from agentgym_flow.training.models import quiet
 
     import ray  # isort: skip
     from ray.cluster_utils import Cluster  # isort: skip

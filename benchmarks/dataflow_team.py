@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from agentgym_flow._util.intervals import interval_of_runs
 from agentgym_flow.dataflow.team import AFTER, BEFORE, Team
-from agentgym_flow.training.run import quiet
+from agentgym_flow.training.models import quiet
 
 SEARCHER, ANSWERER = "searcher", "answerer"
 ALGORITHM = {SEARCHER: "grpo", ANSWERER: "rloo"}

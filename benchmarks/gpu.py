@@ -40,9 +40,9 @@ from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.model_evaluation import EvaluationRun, ModelEvaluation
+from agentgym_flow.training.models import quiet, save_model
 from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.results import Results
-from agentgym_flow.training.run import quiet, save_model
 from agentgym_flow.training.warm_start import clone, demonstrations
 
 TRANSFORMERS, VLLM = "transformers", "vllm"

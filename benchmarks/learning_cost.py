@@ -7,7 +7,7 @@ alternate:
 
 - *plain*: every layer is computed at every position, a minibatch is one forward pass padded to its longest prompt, all
   prompts in a forward pass of sampling have the same length, and training uses all rows;
-- *saving*: the default. The last layer is computed at the last position (`generation.last_position`), prompts of
+- *saving*: the default. The last layer is computed at the last position (`generation.padding`), prompts of
   similar length share passes (`loss.passes_by_length`, `TransformersGenerator`), and a fraction of the zero-advantage
   rows represents all of them (`zero_advantage_share`).
 
@@ -33,12 +33,12 @@ from unittest.mock import patch
 import torch
 from rich.console import Console
 
-from agentgym_flow.generation import last_position
+from agentgym_flow.generation import padding
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.training import loss
 from agentgym_flow.training.config_file import parse_configs
+from agentgym_flow.training.models import quiet
 from agentgym_flow.training.recipe import Recipe, open_run
-from agentgym_flow.training.run import quiet
 
 ENVIRONMENTS = ("Sokoban-v0", "ALFWorld-v0", "WebShop-v0", "Search-v0", "Canvas-v0")
 PHASES = ("time/env", "time/generate", "time/credit", "time/update")
@@ -53,7 +53,7 @@ def without_savings() -> Iterator[None]:
     """Compute all layers at all positions within the context, as Transformers does."""
     with ExitStack() as stack:
         stack.enter_context(patch.dict(loss.PASS_COST, cpu=ONE_PASS))
-        stack.enter_context(patch.object(last_position, "_plain_gpt2", lambda model: None))
+        stack.enter_context(patch.object(padding, "_plain_gpt2", lambda model: None))
         stack.enter_context(patch.object(TransformersGenerator, "_widths", lambda self, lengths, room: lengths))
         yield
 

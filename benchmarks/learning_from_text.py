@@ -38,10 +38,9 @@ from agentgym_flow._util.intervals import bounded_interval, share_interval
 from agentgym_flow.episodes import LoggedEpisode, read_log
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
-from agentgym_flow.training.lora import is_adapter
 from agentgym_flow.training.model_evaluation import problems
+from agentgym_flow.training.models import is_adapter, quiet
 from agentgym_flow.training.recipe import Recipe, open_run
-from agentgym_flow.training.run import quiet
 
 NAME = "learning_from_text_{}.yaml"
 NAMES = ("alfworld", "sokoban", "search_pretrained", "sokoban_pretrained")

@@ -25,8 +25,7 @@ def measure(way: str, whole: bool, rows: int, tokens: int, vocabulary: int) -> N
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     from agentgym_flow.training import loss, scoring
-    from agentgym_flow.training.collate import collate
-    from agentgym_flow.training.rows import TrainingRow
+    from agentgym_flow.training.rows import TrainingRow, collate
     from agentgym_flow.training.warm_start import imitation_loss
 
     torch.set_num_threads(1)

@@ -27,8 +27,8 @@ from agentgym_flow.generation import Completion, GenerationRequest
 from agentgym_flow.generation.transformers_generator import ROWS, TransformersGenerator
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.prompts import CONVERSATION, LAYOUTS, template_for
+from agentgym_flow.training.models import load_model, quiet
 from agentgym_flow.training.policy import ModelPolicy, pad_token
-from agentgym_flow.training.run import load_model, quiet
 
 ENV_ID = "agentgym_flow/Sokoban-v0"
 ENV_KWARGS = {"size": 6, "max_steps": 6}

@@ -46,8 +46,8 @@ def measure(split: str, *words: str) -> dict[str, Any]:
     from rich.console import Console
 
     from agentgym_flow.training.config_file import parse_configs
+    from agentgym_flow.training.models import quiet
     from agentgym_flow.training.recipe import open_run
-    from agentgym_flow.training.run import quiet
     from baselines.rewardflow import RewardFlow
 
     quiet()

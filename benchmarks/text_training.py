@@ -45,8 +45,8 @@ def train(
     import torch
     from transformers import TrainerCallback
 
-    from agentgym_flow.training.collate import collate
     from agentgym_flow.training.config import AgentConfig
+    from agentgym_flow.training.rows import collate
     from agentgym_flow.training.trainer import AgentTrainer
 
     class OnRows(AgentTrainer):
@@ -102,9 +102,8 @@ def measure(options: argparse.Namespace, way: str, rows_file: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from agentgym_flow.training.lora import with_lora
+    from agentgym_flow.training.models import quiet, with_lora
     from agentgym_flow.training.rows import TrainingRow
-    from agentgym_flow.training.run import quiet
 
     quiet()
     torch.set_num_threads(1)

@@ -45,9 +45,9 @@ from trl import GRPOConfig, GRPOTrainer
 from agentgym_flow.episodes import Episode
 from agentgym_flow.training import group_source
 from agentgym_flow.training import trainer as trainer_module
-from agentgym_flow.training.collate import Batch, collate
 from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.run import quiet
+from agentgym_flow.training.models import quiet
+from agentgym_flow.training.rows import Batch, collate
 from agentgym_flow.training.run_config import WarmStartConfig
 from agentgym_flow.training.trainer import AgentTrainer
 from agentgym_flow.training.warm_start import warm_start

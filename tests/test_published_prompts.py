@@ -34,7 +34,7 @@ from agentgym_flow.prompts import (
     valid_turns,
 )
 from agentgym_flow.prompts import files as prompt_files
-from agentgym_flow.rewards.credit.penalty import penalise_invalid
+from agentgym_flow.rewards.credit.comparison import penalise_invalid
 
 ENVS: dict[str, dict[str, Any]] = {"ALFWorld": {}, "Sokoban": {"min_pushes": 4}, "WebShop": {}, "Search": {}}
 START = EpisodeSpec(11, 4, 0)

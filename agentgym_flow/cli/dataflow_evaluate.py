@@ -27,7 +27,7 @@ def evaluate(
     Each policy acts in its own turns, as in training. The success rate has a 95 % interval over tasks.
     """
     from agentgym_flow.dataflow.team import AFTER, BEFORE, Team
-    from agentgym_flow.training.run import quiet
+    from agentgym_flow.training.models import quiet
 
     quiet()
     team = Team(runs)

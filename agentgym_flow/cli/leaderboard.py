@@ -169,8 +169,8 @@ def rescore(
     from agentgym_flow.leaderboard.track import Track
     from agentgym_flow.prompts import template_for
     from agentgym_flow.training.chat_template import checked_date, write_date
-    from agentgym_flow.training.rescore import rescore as score_again
-    from agentgym_flow.training.run import load_model, quiet
+    from agentgym_flow.training.models import load_model, quiet
+    from agentgym_flow.training.submitted import rescore as score_again
 
     quiet()
     about = Submission.parse((folder / ABOUT).read_bytes())

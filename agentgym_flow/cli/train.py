@@ -180,7 +180,7 @@ def train(
     check_names(context.args, [name for option in context.command.params for name in option.opts])
     from agentgym_flow.training import recipe
     from agentgym_flow.training.config_file import parse_configs
-    from agentgym_flow.training.run import quiet
+    from agentgym_flow.training.models import quiet
 
     quiet()
     if settings_only or all_settings:

@@ -24,11 +24,11 @@ from agentgym_flow.dataflow.network.client import HttpFlow, read_token
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.dataflow.stage import actor_setup
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.config import TRANSFORMERS, Configs
 from agentgym_flow.training.group_source import OwnRollout
 from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.results import Results
+from agentgym_flow.training.run_folder import check_same
 
 if TYPE_CHECKING:
     from agentgym_flow.dataflow.ray_engine import RayEngine

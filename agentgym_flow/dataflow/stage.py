@@ -24,10 +24,9 @@ from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import parse_configs, resolved
-from agentgym_flow.training.generators import transformers_generator
 from agentgym_flow.training.group_source import stop_on
-from agentgym_flow.training.lora import POLICY, is_adapter
-from agentgym_flow.training.policy import AsyncModelPolicy
+from agentgym_flow.training.models import POLICY, is_adapter
+from agentgym_flow.training.policy import AsyncModelPolicy, transformers_generator
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -18,11 +18,11 @@ from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.training.chat_template import checked_date, write_date, write_settings
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
-from agentgym_flow.training.generators import transformers_generator
-from agentgym_flow.training.policy import ModelPolicy
-from agentgym_flow.training.run import CONFIG, VOCABULARY, load_model
+from agentgym_flow.training.models import load_model
+from agentgym_flow.training.policy import ModelPolicy, transformers_generator
 from agentgym_flow.training.run_config import mapping
-from agentgym_flow.training.vocabulary import template_of
+from agentgym_flow.training.run_folder import CONFIG, VOCABULARY
+from agentgym_flow.training.tiny import template_of
 
 BEFORE, AFTER = MOMENTS = ("before", "after")
 """With the weights before and after training."""

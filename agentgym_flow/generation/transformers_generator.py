@@ -3,14 +3,15 @@
 The last bits of matrix products depend on the number of rows, so an answer would depend on concurrent requests. On the
 CPU every pass that samples therefore has the same number of rows, whatever is asked at the moment: it follows from the
 settings. Answers of one token from a small vocabulary are sampled in padded passes, whose width depends on the prompt
-alone. For other answers, prompts are read in blocks that are kept and shared (`key_value_cache`), and then several
-answers grow by one token a pass (`decoding`). Each answer is bitwise independent of the others, and of what is kept;
-with several threads only answers of one token are. Nothing of this is promised on a GPU, with any number of rows, or
-for a mixture of experts.
+alone. For other answers, prompts are read in blocks that are kept and shared, and then several answers grow by one
+token a pass (`key_value_cache`). Each answer is bitwise independent of the others, and of what is kept; with several
+threads only answers of one token are. Nothing of this is promised on a GPU, with any number of rows, or for a mixture
+of experts.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from bisect import bisect_right
 from collections import deque
@@ -25,21 +26,20 @@ import torch
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.generation.base import Completion, GenerationRequest, Sampling
-from agentgym_flow.generation.batching import RequestBatcher
-from agentgym_flow.generation.decoding import Row, next_scores
-from agentgym_flow.generation.key_value_cache import KeyValueCache, Tokens, is_cacheable, windows
-from agentgym_flow.generation.last_position import exceeds_rounding, ignores_padding, next_logits, probe_prompts
-from agentgym_flow.generation.neutral import NEUTRAL, tell_unused_settings, without_own_settings
-from agentgym_flow.generation.padding import left_padded
+from agentgym_flow.generation.key_value_cache import KeyValueCache, Row, Tokens, is_cacheable, next_scores, windows
+from agentgym_flow.generation.padding import exceeds_rounding, ignores_padding, left_padded, next_logits, probe_prompts
 from agentgym_flow.generation.sampling import (
+    NEUTRAL,
     StopWhenEnded,
     StreamSampler,
     answer_draws,
     check_numbers,
     first_draw,
+    holds_stop,
     sampled_tokens,
+    tell_unused_settings,
+    without_own_settings,
 )
-from agentgym_flow.generation.stops import holds_stop
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -78,7 +78,7 @@ class TransformersGenerator:
     share the keys and values of what their prompts have in common with any earlier prompt. On a GPU, where these would
     take memory that updates need, and if the model's attention does not allow it, `generate` of the model answers. A
     model that ignores padding then answers one prompt at a time, without padding. The model's own sampling settings are
-    not used, see `neutral`.
+    not used, see `NEUTRAL`.
 
     Args:
         model: the causal language model; it is in evaluation mode during calls.
@@ -121,7 +121,7 @@ class TransformersGenerator:
         self._reads_blocks: bool | None = None
         self._next: dict[float, dict[Tokens, _NextToken]] = {}
         self._states = KeyValueCache()
-        self._batcher = RequestBatcher(self.generate_batch)
+        self._waiting: list[tuple[GenerationRequest, asyncio.Future[Completion]]] = []
         tell_unused_settings(model)
 
     def update(self, model: PreTrainedModel, version: int) -> None:
@@ -132,8 +132,28 @@ class TransformersGenerator:
         self.model, self.version = model, version
 
     async def generate(self, request: GenerationRequest) -> Completion:
-        """Answer one request, together with concurrent ones; see `Generator`."""
-        return await self._batcher.ask(request)
+        """Answer one request, together with concurrent ones; see `Generator`.
+
+        A batch is everything that is requested before the event loop becomes idle, so it does not depend on a clock.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Completion] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._answer_waiting)
+        self._waiting.append((request, future))
+        return await future
+
+    def _answer_waiting(self) -> None:
+        asked, self._waiting = self._waiting, []
+        asked = [(request, future) for request, future in asked if not future.cancelled()]
+        try:
+            answers = self.generate_batch([request for request, _ in asked])
+        except Exception as error:
+            for _, future in asked:
+                future.set_exception(error)
+            return
+        for (_, future), answer in zip(asked, answers, strict=True):
+            future.set_result(answer)
 
     def generate_batch(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         """Answer all requests, in order. Raises `TrainingFailed` if the model's output is not finite."""
@@ -190,7 +210,9 @@ class TransformersGenerator:
         """Return the width of each prompt's pass, which depends on the prompt alone."""
         if self._ignores_padding:
             return list(lengths)
-        return [max(length, min(_rounded(length), room)) for length in lengths]
+        # Rounded up, by at most an eighth, so that all prompts need few distinct widths.
+        steps = [max(8, 1 << max(0, length.bit_length() - 4)) for length in lengths]
+        return [max(n, min(-(-n // step) * step, room)) for n, step in zip(lengths, steps, strict=True)]
 
     @property
     def _context(self) -> int:
@@ -342,9 +364,3 @@ class TransformersGenerator:
             if name != "top_k":  # has no effect without do_sample, and Transformers warns of that
                 setattr(settings, name, value)
         return settings
-
-
-def _rounded(length: int) -> int:
-    """Return a rounded width, at most an eighth larger, so that all prompts need few distinct widths."""
-    step = max(8, 1 << max(0, length.bit_length() - 4))
-    return -(-length // step) * step

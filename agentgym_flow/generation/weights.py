@@ -22,11 +22,6 @@ def has_adapter(model: torch.nn.Module) -> bool:
     return hasattr(model, "peft_config")
 
 
-def adapter_rank(model: PreTrainedModel) -> int:
-    """Return the rank of the active adapter."""
-    return int(model.peft_config[model.active_adapter].r)
-
-
 def check_finite(model: PreTrainedModel) -> None:
     """Raise `TrainingFailed` naming the first trained weight that is not finite."""
     for name, weight in model.named_parameters():

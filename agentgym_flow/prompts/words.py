@@ -14,7 +14,7 @@ one length; the end of the observation, down to `OBSERVATION` words; the end of 
 candidates beyond the first `MOST`. Candidates with equal words are shown once and stand for the first of them.
 
 The prompt does not depend on the vocabulary: the tokenizer maps unknown words to one token. The vocabulary is built
-from played episodes when a tiny model is created (`agentgym_flow.training.vocabulary`), and saved with the model.
+from played episodes when a tiny model is created (`agentgym_flow.training.tiny`), and saved with the model.
 """
 
 from __future__ import annotations

@@ -9,11 +9,14 @@ episode.
 from agentgym_flow.rewards.credit import CREDIT, CreditFunction
 from agentgym_flow.rewards.graph_store import GraphStore
 from agentgym_flow.rewards.relabel import RelabelMetrics, group_graph, relabel
-from agentgym_flow.rewards.rewardflow import RewardFlow
+from agentgym_flow.rewards.rewardflow import RewardFlow, VectorRewardFlow
 from agentgym_flow.rewards.state_graph import StateGraph
-from agentgym_flow.rewards.structure import StructureReward, VectorStructureReward, with_structure_rewards
-from agentgym_flow.rewards.structure_score import StructureScore
-from agentgym_flow.rewards.vector import VectorRewardFlow
+from agentgym_flow.rewards.structure import (
+    StructureReward,
+    StructureScore,
+    VectorStructureReward,
+    with_structure_rewards,
+)
 
 __all__ = [
     "CREDIT",

@@ -9,8 +9,7 @@ from typing import Any, Self
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadData
-from agentgym_flow.rewards.json_file import read_json, write_json
-from agentgym_flow.rewards.state_graph import SETTINGS, EdgeMode, StateGraph
+from agentgym_flow.rewards.state_graph import SETTINGS, EdgeMode, StateGraph, read_json, write_json
 
 SCHEMA = "agentgym_flow.graph_store/1"
 """The name of the file format of a store."""

@@ -1,7 +1,7 @@
 """Potentials of a finished group: merge its episodes into one graph, and write the potentials of states to the turns.
 
 All observed steps are in the graph, and every outcome is a separate node. The released code omits the last turn of its
-loop, and a success and a failure can share a node; `credit.published` reproduces that for comparison.
+loop, and a success and a failure can share a node; `credit.rewardflow` reproduces that for comparison.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def turn_edges(episode: Episode, bridge_noops: NoOp = False) -> list[TurnEdge]:
     different in between (an observation such as "Nothing happens."). A turn that terminates the episode is never
     bridged.
     """
-    does_nothing = _action_is_invalid if bridge_noops is True else bridge_noops or None
+    does_nothing = (lambda turn: not turn.action_valid) if bridge_noops is True else bridge_noops or None
     held: str | None = None  # the state before a run of no-ops
     found = []
     for turn in episode.turns:
@@ -66,10 +66,6 @@ def check_noops(bridge_noops: NoOp) -> None:
     """Raise `BadSetting` unless this is a bool or a predicate."""
     if not (isinstance(bridge_noops, bool) or callable(bridge_noops)):
         raise BadSetting(f"bridge_noops must be true, false or a predicate, got {shown(bridge_noops)}")
-
-
-def _action_is_invalid(turn: Turn) -> bool:
-    return not turn.action_valid
 
 
 def group_graph(

@@ -13,15 +13,17 @@ most edges improve nothing and cost a few dictionary look-ups, independent of th
 
 from __future__ import annotations
 
+import json
 import os
 from collections import deque
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, get_args
 
+from agentgym_flow._util.files import write_atomically
 from agentgym_flow._util.values import is_number
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption, shown
-from agentgym_flow.rewards.json_file import read_json, write_json
 
 SCHEMA = "agentgym_flow.state_graph/1"
 """The name of the file format of one graph."""
@@ -302,3 +304,20 @@ def outcome_node(key: str, *, terminated: bool, success: bool) -> str:
     """
     named = f"end:{'success' if success else 'fail'}:"
     return key if not terminated or key.startswith(named) else named + key
+
+
+# ---------------------------------------------------------------- files
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Write `value` to `path` atomically and create its folder. Raises `OSError`, for example if the disk is full."""
+    with write_atomically(Path(path)) as partial:
+        partial.write_text(json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n", "ascii")
+
+
+def read_json(path: str | os.PathLike[str], what: str) -> Any:
+    """Return the content of `path`. Raises `BadData` if `what` is missing or cannot be read."""
+    try:
+        return json.loads(Path(path).read_text("ascii"))
+    except FileNotFoundError:
+        raise BadData(f"there is no {what} at {path}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadData(f"{path} is not a readable {what} ({error})") from None

@@ -114,7 +114,8 @@ def batch_advantages(
     groups: dict[Hashable, list[int]] = {}
     attempts = []
     for number, (row, steps) in enumerate(zip(mask, turns, strict=True)):
-        spans = _runs_of_ones(row)
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], row, [False]]).astype(np.int8)))
+        spans = [(int(first), int(behind)) for first, behind in edges.reshape(-1, 2)]  # of every run of ones
         if len(spans) > len(steps):
             raise BadSetting(f"row {number} has {len(spans)} spans of the policy's tokens and {len(steps)} turns")
         spans += [(length, length)] * (len(steps) - len(spans))
@@ -128,12 +129,6 @@ def batch_advantages(
     for numbers in groups.values():
         advantages[numbers] = token_advantages([attempts[number] for number in numbers], credit, **settings)
     return advantages
-
-
-def _runs_of_ones(row: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return the start and end (exclusive) of every run of ones in a row."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], row, [False]]).astype(np.int8)))
-    return [(int(first), int(behind)) for first, behind in edges.reshape(-1, 2)]
 
 
 def _episode(attempt: TokenEpisode, number: int, start: str) -> Episode:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from agentgym_flow.generation.transformers_generator import TransformersGenerator
     from agentgym_flow.training.config import AgentConfig
     from agentgym_flow.training.config_file import parse_configs
+    from agentgym_flow.training.models import load_model
     from agentgym_flow.training.policy import AsyncModelPolicy, ModelPolicy
     from agentgym_flow.training.recipe import Recipe
-    from agentgym_flow.training.run import load_model
     from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
     from agentgym_flow.training.trainer import AgentTrainer
 

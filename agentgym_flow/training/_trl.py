@@ -30,10 +30,9 @@ from trl import GRPOTrainer
 from agentgym_flow.errors import UnsupportedTRL
 from agentgym_flow.generation.padding import positions_from_mask
 from agentgym_flow.training import scoring
-from agentgym_flow.training.checkpoints import PARTIAL, STEP_FOLDER, UNLOGGED, keep_last, writing
 from agentgym_flow.training.config import LOSS_TYPES, AgentConfig
-from agentgym_flow.training.out_of_memory import PLAY, out_of_memory
-from agentgym_flow.training.processes import Together, take_state
+from agentgym_flow.training.processes import PLAY, Together, out_of_memory, take_state
+from agentgym_flow.training.run_folder import PARTIAL, STEP_FOLDER, UNLOGGED, keep_last, writing
 
 TESTED = ("1.16",)
 """Minor versions of TRL that were tested."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from importlib.util import find_spec
@@ -20,14 +20,12 @@ from agentgym_flow._util.openai_access import checked_url
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.prompts import CONVERSATION, LAYOUTS, TURN
 from agentgym_flow.rewards.credit import CREDIT, OFFICIAL_READS, credit_function, settings_of
-from agentgym_flow.rewards.credit.comparison import Advantages
-from agentgym_flow.rewards.credit.penalty import check_penalty
-from agentgym_flow.rewards.structure_score import StructureScore
-from agentgym_flow.training.batch_shape import processes, share_out
+from agentgym_flow.rewards.credit.comparison import Advantages, check_penalty
+from agentgym_flow.rewards.structure import WORKFLOW, StructureScore
 from agentgym_flow.training.chat_template import checked_date
 from agentgym_flow.training.main_settings import NOT_USED
 from agentgym_flow.training.off_policy import Bounds
-from agentgym_flow.training.processes import isolated_state
+from agentgym_flow.training.processes import isolated_state, processes, share_out
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, at_least, check_rate, mapping
 
 NATIVE, STRUCTURE = REWARDS = ("native", "structure")
@@ -48,6 +46,30 @@ REPORTERS = ("tensorboard", "trackio", "wandb")
 
 LOSS_TYPES = {"dapo": "turns", "cispo": "turns", "vespo": "turns", "bnpo": "rows"}
 """TRL's losses that ignore padding rows -> what each is a mean over: all turns, or the rows trained on."""
+
+NUMBERS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
+    "seed": ("at least 0 and below 2**32", lambda value: 0 <= value < 2**32),
+    **dict.fromkeys(
+        ("epsilon", "epsilon_high", "max_grad_norm", "weight_decay"), ("at least 0", lambda value: value >= 0)
+    ),
+    "final_lr_ratio": ("from 0 to 1", lambda value: 0 <= value <= 1),
+    "entropy_coef": ("a finite number", math.isfinite),
+    "temperature": ("above 0", lambda value: value > 0),
+    "beta": ("a finite number, at least 0", lambda value: math.isfinite(value) and value >= 0),
+    "zero_advantage_share": ("from 0 to 1", lambda value: 0 <= value <= 1),
+    "replay_share": ("at least 0 and below 1", lambda value: 0 <= value < 1),
+}
+"""Settings that are numbers -> their range in words, and whether a value is in it."""
+
+MERGEABLE = {
+    "loss_type": "dapo",
+    "importance_sampling_level": "token",
+    "delta": None,
+    "top_entropy_quantile": 1.0,
+    "off_policy_mask_threshold": None,
+    "use_adaptive_entropy": False,
+}
+"""The values of settings of the loss that work on merged rows."""
 
 
 @dataclass
@@ -79,7 +101,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             (`agentgym_flow.rewards.structure`). Credit is then computed from returns; evaluation and logs stay native.
         reward_settings: keyword arguments of `StructureScore`; JSON on the command line.
         invalid_action_penalty: subtracted from the advantage of every turn with an invalid action, see
-            `agentgym_flow.rewards.credit.penalty`. With verl-agent's prompts, of every turn with a malformed answer.
+            `agentgym_flow.rewards.credit.comparison`. With verl-agent's prompts, of every turn with a malformed answer.
         credit: the function that computes advantages from a batch of groups: one of `agentgym_flow.rewards.CREDIT`, or
             `module:function`.
         credit_settings: its keyword arguments; JSON on the command line.
@@ -177,19 +199,14 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         for name in ("steps_per_generation", "max_completion_length"):
             if getattr(self, name) is not None:
                 at_least(name, getattr(self, name), 1)
-        if not 0 <= self.seed < 2**32:
-            raise BadSetting(f"seed must be at least 0 and below 2**32, got {self.seed}")
-        self._check_rates()
-        for name in ("epsilon", "epsilon_high", "max_grad_norm", "weight_decay"):
+        for name, (wanted, fits) in NUMBERS.items():
             value = getattr(self, name)
-            if value is not None and not value >= 0:  # NaN is neither
-                raise BadSetting(f"{name} must be at least 0, got {value}")
-        if not 0 <= self.final_lr_ratio <= 1:
-            raise BadSetting(f"final_lr_ratio must be from 0 to 1, got {self.final_lr_ratio}")
-        if not math.isfinite(self.entropy_coef):
-            raise BadSetting(f"entropy_coef must be a finite number, got {self.entropy_coef}")
-        if not self.temperature > 0:
-            raise BadSetting(f"temperature must be above 0, got {self.temperature}")
+            if value is not None and not fits(value):
+                raise BadSetting(f"{name} must be {wanted}, got {value}")
+        if self.muon_learning_rate is not None:
+            check_rate("muon_learning_rate", self.muon_learning_rate)
+        if self.muon_learning_rate is not None or self.learning_rate != 0:  # AdamW alone may measure without training
+            check_rate("learning_rate", self.learning_rate)
         if self.layout not in LAYOUTS:
             raise UnknownOption.among(self.layout, LAYOUTS)
         if not self.mask_observations and self.layout != CONVERSATION:
@@ -198,22 +215,10 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         self._check_generator()
         check_penalty(self.invalid_action_penalty)
         _ = self.importance_bounds
-        if not (math.isfinite(self.beta) and self.beta >= 0):
-            raise BadSetting(f"beta must be a finite number, at least 0, got {self.beta!r}")
-        if not 0 <= self.zero_advantage_share <= 1:
-            raise BadSetting(f"zero_advantage_share must be from 0 to 1, got {self.zero_advantage_share}")
-        if not 0 <= self.replay_share < 1:
-            raise BadSetting(f"replay_share must be at least 0 and below 1, got {self.replay_share}")
         self._check_used()
-        self._check_reporters()
-        if self.muon_learning_rate is not None and self.optim != GRPOConfig.optim:
-            raise BadSetting(f"muon_learning_rate brings its own optimizers: leave out optim={self.optim!r}")
-        if self.final_lr_ratio and self.lr_scheduler_type != "linear":
-            raise BadSetting("final_lr_ratio belongs to lr_scheduler_type linear; leave it at 0 for another schedule")
-        if self.merge_prompts and self.max_completion_length == 1 and self.layout == TURN:
-            self._check_mergeable()
+        self._check_combinations()
         self._check_processes()
-        share_out(self)
+        share_out(self, processes())
         self.bf16: bool | None
         self.gradient_accumulation_steps: int
         self.use_cpu: bool
@@ -321,19 +326,10 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             if not self.generator.startswith(readers) and getattr(self, setting.name) != setting.default:
                 raise BadSetting(f"{setting.name} has no effect with generator {self.generator!r}: leave it out")
 
-    def _check_rates(self) -> None:
-        if self.muon_learning_rate is not None:
-            check_rate("muon_learning_rate", self.muon_learning_rate)
-        if self.muon_learning_rate is not None or self.learning_rate != 0:  # AdamW alone may measure without training
-            check_rate("learning_rate", self.learning_rate)
-
-    def _check_reporters(self) -> None:
-        names = [self.report_to] if isinstance(self.report_to, str) else self.report_to or []
-        for name in names:
+    def _check_used(self) -> None:
+        for name in [self.report_to] if isinstance(self.report_to, str) else self.report_to or []:
             if name in REPORTERS and find_spec(name) is None:
                 raise MissingExtra(f"report_to: {name} is not installed. Install it with: pip install {name}")
-
-    def _check_used(self) -> None:
         for setting in fields(self):
             if setting.name in NOT_USED and getattr(self, setting.name) != setting.default:
                 raise BadSetting(f"{setting.name} is for a part of TRL that is not used here: leave it out")
@@ -344,6 +340,18 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
                 f"zero_advantage_share below 1 would change the scale of loss_type {self.loss_type!r}, a "
                 "mean over rows: use dapo, or keep all rows"
             )
+
+    def _check_combinations(self) -> None:
+        if self.muon_learning_rate is not None and self.optim != GRPOConfig.optim:
+            raise BadSetting(f"muon_learning_rate brings its own optimizers: leave out optim={self.optim!r}")
+        if self.final_lr_ratio and self.lr_scheduler_type != "linear":
+            raise BadSetting("final_lr_ratio belongs to lr_scheduler_type linear; leave it at 0 for another schedule")
+        if self.merge_prompts and self.max_completion_length == 1 and self.layout == TURN:
+            for name, only in MERGEABLE.items():
+                if getattr(self, name) != only:
+                    raise BadSetting(
+                        f"{name}={getattr(self, name)!r} does not work on merged rows: set merge_prompts to false"
+                    )
 
     def ends_batch(self, step: int) -> bool:
         """Return whether optimizer step number `step` is the last one of a batch."""
@@ -375,20 +383,41 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         if not torch.accelerator.is_available() and processes() > 1:
             self.ddp_backend = self.ddp_backend or "gloo"  # without one Accelerate would not connect the processes
 
-    def _check_mergeable(self) -> None:
-        needed = {
-            "loss_type": "dapo",
-            "importance_sampling_level": "token",
-            "delta": None,
-            "top_entropy_quantile": 1.0,
-            "off_policy_mask_threshold": None,
-            "use_adaptive_entropy": False,
-        }
-        for name, value in needed.items():
-            if getattr(self, name) != value:
-                raise BadSetting(
-                    f"{name}={getattr(self, name)!r} does not work on merged rows: set merge_prompts to false"
-                )
-
 
 Configs = tuple[RunConfig, WarmStartConfig, AgentConfig]
+
+
+# ---------------------------------------------------------------- the machine, the source of groups and the environment
+def check_device(args: AgentConfig) -> None:
+    """Raise `BadSetting` if the settings request a precision for GPUs and there is no GPU."""
+    if torch.accelerator.is_available() or not args.wants_gpu:
+        return
+    reason = "it was built without CUDA: install a build with CUDA"
+    if torch.version.cuda is not None or torch.version.hip is not None:
+        reason = "look at nvidia-smi, the driver and CUDA_VISIBLE_DEVICES"
+    name, otherwise = ("fp16", "leave it out") if args.fp16 else ("bf16", "set use_cpu=true to use it on the CPU")
+    raise BadSetting(f"{name} needs a GPU, and PyTorch {torch.__version__} finds none ({reason}), or {otherwise}")
+
+
+def check_source(args: AgentConfig) -> None:
+    """Raise `BadSetting` for settings that only the trainer's own rollout reads."""
+    for name, given in (("replay_share", args.replay_share), ("dynamic_sampling", args.dynamic_sampling)):
+        if given:
+            raise BadSetting(
+                f"{name} is for the trainer's own rollout, and another source of groups is given: leave it out"
+            )
+
+
+def check_environment(args: AgentConfig, info: Collection[str]) -> None:
+    """Raise `UnknownOption` or `BadSetting` if the settings need keys that are not among those of `info`."""
+    if args.stop_when is not None and args.stop_when not in info:
+        raise UnknownOption.among(args.stop_when, sorted(info), "stop_when names a key of info.")
+    if args.structure_score is not None and WORKFLOW not in info:
+        raise BadSetting(
+            f"reward {args.reward} needs info[{WORKFLOW!r}], which this environment lacks: set it to native"
+        )
+    for key in args.info_keys:
+        if key not in info:
+            raise BadSetting(
+                f"reward and credit read info[{key!r}], which this environment lacks: leave out reproduce_official"
+            )

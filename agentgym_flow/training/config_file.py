@@ -3,6 +3,10 @@
 The three configurations of `training.config` share one flat YAML file. Unknown keys are rejected, and the command line
 takes precedence over the file. The key `base` names files, relative to this one, whose settings are the defaults; later
 ones take precedence over earlier ones, and the file over all of them.
+
+The papers of some algorithms fix more than the credit function. Their constants take precedence over the packaged
+settings of an environment, and yield to the user's own file and command line. Other algorithms share the settings file,
+so that a comparison measures the estimators alone.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import inspect
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,9 +30,6 @@ from agentgym_flow._util.files import write_atomically
 from agentgym_flow.envs import text_arguments, text_env_class
 from agentgym_flow.errors import AgentGymFlowError, BadSetting, UnknownEnvironment, shown
 from agentgym_flow.rewards.credit import settings_of
-from agentgym_flow.training.algorithms import CONFIGS, algorithm_settings
-from agentgym_flow.training.batch_shape import processes
-from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.main_settings import (
     ALL_SETTINGS,
@@ -38,10 +39,45 @@ from agentgym_flow.training.main_settings import (
     MAY_CHANGE,
     unknown_setting,
 )
-from agentgym_flow.training.run import TINY, is_language_model, loaded_whole
+from agentgym_flow.training.models import is_language_model, loaded_whole
+from agentgym_flow.training.processes import processes
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, mapping
+from agentgym_flow.training.run_folder import check_same
+from agentgym_flow.training.tiny import TINY
 
 
+# ---------------------------------------------------------------- what papers fix
+@dataclass
+class CWRPOConfig(AgentConfig):
+    """The trainer's settings with FlowSteer's loss: symmetric clipping and a KL penalty."""
+
+    credit: str = "cwrpo"
+    epsilon_high: float | None = 0.2
+    beta: float = 0.005
+
+
+CONFIGS: Mapping[str, type[AgentConfig]] = {"cwrpo": CWRPOConfig}
+"""Algorithm name -> its settings class, where it has one."""
+
+PAPERS: Mapping[str, Mapping[str, Any]] = {
+    "cwrpo": {"epsilon_high": CWRPOConfig.epsilon_high, "beta": CWRPOConfig.beta},
+}
+"""Algorithm name -> the settings that its paper fixes."""
+
+
+def algorithm_settings(algorithm: str, env_id: str) -> Mapping[str, Any]:
+    """Return the settings of an algorithm in an environment: those of `PAPERS`, and of the environment's class.
+
+    Most algorithms have none.
+    """
+    try:
+        own = text_env_class(env_id).card.algorithm_settings
+    except UnknownEnvironment:  # creating the environment raises the error
+        own = {}
+    return {**PAPERS.get(algorithm, {}), **own.get(algorithm, {})}
+
+
+# ---------------------------------------------------------------- files and command lines
 def packaged_config(env_id: str, model: str | None = None) -> Path | None:
     """Return the settings file that an environment's `train_config` names; None for an unknown environment.
 
@@ -125,7 +161,7 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
 
     `--config` is a path or the name of a file of this package, see `find_config`. Without it the file is that of the
     environment and of the kind of `--model`, see `packaged_config`, overridden by what the algorithm's paper fixes, see
-    `algorithms.algorithm_settings`. As in other commands, `--env` may leave out parts of the environment's id,
+    `algorithm_settings`. As in other commands, `--env` may leave out parts of the environment's id,
     `--env-arg KEY=VALUE` is a key of `env_kwargs`, and `--out` is `output_dir`.
 
     Args:

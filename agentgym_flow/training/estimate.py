@@ -29,11 +29,11 @@ from agentgym_flow.training.chat_template import checked_date, write_date, write
 from agentgym_flow.training.config import TRANSFORMERS, Configs
 from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.memory import LAYOUTS, Memory, config_of, memory
+from agentgym_flow.training.models import is_own_model, load_model, load_tokenizer
 from agentgym_flow.training.policy import prompt_text, prompt_tokens
-from agentgym_flow.training.prefix_tree import pack
-from agentgym_flow.training.run import TINY, is_own_model, load_model, load_tokenizer
 from agentgym_flow.training.run_config import RunConfig, mapping
-from agentgym_flow.training.vocabulary import template_of
+from agentgym_flow.training.scoring import pack
+from agentgym_flow.training.tiny import TINY, template_of
 from agentgym_flow.training.warm_start import check_demonstrations, fit_demonstrations
 
 if TYPE_CHECKING:

@@ -6,17 +6,17 @@ positive and negative advantages, which are all that the clipped objective needs
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from agentgym_flow.generation.last_position import next_logits
-from agentgym_flow.generation.padding import positions
+from agentgym_flow.generation.padding import next_logits, positions
 from agentgym_flow.training import scoring
 from agentgym_flow.training._trl import fused_lm_head
-from agentgym_flow.training.collate import Batch, trim_padding
+from agentgym_flow.training.rows import Batch, trim_padding
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -46,6 +46,22 @@ class MergedLoss(NamedTuple):
     clipped_low: torch.Tensor
     clipped_high: torch.Tensor
     total: torch.Tensor
+
+    def metrics(self, summed: Callable[[torch.Tensor], list[float]], *, kl: bool) -> dict[str, float]:
+        """Return means over the turns of all processes; nothing without turns.
+
+        Args:
+            summed: sums a tensor over the processes.
+            kl: whether there is a reference.
+        """
+        own = (self.entropy.detach(), self.kl.detach(), self.turns, self.clipped_low, self.clipped_high, self.total)
+        entropy, divergence, turns, low, high, total = summed(torch.stack(own))
+        if not turns:
+            return {}
+        total = total or 1.0  # without advantages nothing is clipped
+        clipped = {"": (low + high) / total, "/low": low / total, "/high": high / total}
+        figures = {"entropy": entropy / turns, **{f"clip_fraction{which}": share for which, share in clipped.items()}}
+        return {**figures, "kl": divergence / turns} if kl else figures
 
 
 def merged_loss(

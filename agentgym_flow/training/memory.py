@@ -22,7 +22,7 @@ from agentgym_flow.generation.transformers_generator import ROWS
 from agentgym_flow.prompts import TURN
 from agentgym_flow.training import scoring
 from agentgym_flow.training.config import TRANSFORMERS, Configs
-from agentgym_flow.training.lora import with_lora
+from agentgym_flow.training.models import with_lora
 from agentgym_flow.training.run_config import RunConfig
 
 if TYPE_CHECKING:

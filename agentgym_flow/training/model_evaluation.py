@@ -24,8 +24,7 @@ from agentgym_flow.play import Evaluation, LiveSuccess, play_split
 from agentgym_flow.policies import AsyncPolicy, Policy
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.replay import LogVerdict, verify_log
-from agentgym_flow.training.generators import transformers_generator
-from agentgym_flow.training.policy import model_policy
+from agentgym_flow.training.policy import model_policy, transformers_generator
 from agentgym_flow.training.processes import Together
 
 if TYPE_CHECKING:
@@ -185,17 +184,9 @@ class ModelEvaluator:
         return read
 
     def _policy(self, name: str, generator: Generator | None, *, greedy: bool) -> Policy | AsyncPolicy:
-        return model_policy(
-            self._model,
-            self._tokenizer,
-            self._template,
-            generator=generator or transformers_generator(self._agent, self._model, self._tokenizer),
-            temperature=self._agent.temperature,
-            greedy=greedy,
-            max_new_tokens=self._agent.max_completion_length or 1,
-            layout=self._agent.layout,
-            name=name,
-        )
+        made_with = self._agent, self._model, self._tokenizer
+        generator = generator or transformers_generator(*made_with)
+        return model_policy(*made_with, self._template, generator=generator, name=name, greedy=greedy)
 
     def _play(
         self, name: str, kwargs: Mapping[str, Any], count: int, *, greedy: bool, split: str

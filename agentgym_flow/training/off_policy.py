@@ -16,7 +16,7 @@ import torch
 
 from agentgym_flow.episodes import Turn
 from agentgym_flow.errors import UnknownOption
-from agentgym_flow.training.collate import Batch
+from agentgym_flow.training.rows import Batch
 
 MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 """The treatment of ratios out of bounds: set to the bound, or to 0; per token, or per row."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch.optim import AdamW, Muon, Optimizer
@@ -20,6 +20,11 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers.pytorch_utils import Conv1D
 
 from agentgym_flow.errors import BadSetting
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from agentgym_flow.training.config import AgentConfig
 
 
 def hidden_matrices(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -113,6 +118,20 @@ class MuonAdamW(Optimizer):
         self.muon.load_state_dict(state_dict["muon"])
         self.adamw.load_state_dict(state_dict["adamw"])
         self._share_groups()  # loading replaced the dictionaries
+
+
+def muon_of(model: PreTrainedModel, args: AgentConfig) -> MuonAdamW | None:
+    """Return Muon with AdamW if the settings select it; None for the optimizer that `optim` names."""
+    if args.muon_learning_rate is None:
+        return None
+    return MuonAdamW(
+        model,
+        muon_lr=args.muon_learning_rate,
+        adamw_lr=args.learning_rate,
+        betas=(args.adam_beta1, args.adam_beta2),
+        eps=args.adam_epsilon,
+        weight_decay=args.weight_decay,
+    )
 
 
 def linear_decay(optimizer: Optimizer, *, warmup: int, total: int, floor: float) -> LambdaLR:

@@ -9,18 +9,25 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import torch
+
+from agentgym_flow.core import Stream, TextEnv
+from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.errors import BadSetting, ContextFull, UnknownOption
 from agentgym_flow.generation import SEEDS, BatchGenerator, Completion, GenerationRequest, Generator, Sampling
 from agentgym_flow.generation.base import check_fits
-from agentgym_flow.generation.stops import answer_text, holds_stop, length_of_answer
+from agentgym_flow.generation.sampling import answer_text, holds_stop, length_of_answer
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.policies.base import CONTEXT, NO_ANSWER, session
 from agentgym_flow.prompts import CONVERSATION, LAYOUTS, TURN, IndexTemplate, PromptTemplate, TextTemplate
 from agentgym_flow.training.chat_template import ThoughtStyle, is_plain, thought_style
+from agentgym_flow.training.config import SERVERS, VLLM, AgentConfig
 from agentgym_flow.training.conversation import Conversation, check_words
+from agentgym_flow.training.processes import Together
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -98,13 +105,15 @@ class PromptedPolicy:
     ) -> None:
         if layout not in LAYOUTS:
             raise UnknownOption.among(layout, LAYOUTS)
-        ends = ends_of_completion(model, tokenizer)
+        declared = model.generation_config.eos_token_id
+        ends = {declared} if isinstance(declared, int) else {*(declared or ())}
+        ends |= set() if tokenizer.eos_token_id is None else {tokenizer.eos_token_id}
         self.model = model
         self.tokenizer = tokenizer
         self.template = template
         closings = getattr(template, "closings", ()) if is_plain(tokenizer) else ()  # base models write on and on
         stops = tuple(getattr(template, "stops", closings))
-        self.sampling = Sampling(temperature, greedy, max_new_tokens, ends, stops)
+        self.sampling = Sampling(temperature, greedy, max_new_tokens, frozenset(ends), stops)
         self.generator = generator or TransformersGenerator(model, pad_token(tokenizer), tokenizer=tokenizer)
         self.name = name
         self.settings: dict[str, Any] = {}
@@ -287,32 +296,38 @@ class AsyncModelPolicy(PromptedPolicy):
 
 
 def model_policy(
+    args: AgentConfig,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     template: PromptTemplate,
     *,
     generator: Generator,
-    **settings: Any,
+    name: str,
+    greedy: bool = False,
 ) -> ModelPolicy | AsyncModelPolicy:
-    """Return the policy that suits a generator: `ModelPolicy` for a `BatchGenerator`, else `AsyncModelPolicy`.
+    """Return the policy of a run that suits a generator: `ModelPolicy` for a `BatchGenerator`, else `AsyncModelPolicy`.
 
-    For the other arguments and errors see `PromptedPolicy`.
+    `args` has the temperature, the longest answer and the layout. For the other arguments and errors see
+    `PromptedPolicy`.
     """
     kind = ModelPolicy if isinstance(generator, BatchGenerator) else AsyncModelPolicy
-    return kind(model, tokenizer, template, generator=generator, **settings)
+    return kind(
+        model,
+        tokenizer,
+        template,
+        generator=generator,
+        temperature=args.temperature,
+        greedy=greedy,
+        max_new_tokens=args.max_completion_length or 1,
+        layout=args.layout,
+        name=name,
+    )
 
 
 def pad_token(tokenizer: PreTrainedTokenizerBase) -> int:
     """Return the padding token of prompts."""
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     return 0 if pad is None else int(pad)
-
-
-def ends_of_completion(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Return the tokens that end an answer: those that the model declares, and the tokenizer's."""
-    declared = model.generation_config.eos_token_id
-    ends = [declared] if isinstance(declared, int) else list(declared or ())
-    return frozenset([*ends, *([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])])
 
 
 def context_of(model: PreTrainedModel) -> int:
@@ -340,6 +355,13 @@ def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
         )
 
 
+def first_turn(env: TextEnv) -> PolicyInput:
+    """Reset an environment; return what a policy sees of its first turn."""
+    recorder = EpisodeRecorder(env)
+    episode = recorder.reset(seed=0)
+    return PolicyInput(env, recorder.observation, recorder.info, episode, Stream("first prompt"))
+
+
 def check_answers(
     tokenizer: PreTrainedTokenizerBase, template: PromptTemplate, policy_input: PolicyInput, max_new_tokens: int
 ) -> None:
@@ -364,3 +386,64 @@ def check_answers(
                 f"the answer {answer!r} is {len(ids)} tokens long: set max_completion_length to at least that "
                 f"(it is {max_new_tokens})"
             )
+
+
+# ---------------------------------------------------------------- generators
+def transformers_generator(
+    args: AgentConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> TransformersGenerator:
+    """Return the default generator: Transformers in this process."""
+    exact = args.mixed_precision == "no" and model.dtype == torch.float32
+    return TransformersGenerator(
+        model,
+        pad_token(tokenizer),
+        exact=exact,
+        rows=args.generation_rows,
+        num_envs=args.num_envs,
+        tokenizer=tokenizer,
+    )
+
+
+def make_generator(
+    args: AgentConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, together: Together
+) -> Generator:
+    """Return the generator that the settings select; all processes must call this.
+
+    Args:
+        args: the settings.
+        model: the current model.
+        tokenizer: the model's tokenizer.
+        folder: a folder of the run for transferring weights to the generator.
+        together: the processes of the run.
+
+    Raises:
+        MissingExtra: vLLM is not installed.
+        UnsupportedVLLM: its version is not supported, or it cannot run on this machine.
+        BadSetting: vLLM cannot run the model, or a server is not set up for training.
+        ServerDown: a server cannot be reached.
+    """
+    half = "bfloat16" if args.mixed_precision == "bf16" else "float32"
+    if args.generator == VLLM:
+        from agentgym_flow.generation.vllm_engine import VLLMEngine
+
+        return VLLMEngine(
+            model,
+            tokenizer,
+            folder / f"process-{together.rank}",
+            dtype=half,
+            memory_share=args.vllm_gpu_memory_utilization,
+            max_model_len=args.vllm_max_model_length,
+        )
+    if args.generator.startswith(SERVERS):
+        from agentgym_flow.generation.vllm_server import VLLMServers
+
+        return VLLMServers(
+            model,
+            args.generator.split(","),
+            folder,
+            dtype=half,
+            silence=args.vllm_server_timeout,
+            on_main_process=together.on_main_process,
+            rank=together.rank,
+        )
+    return transformers_generator(args, model, tokenizer)

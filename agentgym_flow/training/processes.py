@@ -1,4 +1,4 @@
-"""One run in several processes: work of the main process alone, shared work, and a common end.
+"""One run in several processes: work of the main process alone, shared work, a common end, and parts of a batch.
 
 `accelerate launch` starts the same program several times. The main process alone makes the run folder and clones
 behaviour (`Together.on_main_process`); all processes share evaluations (`Together.gather`). With one process these
@@ -8,6 +8,7 @@ methods only call the function.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import threading
@@ -23,10 +24,12 @@ from accelerate.utils import broadcast_object_list
 from transformers import TrainingArguments
 
 from agentgym_flow._util.signals import Terminated
-from agentgym_flow.errors import LostProcess, OtherProcessFailed
+from agentgym_flow.errors import BadSetting, LostProcess, OtherProcessFailed, TrainingFailed
+from agentgym_flow.training.run_config import at_least
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
+    from trl import GRPOConfig
 
 MAIN = 0
 """The rank of the main process."""
@@ -268,3 +271,77 @@ def leave(status: int) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+# ---------------------------------------------------------------- the parts of a batch
+def processes() -> int:
+    """Return the number of processes that the launcher started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def share_out(args: GRPOConfig, count: int) -> None:
+    """Set `steps_per_generation` and `gradient_accumulation_steps` from `groups_per_batch` and `steps_per_batch`.
+
+    They are for `count` processes. The first is the number of passes of each process over its share of a batch, the
+    second the number of passes per optimizer step. Raises `BadSetting` if the numbers do not divide or
+    contradict each other.
+    """
+    if args.groups_per_batch is None:
+        args.steps_per_generation = args.steps_per_generation or 4
+    else:
+        episodes = at_least("groups_per_batch", args.groups_per_batch, 1) * args.num_generations
+        passes, left = divmod(episodes, count * args.per_device_train_batch_size)
+        if left:
+            raise BadSetting(
+                f"a batch of {episodes} episodes cannot be divided among {count} processes with "
+                f"{args.per_device_train_batch_size} per pass: change groups_per_batch, num_generations or "
+                "per_device_train_batch_size"
+            )
+        if args.steps_per_generation not in (None, passes):
+            raise BadSetting(
+                f"a batch of {episodes} episodes takes {passes} passes (groups_per_batch={args.groups_per_batch}, "
+                f"num_generations={args.num_generations}, per_device_train_batch_size="
+                f"{args.per_device_train_batch_size}), but steps_per_generation is {args.steps_per_generation}: set "
+                f"steps_per_generation to {passes}, or another per_device_train_batch_size"
+            )
+        args.steps_per_generation = passes
+    if args.steps_per_batch is None:
+        return
+    passes = args.steps_per_generation * args.num_iterations
+    accumulated = round(passes / args.steps_per_batch) if args.steps_per_batch > 0 else 0
+    if not accumulated or not math.isclose(accumulated * args.steps_per_batch, passes):
+        raise BadSetting(
+            f"steps_per_batch={args.steps_per_batch:g} must divide the {passes} passes of a process over a batch: "
+            "change it, groups_per_batch or per_device_train_batch_size"
+        )
+    if args.gradient_accumulation_steps not in (1, accumulated):
+        raise BadSetting(
+            f"steps_per_batch={args.steps_per_batch:g} takes a step every {accumulated} passes, and "
+            f"gradient_accumulation_steps says {args.gradient_accumulation_steps}: leave one of them out"
+        )
+    args.gradient_accumulation_steps = accumulated
+
+
+# ---------------------------------------------------------------- memory
+PLAY = "play", "lower num_envs or max_completion_length"
+"""The kind of work, and advice on how to reduce its memory."""
+
+UPDATE = (
+    "an update",
+    "lower per_device_train_batch_size, which with groups_per_batch and steps_per_batch computes the same in smaller "
+    "parts; or set activation_checkpointing or lora",
+)
+"""The same for updates."""
+
+CLONING = "cloning", "lower warm_start_batch"
+"""The same for the warm start."""
+
+
+@contextmanager
+def out_of_memory(work: tuple[str, str]) -> Iterator[None]:
+    """Raise `TrainingFailed` naming the settings to change if PyTorch runs out of GPU memory."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        reason = str(error).partition(". ")[0]
+        raise TrainingFailed(f"{work[0]} does not fit into the GPU's memory ({reason}): {work[1]}") from error

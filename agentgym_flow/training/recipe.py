@@ -26,34 +26,40 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, OtherProcessFailed
 from agentgym_flow.play import LiveProgress
-from agentgym_flow.training.callbacks import MetricsFile, TrainingProgress, Validation
-from agentgym_flow.training.checkpoints import MANIFEST, check_made_with, checkpoints, last_intact, progress_of
+from agentgym_flow.training.callbacks import MetricsFile, StopAfterBatch, TrainingProgress, Validation
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import check_config, parse_configs, recorded_date, write_config
-from agentgym_flow.training.generators import make_generator
 from agentgym_flow.training.group_source import stop_on
-from agentgym_flow.training.interrupt import StopAfterBatch
-from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.model_evaluation import ModelEvaluation, ModelEvaluator, problems
-from agentgym_flow.training.processes import Together, leave, naming_lost_process
-from agentgym_flow.training.results import Results, describe_run, group_to_show, write_results
-from agentgym_flow.training.run import (
-    CONFIG,
-    TINY,
-    RunFolder,
+from agentgym_flow.training.models import (
     frozen_heap,
-    is_finished,
-    last_run,
     load_model,
     load_weights,
     loaded_whole,
     quiet,
     save_model,
+    with_lora,
 )
+from agentgym_flow.training.policy import make_generator
+from agentgym_flow.training.processes import Together, leave, naming_lost_process
+from agentgym_flow.training.results import Results, describe_run, group_to_show, write_results
 from agentgym_flow.training.run_config import LAST_RUN
-from agentgym_flow.training.trained import Trained, read_trained, record_trained
+from agentgym_flow.training.run_folder import (
+    CONFIG,
+    MANIFEST,
+    RunFolder,
+    Trained,
+    check_made_with,
+    checkpoints,
+    is_finished,
+    last_intact,
+    last_run,
+    progress_of,
+    read_trained,
+    record_trained,
+)
+from agentgym_flow.training.tiny import TINY, template_of
 from agentgym_flow.training.trainer import AgentTrainer
-from agentgym_flow.training.vocabulary import template_of
 from agentgym_flow.training.warm_start import (
     WarmStart,
     fit_demonstrations,
@@ -137,7 +143,9 @@ class Recipe:
         """
         if not self.warm.warm_start_levels:
             return
-        if not self._has_expert:
+        with closing(self.run.make_env()) as env:
+            has_expert = env.has_expert
+        if not has_expert:
             self.console.print(
                 f"{self.run.env_id} has no expert, so "
                 + (
@@ -223,7 +231,9 @@ class Recipe:
                 with frozen_heap():
                     self.trainer.train(self._checkpoint)
             except KeyboardInterrupt:
-                self._keep_interrupted()
+                # After a second signal the processes are out of step and must not wait for each other.
+                if self.together.is_main and not is_deepspeed_zero3_enabled():
+                    save_model(self.folder.checkpoint, self.model, self.tokenizer)
                 raise
             finally:
                 progress.close()
@@ -251,11 +261,6 @@ class Recipe:
         write_results(self.folder, f"{self.agent.credit} on {self.run.env_id}", about, results)
         _show(self.folder, results, self.console)
         return results
-
-    @property
-    def _has_expert(self) -> bool:
-        with closing(self.run.make_env()) as env:
-            return env.has_expert
 
     @contextmanager
     def _model_to_play(self) -> Iterator[None]:
@@ -301,11 +306,6 @@ class Recipe:
             record_trained(
                 self.folder.checkpoint, Trained(state.global_step, group_to_show(self.trainer.groups)), made_with
             )
-
-    def _keep_interrupted(self) -> None:
-        """Save the model after a second signal. The processes are out of step and must not wait for each other."""
-        if self.together.is_main and not is_deepspeed_zero3_enabled():
-            save_model(self.folder.checkpoint, self.model, self.tokenizer)
 
 
 @contextmanager

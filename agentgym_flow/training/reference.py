@@ -26,8 +26,8 @@ from agentgym_flow._util.files import write_atomically
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.generation.weights import has_adapter
 from agentgym_flow.training._trl import prepare_deepspeed
-from agentgym_flow.training.checkpoints import writing
-from agentgym_flow.training.lora import POLICY, REFERENCE, active_adapter, add_reference
+from agentgym_flow.training.models import POLICY, REFERENCE, active_adapter, add_reference
+from agentgym_flow.training.run_folder import writing
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

@@ -11,11 +11,10 @@ from agentgym_flow._util.files import write_atomically
 from agentgym_flow.episodes import Episode, Group
 from agentgym_flow.play import Difference, Evaluation, paired_difference
 from agentgym_flow.report import Curve, write_report
-from agentgym_flow.training.checkpoints import model_outline
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import resolved
 from agentgym_flow.training.model_evaluation import ModelEvaluation
-from agentgym_flow.training.run import RunFolder
+from agentgym_flow.training.run_folder import RunFolder, model_outline
 from agentgym_flow.training.warm_start import WarmStart
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""From episodes to training rows: pure functions on tokens, without torch.
+"""From episodes to training rows, and from rows to the padded tensors of a batch.
 
 A row is one forward pass over the tokens of an episode, which are never tokenised again. In layout `turn` every
 decision is a row: the prompt of the policy and the tokens it sampled (GiGPO, Feng et al., 2025). In layout
@@ -11,6 +11,8 @@ If completions are single tokens, `merge` combines the rows of layout `turn` wit
 Merging is exact under PPO's clipping. For one token of probability ratio r, the clipped objective min(r A, clip(r) A)
 is A min(r, 1 + high) for A > 0 and A max(r, 1 - low) for A < 0: linear in A on either side. So the sum over all rows
 with one prompt, one token and one old log-probability needs only the positive and the negative sum of their advantages.
+
+Padding of tensors does not change the loss.
 """
 
 from __future__ import annotations
@@ -21,9 +23,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
+import torch
+
 from agentgym_flow.core import Stream
 from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.generation.padding import left_padded
 from agentgym_flow.prompts import CONVERSATION, LAYOUTS, TURN
 
 Advantage = float | Sequence[float]
@@ -240,10 +245,106 @@ def merge(batch: Sequence[TrainingRow]) -> list[MergedRow]:
         advantage = row.weight * row.advantages[0]
         sums[0 if advantage > 0 else 1] += advantage
         sums[2] += row.weight
-    return [_merged(prompt, alternatives) for prompt, alternatives in prompts.items()]
+    # Each alternative is a pair of token and log-probability, with the three sums.
+    return [
+        MergedRow(prompt, *zip(*alternatives, strict=True), *zip(*alternatives.values(), strict=True))
+        for prompt, alternatives in prompts.items()
+    ]
 
 
-def _merged(prompt: tuple[int, ...], alternatives: dict[tuple[int, float], list[float]]) -> MergedRow:
-    tokens, logprobs = zip(*alternatives, strict=True)
-    positive, negative, weights = zip(*alternatives.values(), strict=True)
-    return MergedRow(prompt, tokens, logprobs, positive, negative, weights)
+# ---------------------------------------------------------------- tensors
+Batch = dict[str, torch.Tensor]
+
+COMPLETION = (
+    *("completion_ids", "completion_mask", "tool_mask", "advantages", "old_per_token_logps"),
+    "sampling_per_token_logps",  # only where it differs from the old ones
+)
+"""Tensors of ordinary rows that have one column per completion token."""
+
+
+def collate(
+    batch: Sequence[TrainingRow], *, pad: int, multiple: int, least: int = 0, device: torch.device | None = None
+) -> Batch:
+    """Return TRL's tensors for ordinary rows: prompts padded on the left, completions on the right.
+
+    Rows of weight zero are added up to `least` and to a multiple of `multiple`. `completion_mask` is 1 on every token
+    that is not padding. TRL's sums and means use `tool_mask`, which is the row's weight on sampled tokens and 0 on
+    observations.
+
+    Args:
+        batch: the rows; may be empty.
+        pad: the padding token.
+        multiple: the number of minibatches.
+        least: the minimal number of rows, which is the same in all processes.
+        device: the device of the tensors.
+
+    Returns:
+        `prompt_ids`, `prompt_mask` (R, P); `completion_ids`, `completion_mask`, `tool_mask`, `advantages`,
+        `old_per_token_logps` (R, C).
+    """
+    padding = [TrainingRow([pad], [pad], [0.0], [0.0], weight=0.0)] * _missing(len(batch), multiple, least)
+    every = [*batch, *padding]
+    prompt_ids, prompt_mask = left_padded([row.prompt for row in every], pad)
+    lengths = torch.tensor([len(row.completion) for row in every])
+    present = torch.arange(int(lengths.max()))[None, :] < lengths[:, None]
+    weights = torch.tensor([row.weight for row in every])
+    mask = present & (weights > 0)[:, None]
+    sampled = _right([row.sampled or [1] * len(row.completion) for row in every], 0.0)
+    tensors = {
+        "prompt_ids": prompt_ids,
+        "prompt_mask": prompt_mask,
+        "completion_ids": _right([row.completion for row in every], pad).long(),
+        "completion_mask": mask.long(),
+        "tool_mask": sampled * weights[:, None],
+        "advantages": _right([row.advantages for row in every], 0.0),
+        "old_per_token_logps": _right([row.logprobs for row in every], 0.0),
+    }
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def collate_merged(
+    batch: Sequence[MergedRow], *, pad: int, multiple: int, least: int = 0, device: torch.device | None = None
+) -> Batch:
+    """Return the tensors of merged rows, padded like ordinary ones; unused alternatives have weight zero.
+
+    Returns:
+        `prompt_ids`, `prompt_mask` (R, P); `tokens`, `old_logprobs`, `positive`, `negative`, `weights` (R, A).
+    """
+    padding = [MergedRow([pad], [pad], [0.0], [0.0], [0.0], [0.0])] * _missing(len(batch), multiple, least)
+    every = [*batch, *padding]
+    prompt_ids, prompt_mask = left_padded([row.prompt for row in every], pad)
+    weights = _right([row.weights for row in every], 0.0)
+    tensors = {
+        "prompt_ids": prompt_ids,
+        "prompt_mask": prompt_mask,
+        "tokens": _right([row.tokens for row in every], pad).long(),
+        "old_logprobs": _right([row.logprobs for row in every], 0.0),
+        "positive": _right([row.positive for row in every], 0.0),
+        "negative": _right([row.negative for row in every], 0.0),
+        "weights": weights,
+    }
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def trim_padding(batch: Batch) -> Batch:
+    """Remove the columns that are padding in all rows of `batch`, which both `collate` functions may have made.
+
+    A batch is padded to its longest row, which most minibatches do not contain. Processes may get different widths.
+    """
+    longest = int(batch["prompt_mask"].sum(1).max())
+    cut = {name: batch[name][:, -longest:] for name in ("prompt_ids", "prompt_mask")}
+    if "completion_mask" in batch:
+        # Never a single column: TRL's metrics would read it as one value per sequence and count padding rows.
+        longest = max(2, int(batch["completion_mask"].sum(1).max()))
+        cut |= {name: batch[name][:, :longest] for name in COMPLETION if name in batch}
+    return {**batch, **cut}
+
+
+def _missing(count: int, multiple: int, least: int) -> int:
+    wanted = max(count, least, 1)
+    return wanted - count + -wanted % multiple
+
+
+def _right(sequences: Sequence[Sequence[float]], fill: float) -> torch.Tensor:
+    longest = max(map(len, sequences))
+    return torch.tensor([list(s) + [fill] * (longest - len(s)) for s in sequences], dtype=torch.float32)

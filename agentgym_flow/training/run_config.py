@@ -16,8 +16,8 @@ from agentgym_flow.envs import DEFAULT_ENV, make_text_env
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.prompts import PromptTemplate, template_for
 from agentgym_flow.training.chat_template import NONE
-from agentgym_flow.training.lora import ALL_LINEAR, is_adapter
-from agentgym_flow.training.run import TINY, is_gguf
+from agentgym_flow.training.models import ALL_LINEAR, is_adapter, is_gguf
+from agentgym_flow.training.tiny import TINY
 
 DTYPES = ("float32", "bfloat16")
 """Values of `dtype`."""

@@ -1,14 +1,21 @@
-"""The log-probabilities of sampled tokens, without logits anywhere else.
+"""The log-probabilities of sampled tokens: no logits anywhere else, and every common prefix of a batch computed once.
 
 A batch of conversations has ten to fifty times more positions than sampled tokens, and the logits of a language model
 are a quarter of a million numbers per position. So the output layer gets only the hidden states before sampled tokens.
 They reach it as one contiguous block: from a slice of a padded batch, PyTorch would copy a frozen output layer for
 every row. Whatever a model does to its logits, such as soft capping, it does here too, because its own code does it.
+
+Attempts at a task share its prompt, turns share the rules, and a turn's prompt often begins with the turn before. So
+rows can be computed as a tree of their prefixes, forward and backward: the tokens of all rows, sorted and each common
+prefix once, are written one after the other. A token's position is its depth, the number of tokens before it in its
+rows, and it sees those tokens only. What a row adds to the rows before it stands together, so attention is computed row
+by row: the new tokens of a row look at the tokens of that row. That is at most the attention of the rows without
+sharing; a mask over all pairs of tokens in the tree would be many times more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice, permutations
@@ -16,18 +23,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from accelerate.utils import extract_model_from_parallel
+from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.generation.last_position import exceeds_rounding
-from agentgym_flow.generation.padding import positions
-from agentgym_flow.training.collate import Batch, collate
-from agentgym_flow.training.prefix_tree import KINDS, pack
-from agentgym_flow.training.rows import TrainingRow
+from agentgym_flow.generation.padding import exceeds_rounding, positions
+from agentgym_flow.training.rows import Batch, TrainingRow, collate
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PretrainedConfig, PreTrainedModel
 
+# ---------------------------------------------------------------- scores
 WHOLE_LOGITS = 1 << 25
 """Up to this many logits (128 MB in float32) are computed at once, which is simpler and faster on a CPU."""
 
@@ -68,14 +74,15 @@ def sampled_scores(model: torch.nn.Module, batch: Batch, temperature: float, *, 
         model: the causal language model, possibly wrapped by DDP, DeepSpeed or LoRA.
         batch: the tensors.
         temperature: the logits are divided by it, as in sampling.
-        share: compute every distinct prefix of the rows once, see `prefix_tree`; only for models with `can_share`.
+        share: compute every distinct prefix of the rows once, see `pack`; only for models with `can_share`.
     """
     sampled = (batch["completion_mask"] * batch["tool_mask"]) > 0
     inputs, at = _tree_inputs(model, batch, sampled) if share else _padded_inputs(batch)
     places, owners = at[sampled].unique(return_inverse=True)  # type: ignore[no-untyped-call]
     order = owners.argsort(stable=True)
     wanted = _Wanted(places, owners[order], batch["completion_ids"][sampled][order], temperature)
-    with _scoring(model):
+    plain = _plain(model)
+    with _forward(plain, partial(_scores, plain)):
         found = model(**inputs, wanted=wanted)
     back = order.argsort()
     logprobs, entropies = (x.new_zeros(sampled.shape).masked_scatter(sampled, x[back]) for x in found)
@@ -147,14 +154,6 @@ def _plain(model: torch.nn.Module) -> PreTrainedModel:
 
 
 @contextmanager
-def _scoring(model: torch.nn.Module) -> Iterator[None]:
-    """Within the context, `model(..., wanted=wanted)` returns log-probabilities and entropies, one per target."""
-    plain = _plain(model)
-    with _forward(plain, partial(_scores, plain)):
-        yield
-
-
-@contextmanager
 def _forward(module: torch.nn.Module, forward: Any) -> Iterator[None]:
     """Within the context, `module` computes `forward`."""
     before = vars(module).get("forward")
@@ -168,6 +167,7 @@ def _forward(module: torch.nn.Module, forward: Any) -> Iterator[None]:
 
 
 def _scores(model: PreTrainedModel, wanted: _Wanted, **inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute log-probabilities and entropies, one per target, in place of the model's forward pass."""
     given = {name: value for name, value in inputs.items() if value is not None}
     if callable(given["attention_mask"]):
         given["attention_mask"] = given["attention_mask"]()
@@ -193,3 +193,148 @@ def _scores(model: PreTrainedModel, wanted: _Wanted, **inputs: Any) -> tuple[tor
         found.append(checkpoint(score, *part, use_reentrant=False, preserve_rng_state=False) if again else score(*part))
     logprobs, entropies = zip(*found, strict=True)
     return torch.cat(logprobs), torch.cat(entropies)
+
+
+# ---------------------------------------------------------------- the tree of prefixes
+FULL, SLIDING = KINDS = ("full_attention", "sliding_attention")
+"""The kinds of layers, in the words of Transformers, whose attention a mask describes."""
+
+
+QUERIES = 128
+"""The most tokens of a part: a long part computes the scores of many pairs of which the later token is not seen."""
+
+
+class Part(NamedTuple):
+    """Consecutive tokens of a tree with what they see.
+
+    Attributes:
+        tokens: the tokens, which are the last ones of `keys`.
+        keys: the tokens that any of them sees.
+        seen: which of `keys` each of `tokens` sees.
+    """
+
+    tokens: slice
+    keys: torch.Tensor
+    seen: torch.Tensor
+
+
+class TreeMask(torch.Tensor):
+    """An attention mask that PyTorch's attention computes part by part.
+
+    It has the shape of a mask and no content: it stands for the `parts` of a tree, which together are all its tokens.
+    """
+
+    parts: list[Part]
+
+    @classmethod
+    def of(cls, parts: list[Part]) -> TreeMask:
+        """Return the mask of these parts."""
+        width, device = parts[-1].tokens.stop, parts[-1].keys.device
+        mask = torch.zeros((), dtype=torch.bool, device=device).expand(1, 1, width, width).as_subclass(cls)
+        mask.parts = parts
+        return mask
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Compute attention by parts, and everything else as usual."""
+        if function is not scaled_dot_product_attention:
+            return super().__torch_function__(function, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+        query, key, value = args
+        settings = {name: given for name, given in kwargs.items() if name not in ("attn_mask", "is_causal")}
+        parts: list[Part] | None = getattr(kwargs["attn_mask"], "parts", None)
+        if parts is None:
+            raise BadSetting(
+                "the model's layers got a copy of the attention mask of a tree: set share_prefixes to false"
+            )
+        return torch.cat(
+            [
+                scaled_dot_product_attention(
+                    query[:, :, part.tokens], key[:, :, part.keys], value[:, :, part.keys], part.seen, **settings
+                )
+                for part in parts
+            ],
+            dim=2,
+        )
+
+
+class Tree(NamedTuple):
+    """The packed rows.
+
+    Attributes:
+        ids: the tokens, (1, tokens).
+        depths: the number of tokens before each in its rows.
+        places: for each row the numbers of its tokens in the tree.
+        news: the number of the first new token of each row that has one, and the place of the row in `places`.
+    """
+
+    ids: torch.Tensor
+    depths: torch.Tensor
+    places: list[list[int]]
+    news: list[tuple[int, int]]
+
+    def masks(self, config: PretrainedConfig, additive: torch.dtype | None = None) -> Any:
+        """Return the attention mask for a model: one, or one per kind of layer as Transformers takes them.
+
+        With `additive` it is a number of that type to add for every pair of tokens, 0 or the least: eager attention
+        needs that. Without, it is a `TreeMask`.
+        """
+        text = config.get_text_config()
+        window, kinds = getattr(text, "sliding_window", None), {*(getattr(text, "layer_types", None) or ())}
+        masks: dict[str, Any] = {FULL: TreeMask.of(self._parts(None))}
+        if window:
+            masks[SLIDING] = TreeMask.of(self._parts(window))
+        if additive is not None:
+            masks = {kind: _dense(mask.parts, additive) for kind, mask in masks.items()}
+        if len(kinds) > 1:
+            return masks
+        return masks[kinds.pop() if kinds else SLIDING if window else FULL]
+
+    def _parts(self, window: int | None) -> list[Part]:
+        device = self.ids.device
+        parts = []
+        ends = [*(first for first, _ in self.news[1:]), self.ids.shape[1]]
+        for (first, row), end in zip(self.news, ends, strict=True):
+            path, before = self.places[row], len(self.places[row]) - (end - first)
+            for new in range(before, len(path), QUERIES):
+                last = min(new + QUERIES, len(path))
+                start = 0 if window is None else max(0, new - window + 1)
+                distance = torch.arange(new, last, device=device)[:, None] - torch.arange(start, last, device=device)
+                seen = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+                tokens = slice(first + new - before, first + last - before)
+                parts.append(Part(tokens, torch.tensor(path[start:last], device=device), seen))
+        return parts
+
+
+def _dense(parts: list[Part], dtype: torch.dtype) -> torch.Tensor:
+    """Return the additive mask of all pairs of tokens, (1, 1, tokens, tokens)."""
+    width = parts[-1].tokens.stop
+    seen = torch.zeros(width, width, dtype=torch.bool, device=parts[-1].keys.device)
+    for part in parts:
+        seen[part.tokens, part.keys] = part.seen
+    return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)[None, None]
+
+
+def pack(rows: Sequence[list[int]], device: torch.device | None = None) -> Tree:
+    """Return rows of tokens as a tree. It has at least two tokens, some of which may belong to no row."""
+    places: list[list[int]] = [[] for _ in rows]
+    news: list[tuple[int, int]] = []
+    tokens: list[int] = []
+    depths: list[int] = []
+    before: list[int] = []
+    path: list[int] = []
+    for number in sorted(range(len(rows)), key=lambda number: rows[number]):
+        row = rows[number]
+        both = min(len(before), len(row))
+        keep = next((n for n in range(both) if before[n] != row[n]), both)
+        if keep < len(row):
+            news.append((len(tokens), number))
+        path = [*path[:keep], *range(len(tokens), len(tokens) + len(row) - keep)]
+        tokens += row[keep:]
+        depths += range(keep, len(row))
+        places[number], before = path, row
+    while len(tokens) < 2:  # Transformers takes attention of one token for a step of generation
+        news.append((len(tokens), len(places)))
+        places.append([len(tokens)])
+        tokens.append(0)
+        depths.append(0)
+    return Tree(torch.tensor([tokens], device=device), torch.tensor([depths], device=device), places, news)

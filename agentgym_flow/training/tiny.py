@@ -1,12 +1,23 @@
-"""A language model small enough to train on two CPU cores, built in code: no download, no file.
+"""The tiny policy: a language model small enough to train on two CPU cores, built in code, and its vocabulary.
 
-A GPT-2 of 0.25 million parameters over the vocabulary of whole words that an environment's prompt module lists. It is
-saved and loaded as a plain Hugging Face folder, so everything that works with it works with any causal model.
+A GPT-2 of 0.25 million parameters over a vocabulary of whole words: no download, no file. It is saved and loaded as a
+plain Hugging Face folder, so everything that works with it works with any causal model.
+
+The vocabulary is the template's, or for environments without one the words that play shows. Words are collected in
+`TASKS` training tasks, played by the expert with some random actions, or at random without an expert, and in the
+environment's manual. The result depends only on the environment and its settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from tokenizers import Tokenizer
@@ -14,7 +25,20 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from agentgym_flow._util.files import write_atomically
+from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.play import EpisodeSpec, rollout
+from agentgym_flow.policies import PolicyInput, PolicyOutput
+from agentgym_flow.prompts import FIXED, PromptTemplate, SettingsTemplate, WordTemplate, words_of
+
+if TYPE_CHECKING:
+    from agentgym_flow.training.processes import Together
+    from agentgym_flow.training.run_config import RunConfig
+
+# ---------------------------------------------------------------- the model
+TINY = "tiny"
+"""The name of the built-in model, which starts from random weights."""
 
 PAD, EOS, UNKNOWN = SPECIAL = ("<pad>", "<eos>", "<unk>")
 """Tokens before the vocabulary."""
@@ -69,3 +93,92 @@ def tiny_model(tokenizer: PreTrainedTokenizerFast, *, seed: int = 0) -> GPT2LMHe
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return GPT2LMHeadModel(config)
+
+
+# ---------------------------------------------------------------- its vocabulary
+TASKS = 60
+"""Training tasks to play."""
+
+STEPS = 40
+"""The most steps in each of them."""
+
+SIZE = 1000
+"""The largest vocabulary: the most frequent words of play, then words of the manual."""
+
+_RANDOM = 4  # one in this many steps is random
+
+
+class _VocabularyReader:
+    """Plays the expert with some random actions, and counts the words it sees."""
+
+    name = "reader"
+
+    def __init__(self) -> None:
+        self.words: Counter[str] = Counter()
+        self.proposed = False
+
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        return [PolicyOutput(self._read(policy_input)) for policy_input in inputs]
+
+    def _read(self, policy_input: PolicyInput) -> str:
+        proposed = policy_input.candidates()
+        self.proposed |= bool(proposed)
+        for text in (policy_input.info["goal"], policy_input.observation, *proposed):
+            self.words.update(words_of(text))
+        chance = policy_input.rng.below(_RANDOM) == 0
+        expert = None if chance or not policy_input.env.has_expert else policy_input.env.expert_action()
+        action = policy_input.env.sample_action(policy_input.rng) if expert is None else expert
+        self.words.update(words_of(action))
+        return action
+
+
+def collect_vocabulary(make_env: Callable[[], TextEnv]) -> tuple[str, ...]:
+    """Return the vocabulary of an environment for `WordTemplate`.
+
+    Raises `BadSetting` if the environment proposes no actions, because the policy chooses among proposed ones.
+    """
+    reader = _VocabularyReader()
+    env = make_env()
+    specs = [EpisodeSpec(0, task) for task in env.drawn_tasks[:TASKS]]
+    episodes = rollout(reader, make_env, specs, stop=lambda policy_input: len(policy_input.episode.turns) >= STEPS)
+    if not reader.proposed:
+        raise BadSetting(
+            f"{env.env_id} proposes no actions, but the tiny policy chooses among proposed ones: implement "
+            "candidates() or admissible_actions(), or train another model with template text"
+        )
+    for episode in episodes:
+        for turn in episode.turns[-1:]:
+            reader.words.update(words_of(turn.next_observation))
+    shown = sorted(reader.words, key=lambda word: (-reader.words[word], word))
+    manual = [word for line in (inspect.getdoc(type(env)) or "").splitlines() for word in words_of(line)]
+    return (*FIXED, *list(dict.fromkeys(word for word in (*shown, *manual) if word not in FIXED))[:SIZE])
+
+
+def template_of(run: RunConfig, saved: Path | None = None, together: Together | None = None) -> PromptTemplate:
+    """Return the prompt template of a run, with a vocabulary if the model is the tiny policy.
+
+    Args:
+        run: the settings.
+        saved: the file of a collected vocabulary: read if it exists, written otherwise.
+        together: the processes of the run; the main process collects or reads the vocabulary for all.
+
+    Raises:
+        AgentGymFlowError: the environment or prompt template is unknown, or the environment proposes no actions.
+    """
+    template = run.make_template()
+    if isinstance(template, SettingsTemplate):
+        template = template.for_settings(run.env_settings)
+    if run.model != TINY or not isinstance(template, WordTemplate):
+        return template
+    work = partial(_load_or_collect, run, saved)
+    return replace(template, vocabulary=work() if together is None else together.on_main_process(work))
+
+
+def _load_or_collect(run: RunConfig, saved: Path | None) -> tuple[str, ...]:
+    if saved is not None and saved.exists():
+        return tuple(json.loads(saved.read_text("utf-8")))
+    vocabulary = collect_vocabulary(run.make_env)
+    if saved is not None:
+        with write_atomically(saved) as partly:
+            partly.write_text(json.dumps(vocabulary, ensure_ascii=False, indent=0) + "\n", "utf-8")
+    return vocabulary

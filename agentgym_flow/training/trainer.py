@@ -23,34 +23,21 @@ from transformers import PrinterCallback, TrainerCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from agentgym_flow.core import Stream, TextEnv, stable_hash
-from agentgym_flow.episodes import Episode, EpisodeRecorder, Group, Turn
+from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.generation import Generator
-from agentgym_flow.generation.last_position import ignores_padding
-from agentgym_flow.generation.neutral import drop_unused_settings
+from agentgym_flow.generation.padding import ignores_padding
+from agentgym_flow.generation.sampling import drop_unused_settings
 from agentgym_flow.play import ERROR, EnvPool
-from agentgym_flow.policies import PolicyInput
 from agentgym_flow.prompts import TURN, PromptTemplate, valid_turns
 from agentgym_flow.rewards.credit import WEIGHTS
-from agentgym_flow.rewards.credit.comparison import Weights
-from agentgym_flow.rewards.credit.penalty import penalise_invalid
+from agentgym_flow.rewards.credit.comparison import penalise_invalid
 from agentgym_flow.training._trl import RowTrainer
+from agentgym_flow.training.callbacks import UpdateClock
 from agentgym_flow.training.chat_template import checked_date, reads_clock, write_date, write_settings
-from agentgym_flow.training.checkpoints import (
-    MADE_WITH,
-    SOURCE,
-    check_intact,
-    check_made_with,
-    model_outline,
-    progress_of,
-    write_json,
-)
-from agentgym_flow.training.checks import check_device, check_environment, check_source
-from agentgym_flow.training.collate import Batch, collate, collate_merged, trim_padding
-from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.config import AgentConfig, check_device, check_environment, check_source
 from agentgym_flow.training.config_file import lasting_settings
-from agentgym_flow.training.generators import transformers_generator
-from agentgym_flow.training.group_source import GroupSource, OwnRollout
+from agentgym_flow.training.group_source import GroupSource, OwnRollout, TaskReplay
 from agentgym_flow.training.loss import (
     batch_logprobs,
     completion_logprobs,
@@ -59,17 +46,30 @@ from agentgym_flow.training.loss import (
     passes_by_length,
 )
 from agentgym_flow.training.off_policy import Mismatch, corrected, staleness
-from agentgym_flow.training.optim import MuonAdamW, linear_decay
-from agentgym_flow.training.out_of_memory import UPDATE, out_of_memory
+from agentgym_flow.training.optim import linear_decay, muon_of
 from agentgym_flow.training.outcomes import TrainingOutcomes, outcome_metrics, without_lost
-from agentgym_flow.training.policy import check_answers, check_vocabulary, model_policy, pad_token
-from agentgym_flow.training.processes import Together
+from agentgym_flow.training.policy import (
+    check_answers,
+    check_vocabulary,
+    first_turn,
+    model_policy,
+    pad_token,
+    transformers_generator,
+)
+from agentgym_flow.training.processes import UPDATE, Together, out_of_memory
 from agentgym_flow.training.reference import Reference
-from agentgym_flow.training.rows import merge, rows, thin_rows
+from agentgym_flow.training.rows import Batch, collate, collate_merged, merge, rows, thin_rows, trim_padding
 from agentgym_flow.training.run_config import mapping
+from agentgym_flow.training.run_folder import (
+    MADE_WITH,
+    SOURCE,
+    check_intact,
+    check_made_with,
+    model_outline,
+    progress_of,
+    write_json,
+)
 from agentgym_flow.training.scoring import can_share
-from agentgym_flow.training.task_replay import TaskReplay
-from agentgym_flow.training.update_clock import UpdateClock
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -81,20 +81,6 @@ FAILED_BATCH = "failed_batch.pt"
 
 PLAYED = "played.json"
 """The file in a checkpoint with the counts of episodes played."""
-
-
-def _optimizer(model: PreTrainedModel, args: AgentConfig) -> MuonAdamW | None:
-    """Return Muon with AdamW if the settings select it; None for the optimizer that `optim` names."""
-    if args.muon_learning_rate is None:
-        return None
-    return MuonAdamW(
-        model,
-        muon_lr=args.muon_learning_rate,
-        adamw_lr=args.learning_rate,
-        betas=(args.adam_beta1, args.adam_beta2),
-        eps=args.adam_epsilon,
-        weight_decay=args.weight_decay,
-    )
 
 
 class AgentTrainer(RowTrainer):
@@ -143,29 +129,18 @@ class AgentTrainer(RowTrainer):
         env = make_env()
         if source is None:
             env.check_servers()
-        recorder = EpisodeRecorder(env)
-        recorder.reset(seed=0)
-        info = recorder.info
+        start = first_turn(env)
         check_vocabulary(model, tokenizer)
         write_settings(tokenizer, mapping("chat_template_kwargs", args.chat_template_kwargs))
         write_date(tokenizer, checked_date(args.date))
-        assert recorder.episode is not None  # reset above
-        start = PolicyInput(env, recorder.observation, info, recorder.episode, Stream("first prompt"))
         check_answers(tokenizer, template, start, args.max_completion_length or 1)
-        check_environment(args, (*info, *env.optional_info))
+        check_environment(args, (*start.info, *env.optional_info))
         self.credit = args.credit_function
         self.acts_as = acts_as
         self.generator = generator or transformers_generator(args, model, tokenizer)
         drop_unused_settings(model)
         self.policy = model_policy(
-            model,
-            tokenizer,
-            template,
-            generator=self.generator,
-            temperature=args.temperature,
-            max_new_tokens=args.max_completion_length or 1,
-            layout=args.layout,
-            name="policy in training",
+            args, model, tokenizer, template, generator=self.generator, name="policy in training"
         )
         self.policy.prompt_ids(start)
         self.reference = Reference(model, bf16=args.mixed_precision == "bf16") if args.beta else None
@@ -184,7 +159,7 @@ class AgentTrainer(RowTrainer):
             processing_class=tokenizer,
             train_dataset=rows_of_trl,
             callbacks=list(callbacks),
-            optimizers=(_optimizer(model, args), None),
+            optimizers=(muon_of(model, args), None),
         )
         envs = EnvPool(make_env, keep=args.info_keys)
         self.source = source or OwnRollout(self.policy, envs, tasks, args, self._together, self.frozen_model)
@@ -310,7 +285,10 @@ class AgentTrainer(RowTrainer):
         penalty = self.args.invalid_action_penalty
         credit = self.credit(self.groups, policy=self.acts_as)
         advantages = penalise_invalid(self.groups, credit, penalty, is_valid, policy=self.acts_as)
-        weights = self._weights()
+        weigh = WEIGHTS.get(self.args.credit)
+        weights = [[1.0] * len(group) for group in self.groups]
+        if weigh is not None:
+            weights = weigh(self.groups, observations=not self.args.mask_observations, policy=self.acts_as)
         episodes = [episode for group in self.groups for episode in group]
         share = self._together.part(len(episodes))
         batch, counts = self._rows(
@@ -328,13 +306,6 @@ class AgentTrainer(RowTrainer):
         )
         self.record({"time/credit": done - scoring, **counts, **taken.metrics, **figures, **mismatch})
         return batch
-
-    def _weights(self) -> Weights:
-        """Return the weight in the loss of every episode to train on."""
-        weigh = WEIGHTS.get(self.args.credit)
-        if weigh is None:
-            return [[1.0] * len(group) for group in self.groups]
-        return weigh(self.groups, observations=not self.args.mask_observations, policy=self.acts_as)
 
     def _rows(
         self, episodes: list[Episode], advantages: list[list[float]], weights: list[float]
@@ -468,15 +439,7 @@ class AgentTrainer(RowTrainer):
                 corrected=args.use_bias_correction_kl,
                 by_length=self._alone,
             )
-        logged = [sums.entropy.detach(), sums.kl.detach(), sums.turns, sums.clipped_low, sums.clipped_high, sums.total]
-        entropy, kl, turns, low, high, total = self._over_processes(torch.stack(logged))
-        if turns:
-            total = total or 1.0  # without advantages nothing is clipped
-            self.record({"entropy": entropy / turns})
-            self.record({"clip_fraction": (low + high) / total, "clip_fraction/low": low / total})
-            self.record({"clip_fraction/high": high / total})
-            if self.reference is not None:
-                self.record({"kl": kl / turns})
+        self.record(sums.metrics(self._over_processes, kl=self.reference is not None))
         # The turns of the batch, divided among processes and optimizer steps (TRL's "dapo").
         share = self.current_gradient_accumulation_steps / args.steps_per_generation / self.accelerator.num_processes
         turns_per_step = batch["num_items_in_batch"].clamp(min=1.0) * share

@@ -24,17 +24,16 @@ from agentgym_flow.play import ERROR, EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.policies.base import check_expert
 from agentgym_flow.prompts import CONVERSATION, TURN, PromptTemplate
-from agentgym_flow.training.checkpoints import MANIFEST, check_intact, write_manifest
-from agentgym_flow.training.collate import Batch, collate
 from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.loss import completion_logprobs, passes_by_length
+from agentgym_flow.training.models import load_weights
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
-from agentgym_flow.training.out_of_memory import CLONING, out_of_memory
 from agentgym_flow.training.outcomes import without_lost
 from agentgym_flow.training.policy import check_context, context_of, prompt_text, prompt_tokens
-from agentgym_flow.training.rows import TrainingRow, rows, teaches
-from agentgym_flow.training.run import load_weights
+from agentgym_flow.training.processes import CLONING, out_of_memory
+from agentgym_flow.training.rows import Batch, TrainingRow, collate, rows, teaches
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
+from agentgym_flow.training.run_folder import MANIFEST, check_intact, write_manifest
 from agentgym_flow.training.scoring import is_small
 
 if TYPE_CHECKING:

@@ -21,13 +21,13 @@ from rich.console import Console
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from agentgym_flow.errors import BadSetting, TrainingFailed
-from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.model_evaluation import problems
+from agentgym_flow.training.models import load_model, quiet
 from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.rows import TrainingRow
-from agentgym_flow.training.run import SUMMARY, RunFolder, load_model, quiet
-from agentgym_flow.training.vocabulary import template_of
+from agentgym_flow.training.run_folder import SUMMARY, RunFolder, check_same
+from agentgym_flow.training.tiny import template_of
 from agentgym_flow.training.warm_start import clone, demonstrations, with_text
 from baselines.comparison.outcome import Outcome, Point
 from baselines.comparison.plan import CONTINUED, EVERYTHING, REFERENCES, WARM_START, Cell, Plan, Setting

@@ -20,7 +20,7 @@ from agentgym_flow.rewards.credit import CREDIT, settings_of
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import parse_configs, resolved
 from agentgym_flow.training.main_settings import MAY_CHANGE
-from agentgym_flow.training.run import TINY
+from agentgym_flow.training.tiny import TINY
 
 WARM_START, CONTINUED, EVERYTHING = "warm start", "cloning continued", "cloning of all tasks"
 CONTROLS = (WARM_START, CONTINUED, EVERYTHING)

@@ -15,8 +15,7 @@ from typing import Any
 from agentgym_flow import __version__
 from agentgym_flow.core import TextEnv, stable_hash
 from agentgym_flow.episodes import Episode
-from agentgym_flow.rewards.structure import correctness_of, workflow_of
-from agentgym_flow.rewards.structure_score import ABLATION, StructureScore
+from agentgym_flow.rewards.structure import ABLATION, StructureScore, correctness_of, workflow_of
 from baselines.comparison.outcome import Outcome
 from baselines.comparison.plan import Cell
 

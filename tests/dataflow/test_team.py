@@ -20,7 +20,8 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.prompts import template_for
 from agentgym_flow.replay import verify_log
 from agentgym_flow.training.config_file import parse_configs, resolved
-from agentgym_flow.training.run import CONFIG, load_model, save_model
+from agentgym_flow.training.models import load_model, save_model
+from agentgym_flow.training.run_folder import CONFIG
 
 TURNS = ["a", "b", "b", "a"]
 KWARGS = '{"size": 6, "boxes": 1, "min_pushes": 1, "max_steps": 6}'

@@ -10,9 +10,8 @@ import torch
 from peft import LoraConfig
 from transformers import GPT2Model, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
-from agentgym_flow.generation.last_position import next_logits
-from agentgym_flow.generation.padding import left_padded, positions, positions_from_mask
-from agentgym_flow.training.lora import with_lora
+from agentgym_flow.generation.padding import left_padded, next_logits, positions, positions_from_mask
+from agentgym_flow.training.models import with_lora
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 
 PROMPTS = [[3, 4, 5], [6, 7, 8, 9, 10, 11, 12], [20] * 12, [30]]

@@ -25,8 +25,8 @@ from transformers import (
 )
 
 from agentgym_flow.generation import Completion, GenerationRequest, Sampling, vllm_engine
-from agentgym_flow.generation.last_position import ignores_padding
-from agentgym_flow.generation.neutral import (
+from agentgym_flow.generation.padding import ignores_padding
+from agentgym_flow.generation.sampling import (
     NEUTRAL,
     OTHER,
     VLLM_NEUTRAL,
@@ -164,7 +164,7 @@ def test_a_checkpoint_on_disk_is_sampled_as_it_is_and_says_what_it_asked_for(
 
 
 def test_adapters_do_not_hide_the_settings_of_the_model_inside(qwen: Any) -> None:
-    from agentgym_flow.training.lora import with_lora
+    from agentgym_flow.training.models import with_lora
 
     model = made(qwen.config)
     model.generation_config = own = GenerationConfig(**QWEN, eos_token_id=END)

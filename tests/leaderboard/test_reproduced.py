@@ -26,7 +26,7 @@ from agentgym_flow.leaderboard.reproduce import fresh_track
 from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, WEIGHTS
 from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 from agentgym_flow.prompts import template_for
-from agentgym_flow.training.run import load_model, save_model
+from agentgym_flow.training.models import load_model, save_model
 
 REPRODUCED = YAML.replace("badge: replayed", "badge: reproduced").replace("prompt: none", "prompt: compact").encode()
 

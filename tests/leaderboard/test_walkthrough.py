@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
 from agentgym_flow.prompts import template_for
-from agentgym_flow.training.run import load_model, save_model
+from agentgym_flow.training.models import load_model, save_model
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

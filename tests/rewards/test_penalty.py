@@ -8,7 +8,7 @@ import pytest
 
 from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.rewards.credit.penalty import penalise_invalid
+from agentgym_flow.rewards.credit.comparison import penalise_invalid
 
 
 def turn(valid: bool) -> Turn:

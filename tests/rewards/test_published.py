@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.episodes import Group
 from agentgym_flow.rewards import group_graph
-from agentgym_flow.rewards.credit.published import published_step_rewards, published_values, sweep_values
+from agentgym_flow.rewards.credit.rewardflow import published_step_rewards, published_values, sweep_values
 
 SETTINGS = {"gamma": 0.9, "edges": "directed", "bridge_noops": False}
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
-from agentgym_flow.rewards.credit.published import sweep_values
+from agentgym_flow.rewards.credit.rewardflow import sweep_values
 from agentgym_flow.rewards.state_graph import Edge, StateGraph, outcome_node
 
 # A step: source, action, destination. Few names, so that paths meet.

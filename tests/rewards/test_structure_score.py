@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scripted_canvas import OPERATORS, STRUCTURES, workflow
 
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
-from agentgym_flow.rewards.structure_score import (
+from agentgym_flow.rewards.structure import (
     CHECKER_WEIGHTS,
     EQUAL_WEIGHTS,
     PARTS,

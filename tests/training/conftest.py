@@ -27,7 +27,7 @@ from agentgym_flow.envs.sokoban.prompt import PROMPT_TEMPLATES
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.training import tiny as tiny_module
 from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.run import load_model, save_model
+from agentgym_flow.training.models import load_model, save_model
 from agentgym_flow.training.trainer import AgentTrainer
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"

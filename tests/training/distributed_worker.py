@@ -18,8 +18,8 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.prompt import PROMPT_TEMPLATES
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.group_source import OwnRollout
+from agentgym_flow.training.models import load_model
 from agentgym_flow.training.processes import leave
-from agentgym_flow.training.run import load_model
 from agentgym_flow.training.trainer import AgentTrainer
 
 

@@ -25,12 +25,11 @@ from agentgym_flow.play import evaluate
 from agentgym_flow.policies import make_policy
 from agentgym_flow.prompts import FIXED, WordTemplate
 from agentgym_flow.prompts.words import MOST_WORDS
-from agentgym_flow.training import vocabulary
+from agentgym_flow.training import tiny
 from agentgym_flow.training.config_file import packaged_config, parse_configs
+from agentgym_flow.training.models import load_model
 from agentgym_flow.training.recipe import run_command
-from agentgym_flow.training.run import load_model
-from agentgym_flow.training.tiny import CONTEXT, UNKNOWN
-from agentgym_flow.training.vocabulary import collect_vocabulary, template_of
+from agentgym_flow.training.tiny import CONTEXT, UNKNOWN, collect_vocabulary, template_of
 from agentgym_flow.training.warm_start import check_demonstrations, fit_demonstrations
 
 CAVE = "example/Cave-v0"
@@ -127,8 +126,8 @@ def test_without_an_expert_it_starts_from_the_form_of_an_answer(
     maze: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
-    learn = vocabulary.collect_vocabulary
-    monkeypatch.setattr(vocabulary, "collect_vocabulary", lambda make: (made.append(1), learn(make))[1])
+    learn = tiny.collect_vocabulary
+    monkeypatch.setattr(tiny, "collect_vocabulary", lambda make: (made.append(1), learn(make))[1])
     result = train(maze, "grpo", tmp_path / "run", warm_start_updates=40, threads=1)
     assert result.exit_code == 0, result.output
     assert "Maze-v0 has no expert, so the warm start imitates random actions" in " ".join(result.output.split())

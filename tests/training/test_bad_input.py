@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from agentgym_flow.cli import app
 from agentgym_flow.envs.sokoban.env import SokobanEnv
-from agentgym_flow.training.run import save_model
+from agentgym_flow.training.models import save_model
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 from agentgym_flow.training.trainer import FAILED_BATCH
 

@@ -20,10 +20,10 @@ from agentgym_flow.errors import BadSetting, MissingExtra
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.replay import verify_log
 from agentgym_flow.rewards.credit import CREDIT, settings_of
-from agentgym_flow.training import lora
+from agentgym_flow.training import models
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import parse_configs, read_config
-from agentgym_flow.training.run import load_model, save_model
+from agentgym_flow.training.models import load_model, save_model
 from agentgym_flow.training.run_config import RunConfig
 from baselines.rewardflow import RewardFlow
 
@@ -228,7 +228,7 @@ def test_trained_adapters_are_trained_further(base: Path, tmp_path: Path) -> Non
 
 def test_lora_adapts_the_named_layers_and_drops_only_in_training(base: Path) -> None:
     whole = AutoModelForCausalLM.from_pretrained(base)
-    model = lora.with_lora(whole, rank=4, alpha=4, seed=0, dropout=0.5, targets="q_proj, o_proj")
+    model = models.with_lora(whole, rank=4, alpha=4, seed=0, dropout=0.5, targets="q_proj, o_proj")
     adapted = {
         name.rpartition(".lora_A")[0].rpartition(".")[2] for name, _ in model.named_parameters() if "lora_A" in name
     }
@@ -242,7 +242,7 @@ def test_lora_adapts_the_named_layers_and_drops_only_in_training(base: Path) -> 
         assert not torch.equal(model.train()(ids).logits, model(ids).logits)
         assert torch.equal(model.eval()(ids).logits, model(ids).logits)  # play drops nothing
     with pytest.raises(BadSetting, match="'w_proj'"):
-        lora.with_lora(AutoModelForCausalLM.from_pretrained(base), rank=4, alpha=4, seed=0, targets="q_proj,w_proj")
+        models.with_lora(AutoModelForCausalLM.from_pretrained(base), rank=4, alpha=4, seed=0, targets="q_proj,w_proj")
     with pytest.raises(BadSetting, match="lora_dropout"):
         RunConfig(lora_dropout=1.0)
 
@@ -250,4 +250,4 @@ def test_lora_adapts_the_named_layers_and_drops_only_in_training(base: Path) -> 
 def test_lora_without_its_package_names_the_extra(tiny: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "peft", None)
     with pytest.raises(MissingExtra, match=r"agentgym_flow\[train\]"):
-        lora.with_lora(tiny[0], rank=4, alpha=8, seed=0)
+        models.with_lora(tiny[0], rank=4, alpha=8, seed=0)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agentgym_flow.prompts import template_for
-from agentgym_flow.training.run import load_model
+from agentgym_flow.training.models import load_model
 from tests.training.conftest import SOKOBAN
 
 HARD = "√ ⟨héllo⟩\t\r\n 12 cafés\u0301 <action>up</action> 🙂"

@@ -16,7 +16,7 @@ from agentgym_flow.episodes import read_log
 from agentgym_flow.prompts import template_for
 from agentgym_flow.replay import verify_log
 from agentgym_flow.training.config_file import packaged_config, parse_configs
-from agentgym_flow.training.run import load_model
+from agentgym_flow.training.models import load_model
 from agentgym_flow.training.tiny import CONTEXT
 from agentgym_flow.training.warm_start import demonstrations
 from baselines.comparison.plan import read_settings

@@ -23,14 +23,14 @@ from agentgym_flow.envs.sokoban.env import SokobanEnv
 from agentgym_flow.episodes import EpisodeRecorder, Group
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.generation import Completion, GenerationRequest
-from agentgym_flow.generation.stops import length_of_answer
+from agentgym_flow.generation.sampling import length_of_answer
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput, make_policy
 from agentgym_flow.prompts import Message, PromptContext, TextTemplate, template_for
 from agentgym_flow.prompts import templates as prompts_module
 from agentgym_flow.prompts.templates import tagged_action
-from agentgym_flow.training import run as run_module
+from agentgym_flow.training import models as models_module
 from agentgym_flow.training.chat_template import (
     is_plain,
     thought_style,
@@ -41,9 +41,9 @@ from agentgym_flow.training.chat_template import (
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.local_policy import export_model
+from agentgym_flow.training.models import load_model, save_model
 from agentgym_flow.training.policy import ModelPolicy, prompt_text, prompt_tokens
 from agentgym_flow.training.rows import rows
-from agentgym_flow.training.run import load_model, save_model
 from agentgym_flow.training.trainer import AgentTrainer
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
@@ -403,10 +403,10 @@ def test_solved_turns_of_canvas_come_from_the_simulator_whatever_the_executor() 
 
 def test_a_gguf_file_is_read_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.gguf").touch()
-    monkeypatch.setattr(run_module, "find_spec", lambda _: None)
+    monkeypatch.setattr(models_module, "find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match="pip install gguf"):
         make_policy(f"hf:{tmp_path / 'model.gguf'}", SOKOBAN)
-    monkeypatch.setattr(run_module, "find_spec", lambda _: True)
+    monkeypatch.setattr(models_module, "find_spec", lambda _: True)
     tokenizer = byte_tokenizer(None)
     model, asked = talker(tokenizer, "up"), []
 

@@ -28,13 +28,12 @@ from agentgym_flow.play import EpisodeSpec, evaluate, rollout
 from agentgym_flow.policies import PolicyInput, make_policy
 from agentgym_flow.prompts import TextTemplate
 from agentgym_flow.replay import verify_log
-from agentgym_flow.training.collate import collate
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.conversation import PROBE, Conversation
 from agentgym_flow.training.outcomes import ended_alike
 from agentgym_flow.training.policy import AsyncModelPolicy, ModelPolicy
 from agentgym_flow.training.reference import WEIGHTS
-from agentgym_flow.training.rows import TrainingRow, rows
+from agentgym_flow.training.rows import TrainingRow, collate, rows
 from agentgym_flow.training.run_config import WarmStartConfig
 from agentgym_flow.training.tiny import word_tokenizer
 from agentgym_flow.training.trainer import FAILED_BATCH, AgentTrainer

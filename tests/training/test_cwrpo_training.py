@@ -23,14 +23,11 @@ from agentgym_flow.replay import verify_log
 from agentgym_flow.rewards.credit import settings_of
 from agentgym_flow.rewards.credit.cwrpo import cwrpo, trajectory_weights
 from agentgym_flow.rewards.structure import with_structure_rewards
-from agentgym_flow.training.algorithms import CWRPOConfig
-from agentgym_flow.training.collate import collate
 from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.config_file import parse_configs, resolved
-from agentgym_flow.training.lora import with_lora
+from agentgym_flow.training.config_file import CWRPOConfig, parse_configs, resolved
 from agentgym_flow.training.loss import batch_logprobs
-from agentgym_flow.training.rows import rows
-from agentgym_flow.training.run import load_model
+from agentgym_flow.training.models import load_model, with_lora
+from agentgym_flow.training.rows import collate, rows
 from agentgym_flow.training.trainer import AgentTrainer
 from baselines.cwrpo import CWRPO
 

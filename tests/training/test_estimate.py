@@ -32,8 +32,8 @@ from agentgym_flow.training.estimate import (
     estimate,
     probe,
 )
+from agentgym_flow.training.models import load_model, save_model
 from agentgym_flow.training.policy import ModelPolicy
-from agentgym_flow.training.run import load_model, save_model
 from agentgym_flow.training.run_config import RunConfig
 
 QWEN = Path(training.__file__).parent / "configs" / "alfworld_1.5b.yaml"

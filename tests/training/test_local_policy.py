@@ -25,9 +25,8 @@ from agentgym_flow.play import EpisodeSpec, evaluate, rollout
 from agentgym_flow.policies import PolicyOutput, make, make_policy
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training.chat_template import write_plain
-from agentgym_flow.training.lora import with_lora
+from agentgym_flow.training.models import load_model, save_model, with_lora
 from agentgym_flow.training.policy import ModelPolicy
-from agentgym_flow.training.run import load_model, save_model
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
 

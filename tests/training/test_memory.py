@@ -17,8 +17,8 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs.sokoban.prompt import PROMPT_TEMPLATES
 from agentgym_flow.generation import transformers_generator
 from agentgym_flow.training.config_file import parse_configs
-from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.memory import Memory, memory, saved_bytes
+from agentgym_flow.training.models import with_lora
 from agentgym_flow.training.tiny import word_tokenizer
 from agentgym_flow.training.trainer import AgentTrainer
 

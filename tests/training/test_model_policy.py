@@ -19,7 +19,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.generation import SEEDS, Completion, GenerationRequest, Sampling
-from agentgym_flow.generation.stops import length_of_answer
+from agentgym_flow.generation.sampling import length_of_answer
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput

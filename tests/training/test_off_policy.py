@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from agentgym_flow.episodes import Episode, Group
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.training.collate import collate, collate_merged
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.group_source import GroupBatch, GroupSource
 from agentgym_flow.training.loss import batch_logprobs
 from agentgym_flow.training.off_policy import MODES, Bounds, Mismatch, corrected
-from agentgym_flow.training.rows import TrainingRow, merge
+from agentgym_flow.training.rows import TrainingRow, collate, collate_merged, merge
 from agentgym_flow.training.trainer import AgentTrainer
 
 pytestmark = pytest.mark.usefixtures("narrow")

@@ -16,7 +16,7 @@ from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.prompts import template_for
 from agentgym_flow.rewards.credit import credit_function, settings_of
 from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.run import load_model
+from agentgym_flow.training.models import load_model
 
 MODULE = '''
 def halves(batch, *, scale=1.0):

@@ -18,10 +18,9 @@ from agentgym_flow.episodes import Group
 from agentgym_flow.play import EpisodeSpec, rollout_groups
 from agentgym_flow.prompts import template_for
 from agentgym_flow.rewards.credit import CREDIT, WEIGHTS
-from agentgym_flow.rewards.credit.penalty import penalise_invalid
-from agentgym_flow.training.collate import collate_merged
+from agentgym_flow.rewards.credit.comparison import penalise_invalid
 from agentgym_flow.training.loss import merged_loss
-from agentgym_flow.training.rows import TrainingRow, merge, rows
+from agentgym_flow.training.rows import TrainingRow, collate_merged, merge, rows
 from baselines import plain
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"

@@ -22,7 +22,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.errors import BadSetting, Forged
 from agentgym_flow.generation import Completion
-from agentgym_flow.generation.stops import holds_stop
+from agentgym_flow.generation.sampling import holds_stop
 from agentgym_flow.integrations.trl_text import TextRollout
 from agentgym_flow.play import EnvPool, EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, make_policy
@@ -31,9 +31,9 @@ from agentgym_flow.training import chat_template
 from agentgym_flow.training.chat_template import checked_date, reads_clock, without_settings, write_date, write_settings
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import parse_configs
+from agentgym_flow.training.models import load_model, save_model
 from agentgym_flow.training.policy import ModelPolicy, check_answers
 from agentgym_flow.training.recipe import open_run
-from agentgym_flow.training.run import load_model, save_model
 from agentgym_flow.training.trainer import AgentTrainer
 from tests.training.test_chat_templates import SHIPPED, byte_tokenizer
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from agentgym_flow.training.checkpoints import checkpoints
+from agentgym_flow.training.run_folder import checkpoints
 
 pytestmark = pytest.mark.heavy
 

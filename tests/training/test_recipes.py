@@ -18,9 +18,9 @@ from agentgym_flow import training
 from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting, MissingExtra
 from agentgym_flow.prompts import template_for
-from agentgym_flow.training import batch_shape, config_file
 from agentgym_flow.training import config as config_module
-from agentgym_flow.training.config import AgentConfig, Configs
+from agentgym_flow.training import config_file
+from agentgym_flow.training.config import AgentConfig, Configs, share_out
 from agentgym_flow.training.config_file import find_config, parse_configs, read_config, resolved
 from agentgym_flow.training.estimate import estimate
 
@@ -78,7 +78,7 @@ def test_the_published_layout_is_two_arguments(tmp_path: Path) -> None:
 def test_processes_share_the_episodes_of_a_pass(
     processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_shape, "processes", lambda: processes)
+    monkeypatch.setattr(config_module, "share_out", lambda agent, _: share_out(agent, processes))
     monkeypatch.setattr(config_file, "processes", lambda: processes)
     for env in ENVS.keys() - {"canvas"}:  # whose 40 episodes a batch no 8 processes can share
         _, _, agent = settings(f"{env}_0.5b", tmp_path)

@@ -13,12 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from agentgym_flow.errors import BadData
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.training import scoring
-from agentgym_flow.training.collate import Batch, collate
-from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.loss import batch_logprobs, completion_logprobs
+from agentgym_flow.training.models import load_model, save_model, with_lora
 from agentgym_flow.training.reference import WEIGHTS
-from agentgym_flow.training.rows import TrainingRow
-from agentgym_flow.training.run import load_model, save_model
+from agentgym_flow.training.rows import Batch, TrainingRow, collate
 from agentgym_flow.training.trainer import AgentTrainer
 from agentgym_flow.training.warm_start import imitation_loss
 

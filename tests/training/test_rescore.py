@@ -17,9 +17,9 @@ from agentgym_flow.leaderboard.track import Track, make_track
 from agentgym_flow.play import rollout
 from agentgym_flow.play.slots import EpisodeSpec
 from agentgym_flow.prompts import template_for
+from agentgym_flow.training.models import load_model
 from agentgym_flow.training.policy import ModelPolicy
-from agentgym_flow.training.rescore import rescore
-from agentgym_flow.training.run import load_model
+from agentgym_flow.training.submitted import rescore
 from tests.training.conftest import SOKOBAN
 
 TEMPLATE = template_for(SOKOBAN, "text")

@@ -15,7 +15,7 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadData, BadSetting, TrainingFailed
 from agentgym_flow.training.callbacks import MetricsFile
-from agentgym_flow.training.checkpoints import MANIFEST, checkpoints, last_intact, progress_of
+from agentgym_flow.training.run_folder import MANIFEST, checkpoints, last_intact, progress_of
 from agentgym_flow.training.trainer import AgentTrainer
 
 Trainers = Callable[..., AgentTrainer]

@@ -26,10 +26,9 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.play import progress
 from agentgym_flow.training import recipe
 from agentgym_flow.training.callbacks import MetricsFile
-from agentgym_flow.training.checkpoints import checkpoints
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.model_evaluation import ModelEvaluator
-from agentgym_flow.training.run import last_run
+from agentgym_flow.training.run_folder import checkpoints, last_run
 from agentgym_flow.training.trainer import AgentTrainer
 
 SMALL = {

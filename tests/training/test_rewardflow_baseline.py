@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 from agentgym_flow.episodes import read_log
 from agentgym_flow.replay import verify_log
 from agentgym_flow.rewards.credit import settings_of
-from agentgym_flow.training.checkpoints import checkpoints
+from agentgym_flow.training.run_folder import checkpoints
 from agentgym_flow.training.trainer import AgentTrainer
 from baselines import rewardflow
 

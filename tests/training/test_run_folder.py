@@ -15,7 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentgym_flow.errors import BadSetting, OtherProcessFailed
 from agentgym_flow.prompts import PromptTemplate, TextTemplate
-from agentgym_flow.training.run import COLLECT_AFTER, RunFolder, frozen_heap, load_model, save_model
+from agentgym_flow.training.models import COLLECT_AFTER, frozen_heap, load_model, save_model
+from agentgym_flow.training.run_folder import RunFolder
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 
 

@@ -14,14 +14,12 @@ from hypothesis import strategies as st
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.training import prefix_tree, scoring
+from agentgym_flow.training import scoring
 from agentgym_flow.training import trainer as trainer_module
-from agentgym_flow.training.collate import Batch, collate
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.loss import completion_logprobs
-from agentgym_flow.training.prefix_tree import pack
-from agentgym_flow.training.rows import TrainingRow
-from agentgym_flow.training.scoring import can_share, sampled_scores
+from agentgym_flow.training.rows import Batch, TrainingRow, collate
+from agentgym_flow.training.scoring import can_share, pack, sampled_scores
 from agentgym_flow.training.trainer import AgentTrainer
 
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -153,10 +151,10 @@ def trees_of_rows(draw: st.DrawFn) -> list[TrainingRow]:
     return made
 
 
-@pytest.fixture(params=[3, prefix_tree.QUERIES])
+@pytest.fixture(params=[3, scoring.QUERIES])
 def most_queries(request: pytest.FixtureRequest) -> Iterator[None]:
     """Parts of a tree of at most 3 tokens, and as they are."""
-    with patch.object(prefix_tree, "QUERIES", request.param):
+    with patch.object(scoring, "QUERIES", request.param):
         yield
 
 
@@ -218,7 +216,7 @@ def test_the_gradient_is_precise_where_the_policy_is_sure() -> None:
 
 
 def test_under_lora_the_frozen_output_layer_gets_one_block() -> None:
-    from agentgym_flow.training.lora import with_lora
+    from agentgym_flow.training.models import with_lora
 
     model = with_lora(small_model("gemma3_text"), rank=2, alpha=4, seed=0)
     batch = collate(tree_of_rows(), pad=0, multiple=1)

@@ -16,8 +16,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadData
 from agentgym_flow.play import play_split
 from agentgym_flow.policies import ExpertPolicy, Policy, RandomPolicy
-from agentgym_flow.rewards.structure import StructureReward
-from agentgym_flow.rewards.structure_score import Profile
+from agentgym_flow.rewards.structure import Profile, StructureReward
 from baselines.comparison.outcome import Outcome, Raw
 from baselines.comparison.plan import (
     CONFIGS,

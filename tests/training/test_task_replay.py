@@ -16,7 +16,7 @@ from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.play import EnvPool
 from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.task_replay import TaskReplay
+from agentgym_flow.training.group_source import TaskReplay
 from agentgym_flow.training.trainer import AgentTrainer
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"

@@ -11,7 +11,7 @@ from short_run import train
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search.env import SearchEnv
-from agentgym_flow.training.task_replay import TaskReplay
+from agentgym_flow.training.group_source import TaskReplay
 
 SEARCH = "agentgym_flow/Search-v0"
 

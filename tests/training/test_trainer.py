@@ -103,7 +103,7 @@ def test_invalid_actions_cost_what_the_setting_says(make_trainer: Trainers, merg
 
 @pytest.mark.heavy
 def test_a_strong_pull_keeps_the_policy_at_its_reference(make_trainer: Trainers, template: Any) -> None:
-    from agentgym_flow.training.run import load_model
+    from agentgym_flow.training.models import load_model
 
     drifts = []
     for beta in (1e-3, 3.0):
@@ -205,7 +205,7 @@ def test_a_batch_is_played_once_and_trained_on_in_minibatches(
 
 @pytest.mark.parametrize("settings", [{}, {"merge_prompts": False}, {"muon_learning_rate": None}])
 def test_equal_seeds_give_equal_curves(make_trainer: Trainers, settings: dict[str, Any], template: Any) -> None:
-    from agentgym_flow.training.run import load_model
+    from agentgym_flow.training.models import load_model
 
     def curve(seed: int) -> list[tuple[float, ...]]:
         trainer = make_trainer(model=load_model("tiny", template, seed=0), seed=seed, max_steps=4, **settings)

@@ -20,12 +20,12 @@ from agentgym_flow._util.signals import PASSIVE
 from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.prompts import template_for
-from agentgym_flow.training import batch_shape, config_file
-from agentgym_flow.training.batch_shape import share_out
+from agentgym_flow.training import config_file
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import check_types, parse_configs, read_config, resolved, write_config
 from agentgym_flow.training.main_settings import MAIN_SETTINGS, setting_names
-from agentgym_flow.training.run import is_language_model, load_model, save_model
+from agentgym_flow.training.models import is_language_model, load_model, save_model
+from agentgym_flow.training.processes import share_out
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from baselines import grpo
 
@@ -104,13 +104,11 @@ def test_without_a_file_the_settings_are_those_of_the_quickstart(tmp_path: Path)
     assert not agent.bf16
 
 
-def test_a_batch_is_the_same_however_many_processes_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_is_the_same_however_many_processes_share_it() -> None:
     def shared(processes: int, **settings: Any) -> tuple[int | None, int, float]:
         agent = AgentConfig(output_dir="unused", num_generations=8)
         vars(agent).update({"steps_per_generation": None, **settings})
-        with monkeypatch.context() as patched:
-            patched.setattr(batch_shape, "processes", lambda: processes)
-            share_out(agent)
+        share_out(agent, processes)
         return agent.steps_per_generation, agent.gradient_accumulation_steps, agent.steps_per_batch
 
     batch: dict[str, Any] = {"groups_per_batch": 16, "steps_per_batch": 4, "per_device_train_batch_size": 2}

@@ -14,8 +14,7 @@ import torch
 
 from agentgym_flow.envs.sokoban.env import SokobanEnv
 from agentgym_flow.training.callbacks import MetricsFile, Validation
-from agentgym_flow.training.collate import collate, collate_merged
-from agentgym_flow.training.rows import MergedRow, TrainingRow
+from agentgym_flow.training.rows import MergedRow, TrainingRow, collate, collate_merged
 from agentgym_flow.training.trainer import AgentTrainer
 
 Trainers = Callable[..., AgentTrainer]

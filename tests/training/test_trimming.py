@@ -9,8 +9,7 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from agentgym_flow.training.collate import COMPLETION, Batch, collate, collate_merged, trim_padding
-from agentgym_flow.training.rows import MergedRow, TrainingRow
+from agentgym_flow.training.rows import COMPLETION, Batch, MergedRow, TrainingRow, collate, collate_merged, trim_padding
 from agentgym_flow.training.trainer import AgentTrainer
 
 LONG = TrainingRow([5] * 9, [6] * 7, [-1.0] * 7, [1.0] * 7)

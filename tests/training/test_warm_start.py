@@ -14,9 +14,8 @@ import torch
 from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.prompts import PromptTemplate, TextTemplate
-from agentgym_flow.training.collate import collate
 from agentgym_flow.training.policy import ModelPolicy
-from agentgym_flow.training.rows import TrainingRow
+from agentgym_flow.training.rows import TrainingRow, collate
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from agentgym_flow.training.warm_start import (
     NoisyExpert,
@@ -103,7 +102,7 @@ def test_adamw_alone_can_clone(tiny: tuple[Any, Any]) -> None:
 def test_every_update_reads_the_weights_of_the_last_one_in_half_precision(
     template: PromptTemplate, make_env: Any
 ) -> None:
-    from agentgym_flow.training.run import load_model
+    from agentgym_flow.training.models import load_model
 
     losses = []
     for precision in (nullcontext, partial(torch.autocast, "cpu", torch.bfloat16)):
@@ -113,7 +112,7 @@ def test_every_update_reads_the_weights_of_the_last_one_in_half_precision(
 
 
 def test_equal_seeds_clone_alike(template: PromptTemplate, make_env: Any) -> None:
-    from agentgym_flow.training.run import load_model
+    from agentgym_flow.training.models import load_model
 
     losses = []
     for seed in (0, 0, 1):

@@ -16,9 +16,8 @@ from agentgym_flow.errors import BadSetting, TrainingFailed, UnknownOption
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import parse_configs
-from agentgym_flow.training.lora import with_lora
+from agentgym_flow.training.models import load_model, save_model, with_lora
 from agentgym_flow.training.recipe import open_run
-from agentgym_flow.training.run import load_model, save_model
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from agentgym_flow.training.trainer import AgentTrainer
 from agentgym_flow.training.warm_start import warm_start

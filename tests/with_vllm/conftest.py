@@ -27,8 +27,7 @@ pytest.importorskip("trl", reason="training needs the extra train")
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from agentgym_flow.envs.sokoban.prompt import PROMPT_TEMPLATES
-from agentgym_flow.training.lora import with_lora
-from agentgym_flow.training.run import load_model, save_model
+from agentgym_flow.training.models import load_model, save_model, with_lora
 
 torch.set_num_threads(1)
 

@@ -29,7 +29,7 @@ from safetensors.torch import load_file
 
 from agentgym_flow.errors import BadSetting, GenerationFailed, ServerDown, TrainingFailed, UpdateFailed
 from agentgym_flow.generation import Sampling
-from agentgym_flow.generation.stops import length_of_answer
+from agentgym_flow.generation.sampling import length_of_answer
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.generation.vllm_engine import VLLMEngine
 from agentgym_flow.generation.vllm_server import VLLMServers

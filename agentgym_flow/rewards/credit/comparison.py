@@ -1,4 +1,4 @@
-"""The shared parts of credit functions: values of episodes, the samples they are compared with, and baselines.
+"""The shared parts of credit functions: one flat table of turns, comparisons, and the penalty of invalid actions.
 
 `agentgym_flow.rewards.credit` explains the arguments.
 """
@@ -6,26 +6,30 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from itertools import islice
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias, get_args
 
 from agentgym_flow._util.values import is_number
-from agentgym_flow.episodes import Episode, Group
+from agentgym_flow.episodes import Episode, Group, Turn
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption, shown
 
 Advantages: TypeAlias = list[list[list[float]]]
 """`advantages[group][episode][turn]`."""
 Weights: TypeAlias = list[list[float]]
 """`weights[group][episode]`."""
-Values: TypeAlias = list[list[list[float]]]
-"""`values[group][episode][turn]`."""
-Keys: TypeAlias = list[list[list[str]]]
-"""`keys[group][episode][turn]`."""
 Outcome = Literal["success", "return"]
 Scope = Literal["group", "task_type", "batch"]
 Statistics = Literal["episode", "turn"]
 Norm = Literal["mean", "std"]
+
+IsValid = Callable[[Turn], bool]
+"""Whether a turn gets no penalty."""
+
+ACCEPTED: IsValid = attrgetter("action_valid")
+"""The environment accepted the action."""
 
 EPSILON = 1e-6
 """Added to standard deviations, as published."""
@@ -35,45 +39,129 @@ FLOOR = 0.01
 """The smallest standard deviation in the released code of FlowSteer."""
 
 
+class TurnTable:
+    """The turns of a batch as one flat table, in the order of groups, episodes and turns.
+
+    Args:
+        batch: the groups.
+        policy: the policy whose turns get credit; None for all.
+
+    Attributes:
+        policy: the policy.
+        episodes: the episodes of all groups.
+        groups: the number of each episode's group.
+        turns: the turns of all episodes.
+        owners: the number of each turn's episode.
+        own: whether each turn is by the policy.
+    """
+
+    def __init__(self, batch: Sequence[Group], policy: str | None) -> None:
+        self.policy = policy
+        self.episodes = [episode for group in batch for episode in group]
+        self.groups = [number for number, group in enumerate(batch) for _ in group]
+        self.turns = [turn for episode in self.episodes for turn in episode.turns]
+        self.owners = [number for number, episode in enumerate(self.episodes) for _ in episode.turns]
+        self.own = [policy is None or turn.policy == policy for turn in self.turns]
+        self._batch = batch
+
+    def scopes(self, scope: Scope) -> Sequence[Hashable]:
+        """Return the key of each episode's scope."""
+        if scope == "group":
+            return self.groups
+        return [episode.task_type if scope == "task_type" else None for episode in self.episodes]
+
+    def of_turns(self, of_episodes: Sequence[float]) -> list[float]:
+        """Return the value of each turn's episode."""
+        return [of_episodes[owner] for owner in self.owners]
+
+    def nested(self, values: Sequence[float]) -> Advantages:
+        """Return the values of turns by group and episode, with 0 for turns of other policies."""
+        left = iter([value if own else 0.0 for value, own in zip(values, self.own, strict=True)])
+        return [[list(islice(left, len(episode.turns))) for episode in group] for group in self._batch]
+
+
+def compared(
+    values: Sequence[float],
+    keys: Sequence[Hashable],
+    copies: Sequence[int],
+    norm: str,
+    *,
+    weight: float = 1.0,
+    keep_single: bool = False,
+) -> list[float]:
+    """Return each value relative to those with the same key, times `weight`.
+
+    Each value counts as many times as `copies` says. `norm` and `keep_single` are as in `baseline`.
+    """
+    samples: dict[Hashable, list[float]] = defaultdict(list)
+    for value, key, count in zip(values, keys, copies, strict=True):
+        samples[key] += [value] * count
+    baselines = {key: baseline(found, norm, keep_single) for key, found in samples.items()}
+    found = []
+    for value, key in zip(values, keys, strict=True):
+        mean, divisor = baselines[key]
+        found.append(weight * (value - mean) / divisor)
+    return found
+
+
 def episode_advantages(
-    batch: Sequence[Group],
+    table: TurnTable,
     outcome: Outcome,
     scope: Scope,
     norm: str,
     statistics: Statistics | None,
     reproduce_official: bool,
-    policy: str | None,
-) -> list[list[float]]:
-    """Return one advantage per episode, `[group][episode]`; `norm` is as in `baseline`.
-
-    The advantage of an episode without turns of `policy` is undefined.
-    """
+) -> list[float]:
+    """Return the advantage of the outcome of each turn's episode; `norm` is as in `baseline`."""
     check_shared(outcome, scope, statistics, reproduce_official)
     counting = statistics or ("turn" if reproduce_official else "episode")
-    samples: dict[Hashable, list[float]] = defaultdict(list)
-    for place, group in enumerate(batch):
-        for episode in group:
-            copies = int(episode.counts_for(policy)) if counting == "episode" else len(episode.turns_by(policy))
-            samples[scope_key(scope, place, episode)] += [worth(episode, outcome, reproduce_official)] * copies
-    baselines = {key: baseline(values, norm, reproduce_official) for key, values in samples.items()}
-    advantages = []
-    for place, group in enumerate(batch):
-        rows = []
-        for episode in group:
-            mean, divisor = baselines[scope_key(scope, place, episode)]
-            rows.append((worth(episode, outcome, reproduce_official) - mean) / divisor)
-        advantages.append(rows)
-    return advantages
+    values = [math.fsum(rewards_of(episode, outcome, reproduce_official)) for episode in table.episodes]
+    if counting == "episode":
+        copies = [int(episode.counts_for(table.policy)) for episode in table.episodes]
+    else:
+        copies = [len(episode.turns_by(table.policy)) for episode in table.episodes]
+    return table.of_turns(compared(values, table.scopes(scope), copies, norm, keep_single=reproduce_official))
 
 
-def scope_key(scope: Scope, place: int, episode: Episode) -> Hashable:
-    """Return the key of the scope of an episode; `place` is the index of its group."""
-    return {"group": place, "task_type": episode.task_type, "batch": None}[scope]
+def state_advantages(
+    table: TurnTable,
+    values: Sequence[float],
+    levels: Sequence[Sequence[str]],
+    norm: Norm,
+    weight: float,
+    fewest: int = 2,
+) -> list[float]:
+    """Return `weight` times the advantage of each turn's value within its state.
 
+    A turn is compared with the turns of its group that have the same key. If there are several levels of keys, the
+    comparison uses the first level at which at least `fewest` turns share the key, or else the last level. Only turns
+    of the table's policy are compared.
 
-def worth(episode: Episode, outcome: Outcome, reproduce_official: bool) -> float:
-    """Return the value of an episode."""
-    return math.fsum(rewards_of(episode, outcome, reproduce_official))
+    Args:
+        table: the turns.
+        values: the value of each turn.
+        levels: keys of the states before the turns; the finest level comes first.
+        norm: as in `baseline`.
+        weight: the weight of the comparison.
+        fewest: the number of turns that is enough for a comparison.
+
+    Raises:
+        BadSetting: `weight` is not a finite number.
+    """
+    if not is_number(weight):
+        raise BadSetting(f"weight must be a finite number, got {shown(weight)}")
+    found: list[float] = []
+    groups = [table.groups[owner] for owner in table.owners]
+    for level in reversed(levels):
+        keys = list(zip(groups, level, strict=True))
+        here = compared(values, keys, table.own, norm, weight=weight)
+        if level is not levels[-1]:
+            sharing = Counter(key for key, own in zip(keys, table.own, strict=True) if own)
+            here = [
+                fine if sharing[key] >= fewest else coarse for fine, coarse, key in zip(here, found, keys, strict=True)
+            ]
+        found = here
+    return found
 
 
 def rewards_of(episode: Episode, outcome: Outcome, reproduce_official: bool) -> list[float]:
@@ -87,72 +175,6 @@ def rewards_of(episode: Episode, outcome: Outcome, reproduce_official: bool) -> 
     if not all(map(math.isfinite, rewards)):
         raise BadData(f"task {episode.task_key} attempt {episode.attempt} has a reward that is not finite")
     return rewards
-
-
-def per_turn(batch: Sequence[Group], of_episodes: list[list[float]], policy: str | None) -> Advantages:
-    """Return the episode's advantage for every turn of `policy`, and 0 for other turns."""
-    return [
-        [
-            [advantage if policy is None or turn.is_by(policy) else 0.0 for turn in episode.turns]
-            for episode, advantage in zip(group, rows, strict=True)
-        ]
-        for group, rows in zip(batch, of_episodes, strict=True)
-    ]
-
-
-def add_comparison_in_state(
-    batch: Sequence[Group],
-    of_episodes: list[list[float]],
-    values: Values,
-    levels: Sequence[Keys],
-    norm: Norm,
-    weight: float,
-    policy: str | None,
-    fewest: int = 2,
-) -> Advantages:
-    """Return the episode's advantage for every turn, plus `weight` times the advantage of its value within its state.
-
-    A turn is compared with the turns of its group that have the same key. If there are several levels of keys, the
-    comparison uses the first level at which at least `fewest` turns share the key, or else the last level. Only turns
-    of `policy` are compared and get an advantage.
-
-    Args:
-        batch: the groups.
-        of_episodes: the advantages of episodes, `[group][episode]`.
-        values: the value of each turn, `[group][episode][turn]`.
-        levels: keys of the states before the turns, each of the same shape; the finest level comes first.
-        norm: as in `baseline`.
-        weight: the weight of the comparison within a state.
-        policy: the policy whose turns get credit; None for all.
-        fewest: the number of turns that is enough for a comparison.
-
-    Raises:
-        BadSetting: `weight` is not a finite number.
-    """
-    if not is_number(weight):
-        raise BadSetting(f"weight must be a finite number, got {shown(weight)}")
-    advantages = per_turn(batch, of_episodes, policy)
-    for place, (group, rows, of_group) in enumerate(zip(batch, advantages, values, strict=True)):
-        own = [
-            (e, t)
-            for e, episode in enumerate(group)
-            for t, turn in enumerate(episode.turns)
-            if policy is None or turn.is_by(policy)
-        ]
-        compared = []  # the keys of each level, and baselines for keys that enough turns share
-        for level, of_batch in enumerate(levels, 1):
-            keys, alike = of_batch[place], defaultdict(list)
-            for e, t in own:
-                alike[keys[e][t]].append(of_group[e][t])
-            enough = fewest if level < len(levels) else 1
-            compared.append((keys, {k: baseline(found, norm) for k, found in alike.items() if len(found) >= enough}))
-        for e, t in own:
-            for keys, baselines in compared:
-                if (key := keys[e][t]) in baselines:
-                    mean, divisor = baselines[key]
-                    rows[e][t] += weight * (of_group[e][t] - mean) / divisor
-                    break
-    return advantages
 
 
 def discounted(rewards: Sequence[float], gamma: float) -> list[float]:
@@ -205,3 +227,39 @@ def check_gamma(gamma: float) -> None:
     """Raise `BadSetting` unless `gamma` is a number in [0, 1]."""
     if not (is_number(gamma) and 0.0 <= gamma <= 1.0):
         raise BadSetting(f"gamma must be in [0, 1], got {shown(gamma)}")
+
+
+# ---------------------------------------------------------------- invalid actions
+def penalise_invalid(
+    batch: Sequence[Group],
+    advantages: Advantages,
+    penalty: float,
+    is_valid: IsValid = ACCEPTED,
+    policy: str | None = None,
+) -> Advantages:
+    """Return A(turn) - `penalty` * [the turn was invalid] for every turn of `policy`; None for all turns.
+
+    The released code of GiGPO and RewardFlow subtracts the penalty from the score of the turn, before the comparison
+    with its group. There a group with only invalid turns learns nothing from it, and standard deviations rescale it.
+    Here it is subtracted from the advantage, so an invalid turn always costs the same, and valid turns are unaffected.
+    This is the policy gradient of an immediate reward of -`penalty`, with the same expectation as with a baseline.
+
+    Raises `BadSetting` if `penalty` is negative or not finite.
+    """
+    check_penalty(penalty)
+    return [
+        [
+            [
+                a - penalty * (not is_valid(turn) and turn.is_by(policy))
+                for turn, a in zip(episode.turns, of_turns, strict=True)
+            ]
+            for episode, of_turns in zip(group, of_group, strict=True)
+        ]
+        for group, of_group in zip(batch, advantages, strict=True)
+    ]
+
+
+def check_penalty(penalty: float) -> None:
+    """Raise `BadSetting` unless `penalty` is a finite number, at least 0."""
+    if not (math.isfinite(penalty) and penalty >= 0):
+        raise BadSetting(f"invalid_action_penalty must be a finite number, at least 0, got {penalty!r}")

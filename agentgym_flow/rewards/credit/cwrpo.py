@@ -11,28 +11,27 @@ clipping and the KL term. The released code has none of these three.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
-from agentgym_flow.episodes import Episode, Group, Turn
+from agentgym_flow.episodes import Group, Turn
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.comparison import (
     Advantages,
     Outcome,
     Scope,
     Statistics,
+    TurnTable,
     Weights,
-    baseline,
     check_gamma,
     check_shared,
     check_word,
+    compared,
     discounted,
     episode_advantages,
-    per_turn,
     rewards_of,
-    scope_key,
-    worth,
 )
 
 Assignment = Literal["terminal", "turn"]
@@ -69,40 +68,20 @@ def cwrpo(
     if credit == "turn" and statistics == "episode":
         raise BadSetting("credit turn compares turns, so statistics cannot count episodes: leave it out")
     norm = "floor" if reproduce_official else "std"
-    if credit == "turn":
-        return _of_turns(batch, outcome, scope, norm, gamma, policy)
-    of_episodes = episode_advantages(batch, outcome, scope, norm, statistics, reproduce_official=False, policy=policy)
-    return per_turn(batch, of_episodes, policy)
-
-
-def _of_turns(
-    batch: Sequence[Group], outcome: Outcome, scope: Scope, norm: str, gamma: float, policy: str | None
-) -> Advantages:
-    worths: dict[Hashable, set[float]] = defaultdict(set)
-    samples: dict[Hashable, list[float]] = defaultdict(list)
-    returns = []
-    for place, group in enumerate(batch):
-        of_group = [discounted(rewards_of(episode, outcome, reproduce_official=False), gamma) for episode in group]
-        returns.append(of_group)
-        for episode, of_turns in zip(group, of_group, strict=True):
-            key = scope_key(scope, place, episode)
-            if episode.counts_for(policy):
-                worths[key].add(worth(episode, outcome, reproduce_official=False))
-            samples[key] += [value for turn, value in zip(episode.turns, of_turns, strict=True) if turn.is_by(policy)]
-    baselines = {key: baseline(values, norm) for key, values in samples.items()}
-
-    def compared(place: int, episode: Episode, of_turns: list[float]) -> list[float]:
-        key = scope_key(scope, place, episode)
-        if len(worths[key]) <= 1:  # returns differ only because of the discount
-            return [0.0] * len(of_turns)
-        mean, divisor = baselines[key]
-        turns = zip(episode.turns, of_turns, strict=True)
-        return [(value - mean) / divisor if turn.is_by(policy) else 0.0 for turn, value in turns]
-
-    return [
-        [compared(place, episode, of_turns) for episode, of_turns in zip(group, of_group, strict=True)]
-        for place, (group, of_group) in enumerate(zip(batch, returns, strict=True))
-    ]
+    table = TurnTable(batch, policy)
+    if credit == "terminal":
+        return table.nested(episode_advantages(table, outcome, scope, norm, statistics, reproduce_official=False))
+    rewards = [rewards_of(episode, outcome, reproduce_official=False) for episode in table.episodes]
+    returns = [value for of_episode in rewards for value in discounted(of_episode, gamma)]
+    scopes = table.scopes(scope)
+    outcomes: dict[Hashable, set[float]] = defaultdict(set)
+    for episode, of_episode, key in zip(table.episodes, rewards, scopes, strict=True):
+        if episode.counts_for(policy):
+            outcomes[key].add(math.fsum(of_episode))
+    keys = [scopes[owner] for owner in table.owners]
+    found = compared(returns, keys, table.own, norm)
+    # Of equal outcomes, returns differ only because of the discount.
+    return table.nested([value if len(outcomes[key]) > 1 else 0.0 for value, key in zip(found, keys, strict=True)])
 
 
 def trajectory_weights(batch: Sequence[Group], *, observations: bool = False, policy: str | None = None) -> Weights:

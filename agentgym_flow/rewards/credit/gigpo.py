@@ -8,6 +8,7 @@ R(i, t) = sum over k >= t of gamma ** (k - t) * r(i, k)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import add
 
 from agentgym_flow.episodes import Group
 from agentgym_flow.rewards.credit.comparison import (
@@ -16,12 +17,13 @@ from agentgym_flow.rewards.credit.comparison import (
     Outcome,
     Scope,
     Statistics,
-    add_comparison_in_state,
+    TurnTable,
     check_gamma,
     check_word,
     discounted,
     episode_advantages,
     rewards_of,
+    state_advantages,
 )
 
 
@@ -43,12 +45,13 @@ def gigpo(
     """
     check_word(norm, Norm)
     check_gamma(gamma)
-    of_episodes = episode_advantages(batch, outcome, scope, norm, statistics, reproduce_official, policy)
+    table = TurnTable(batch, policy)
+    of_episodes = episode_advantages(table, outcome, scope, norm, statistics, reproduce_official)
     returns = [
-        [discounted(rewards_of(episode, outcome, reproduce_official), gamma) for episode in group] for group in batch
+        value
+        for episode in table.episodes
+        for value in discounted(rewards_of(episode, outcome, reproduce_official), gamma)
     ]
-    states = [
-        [[turn.observation if reproduce_official else turn.state_key for turn in episode.turns] for episode in group]
-        for group in batch
-    ]
-    return add_comparison_in_state(batch, of_episodes, returns, [states], norm, weight, policy)
+    states = [turn.observation if reproduce_official else turn.state_key for turn in table.turns]
+    of_states = state_advantages(table, returns, [states], norm, weight)
+    return table.nested(list(map(add, of_episodes, of_states)))

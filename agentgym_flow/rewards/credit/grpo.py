@@ -14,9 +14,9 @@ from agentgym_flow.rewards.credit.comparison import (
     Outcome,
     Scope,
     Statistics,
+    TurnTable,
     check_word,
     episode_advantages,
-    per_turn,
 )
 
 
@@ -32,6 +32,5 @@ def grpo(
 ) -> Advantages:
     """Return A = (outcome - mean) / std over the scope, the same for all turns of an episode."""
     check_word(norm, Norm)
-    return per_turn(
-        batch, episode_advantages(batch, outcome, scope, norm, statistics, reproduce_official, policy), policy
-    )
+    table = TurnTable(batch, policy)
+    return table.nested(episode_advantages(table, outcome, scope, norm, statistics, reproduce_official))

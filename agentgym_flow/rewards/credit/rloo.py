@@ -13,8 +13,8 @@ from agentgym_flow.rewards.credit.comparison import (
     Outcome,
     Scope,
     Statistics,
+    TurnTable,
     episode_advantages,
-    per_turn,
 )
 
 
@@ -28,6 +28,5 @@ def rloo(
     policy: str | None = None,
 ) -> Advantages:
     """Return A = outcome - mean of the other episodes in the scope, the same for all turns of an episode."""
-    return per_turn(
-        batch, episode_advantages(batch, outcome, scope, "others", statistics, reproduce_official, policy), policy
-    )
+    table = TurnTable(batch, policy)
+    return table.nested(episode_advantages(table, outcome, scope, "others", statistics, reproduce_official))

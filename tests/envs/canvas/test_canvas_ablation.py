@@ -22,7 +22,7 @@ from agentgym_flow.envs.canvas.workflow.graph import Workflow
 from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.errors import UnknownOption
 from agentgym_flow.rewards import StructureReward, StructureScore
-from agentgym_flow.rewards.structure_score import Release
+from agentgym_flow.rewards.structure import Release
 
 TASKS = of_all("valid", 20)
 PADDED = "Plan -> Custom -> Format -> Verify ? done : Revise -> Review ? done : Revise"

@@ -1,37 +1,180 @@
-"""Checkpoints for resuming a run: atomic, verified, limited in number, and checked against the run that loads them.
+"""What a run leaves on disk: its folder, checkpoints to resume from, and the record of finished training.
 
 A checkpoint is a folder `checkpoint-STEP` in the output folder: what the Hugging Face trainer saves (weights,
 optimizer, schedule, random states, progress), `unlogged_RANK.json` with the metrics of each process since the last log,
 `made_with.json` with the settings, model and environment of its run, and `manifest.json` with the size and SHA-256 of
 every other file. It is written under another name and renamed when all processes are done, so a killed run leaves only
 complete checkpoints. The manifest reveals later damage by a disk, a copy or a quota: a run resumes from the last intact
-checkpoint.
+checkpoint. Checkpoints are taken between batches, because the episodes of a half-used batch are not saved.
 
-Checkpoints are taken between batches, because the episodes of a half-used batch are not saved.
+A run that is stopped after training is evaluated without training again: the folder with the trained model gets
+`made_with.json`, as in a checkpoint, `trained.json` with the number of optimizer steps and the group that the report
+shows, and `manifest.json`, which is written last.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import math
 import os
 import re
 import shutil
+import signal
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safetensors import SafetensorError
 
 from agentgym_flow._util.files import write_atomically
+from agentgym_flow._util.signals import signals_go_to
 from agentgym_flow.core import stable_hash
-from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, TrainingFailed
+from agentgym_flow.episodes import Episode, Group, Turn
+from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, OtherProcessFailed, TrainingFailed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+# ---------------------------------------------------------------- the folder
+CONFIG = "config.yaml"
+"""The file of a run folder with the settings."""
+
+SUMMARY = "summary.json"
+"""The file of a run folder with the status and results of the run."""
+
+VOCABULARY = "vocabulary.json"
+"""The file of a run folder with a vocabulary collected by play, for the tiny policy."""
+
+OF_THE_START = frozenset({CONFIG, SUMMARY, VOCABULARY, "weights", "dataflow.yaml", "dataflow"})
+"""What a run folder holds before any work. A run that a wrong setting ends there leaves no folder."""
+
+RUNNING, FINISHED = "running", "finished"
+"""The status of a run that is running or was killed, and of a finished one."""
+
+
+class RunFolder:
+    """The folder of one run: the given path, or with the suffix `-2`, `-3`, ... if it is taken.
+
+    The `status` in `summary.json` is always up to date: `running`, `finished`, `interrupted` or `failed`. Every file
+    except the metrics file, which grows, is written atomically. A new run with a wrong setting that is found
+    before any work leaves no folder.
+
+    Args:
+        wanted: the path.
+        resume: open the folder of a killed or interrupted run, at exactly this path.
+
+    Raises:
+        BadSetting: the run to resume does not exist or is finished.
+    """
+
+    def __init__(self, wanted: str | Path, *, resume: bool = False) -> None:
+        wanted = path = Path(wanted)
+        if resume:
+            _check_unfinished(path)
+        number = 2
+        while not resume and path.exists() and (not path.is_dir() or any(path.iterdir())):
+            path = wanted.with_name(f"{wanted.name}-{number}")
+            number += 1
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._is_new = not resume
+        self.metrics = path / "metrics.jsonl"
+        self.config = path / CONFIG
+        self.report = path / "report.html"
+        self.curve = path / "learning_curve.png"
+        self.evaluations = path / "evaluations"
+        self.checkpoint = path / "checkpoint"
+        self.warm_start = path / "warm_start"
+        self.weights = path / "weights"  # for transfer to a generator
+        self.vocabulary = path / VOCABULARY
+        self.summarise(RUNNING)
+
+    def summarise(self, status: str, results: Mapping[str, Any] | None = None) -> None:
+        """Write `summary.json`: the status, and results."""
+        text = json.dumps({"status": status, **(results or {})}, indent=1, allow_nan=False)
+        with write_atomically(self.path / SUMMARY) as partial, partial.open("w", encoding="utf-8") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # or a power failure could leave an empty file
+
+    def contents(self) -> dict[str, Path]:
+        """Return the files and folders to show the user, by name."""
+        return {
+            "Page to open": self.report,
+            "Learning curve": self.curve,
+            "Metrics": self.metrics,
+            "Episode logs": self.evaluations,
+            "Checkpoint": self.checkpoint,
+            "Settings": self.config,
+        }
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Record in the summary if the run is interrupted or fails; the exception propagates.
+
+        The folder of a failed start is removed. If another process failed first, that process records the reason.
+        """
+        try:
+            yield
+        except OtherProcessFailed:
+            raise
+        except KeyboardInterrupt:
+            self._end("interrupted")
+            raise
+        except BaseException as error:
+            self._end("failed", {"error": f"{type(error).__name__}: {error}"})
+            wrong_setting = isinstance(error, ValueError | ImportError | OSError)  # not what may be resumed
+            if wrong_setting and self._is_new and {path.name for path in self.path.glob("*")} <= OF_THE_START:
+                shutil.rmtree(self.path, ignore_errors=True)
+            raise
+
+    def _end(self, status: str, results: Mapping[str, Any] | None = None) -> None:
+        # A full disk must not hide the exception that ended the run.
+        with signals_go_to(signal.SIG_IGN), suppress(OSError):
+            if _status(self.path) == RUNNING:
+                self.summarise(status, results)
+
+
+def _check_unfinished(path: Path) -> None:
+    if is_finished(path):
+        raise BadSetting(f"resume: the run in {path} is finished: leave resume out for a new run")
+
+
+def is_finished(path: Path) -> bool:
+    """Return whether the run in a folder is finished. Raises `BadSetting` if there is no run."""
+    try:
+        return _status(path) == FINISHED
+    except OSError as error:
+        raise BadSetting(f"resume: {path} has no run ({error})") from error
+
+
+def _status(path: Path) -> str:
+    """Return the status of a run. A damaged summary is one that a crash cut short, so the run counts as running."""
+    text = (path / SUMMARY).read_text("utf-8", errors="replace")
+    try:
+        return str(json.loads(text)["status"])
+    except (ValueError, KeyError, TypeError):
+        return RUNNING
+
+
+def last_run(wanted: str | Path) -> Path:
+    """Return the last of the run folders `wanted`, `wanted-2`, ... Raises `BadSetting` if there is none."""
+    wanted = Path(wanted)
+    numbered = {1: wanted} if wanted.is_dir() else {}
+    for path in wanted.parent.glob(f"{glob.escape(wanted.name)}-*"):
+        number = path.name.removeprefix(f"{wanted.name}-")
+        if number.isdecimal() and path.is_dir():
+            numbered[int(number)] = path
+    if not numbered:
+        raise BadSetting(f"resume: there is no run at output_dir {wanted} yet: leave resume out, or name its folder")
+    return numbered[max(numbered)]
+
+
+# ---------------------------------------------------------------- checkpoints
 STEP_FOLDER = "checkpoint-{}"
 """The name of a checkpoint, as in Hugging Face's trainer."""
 
@@ -219,3 +362,45 @@ def check_same(place: Path, made_with: Mapping[str, Any], run: Mapping[str, Any]
                 f"resume: {place} was made with {name}={made_with.get(name)!r}, but this run has {now.get(name)!r}: "
                 "use the same value, or start a new run"
             )
+
+
+# ---------------------------------------------------------------- finished training
+RECORD = "trained.json"
+"""The file beside the trained weights with the steps of training and a group of the last batch."""
+
+NOT_SHOWN = ("prompt_ids", "completion_ids", "logprobs")
+"""Fields of a turn that only training needs."""
+
+
+class Trained(NamedTuple):
+    """Finished training: the number of optimizer steps, and a group of the last batch for the report."""
+
+    steps: int
+    group: Group
+
+
+def record_trained(folder: Path, done: Trained, made_with: Mapping[str, Any]) -> None:
+    """Write the record of finished training and a manifest into the folder of the trained model.
+
+    `made_with` describes settings, model and environment of the run.
+    """
+    episodes = [asdict(episode) for episode in done.group]
+    for turn in (turn for episode in episodes for turn in episode["turns"]):
+        for name in NOT_SHOWN:
+            del turn[name]
+    write_json(folder / MADE_WITH, made_with)
+    write_json(folder / RECORD, {"steps": done.steps, "group": episodes})
+    write_manifest(folder)
+
+
+def read_trained(folder: Path) -> Trained | None:
+    """Return the record of finished training, or None if training is not finished.
+
+    Raises `BadData` if a file of the folder is damaged.
+    """
+    if not (folder / MANIFEST).exists():
+        return None
+    check_intact(folder)
+    recorded = json.loads((folder / RECORD).read_text("utf-8"))
+    episodes = [{**episode, "turns": [Turn(**turn) for turn in episode["turns"]]} for episode in recorded["group"]]
+    return Trained(recorded["steps"], Group([Episode(**episode) for episode in episodes]))

@@ -1,179 +1,43 @@
-"""The folder of a training run, and loading and saving of its model."""
+"""The model of a run: loading and saving, adapters (LoRA), and what a process sets before it trains one.
+
+LoRA trains a pair of small matrices beside each weight matrix of a large, frozen model (E. Hu and others. LoRA:
+low-rank adaptation of large language models. 2022). Implemented with `peft`.
+"""
 
 from __future__ import annotations
 
 import gc
-import glob
-import json
 import logging
-import os
 import re
 import shutil
-import signal
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from agentgym_flow._util.files import write_atomically
+import torch
+from transformers.integrations import is_deepspeed_zero3_enabled
+
 from agentgym_flow._util.importing import find_modules_here, imported
-from agentgym_flow._util.signals import signals_go_to
-from agentgym_flow.errors import AgentGymFlowError, BadSetting, MissingExtra, OtherProcessFailed, UnknownOption
+from agentgym_flow.errors import AgentGymFlowError, BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.generation.weights import has_adapter
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.training.chat_template import write_plain
-from agentgym_flow.training.checkpoints import writing
-from agentgym_flow.training.lora import POLICY, is_adapter, load_adapter
-from agentgym_flow.training.tiny import tiny_model, word_tokenizer
+from agentgym_flow.training.run_folder import writing
+from agentgym_flow.training.tiny import TINY, tiny_model, word_tokenizer
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-CONFIG = "config.yaml"
-"""The file of a run folder with the settings."""
-
-SUMMARY = "summary.json"
-"""The file of a run folder with the status and results of the run."""
-
-VOCABULARY = "vocabulary.json"
-"""The file of a run folder with a vocabulary collected by play, for the tiny policy."""
-
-OF_THE_START = frozenset({CONFIG, SUMMARY, VOCABULARY, "weights", "dataflow.yaml", "dataflow"})
-"""What a run folder holds before any work. A run that a wrong setting ends there leaves no folder."""
-
-RUNNING, FINISHED = "running", "finished"
-"""The status of a run that is running or was killed, and of a finished one."""
-
-TINY = "tiny"
-"""The name of the built-in model, which starts from random weights."""
-
+# ---------------------------------------------------------------- loading and saving
 _logger = logging.getLogger(__name__)
 
 _NAME_ON_HUB = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 COLLECT_AFTER = 100_000
 """New objects per garbage collection while a policy trains; Python's default is 700."""
-
-
-class RunFolder:
-    """The folder of one run: the given path, or with the suffix `-2`, `-3`, ... if it is taken.
-
-    The `status` in `summary.json` is always up to date: `running`, `finished`, `interrupted` or `failed`. Every file
-    except the metrics file, which grows, is written atomically. A new run with a wrong setting that is found
-    before any work leaves no folder.
-
-    Args:
-        wanted: the path.
-        resume: open the folder of a killed or interrupted run, at exactly this path.
-
-    Raises:
-        BadSetting: the run to resume does not exist or is finished.
-    """
-
-    def __init__(self, wanted: str | Path, *, resume: bool = False) -> None:
-        wanted = path = Path(wanted)
-        if resume:
-            _check_unfinished(path)
-        number = 2
-        while not resume and path.exists() and (not path.is_dir() or any(path.iterdir())):
-            path = wanted.with_name(f"{wanted.name}-{number}")
-            number += 1
-        path.mkdir(parents=True, exist_ok=True)
-        self.path = path
-        self._is_new = not resume
-        self.metrics = path / "metrics.jsonl"
-        self.config = path / CONFIG
-        self.report = path / "report.html"
-        self.curve = path / "learning_curve.png"
-        self.evaluations = path / "evaluations"
-        self.checkpoint = path / "checkpoint"
-        self.warm_start = path / "warm_start"
-        self.weights = path / "weights"  # for transfer to a generator
-        self.vocabulary = path / VOCABULARY
-        self.summarise(RUNNING)
-
-    def summarise(self, status: str, results: Mapping[str, Any] | None = None) -> None:
-        """Write `summary.json`: the status, and results."""
-        text = json.dumps({"status": status, **(results or {})}, indent=1, allow_nan=False)
-        with write_atomically(self.path / SUMMARY) as partial, partial.open("w", encoding="utf-8") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())  # or a power failure could leave an empty file
-
-    def contents(self) -> dict[str, Path]:
-        """Return the files and folders to show the user, by name."""
-        return {
-            "Page to open": self.report,
-            "Learning curve": self.curve,
-            "Metrics": self.metrics,
-            "Episode logs": self.evaluations,
-            "Checkpoint": self.checkpoint,
-            "Settings": self.config,
-        }
-
-    @contextmanager
-    def guard(self) -> Iterator[None]:
-        """Record in the summary if the run is interrupted or fails; the exception propagates.
-
-        The folder of a failed start is removed. If another process failed first, that process records the reason.
-        """
-        try:
-            yield
-        except OtherProcessFailed:
-            raise
-        except KeyboardInterrupt:
-            self._end("interrupted")
-            raise
-        except BaseException as error:
-            self._end("failed", {"error": f"{type(error).__name__}: {error}"})
-            wrong_setting = isinstance(error, ValueError | ImportError | OSError)  # not what may be resumed
-            if wrong_setting and self._is_new and {path.name for path in self.path.glob("*")} <= OF_THE_START:
-                shutil.rmtree(self.path, ignore_errors=True)
-            raise
-
-    def _end(self, status: str, results: Mapping[str, Any] | None = None) -> None:
-        # A full disk must not hide the exception that ended the run.
-        with signals_go_to(signal.SIG_IGN), suppress(OSError):
-            if _status(self.path) == RUNNING:
-                self.summarise(status, results)
-
-
-def _check_unfinished(path: Path) -> None:
-    if is_finished(path):
-        raise BadSetting(f"resume: the run in {path} is finished: leave resume out for a new run")
-
-
-def is_finished(path: Path) -> bool:
-    """Return whether the run in a folder is finished. Raises `BadSetting` if there is no run."""
-    try:
-        return _status(path) == FINISHED
-    except OSError as error:
-        raise BadSetting(f"resume: {path} has no run ({error})") from error
-
-
-def _status(path: Path) -> str:
-    """Return the status of a run. A damaged summary is one that a crash cut short, so the run counts as running."""
-    text = (path / SUMMARY).read_text("utf-8", errors="replace")
-    try:
-        return str(json.loads(text)["status"])
-    except (ValueError, KeyError, TypeError):
-        return RUNNING
-
-
-def last_run(wanted: str | Path) -> Path:
-    """Return the last of the run folders `wanted`, `wanted-2`, ... Raises `BadSetting` if there is none."""
-    wanted = Path(wanted)
-    numbered = {1: wanted} if wanted.is_dir() else {}
-    for path in wanted.parent.glob(f"{glob.escape(wanted.name)}-*"):
-        number = path.name.removeprefix(f"{wanted.name}-")
-        if number.isdecimal() and path.is_dir():
-            numbered[int(number)] = path
-    if not numbered:
-        raise BadSetting(f"resume: there is no run at output_dir {wanted} yet: leave resume out, or name its folder")
-    return numbered[max(numbered)]
 
 
 def quiet() -> None:
@@ -358,7 +222,6 @@ def is_language_model(name: str) -> bool:
 def _own_model(
     name: str, template: PromptTemplate, seed: int, dtype: str
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     find_modules_here()
@@ -412,3 +275,94 @@ def frozen_heap() -> Iterator[None]:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
+
+
+# ---------------------------------------------------------------- adapters
+ADAPTER = "adapter_config.json"
+"""The file that identifies the folder of an adapter."""
+
+
+POLICY, REFERENCE = "default", "reference"
+"""Names of the adapters on a model: the trained one, and the frozen one of the KL term."""
+
+ALL_LINEAR = "all-linear"
+"""Adapters on every linear layer except the output head."""
+
+
+def with_lora(
+    model: PreTrainedModel, *, rank: int, alpha: int, seed: int, dropout: float = 0.0, targets: str = ALL_LINEAR
+) -> PreTrainedModel:
+    """Return `model` with new adapters on its linear layers; only they are trainable.
+
+    Args:
+        model: a causal language model loaded from a folder or the Hub.
+        rank: the inner dimension of the adapters.
+        alpha: the output of the adapters is scaled by `alpha / rank`.
+        seed: determines the initial weights, with which the adapters change nothing.
+        dropout: dropout on the inputs of the adapters in training mode.
+        targets: the layers with adapters: `ALL_LINEAR`, or the ends of their names, separated by commas.
+
+    Raises:
+        MissingExtra: peft is not installed.
+        BadSetting: the model has no such layer.
+    """
+    _require_peft()
+    from peft import LoraConfig, get_peft_model
+
+    layers = targets if targets == ALL_LINEAR else [name.strip() for name in targets.split(",")]
+    named = "".join(f".{layer} " for layer, _ in model.named_modules())
+    unknown = [name for name in layers if f".{name} " not in named] if isinstance(layers, list) else []
+    if unknown:  # peft raises only if none of them exists
+        raise BadSetting(f"lora_targets: the model has no layer whose name ends in {unknown[0]!r}")
+    settings = LoraConfig(task_type="CAUSAL_LM", target_modules=layers, r=rank, lora_alpha=alpha, lora_dropout=dropout)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        # ZeRO-3 cannot gather weights of two types at once; with bf16 it keeps float32 copies of what is trained.
+        return get_peft_model(model, settings, autocast_adapter_dtype=not is_deepspeed_zero3_enabled())
+
+
+def add_reference(model: PreTrainedModel) -> None:
+    """Add a second, frozen adapter of the same shape to a model; the first one stays active and trained."""
+    if REFERENCE in model.peft_config:  # added by an earlier trainer
+        return
+    with torch.random.fork_rng(devices=[]):  # its random initial weights will be replaced
+        model.add_adapter(REFERENCE, model.peft_config[POLICY], autocast_adapter_dtype=not is_deepspeed_zero3_enabled())
+    model.set_adapter(POLICY)
+
+
+@contextmanager
+def active_adapter(model: PreTrainedModel, adapter: str) -> Iterator[None]:
+    """Activate another adapter of a model within the context, in evaluation mode, without dropout."""
+    was_training = model.training
+    model.eval()
+    model.set_adapter(adapter)
+    try:
+        yield
+    finally:
+        model.set_adapter(POLICY)
+        model.train(was_training)
+
+
+def is_adapter(name: str) -> bool:
+    """Return whether `name` is a folder with an adapter instead of a whole model."""
+    return (Path(name) / ADAPTER).is_file()
+
+
+def load_adapter(folder: str, dtype: str) -> PreTrainedModel:
+    """Return the adapter in `folder` on its base model, ready for further training.
+
+    The model is converted to `dtype`, the adapter to float32.
+
+    Raises `MissingExtra` if peft is not installed, and `OSError` or `ValueError` if either cannot be loaded.
+    """
+    _require_peft()
+    from peft import AutoPeftModelForCausalLM
+
+    return AutoPeftModelForCausalLM.from_pretrained(folder, is_trainable=True, dtype=dtype)
+
+
+def _require_peft() -> None:
+    try:
+        import peft  # noqa: F401
+    except ImportError:
+        raise MissingExtra.of("peft", "train") from None
