@@ -11,10 +11,10 @@ from agentgym_flow.core import Stream, seasonal, stable_hash
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem
 from agentgym_flow.envs.canvas.tasks.code.changes import MISTAKES, ProgramMistake, changes_of, parsed, words_of
-from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft
 from agentgym_flow.envs.canvas.tasks.code.fuel import CallOutcome, FunctionCase, calls, compiled
 from agentgym_flow.envs.canvas.tasks.code.library import PATTERNS, STREAMS
 from agentgym_flow.envs.canvas.tasks.code.own import ISLICE, Behaviour, Cases, OwnTask, behaviour
+from agentgym_flow.envs.canvas.tasks.code.patterns import Draw, FunctionDraft
 from agentgym_flow.envs.canvas.tasks.code.task import TEXTS
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
 from agentgym_flow.envs.canvas.tasks.unusual import aside, demanded, unusual

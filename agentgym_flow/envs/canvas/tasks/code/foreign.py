@@ -26,7 +26,7 @@ from agentgym_flow.envs.canvas.tasks.code.changes import (
     unreturned,
     words_of,
 )
-from agentgym_flow.envs.canvas.tasks.code.draft import Draw
+from agentgym_flow.envs.canvas.tasks.code.patterns import Draw
 from agentgym_flow.envs.canvas.tasks.code.task import CodeTask
 from agentgym_flow.envs.canvas.tasks.simulated import Fault, TestOutcome
 from agentgym_flow.envs.canvas.tasks.unusual import demanded, unusual

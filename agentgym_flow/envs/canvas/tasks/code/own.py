@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.code.changes import ProgramMistake, changed
-from agentgym_flow.envs.canvas.tasks.code.draft import FunctionDraft
 from agentgym_flow.envs.canvas.tasks.code.fuel import ENDLESS, CallOutcome, FunctionCase, calls, compiled, digest, same
+from agentgym_flow.envs.canvas.tasks.code.patterns import FunctionDraft
 from agentgym_flow.envs.canvas.tasks.code.task import CodeTask
 from agentgym_flow.envs.canvas.tasks.simulated import Fault, TestOutcome
 
