@@ -33,10 +33,8 @@ from agentgym_flow.envs.canvas.candidates import prompts, proposals, written_del
 from agentgym_flow.envs.canvas.expert import next_action
 from agentgym_flow.envs.canvas.game import CanvasGame
 from agentgym_flow.envs.canvas.look_ahead import LookAhead, take_ahead
-from agentgym_flow.envs.canvas.operators import Operator
+from agentgym_flow.envs.canvas.operators import Descriptions, Operator, OperatorNames, logged_name, operators_of
 from agentgym_flow.envs.canvas.operators.calls import Backend, KeepsAnswers
-from agentgym_flow.envs.canvas.operators.offer import Descriptions
-from agentgym_flow.envs.canvas.operators.registry import OperatorNames, logged_name, operators_of
 from agentgym_flow.envs.canvas.tasks.assignment import Assignment
 from agentgym_flow.envs.canvas.tasks.sets.load import SETS
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES, tasks_of

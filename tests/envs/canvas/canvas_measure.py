@@ -15,8 +15,7 @@ from agentgym_flow.envs.canvas.backends.simulated import SimulatedBackend
 from agentgym_flow.envs.canvas.candidates import proposals
 from agentgym_flow.envs.canvas.expert import next_action
 from agentgym_flow.envs.canvas.game import CanvasGame
-from agentgym_flow.envs.canvas.operators import STANDARD
-from agentgym_flow.envs.canvas.operators.registry import operators_of
+from agentgym_flow.envs.canvas.operators import STANDARD, operators_of
 from agentgym_flow.envs.canvas.scripted import next_edit
 from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
 from agentgym_flow.envs.canvas.tasks.source import COUNTS, FAMILIES, generated

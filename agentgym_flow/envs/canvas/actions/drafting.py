@@ -18,8 +18,7 @@ from typing import Any, Literal, NamedTuple
 from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.canvas.actions.edits import Action, Add, Finish, Modify, apply
 from agentgym_flow.envs.canvas.actions.reading import Reading, read_action, spoken
-from agentgym_flow.envs.canvas.operators import OPERATORS, Operator
-from agentgym_flow.envs.canvas.operators.offer import Offer
+from agentgym_flow.envs.canvas.operators import OPERATORS, Offer, Operator
 from agentgym_flow.envs.canvas.workflow.graph import Node, OperatorNode, Workflow, cleaned, form
 from agentgym_flow.envs.canvas.workflow.rules import (
     FINISH_RULES,
