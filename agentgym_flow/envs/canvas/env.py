@@ -23,21 +23,19 @@ from agentgym_flow.core import (
     check_settings,
 )
 from agentgym_flow.data import DataSet
-from agentgym_flow.envs.canvas.actions.drafting import PROMPTINGS, TurnResult, drafting_of
-from agentgym_flow.envs.canvas.actions.edits import Action, Finish
-from agentgym_flow.envs.canvas.actions.fields import ACTION_TEMPLATES, TYPED_FORMS
-from agentgym_flow.envs.canvas.actions.reading import write_action
+from agentgym_flow.envs.canvas.actions import ACTION_TEMPLATES, TYPED_FORMS, Action, Finish
 from agentgym_flow.envs.canvas.backends.executors import executor_of
 from agentgym_flow.envs.canvas.backends.replay import ReplayBackend, ResponseRecorder
 from agentgym_flow.envs.canvas.candidates import prompts, proposals, written_deletions
-from agentgym_flow.envs.canvas.expert import next_action
-from agentgym_flow.envs.canvas.game import CanvasGame
-from agentgym_flow.envs.canvas.look_ahead import LookAhead, take_ahead
+from agentgym_flow.envs.canvas.drafting import PROMPTINGS, TurnResult, drafting_of
+from agentgym_flow.envs.canvas.game import CanvasGame, LookAhead, take_ahead
 from agentgym_flow.envs.canvas.operators import Descriptions, Operator, OperatorNames, logged_name, operators_of
 from agentgym_flow.envs.canvas.operators.calls import Backend, KeepsAnswers
-from agentgym_flow.envs.canvas.tasks.assignment import Assignment
+from agentgym_flow.envs.canvas.policies import next_action
+from agentgym_flow.envs.canvas.reading import write_action
 from agentgym_flow.envs.canvas.tasks.sets.load import SETS
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES, tasks_of
+from agentgym_flow.envs.canvas.tasks.task import Assignment
 from agentgym_flow.envs.canvas.workflow.graph import OperatorNode
 from agentgym_flow.envs.canvas.workflow.rules import FINISH_RULES, LANGUAGES
 from agentgym_flow.errors import BadSetting, ResetNeeded
@@ -245,7 +243,7 @@ class CanvasEnv(TextEnv):
     algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "cwrpo": {"reward": "structure", "layout": "conversation"}
     }
-    script = "agentgym_flow.envs.canvas.scripted:Designer"
+    script = "agentgym_flow.envs.canvas.policies:Designer"
     without_expert = frozenset({"executor", "model", "base_url", "executor_settings"})
     outside_requests: ClassVar[Literal["none", "own", "shared"]] = "own"
     presentation_settings = frozenset({"hints", "descriptions"})

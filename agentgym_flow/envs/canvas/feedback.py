@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from agentgym_flow.envs.canvas.actions.drafting import Drafting, TurnResult
+from agentgym_flow.envs.canvas.drafting import Drafting, TurnResult
 from agentgym_flow.envs.canvas.operators import OPERATORS, Role, of_role
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Loop, OperatorNode, Workflow
 from agentgym_flow.envs.canvas.workflow.plain import NOTES_LENGTH, one_line, plain_graph, plain_run

@@ -1,22 +1,24 @@
-"""The rules and state of an episode of Canvas, without Gymnasium."""
+"""The rules and state of an episode of Canvas, without Gymnasium; and its turns, precomputed for many episodes."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 from agentgym_flow.core import stable_hash
-from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft, Drafting, TurnResult
+from agentgym_flow.envs.canvas.backends.replay import ResponseRecorder
+from agentgym_flow.envs.canvas.drafting import CanvasDraft, Drafting, TurnResult
 from agentgym_flow.envs.canvas.feedback import feedback_text, graph_lines, run_lines, summary
 from agentgym_flow.envs.canvas.operators.calls import Backend, WorkflowProblem
-from agentgym_flow.envs.canvas.tasks.assignment import Assignment, circumstances, result_of, workflow_problem
+from agentgym_flow.envs.canvas.tasks.task import Assignment, circumstances, result_of, workflow_problem
 from agentgym_flow.envs.canvas.workflow.ablation import NOTHING_RAN, Ablation, Memo, ablation
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
+from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter, all_of
 from agentgym_flow.envs.canvas.workflow.rules import Circumstances
 from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
 
@@ -191,3 +193,69 @@ class CanvasGame:
         if self.finished:
             lines.append(f"Handed in: {'right' if self.score == 1.0 else f'score {self.score:.2f}'}")
         return "\n".join(lines)
+
+
+MOST = 128
+"""The maximum number of concurrent turns."""
+
+
+class LookAhead(NamedTuple):
+    """A precomputed turn.
+
+    Attributes:
+        action: the action.
+        game: the episode after it.
+        recorder: the recorder of its calls.
+        outcome: its outcome, or its exception.
+    """
+
+    action: str
+    game: CanvasGame
+    recorder: ResponseRecorder
+    outcome: TurnResult | Exception
+
+    def turn(self) -> TurnResult:
+        """Return the outcome of the turn, or raise its exception."""
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+def take_ahead(starts: Sequence[tuple[CanvasGame, ResponseRecorder, str]]) -> list[LookAhead]:
+    """Compute the turn of each action; the episodes themselves do not change.
+
+    Raises only interrupts, after which no request is active.
+
+    Args:
+        starts: the episodes with the recorders of their calls, and the actions.
+    """
+    copies = [_copied(*start) for start in starts]
+    with ThreadPoolExecutor(min(MOST, len(copies)) or 1) as pool:
+        parts = [pool.submit(_taken, *one) for one in copies]
+
+        def stop() -> None:
+            for part in parts:
+                part.cancel()
+
+        def cancel() -> None:
+            for _, recorder, _ in copies:
+                recorder.cancel()
+
+        return all_of(parts, stop, cancel)
+
+
+def _copied(game: CanvasGame, recorder: ResponseRecorder, action: str) -> tuple[CanvasGame, ResponseRecorder, str]:
+    """Return a copy of the episode that shares only the backend and immutable objects."""
+    recorder = copy.copy(recorder)
+    interpreter = copy.copy(game.interpreter)
+    interpreter.backend, interpreter.cache = recorder, copy.deepcopy(interpreter.cache)
+    return replace(game, interpreter=interpreter), recorder, action
+
+
+def _taken(game: CanvasGame, recorder: ResponseRecorder, action: str) -> LookAhead:
+    outcome: TurnResult | Exception
+    try:
+        outcome = game.turn(action)
+    except Exception as error:  # it concerns only this step of the rollout
+        outcome = error
+    return LookAhead(action, game, recorder, outcome)

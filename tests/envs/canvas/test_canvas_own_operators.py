@@ -23,8 +23,8 @@ from agentgym_flow.envs.canvas.env import CanvasEnv
 from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD, Operator, Role, Solver, base
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.operators.odds import CheckerOdds
+from agentgym_flow.envs.canvas.policies import Designer
 from agentgym_flow.envs.canvas.prompt import VOCABULARY
-from agentgym_flow.envs.canvas.scripted import Designer
 from agentgym_flow.episodes import read_log
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.play import evaluate

@@ -13,15 +13,15 @@ from canvas_measure import nodes_of, of_all, session, tasks
 
 from agentgym_flow import sandbox
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft
 from agentgym_flow.envs.canvas.backends.simulated import LOST, NO_ANSWER, SimulatedBackend
+from agentgym_flow.envs.canvas.drafting import CanvasDraft
 from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD, odds
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import Problem
-from agentgym_flow.envs.canvas.tasks.simulated import Fault, SimulatedTask
-from agentgym_flow.envs.canvas.tasks.simulated import TestOutcome as Outcome
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES
+from agentgym_flow.envs.canvas.tasks.task import Fault, SimulatedTask
+from agentgym_flow.envs.canvas.tasks.task import TestOutcome as Outcome
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
 from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
 

@@ -20,11 +20,10 @@ from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.canvas.operators import OPERATORS, Role, of_role
 from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.tasks.code import fuel, make_task
-from agentgym_flow.envs.canvas.tasks.code.build import _cases, split_of
 from agentgym_flow.envs.canvas.tasks.code.changes import MISTAKES, changed, changes_of, parsed
 from agentgym_flow.envs.canvas.tasks.code.fuel import ENDLESS, FunctionCase, calls, compiled
+from agentgym_flow.envs.canvas.tasks.code.generated import ISLICE, OwnTask, _cases, split_of
 from agentgym_flow.envs.canvas.tasks.code.library import PATTERNS, STREAMS
-from agentgym_flow.envs.canvas.tasks.code.own import ISLICE, OwnTask
 from agentgym_flow.envs.canvas.tasks.code.patterns import Draw, Pattern
 from agentgym_flow.errors import UnknownSplit
 

@@ -16,8 +16,7 @@ from agentgym_flow.core import Maybe, Plain
 from agentgym_flow.envs.canvas.backends.simulated import SimulatedBackend
 from agentgym_flow.envs.canvas.operators import Operator
 from agentgym_flow.envs.canvas.operators.calls import Backend
-from agentgym_flow.envs.canvas.tasks.assignment import Assignment
-from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
+from agentgym_flow.envs.canvas.tasks.task import Assignment, SimulatedTask
 from agentgym_flow.errors import BadSetting, UnknownOption, shown
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from agentgym_flow.envs.canvas.operators.odds import (
     ReviserOdds,
     SolverOdds,
 )
-from agentgym_flow.envs.canvas.tasks.simulated import VARIANTS, Fault, SimulatedTask
+from agentgym_flow.envs.canvas.tasks.task import VARIANTS, Fault, SimulatedTask
 
 LOST = "None"
 """The answer of an operator that cannot solve tasks of a family."""

@@ -9,13 +9,20 @@ from fractions import Fraction
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import Problem
-from agentgym_flow.envs.canvas.tasks.arithmetic.make import omission, omitted, owners_of, slip, slipped
-from agentgym_flow.envs.canvas.tasks.arithmetic.misprint import misprint
+from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import (
+    Calculation,
+    CalculationChain,
+    Expression,
+    Name,
+    Number,
+    Operation,
+    chain_of,
+    parts,
+    with_leaves,
+)
+from agentgym_flow.envs.canvas.tasks.arithmetic.make import misprint, omission, omitted, owners_of, slip, slipped
 from agentgym_flow.envs.canvas.tasks.arithmetic.task import ArithmeticTask, ChainMistake
-from agentgym_flow.envs.canvas.tasks.sets.calculation import Expression, Name, Number, Operation, parts, with_leaves
-from agentgym_flow.envs.canvas.tasks.sets.chain import Calculation, CalculationChain, chain_of
-from agentgym_flow.envs.canvas.tasks.simulated import Fault
-from agentgym_flow.envs.canvas.tasks.unusual import demanded, unusual
+from agentgym_flow.envs.canvas.tasks.task import Fault, demanded, unusual
 
 MOST_SLIPS = 3
 """The maximum number of steps with a slip; the hardest steps have one."""

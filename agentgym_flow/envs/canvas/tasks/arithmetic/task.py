@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from agentgym_flow.envs.canvas.operators.odds import Mistake
-from agentgym_flow.envs.canvas.scoring.number import NUMBER, same_number
+from agentgym_flow.envs.canvas.scoring.extract import NUMBER, same_number
 from agentgym_flow.envs.canvas.scoring.problem import Problem
-from agentgym_flow.envs.canvas.tasks.sets.calculation import Expression, Number, Operation
-from agentgym_flow.envs.canvas.tasks.sets.chain import CalculationChain
-from agentgym_flow.envs.canvas.tasks.simulated import VARIANTS, Fault, SimulatedTask
+from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import CalculationChain, Expression, Number, Operation
+from agentgym_flow.envs.canvas.tasks.task import VARIANTS, Fault, SimulatedTask
 from agentgym_flow.envs.content import read_content
 
 VARYING = (Mistake.SLIP, Mistake.WOBBLE)

@@ -28,8 +28,7 @@ from agentgym_flow.envs.canvas.tasks.code.changes import (
 )
 from agentgym_flow.envs.canvas.tasks.code.patterns import Draw
 from agentgym_flow.envs.canvas.tasks.code.task import CodeTask
-from agentgym_flow.envs.canvas.tasks.simulated import Fault, TestOutcome
-from agentgym_flow.envs.canvas.tasks.unusual import demanded, unusual
+from agentgym_flow.envs.canvas.tasks.task import Fault, TestOutcome, demanded, unusual
 
 RunScript: TypeAlias = Callable[[str], str]
 """Runs a script safely and returns its output; empty if it failed or was killed."""
@@ -287,6 +286,6 @@ class PublishedProgram(CodeTask):
         return TestOutcome(not failed, f"A test fails: {failed}." if failed else "", stable_hash(messages)[:16])
 
     def _passes(self, program: str) -> bool:
-        from agentgym_flow.envs.canvas.scoring.running import run_tests
+        from agentgym_flow.envs.canvas.scoring.programs import run_tests
 
         return run_tests(program, self.problem.hidden_tests)

@@ -8,8 +8,8 @@ variables by their values. A choice that depends on such values alone is made, a
     @pattern(f="count_beyond tally", xs="numbers values")
     def _count_beyond(draw: Draw) -> DrawnFunction:
         limit = draw.between(5, 60)
-        public = [(draw.ints(6, 1, 90),), (draw.ints(4, 1, 90),)]
-        hidden = [([],), ([limit],)]
+        public = [draw.ints(6, 1, 90), draw.ints(4, 1, 90)]
+        hidden = [[], [limit]]
 
         def f(xs: Any) -> Any:
             \"\"\"Return how many numbers of $xs are more than $limit.
@@ -104,8 +104,8 @@ class DrawnFunction:
 
     Args:
         program: the program; its free variables are drawn values.
-        public: see `FunctionDraft`.
-        hidden: see `FunctionDraft`.
+        public: see `FunctionDraft`; the bare arguments if the program takes only one.
+        hidden: see `FunctionDraft`; likewise.
         take: see `FunctionDraft`.
         texts: further placeholders of the specification, which may contain others, or other texts for drawn values.
     """
@@ -113,15 +113,15 @@ class DrawnFunction:
     def __init__(
         self,
         program: Callable[..., Any],
-        public: Sequence[Arguments],
-        hidden: Sequence[Arguments],
+        public: Sequence[Any],
+        hidden: Sequence[Any],
         *,
         take: int = 0,
         **texts: object,
     ) -> None:
         self.program = program
-        self.public = tuple(public)
-        self.hidden = tuple(hidden)
+        single = program.__code__.co_argcount == 1
+        self.public, self.hidden = (tuple([(one,) if single else one for one in tests]) for tests in (public, hidden))
         self.take = take
         self.texts = texts
 

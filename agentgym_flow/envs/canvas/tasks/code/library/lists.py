@@ -15,8 +15,8 @@ from agentgym_flow.envs.canvas.tasks.code.patterns import Draw, DrawnFunction, p
 def _largest_step(draw: Draw) -> DrawnFunction:
     up = draw.coin()
     less = draw.choice((None, 0, -1))
-    public = [(draw.ints(6, 1, 30),), (draw.ints(5, 1, 30),), (draw.ints(7, -20, 20),)]
-    hidden = [([],), ([draw.between(1, 9)],), (draw.ints(2, 1, 50),), ([5, 5, 5],), ([9, 4, 2, 1],), ([1, 4, 9, 16],)]
+    public = [draw.ints(6, 1, 30), draw.ints(5, 1, 30), draw.ints(7, -20, 20)]
+    hidden = [[], [draw.between(1, 9)], draw.ints(2, 1, 50), [5, 5, 5], [9, 4, 2, 1], [1, 4, 9, 16]]
     better = gt if up else lt
 
     def f(xs: Any) -> Any:
@@ -43,8 +43,8 @@ def _count_beyond(draw: Draw) -> DrawnFunction:
     counts, words = draw.choice(((gt, "more than"), (ge, "at least"), (lt, "less than"), (le, "at most")))
     near = [limit - 3, limit + 4, limit - 9, limit + 8, limit + 2, limit - 1, limit + 1]
     far = limit + (12 if counts in (gt, ge) else -12)
-    public = [([*draw.sample(near, count), far],) for count in (5, 6, 4)]
-    hidden = [([limit],), ([],), ([limit, limit + 1, limit - 1],), ([limit] * 3,), ([limit - 1],), ([limit + 1],)]
+    public = [[*draw.sample(near, count), far] for count in (5, 6, 4)]
+    hidden = [[limit], [], [limit, limit + 1, limit - 1], [limit] * 3, [limit - 1], [limit + 1]]
 
     def f(xs: Any) -> Any:
         """Return how many numbers of $xs are $words $limit.
@@ -63,8 +63,8 @@ def _count_beyond(draw: Draw) -> DrawnFunction:
 @pattern(f="running_best record_so_far best_until running_extreme", xs="numbers values readings items entries")
 def _running_best(draw: Draw) -> DrawnFunction:
     up = draw.coin()
-    public = [(draw.ints(6, 1, 40),), (draw.ints(5, 1, 40),), (draw.ints(7, -9, 40),)]
-    hidden = [([],), ([draw.between(1, 9)],), ([3, 2, 1],), ([1, 2, 3],), ([4, 4, 4],), ([0, -1, 5, -7],)]
+    public = [draw.ints(6, 1, 40), draw.ints(5, 1, 40), draw.ints(7, -9, 40)]
+    hidden = [[], [draw.between(1, 9)], [3, 2, 1], [1, 2, 3], [4, 4, 4], [0, -1, 5, -7]]
     better = gt if up else lt
 
     def f(xs: Any) -> Any:
@@ -87,16 +87,8 @@ def _running_best(draw: Draw) -> DrawnFunction:
 def _longest_run(draw: Draw) -> DrawnFunction:
     goes_on, words = draw.choice(((gt, "increases"), (ge, "never falls"), (lt, "decreases"), (le, "never rises")))
     flat = [7, 7, 7]
-    public = [(draw.distinct(7, 1, 40),), (draw.distinct(6, 1, 40),), (draw.distinct(8, 1, 40),)]
-    hidden = [
-        ([],),
-        ([4],),
-        (flat,),
-        ([1, 2, 2, 3],),
-        ([3, 2, 2, 1],),
-        (sorted(draw.distinct(5, 1, 30)),),
-        ([5, 4, 3],),
-    ]
+    public = [draw.distinct(7, 1, 40), draw.distinct(6, 1, 40), draw.distinct(8, 1, 40)]
+    hidden = [[], [4], flat, [1, 2, 2, 3], [3, 2, 2, 1], sorted(draw.distinct(5, 1, 30)), [5, 4, 3]]
 
     def f(xs: Any) -> Any:
         """Return the length of the longest stretch of neighbouring numbers in $xs that $words from each to the next.
@@ -125,15 +117,8 @@ def _moving_sums(draw: Draw) -> DrawnFunction:
     width = draw.between(2, 5)
     choices: tuple[tuple[Any, str], ...] = ((sum, "sum"), (max, "largest number"), (min, "smallest number"))
     combine, words = draw.choice(choices)
-    public = [(draw.ints(width + 3, 1, 30),), (draw.ints(width + 2, 1, 30),), (draw.ints(width + 4, -9, 30),)]
-    hidden = [
-        ([],),
-        (draw.ints(width - 1, 1, 9),),
-        (draw.ints(width, 1, 9),),
-        ([2] * 8,),
-        ([1],),
-        (draw.ints(9, -9, 9),),
-    ]
+    public = [draw.ints(width + 3, 1, 30), draw.ints(width + 2, 1, 30), draw.ints(width + 4, -9, 30)]
+    hidden = [[], draw.ints(width - 1, 1, 9), draw.ints(width, 1, 9), [2] * 8, [1], draw.ints(9, -9, 9)]
 
     def f(xs: Any) -> Any:
         """A window of $width neighbouring numbers moves over $xs from the first to the last position. Return the list
@@ -155,8 +140,8 @@ def _moving_sums(draw: Draw) -> DrawnFunction:
 def _second_place(draw: Draw) -> DrawnFunction:
     up = draw.coin()
     less = draw.choice((None, -1))
-    public = [(draw.distinct(5, 1, 50),), (draw.distinct(6, 1, 50),), (draw.distinct(4, -20, 20),)]
-    hidden = [([],), ([3],), ([4, 4],), ([9, 9, 2],), ([2, 9, 9],), ([1, 2, 2, 3, 3],), ([5, 5, 5, 5],)]
+    public = [draw.distinct(5, 1, 50), draw.distinct(6, 1, 50), draw.distinct(4, -20, 20)]
+    hidden = [[], [3], [4, 4], [9, 9, 2], [2, 9, 9], [1, 2, 2, 3, 3], [5, 5, 5, 5]]
     better = gt if up else lt
 
     def f(xs: Any) -> Any:
@@ -216,8 +201,8 @@ def _pairs_with_sum(draw: Draw) -> DrawnFunction:
     total = draw.between(8, 40)
     a, b, c = draw.distinct(3, 1, total // 2 - 1)
     rest = [total + 3, total + 5]
-    public = [([a, total - a, *rest],), ([b, a, rest[0], total - b, total - a],), ([c, rest[1], total - c, b],)]
-    hidden = [([],), ([total],), ([a, a, total - a],), ([total, 0],), ([a, total - a, a, total - a],), ([a, b],)]
+    public = [[a, total - a, *rest], [b, a, rest[0], total - b, total - a], [c, rest[1], total - c, b]]
+    hidden = [[], [total], [a, a, total - a], [total, 0], [a, total - a, a, total - a], [a, b]]
 
     def f(xs: Any) -> Any:
         """Return how many pairs of two different positions in $xs hold numbers that add up to exactly $total. Each pair
@@ -239,8 +224,8 @@ def _pairs_with_sum(draw: Draw) -> DrawnFunction:
 def _without_repeats(draw: Draw) -> DrawnFunction:
     last = draw.coin()
     a, b, c, d = draw.distinct(4, 1, 60)
-    public = [([a, b, a, c],), ([c, d, c, b, d],), ([a, c, b, d, a],)]
-    hidden = [([],), ([a],), ([a, a, a],), ([a, b, b, a],), ([d, c, b, a],), ([b, a, b, a, c],)]
+    public = [[a, b, a, c], [c, d, c, b, d], [a, c, b, d, a]]
+    hidden = [[], [a], [a, a, a], [a, b, b, a], [d, c, b, a], [b, a, b, a, c]]
 
     def f(xs: Any) -> Any:
         """Return the different numbers of $xs in their order, where of equal numbers only the $which one stays.
@@ -259,17 +244,8 @@ def _without_repeats(draw: Draw) -> DrawnFunction:
 @pattern(f="peaks turning_points local_extremes summits", xs="numbers values readings items entries")
 def _peaks(draw: Draw) -> DrawnFunction:
     high = draw.coin()
-    public = [(draw.distinct(7, 1, 50),), (draw.distinct(8, 1, 50),), (draw.distinct(6, 1, 50),)]
-    hidden = [
-        ([],),
-        ([3],),
-        ([1, 2],),
-        ([1, 5, 5, 1],),
-        ([5, 1, 1, 5],),
-        ([2, 2, 2],),
-        ([9, 1, 9, 1, 9],),
-        ([1, 3, 1],),
-    ]
+    public = [draw.distinct(7, 1, 50), draw.distinct(8, 1, 50), draw.distinct(6, 1, 50)]
+    hidden = [[], [3], [1, 2], [1, 5, 5, 1], [5, 1, 1, 5], [2, 2, 2], [9, 1, 9, 1, 9], [1, 3, 1]]
     beyond = gt if high else lt
 
     def f(xs: Any) -> Any:
@@ -292,8 +268,8 @@ def _capped_total(draw: Draw) -> DrawnFunction:
     cap = draw.between(10, 40)
     rest = [cap + 3, cap + 7]
     small = [draw.between(1, cap - 3) for _ in range(6)]
-    public = [([*small[:3], rest[0]],), ([rest[1], *small[2:5]],), ([small[5], rest[0], small[0], rest[1]],)]
-    hidden = [([],), ([-5],), ([cap],), ([-3, 4, -cap],), ([cap + 1],), ([0, 0],), ([-cap - 5, cap + 5],)]
+    public = [[*small[:3], rest[0]], [rest[1], *small[2:5]], [small[5], rest[0], small[0], rest[1]]]
+    hidden = [[], [-5], [cap], [-3, 4, -cap], [cap + 1], [0, 0], [-cap - 5, cap + 5]]
 
     def f(xs: Any) -> Any:
         """Return the sum of $xs, where each number above $cap counts as $cap and negative numbers do not count at all.
@@ -317,8 +293,8 @@ def _first_position(draw: Draw) -> DrawnFunction:
     last, high = draw.coin(), draw.coin()
     missing = draw.choice((-1, None))
     a, b, c, d = draw.distinct(4, 1, 60)
-    public = [([a, b, c, d],), ([d, b, a],), ([c, a, d, b, 61 if a > 30 else 0],)]
-    hidden = [([],), ([a],), ([a, a],), ([b, a, a, b, a, b],), ([1, 9, 9, 1],), ([9, 1, 1, 9],)]
+    public = [[a, b, c, d], [d, b, a], [c, a, d, b, 61 if a > 30 else 0]]
+    hidden = [[], [a], [a, a], [b, a, a, b, a, b], [1, 9, 9, 1], [9, 1, 1, 9]]
     better = (ge if last else gt) if high else (le if last else lt)
 
     def f(xs: Any) -> Any:
@@ -342,15 +318,8 @@ def _first_position(draw: Draw) -> DrawnFunction:
 def _split_chunks(draw: Draw) -> DrawnFunction:
     size = draw.between(2, 5)
     keep = draw.coin()
-    public = [(draw.ints(size * 2, 1, 30),), (draw.ints(size * 3, 1, 30),)]
-    hidden = [
-        ([],),
-        ([1],),
-        (draw.ints(size, 1, 9),),
-        (draw.ints(size + 1, 1, 9),),
-        (draw.ints(size * 2 - 1, 1, 9),),
-        ([3, 4],),
-    ]
+    public = [draw.ints(size * 2, 1, 30), draw.ints(size * 3, 1, 30)]
+    hidden = [[], [1], draw.ints(size, 1, 9), draw.ints(size + 1, 1, 9), draw.ints(size * 2 - 1, 1, 9), [3, 4]]
     least = 1 if keep else size
 
     def f(xs: Any) -> Any:

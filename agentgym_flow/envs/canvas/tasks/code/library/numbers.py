@@ -13,8 +13,8 @@ from agentgym_flow.envs.canvas.tasks.code.patterns import Draw, DrawnFunction, p
 @pattern(f="digit_total weigh_digits digit_score", n="n number value amount")
 def _digit_total(draw: Draw) -> DrawnFunction:
     odd = draw.below(2)
-    public = [(draw.between(100, 999),), (draw.between(1000, 9999),), (draw.between(10000, 99999),)]
-    hidden = [(0,), (-draw.between(10, 999),), (5,), (4,), (1000,), (-7,)]
+    public = [draw.between(100, 999), draw.between(1000, 9999), draw.between(10000, 99999)]
+    hidden = [0, -draw.between(10, 999), 5, 4, 1000, -7]
     times = draw.between(2, 9)
 
     def f(n: Any) -> Any:
@@ -41,9 +41,8 @@ def _digit_total(draw: Draw) -> DrawnFunction:
 def _next_multiple(draw: Draw) -> DrawnFunction:
     step = draw.between(3, 40)
     strict = draw.coin()
-    some = [draw.between(1, 9) * step + draw.between(1, step - 1) for _ in range(3)]
-    public = [(one,) for one in some]
-    hidden = [(0,), (step,), (-step,), (-1,), (step + 1,), (step * 7,), (step - 1,)]
+    public = [draw.between(1, 9) * step + draw.between(1, step - 1) for _ in range(3)]
+    hidden = [0, step, -step, -1, step + 1, step * 7, step - 1]
 
     def f(n: Any) -> Any:
         """Return the smallest multiple of $step that is $words $n.
@@ -64,8 +63,8 @@ def _grade(draw: Draw) -> DrawnFunction:
     middle, high = low + draw.between(10, 20), low + draw.between(25, 40)
     reaches, words = draw.choice(((ge, "at least"), (gt, "more than")))
     names = draw.choice((("pass", "good", "top", "fail"), ("C", "B", "A", "F"), ("bronze", "silver", "gold", "none")))
-    public = [(high + 2,), (middle + 3,), (low - 4,)]
-    hidden = [(0,), (-1,), (100,), (101,), (low,), (middle,), (high,), (low + 1,), (high - 1,)]
+    public = [high + 2, middle + 3, low - 4]
+    hidden = [0, -1, 100, 101, low, middle, high, low + 1, high - 1]
     most = 100
     first = names[0]
     second = names[1]
@@ -93,8 +92,8 @@ def _grade(draw: Draw) -> DrawnFunction:
 
 @pattern(f="prime_factors factor_count count_primes_in", n="n number value amount")
 def _prime_count(draw: Draw) -> DrawnFunction:
-    public = [(draw.between(30, 60) * 2,), (draw.between(20, 40) * 3,), (draw.between(10, 20) * 10,)]
-    hidden = [(0,), (1,), (2,), (-8,), (49,), (97,), (64,), (4,)]
+    public = [draw.between(30, 60) * 2, draw.between(20, 40) * 3, draw.between(10, 20) * 10]
+    hidden = [0, 1, 2, -8, 49, 97, 64, 4]
     times = draw.between(2, 30)
 
     def f(n: Any) -> Any:
@@ -124,8 +123,8 @@ def _prime_count(draw: Draw) -> DrawnFunction:
 def _fare(draw: Draw) -> DrawnFunction:
     base, free, each = draw.between(2, 9), draw.between(2, 6), draw.between(2, 8)
     cap = base + each * draw.between(5, 8)
-    public = [(free + 2,), (free + draw.between(3, 4),), (free + 30,)]
-    hidden = [(0,), (-3,), (1,), (free,), (free + 1,), (free - 1,), (100,)]
+    public = [free + 2, free + draw.between(3, 4), free + 30]
+    hidden = [0, -3, 1, free, free + 1, free - 1, 100]
 
     def f(km: Any) -> Any:
         """A ride of $km whole kilometres costs $base; each kilometre beyond the first $free costs $each more. No ride
@@ -147,8 +146,8 @@ def _fare(draw: Draw) -> DrawnFunction:
 def _to_base(draw: Draw) -> DrawnFunction:
     base = draw.between(2, 9)
     mark = draw.choice(("-", "~", "m"))
-    public = [(draw.between(20, 99),), (draw.between(100, 400),), (draw.between(8, 60),)]
-    hidden = [(0,), (-draw.between(5, 50),), (1,), (base,), (-base,), (base**3,), (base - 1,)]
+    public = [draw.between(20, 99), draw.between(100, 400), draw.between(8, 60)]
+    hidden = [0, -draw.between(5, 50), 1, base, -base, base**3, base - 1]
 
     def f(n: Any) -> Any:
         """Return $n written in base $base, as a text. Zero is '0', and a negative number is written with '$mark' before
@@ -174,8 +173,8 @@ def _to_base(draw: Draw) -> DrawnFunction:
 def _steps_to_target(draw: Draw) -> DrawnFunction:
     target = draw.between(80, 300)
     add = draw.between(1, 9)
-    public = [(draw.between(3, 9),), (draw.between(10, 25),), (draw.between(1, 2),)]
-    hidden = [(0,), (-4,), (target,), (target - 1,), (target + 1,), ((target - add) // 2,), (target * 2,)]
+    public = [draw.between(3, 9), draw.between(10, 25), draw.between(1, 2)]
+    hidden = [0, -4, target, target - 1, target + 1, (target - add) // 2, target * 2]
     below = draw.choice((lt, le))
 
     def f(n: Any) -> Any:
@@ -232,8 +231,8 @@ PATTERNS = (
 def _stepping(draw: Draw) -> DrawnFunction:
     skip = draw.between(3, 9)
     step = draw.between(1, 6)
-    public = [(draw.between(1, 20),), (draw.between(21, 60),), (draw.between(61, 99),)]
-    hidden = [(0,), (skip,), (-skip,), (1,), (skip * 2 - step,), (draw.between(100, 200),)]
+    public = [draw.between(1, 20), draw.between(21, 60), draw.between(61, 99)]
+    hidden = [0, skip, -skip, 1, skip * 2 - step, draw.between(100, 200)]
     take = draw.between(4, 7)
     step = step if step % skip else step + 1
 
@@ -277,8 +276,8 @@ def _additive(draw: Draw) -> DrawnFunction:
 @pattern(f="digit_chain digits_onward self_adding digit_walk", start="start first begin origin")
 def _digits_chain(draw: Draw) -> DrawnFunction:
     add = draw.between(1, 9)
-    public = [(draw.between(11, 99),), (draw.between(100, 400),), (draw.between(20, 90),)]
-    hidden = [(0,), (9,), (10,), (99,), (1000,), (draw.between(500, 999),)]
+    public = [draw.between(11, 99), draw.between(100, 400), draw.between(20, 90)]
+    hidden = [0, 9, 10, 99, 1000, draw.between(500, 999)]
     take = draw.between(4, 6)
 
     def f(start: Any) -> Any:
@@ -327,8 +326,8 @@ def _bouncing(draw: Draw) -> DrawnFunction:
 @pattern(f="rounds raised_rounds again_and_more endless_rounds", xs="numbers values items")
 def _cycle_with_rounds(draw: Draw) -> DrawnFunction:
     bonus = draw.between(1, 12)
-    public = [(draw.ints(3, 1, 30),), (draw.ints(2, 1, 30),), (draw.ints(3, 1, 30),)]
-    hidden = [([1],), ([0, 0],), ([-4, 4],), (draw.ints(4, 1, 9),), ([7, 7, 7],), (draw.ints(5, 1, 9),)]
+    public = [draw.ints(3, 1, 30), draw.ints(2, 1, 30), draw.ints(3, 1, 30)]
+    hidden = [[1], [0, 0], [-4, 4], draw.ints(4, 1, 9), [7, 7, 7], draw.ints(5, 1, 9)]
     take = draw.between(7, 9)
 
     def f(xs: Any) -> Any:
@@ -376,8 +375,8 @@ def _raised_steps(draw: Draw) -> DrawnFunction:
 @pattern(f="numbers_without avoiding_digit clean_numbers shy_numbers", start="start first begin origin")
 def _without_factors(draw: Draw) -> DrawnFunction:
     digit = draw.between(1, 9)
-    public = [(draw.between(10, 60),), (draw.between(60, 120),), (digit * 10 - 3,)]
-    hidden = [(0,), (1,), (digit,), (digit * 10,), (digit * 100,), (draw.between(200, 900),)]
+    public = [draw.between(10, 60), draw.between(60, 120), digit * 10 - 3]
+    hidden = [0, 1, digit, digit * 10, digit * 100, draw.between(200, 900)]
     take = draw.between(5, 8)
     odd = draw.below(2)
     figure = str(digit)
@@ -400,8 +399,8 @@ def _without_factors(draw: Draw) -> DrawnFunction:
 @pattern(f="half_or_more up_and_down hailstones ups_and_downs", start="start first begin origin")
 def _collatz(draw: Draw) -> DrawnFunction:
     add = draw.choice((1, 3, 5, 7, 9))
-    public = [(draw.between(5, 30),), (draw.between(31, 60),), (draw.between(61, 99),)]
-    hidden = [(0,), (1,), (2,), (64,), (-4,), (draw.between(100, 300),)]
+    public = [draw.between(5, 30), draw.between(31, 60), draw.between(61, 99)]
+    hidden = [0, 1, 2, 64, -4, draw.between(100, 300)]
     take = draw.between(5, 8)
     factor = draw.choice((3, 5))
 

@@ -17,8 +17,8 @@ def _line(draw: Draw, count: int) -> str:
 @pattern(f="letter_points worth score_letters count_letters", text="text line phrase sentence message")
 def _count_letters(draw: Draw) -> DrawnFunction:
     letters = "".join(sorted(draw.sample("aeiourstln", draw.between(3, 5))))
-    public = [(_line(draw, 3),), (_line(draw, 2),), (_line(draw, 4),)]
-    hidden = [("",), (letters.upper(),), ("xyz",), (_line(draw, 2).title(),), (letters[0] * 3,), (letters[0].upper(),)]
+    public = [_line(draw, 3), _line(draw, 2), _line(draw, 4)]
+    hidden = ["", letters.upper(), "xyz", _line(draw, 2).title(), letters[0] * 3, letters[0].upper()]
     points = draw.between(1, 4)
 
     def f(text: Any) -> Any:
@@ -40,9 +40,8 @@ def _count_letters(draw: Draw) -> DrawnFunction:
 def _compress(draw: Draw) -> DrawnFunction:
     least = draw.between(2, 3)
     mark = draw.choice(("", "x", "*", ":"))
-    runs = ["".join(c * draw.between(1, 5) for c in draw.sample("abcdefgh", 4)) + "z" * 4 for _ in range(3)]
-    public = [(run,) for run in runs]
-    hidden = [("",), ("a",), ("aa",), ("aaa",), ("abab",), ("aabbbb",), ("bbbbbbbbbbbb",)]
+    public = ["".join(c * draw.between(1, 5) for c in draw.sample("abcdefgh", 4)) + "z" * 4 for _ in range(3)]
+    hidden = ["", "a", "aa", "aaa", "abab", "aabbbb", "bbbbbbbbbbbb"]
 
     def f(text: Any) -> Any:
         """Shorten $text: a run of at least $least equal characters is written as the character, $then the length of the
@@ -71,8 +70,8 @@ def _longest_word(draw: Draw) -> DrawnFunction:
     last, long = draw.coin(), draw.coin()
     lines = [" ".join(sorted(draw.words(5), key=len)[:: 1 if draw.coin() else -1]) for _ in range(3)]
     unequal = [" ".join({len(word): word for word in reversed(line.split())}.values()) for line in lines]
-    public = [(f"{one} {other}",) for one, other in zip(unequal, ("no", "elephant", "a"), strict=True)]
-    hidden = [("",), ("   ",), ("one two",), ("bb aa cc",), ("a bb cc d",), ("word",), ("ccc bb aaa dd",)]
+    public = [f"{one} {other}" for one, other in zip(unequal, ("no", "elephant", "a"), strict=True)]
+    hidden = ["", "   ", "one two", "bb aa cc", "a bb cc d", "word", "ccc bb aaa dd"]
     better = (ge if last else gt) if long else (le if last else lt)
 
     def f(text: Any) -> Any:
@@ -94,19 +93,8 @@ def _longest_word(draw: Draw) -> DrawnFunction:
 def _is_mirrored(draw: Draw) -> DrawnFunction:
     strict = draw.coin()
     word = draw.words(1)[0]
-    public = [(f"{word}{word[::-1]}",), (f"{word} {word}s",), (f"{word} {word[:-1][::-1]}",)]
-    hidden = [
-        ("",),
-        ("a",),
-        ("Aa",),
-        ("ab",),
-        ("A man, a plan",),
-        ("Noon",),
-        ("xyzzyx!",),
-        ("abca",),
-        ("x y x",),
-        ("aba",),
-    ]
+    public = [f"{word}{word[::-1]}", f"{word} {word}s", f"{word} {word[:-1][::-1]}"]
+    hidden = ["", "a", "Aa", "ab", "A man, a plan", "Noon", "xyzzyx!", "abca", "x y x", "aba"]
     least = draw.between(2, 5)
 
     def f(text: Any) -> Any:
@@ -130,8 +118,8 @@ def _is_mirrored(draw: Draw) -> DrawnFunction:
 def _shift_letters(draw: Draw) -> DrawnFunction:
     by = draw.between(1, 12)
     back = draw.coin()
-    public = [(_line(draw, 2).title(),), (_line(draw, 2).title(),), (_line(draw, 1).upper() + " " + _line(draw, 1),)]
-    hidden = [("",), ("az",), ("AZ",), ("zZ",), ("a-b 1",), ("xyzXYZ",), ("{`@[",)]
+    public = [_line(draw, 2).title(), _line(draw, 2).title(), _line(draw, 1).upper() + " " + _line(draw, 1)]
+    hidden = ["", "az", "AZ", "zZ", "a-b 1", "xyzXYZ", "{`@["]
 
     def f(text: Any) -> Any:
         """Shift every lower case letter from a to z in $text by $by places on in the alphabet, and every upper case
@@ -155,16 +143,8 @@ def _shift_letters(draw: Draw) -> DrawnFunction:
 @pattern(f="title_words capitals headline proper_title", text="text line phrase sentence message")
 def _title_words(draw: Draw) -> DrawnFunction:
     least = draw.between(3, 5)
-    public = [(_line(draw, 4),), ("a tale of two " + _line(draw, 1),), (_line(draw, 3),)]
-    hidden = [
-        ("",),
-        ("A",),
-        ("THE END",),
-        ("of  the   art",),
-        ("x" * least,),
-        ("q " + "x" * (least - 1),),
-        ("it was WARM",),
-    ]
+    public = [_line(draw, 4), "a tale of two " + _line(draw, 1), _line(draw, 3)]
+    hidden = ["", "A", "THE END", "of  the   art", "x" * least, "q " + "x" * (least - 1), "it was WARM"]
     mark = draw.choice((" ", "-", "_", "."))
 
     def f(text: Any) -> Any:
@@ -189,17 +169,8 @@ def _title_words(draw: Draw) -> DrawnFunction:
 def _balanced(draw: Draw) -> DrawnFunction:
     o, c = draw.choice((("(", ")"), ("[", "]"), ("{", "}"), ("<", ">")))
     deep = draw.between(2, 4)
-    public = [(f"{o}a{o}b{c}{c}{o}{c}",), (f"x{o}y{c}" * deep,), (f"{o}{o}{o}{c}k{c}{c}",)]
-    hidden = [
-        ("",),
-        ("abc",),
-        (c + o,),
-        (o,),
-        (f"{o}{c}{c}{o}",),
-        (f"{o}{o}{c}",),
-        (o * deep + c * deep,),
-        (f"{o}{c}{c}",),
-    ]
+    public = [f"{o}a{o}b{c}{c}{o}{c}", f"x{o}y{c}" * deep, f"{o}{o}{o}{c}k{c}{c}"]
+    hidden = ["", "abc", c + o, o, f"{o}{c}{c}{o}", f"{o}{o}{c}", o * deep + c * deep, f"{o}{c}{c}"]
     factor = draw.between(2, 9)
 
     def f(text: Any) -> Any:
@@ -228,16 +199,8 @@ def _balanced(draw: Draw) -> DrawnFunction:
 @pattern(f="common_start shared_beginning prefix_of_all", words="words names texts")
 def _common_start(draw: Draw) -> DrawnFunction:
     stem = draw.words(3)
-    public = [([stem[0] + "a", stem[0] + "bc", stem[0] + "d"],), ([stem[1] + "er", stem[1] + "ing"],)]
-    hidden = [
-        ([],),
-        ([stem[2]],),
-        (["a", "b"],),
-        (["ab", "abc"],),
-        (["abcd", "abce"],),
-        (["", "x"],),
-        (["abc", "ab", "a"],),
-    ]
+    public = [[stem[0] + "a", stem[0] + "bc", stem[0] + "d"], [stem[1] + "er", stem[1] + "ing"]]
+    hidden = [[], [stem[2]], ["a", "b"], ["ab", "abc"], ["abcd", "abce"], ["", "x"], ["abc", "ab", "a"]]
     least = draw.between(2, 4)
     nothing = draw.choice(("", None, "-"))
 
@@ -265,8 +228,8 @@ def _mask(draw: Draw) -> DrawnFunction:
     keep = draw.between(2, 4)
     sign = draw.choice("*#x.")
     end = draw.coin()
-    public = [(_line(draw, 2),), (str(draw.between(10**7, 10**8)),), (_line(draw, 1) + "-77",)]
-    hidden = [("",), ("a",), ("x" * keep,), ("y" * (keep + 1),), ("0123456789",), ("ab",)]
+    public = [_line(draw, 2), str(draw.between(10**7, 10**8)), _line(draw, 1) + "-77"]
+    hidden = ["", "a", "x" * keep, "y" * (keep + 1), "0123456789", "ab"]
     whole = draw.coin()
 
     def f(text: Any) -> Any:

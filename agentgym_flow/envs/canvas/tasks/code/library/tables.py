@@ -56,15 +56,8 @@ def _ranking(draw: Draw) -> DrawnFunction:
     high = draw.coin()
     top = draw.between(2, 3)
     one, other, third = _records(draw, 4), _records(draw, 5), _records(draw, 4)
-    public = [(dict(one),), (dict(other),), (dict(third),)]
-    hidden = [
-        ({},),
-        ({"z": 5, "a": 5},),
-        ({"b": 3, "a": 3, "c": 3, "d": 3},),
-        ({"a": 0, "b": 1},),
-        ({"x": -2},),
-        ({"q": 1},),
-    ]
+    public = [dict(one), dict(other), dict(third)]
+    hidden = [{}, {"z": 5, "a": 5}, {"b": 3, "a": 3, "c": 3, "d": 3}, {"a": 0, "b": 1}, {"x": -2}, {"q": 1}]
 
     def f(table: Any) -> Any:
         """$table maps names to points. Return the names of the $top with the $size points, $size points first; names
@@ -84,12 +77,8 @@ def _group_totals(draw: Draw) -> DrawnFunction:
     a, b, c = draw.words(3)
     n = draw.ints(9, 1, 30)
     most = draw.between(2, 40)
-    public = [
-        ([(b, n[0]), (a, n[1]), (b, n[2])],),
-        ([(c, n[3]), (a, n[4]), (b, n[5]), (a, n[6])],),
-        ([(a, n[7]), (a, n[8])],),
-    ]
-    hidden = [([],), ([(a, 0)],), ([(a, -4), (b, 4)],), ([(a, 1)],), ([(c, 2), (b, 2), (a, 2)],), ([(a, 5), (a, -5)],)]
+    public = [[(b, n[0]), (a, n[1]), (b, n[2])], [(c, n[3]), (a, n[4]), (b, n[5]), (a, n[6])], [(a, n[7]), (a, n[8])]]
+    hidden = [[], [(a, 0)], [(a, -4), (b, 4)], [(a, 1)], [(c, 2), (b, 2), (a, 2)], [(a, 5), (a, -5)]]
     start = most
 
     def f(pairs: Any) -> Any:
@@ -116,8 +105,8 @@ def _most_common(draw: Draw) -> DrawnFunction:
     last = draw.coin()
     a, b, c = draw.words(3)
     nothing = draw.choice((None, "", "none"))
-    public = [([a, b, a],), ([c, b, b, a, b, c],), ([b, c, c],)]
-    hidden = [([],), ([a],), ([b, a],), ([c, a, a, c],), ([a, b, c],), ([b, b, c, c, a],), ([c, c, c],)]
+    public = [[a, b, a], [c, b, b, a, b, c], [b, c, c]]
+    hidden = [[], [a], [b, a], [c, a, a, c], [a, b, c], [b, b, c, c, a], [c, c, c]]
     better = ge if last else gt
 
     def f(names: Any) -> Any:
@@ -143,15 +132,8 @@ def _invert(draw: Draw) -> DrawnFunction:
     least = draw.between(1, 30)
     one = {name: draw.choice((least + 4, least + 9)) for name in draw.words(4)}
     other = {name: draw.choice((least + 3, least + 7)) for name in draw.words(3)}
-    public = [(one,), (other,)]
-    hidden = [
-        ({},),
-        ({"a": least},),
-        ({"a": least - 1},),
-        ({"b": 50, "a": 50},),
-        ({"x": 0},),
-        ({"p": 99, "q": 98, "o": 99},),
-    ]
+    public = [one, other]
+    hidden = [{}, {"a": least}, {"a": least - 1}, {"b": 50, "a": 50}, {"x": 0}, {"p": 99, "q": 98, "o": 99}]
     back = draw.coin()
 
     def f(table: Any) -> Any:
@@ -175,8 +157,8 @@ def _invert(draw: Draw) -> DrawnFunction:
 def _diagonal_sum(draw: Draw) -> DrawnFunction:
     other = draw.coin()
     factor = draw.between(2, 7)
-    public = [(_grid(draw, 3, 3),), (_grid(draw, 4, 4),), (_grid(draw, 2, 2),)]
-    hidden = [([],), ([[5]],), ([[1, 2, 3], [4, 5, 6]],), ([[1], [2], [3]],), ([[1, 2], [3, 4], [5, 6]],), ([[]],)]
+    public = [_grid(draw, 3, 3), _grid(draw, 4, 4), _grid(draw, 2, 2)]
+    hidden = [[], [[5]], [[1, 2, 3], [4, 5, 6]], [[1], [2], [3]], [[1, 2], [3, 4], [5, 6]], [[]]]
 
     def f(grid: Any) -> Any:
         """$grid is a list of rows. Add up $factor times the numbers on the diagonal that $runs, as far as the rows
@@ -201,8 +183,8 @@ def _diagonal_sum(draw: Draw) -> DrawnFunction:
 @pattern(f="columns_of transpose turned_rows as_columns", grid="grid matrix board cells")
 def _transpose(draw: Draw) -> DrawnFunction:
     fill = draw.between(0, 9)
-    public = [(_grid(draw, 2, 3),), (_grid(draw, 3, 2),), (_grid(draw, 3, 3),)]
-    hidden = [([],), ([[]],), ([[1, 2], [3]],), ([[1], [2, 3]],), ([[4, 4, 4]],), ([[1], [], [2]],), ([[6], [7]],)]
+    public = [_grid(draw, 2, 3), _grid(draw, 3, 2), _grid(draw, 3, 3)]
+    hidden = [[], [[]], [[1, 2], [3]], [[1], [2, 3]], [[4, 4, 4]], [[1], [], [2]], [[6], [7]]]
     long = draw.coin()
     extreme = max if long else min
 
@@ -232,8 +214,8 @@ def _transpose(draw: Draw) -> DrawnFunction:
 @pattern(f="border_sum framed_total edge_weight", grid="grid matrix board cells")
 def _border_sum(draw: Draw) -> DrawnFunction:
     weight = draw.between(2, 9)
-    public = [(_grid(draw, 3, 4),), (_grid(draw, 4, 3),), (_grid(draw, 3, 3),)]
-    hidden = [([],), ([[3]],), ([[1, 2]],), ([[1], [2]],), ([[0, 0], [0, 0]],), ([[1, 2, 3], [4, 5, 6], [7, 8, 9]],)]
+    public = [_grid(draw, 3, 4), _grid(draw, 4, 3), _grid(draw, 3, 3)]
+    hidden = [[], [[3]], [[1, 2]], [[1], [2]], [[0, 0], [0, 0]], [[1, 2, 3], [4, 5, 6], [7, 8, 9]]]
     minus = draw.coin()
 
     def f(grid: Any) -> Any:

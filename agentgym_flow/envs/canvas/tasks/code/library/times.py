@@ -26,16 +26,16 @@ def _spans(draw: Draw, count: int) -> list[tuple[int, int]]:
 def _merge_spans(draw: Draw) -> DrawnFunction:
     touch = draw.coin()
     gap = draw.between(1, 4)
-    public = [(_spans(draw, 3),), (_spans(draw, 4),), ([(30, 40), (0, 9), (6, 12)],)]
+    public = [_spans(draw, 3), _spans(draw, 4), [(30, 40), (0, 9), (6, 12)]]
     hidden = [
-        ([],),
-        ([(1, 2)],),
-        ([(0, 10), (2, 3)],),
-        ([(0, 5), (5 + gap, 9)],),
-        ([(0, 5), (6 + gap, 9)],),
-        ([(4, 8), (0, 4)],),
-        ([(1, 9), (1, 3)],),
-        ([(0, 5), (4 + gap, 9)],),
+        [],
+        [(1, 2)],
+        [(0, 10), (2, 3)],
+        [(0, 5), (5 + gap, 9)],
+        [(0, 5), (6 + gap, 9)],
+        [(4, 8), (0, 4)],
+        [(1, 9), (1, 3)],
+        [(0, 5), (4 + gap, 9)],
     ]
     near = le if touch else lt
 
@@ -60,16 +60,8 @@ def _merge_spans(draw: Draw) -> DrawnFunction:
 def _covered(draw: Draw) -> DrawnFunction:
     both = draw.coin()
     times = draw.between(2, 20)
-    public = [(_spans(draw, 3),), (_spans(draw, 4),), ([(3, 9), (14, 20), (6, 12)],)]
-    hidden = [
-        ([],),
-        ([(1, 1)],),
-        ([(0, 9), (2, 4)],),
-        ([(5, 3)],),
-        ([(0, 4), (4, 8)],),
-        ([(2, 5), (2, 5)],),
-        ([(0, 9), (3, 6), (8, 12)],),
-    ]
+    public = [_spans(draw, 3), _spans(draw, 4), [(3, 9), (14, 20), (6, 12)]]
+    hidden = [[], [(1, 1)], [(0, 9), (2, 4)], [(5, 3)], [(0, 4), (4, 8)], [(2, 5), (2, 5)], [(0, 9), (3, 6), (8, 12)]]
     overlaps = le if both else lt
     follows = ge if both else gt
 
@@ -103,15 +95,8 @@ def _covered(draw: Draw) -> DrawnFunction:
 def _most_at_once(draw: Draw) -> DrawnFunction:
     closed = draw.coin()
     extra = draw.between(0, 15)
-    public = [(_spans(draw, 3),), (_spans(draw, 4),), ([(0, 10), (4, 8), (6, 9)],)]
-    hidden = [
-        ([],),
-        ([(1, 2)],),
-        ([(0, 5), (5, 9)],),
-        ([(3, 7), (3, 7)],),
-        ([(0, 1), (1, 2), (2, 3)],),
-        ([(0, 9), (1, 2)],),
-    ]
+    public = [_spans(draw, 3), _spans(draw, 4), [(0, 10), (4, 8), (6, 9)]]
+    hidden = [[], [(1, 2)], [(0, 5), (5, 9)], [(3, 7), (3, 7)], [(0, 1), (1, 2), (2, 3)], [(0, 9), (1, 2)]]
     before = le if closed else lt
 
     def f(spans: Any) -> Any:
@@ -137,16 +122,16 @@ def _most_at_once(draw: Draw) -> DrawnFunction:
 def _free_gaps(draw: Draw) -> DrawnFunction:
     least = draw.between(2, 5)
     day = draw.between(50, 90)
-    public = [([(8, 20), (25 + least, 40)],), ([(30, 45), (6, 14), (12, 22)],), ([(10, 19), (22 + least, 44)],)]
+    public = [[(8, 20), (25 + least, 40)], [(30, 45), (6, 14), (12, 22)], [(10, 19), (22 + least, 44)]]
     hidden = [
-        ([],),
-        ([(0, day)],),
-        ([(least, 20)],),
-        ([(5, 30), (10, 12)],),
-        ([(5, 10), (10 + least, day)],),
-        ([(5, day - least)],),
-        ([(5, 10), (9 + least, day)],),
-        ([(1, day - least + 1)],),
+        [],
+        [(0, day)],
+        [(least, 20)],
+        [(5, 30), (10, 12)],
+        [(5, 10), (10 + least, day)],
+        [(5, day - least)],
+        [(5, 10), (9 + least, day)],
+        [(1, day - least + 1)],
     ]
     morning = draw.between(0, 1)
 

@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from agentgym_flow.core import stable_hash
-from agentgym_flow.envs.canvas.actions.edits import Action, Add, Finish, Modify, apply
-from agentgym_flow.envs.canvas.actions.reading import Reading, read_action, spoken
+from agentgym_flow.envs.canvas.actions import Action, Add, Finish, Modify, apply
 from agentgym_flow.envs.canvas.operators import OPERATORS, Offer, Operator
+from agentgym_flow.envs.canvas.reading import Reading, read_action, spoken
 from agentgym_flow.envs.canvas.workflow.graph import Node, OperatorNode, Workflow, cleaned, form
 from agentgym_flow.envs.canvas.workflow.rules import (
     FINISH_RULES,

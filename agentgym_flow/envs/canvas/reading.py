@@ -20,8 +20,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from agentgym_flow.envs.canvas.actions.edits import Action, Add, Finish
-from agentgym_flow.envs.canvas.actions.fields import FIELDS, action_of, fields_of
+from agentgym_flow.envs.canvas.actions import FIELDS, Action, Add, Finish, action_of, fields_of
 from agentgym_flow.envs.canvas.workflow.graph import OperatorNode
 from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.envs.canvas.workflow.text import Repair
