@@ -141,7 +141,10 @@ def apply(
         if edited.nodes != workflow.nodes:
             language.check(edited.nodes, edited.statistics)
     except BadWorkflow as refusal:
-        return Edit(workflow, _sentence(str(refusal)))
+        reason = str(refusal)
+        if not reason.startswith("node_"):  # an id stays as it is
+            reason = reason[:1].upper() + reason[1:]
+        return Edit(workflow, reason if reason.endswith((".", "?")) else f"{reason}.")
     return Edit(edited)
 
 
@@ -169,11 +172,6 @@ def _operator_at(workflow: Workflow, target: str, verb: str) -> OperatorNode:
         parts = ", ".join(place for place in workflow.places if place.startswith(f"{target}_"))
         raise BadWorkflow(f"{target} is a {node.kind}, and {verb} works on operators: {parts}")
     return node
-
-
-def _sentence(reason: str) -> str:
-    text = reason if reason.startswith("node_") else reason[:1].upper() + reason[1:]
-    return text if text.endswith((".", "?")) else f"{text}."
 
 
 TYPED_FORMS: Mapping[str, str] = {
@@ -353,7 +351,10 @@ class _EditBuilder:
         if not self.lenient or _ID.fullmatch(target):
             known = target
         else:
-            known = _published_id(target.lower(), self.language)
+            # In published ids, the cases of a conditional are `_true` and `_false`.
+            passed = "_true" if self.language.first_case == "passed" else "_false"
+            failed = "_false" if passed == "_true" else "_true"
+            known = target.lower().replace(passed, "_pass").replace(failed, "_fail")
             self.repairs.append(Repair.of("target", target))
         if not _ID.fullmatch(known):
             raise BadWorkflow(_NO_ID)
@@ -362,12 +363,6 @@ class _EditBuilder:
 
 def _name(form: str) -> str:
     return form if form in VERBS else f"add {form}"
-
-
-def _published_id(target: str, language: Language) -> str:
-    """Return our id for a published one, in which the cases of a conditional are `_true` and `_false`."""
-    passed, failed = ("_true", "_false") if language.first_case == "passed" else ("_false", "_true")
-    return target.replace(passed, "_pass").replace(failed, "_fail")
 
 
 # ---------------------------------------------------------------------- writing

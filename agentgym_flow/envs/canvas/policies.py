@@ -129,7 +129,9 @@ def _next_node(cues: Cues, state: Mapping[str, Any], solvers: Sequence[str]) -> 
         gather = next((name for name in known if name in usable), "")
         if gather:
             return OperatorNode(gather)
-    return _next_check(cues, state) or _ending(state)
+    check = _next_check(cues, state)
+    lengthy = is_long(state["result"]) and "Format" in usable and "Format" not in has
+    return OperatorNode("Format") if check is None and lengthy else check
 
 
 def _next_check(cues: Cues, state: Mapping[str, Any]) -> Node | None:
@@ -147,21 +149,11 @@ def _next_check(cues: Cues, state: Mapping[str, Any]) -> Node | None:
         if last == [checker] and checker != "Test" and "Revise" in usable:
             return OperatorNode("Revise")
         if has.get(checker, 0) < MOST_CHECKS:
-            return _mending(state) if checker == "Test" else OperatorNode(checker)
+            if checker != "Test" or "Revise" not in usable:
+                return OperatorNode(checker)
+            # Tests have no opinions, so Revise can follow them at once, in a loop if the language allows it.
+            return Loop((mending("Test"),), TRIES) if state["nesting"] else mending("Test")
     return None
-
-
-def _mending(state: Mapping[str, Any]) -> Node:
-    """Return tests with Revise on failure, in a loop if the language allows it; tests have no opinions."""
-    if "Revise" not in state["usable"]:
-        return OperatorNode("Test")
-    return Loop((mending("Test"),), TRIES) if state["nesting"] else mending("Test")
-
-
-def _ending(state: Mapping[str, Any]) -> Node | None:
-    """Return Format if the result is more than an answer."""
-    wanted = is_long(state["result"]) and "Format" in state["usable"] and "Format" not in state["counts"]
-    return OperatorNode("Format") if wanted else None
 
 
 class Designer:

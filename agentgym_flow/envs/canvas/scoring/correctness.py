@@ -44,7 +44,7 @@ def correctness(
         problem: the problem.
         text: the result of a workflow; any string of any length.
         run_tests: runs a program against tests; required for code.
-        reproduce_official: score as published, for comparisons; see `questions.score_question`.
+        reproduce_official: score as published, for comparisons; see `score_question`.
 
     Raises:
         BadSetting: the problem has tests but `run_tests` is None.

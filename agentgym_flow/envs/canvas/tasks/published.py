@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -250,7 +250,8 @@ def files_of_set(found: DataSet, dataset: str | None) -> tuple[str, Mapping[str,
     name = dataset or _named(found)
     parts = {part_of_alone(place, part_of): place} if place.is_file() else parts_in(place, name)
     if not name:
-        name = _native_in(parts.values())
+        first = [next((record for _, record in read_records(file)), {}) for file in parts.values()]
+        name = "flowsteer" if all(is_native(record) for record in first) else ""
     if not name:
         known = ", ".join(SETS)
         raise BadData(f"{place}: no file name contains the name of a set; give it as dataset=..., one of {known}.")
@@ -276,11 +277,6 @@ def _named(found: DataSet) -> str:
         raise BadData(f"{place} has files of several sets; say which: dataset=..., one of {', '.join(sorted(sets))}.")
     folder = place.parent if place.is_file() else place
     return next((name for name in (*sets, set_named(found.name), set_named(folder.name)) if name), "")
-
-
-def _native_in(files: Iterable[Path]) -> str:
-    first = [next((record for _, record in read_records(file)), {}) for file in files]
-    return "flowsteer" if all(is_native(record) for record in first) else ""
 
 
 @once(8)  # the stamps are part of the key, so changed files are read again

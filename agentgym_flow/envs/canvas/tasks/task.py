@@ -21,13 +21,14 @@ from agentgym_flow.envs.canvas.operators import calls
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.correctness import correctness, scorer_of
 from agentgym_flow.envs.canvas.scoring.problem import Problem
+from agentgym_flow.envs.canvas.scoring.programs import run_tests
 from agentgym_flow.envs.canvas.workflow.rules import Circumstances
 from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
 from agentgym_flow.envs.content import read_content
 
 
 class Assignment(Protocol):
-    """A problem with its scorer, such as `tasks.simulated.SimulatedTask`."""
+    """A problem with its scorer, such as `SimulatedTask`."""
 
     @property
     def problem(self) -> Problem:
@@ -77,8 +78,6 @@ class PublishedTask:
         """
         if self.problem.kind != "code":
             return correctness(self.problem, text).score
-        from agentgym_flow.envs.canvas.scoring.programs import run_tests
-
         return correctness(self.problem, code or text, run_tests).score
 
 

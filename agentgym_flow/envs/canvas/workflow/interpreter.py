@@ -196,7 +196,10 @@ class _GraphWalk:
 
         def run(slot: int) -> tuple[RunState, list[RunStep]]:
             own: list[RunStep] = []
-            start = flow._replace(pieces=_share(flow.pieces, slot, count), to_share=False) if flow.to_share else flow
+            start = flow
+            if flow.to_share:  # distributed in turn; repeated if there are too few
+                share = flow.pieces[slot::count] or (flow.pieces[slot % len(flow.pieces)],)
+                start = flow._replace(pieces=share, to_share=False)
             return self._chain(ids[slot], node.branches[slot], start, attempt, own), own
 
         if self.interpreter.concurrent:
@@ -250,16 +253,14 @@ class _GraphWalk:
         if result is None:
             if self.stopped.is_set():
                 raise CancelledError("another branch of this run raised, or the run was interrupted")
-            result = _complete(operator, _asked(self.interpreter.backend, operator, call, len(flow.results)))
+            fewest, count = operator.branches, len(flow.results)
+            if count < fewest:
+                text = f"{operator.name} works on {fewest} results or more; here: {count}"
+                result = OpResult("error", text=text)
+            else:
+                result = _complete(operator, self.interpreter.backend.run(call))
             self.called.append((call, result))
         return RunStep(StepId(place, attempt), node.name, result, cached, reads, call)
-
-
-def _asked(backend: Backend, operator: Operator, call: OpCall, results: int) -> OpResult:
-    """Return the backend's result of a call, or an error if there are too few results for the operator."""
-    if results < operator.branches:
-        return OpResult("error", text=f"{operator.name} works on {operator.branches} results or more; here: {results}")
-    return backend.run(call)
 
 
 def _joined(one: By, other: By) -> By:
@@ -299,11 +300,6 @@ def _checked(made: StepValue, results: tuple[StepValue, ...]) -> tuple[StepValue
     text, code = made.value.text, made.value.code
     same = len(results) == 1 and (text, code) == (results[0].value.text, results[0].value.code)
     return results if same or not (text or code) else (made,)
-
-
-def _share(pieces: tuple[str, ...], slot: int, count: int) -> tuple[str, ...]:
-    """Return the sub-problems of branch `slot` of `count`, distributed in turn; repeated if there are too few."""
-    return pieces[slot::count] if slot < len(pieces) else (pieces[slot % len(pieces)],)
 
 
 def _complete(operator: Operator, result: OpResult) -> OpResult:

@@ -325,7 +325,8 @@ def _step(annotation: str, before: list[Calculation]) -> Calculation:
         exact = evaluate(tree)
     except BadCalculation as error:
         raise BadChain(f"{annotation!r:.60} is not a calculation: {error}.") from error
-    if abs(exact - result) >= _last_place(value):
+    decimals = value.strip().partition(".")[2]
+    if abs(exact - result) >= Fraction(1, 10 ** len(decimals)):  # it may be rounded or truncated to its last digit
         raise BadChain(f"{annotation!r:.60} is not right.")
     return Calculation(_referring(tree, before), result, written.strip())
 
@@ -336,12 +337,6 @@ def _value(text: str) -> Fraction | None:
         return Fraction(text) if _DECIMAL.fullmatch(text) else None
     except ZeroDivisionError:
         return None
-
-
-def _last_place(value: str) -> Fraction:
-    """Return the unit of the last digit of a decimal number, to which a value may be rounded or truncated."""
-    _, point, decimals = value.strip().partition(".")
-    return Fraction(1, 10 ** len(decimals)) if point else Fraction(1)
 
 
 def _referring(tree: Expression, before: list[Calculation]) -> Expression:

@@ -188,7 +188,8 @@ def misprint(chain: CalculationChain, text: str, chance: Stream) -> tuple[str, C
     for place in chain.needed():
         for part in parts(chain.steps[place].tree):
             if isinstance(part, Number) and part.value > 1:
-                for written in {figure(part.value), _with_commas(part.value)}:
+                commas = f"{part.value.numerator:,}" if part.value.denominator == 1 else figure(part.value)
+                for written in {figure(part.value), commas}:
                     if len(re.findall(rf"(?<![\d.,]){re.escape(written)}(?!\d|[.,]\d)", text)) == 1:
                         found[written] = part.value
     written_ones = sorted(found)
@@ -199,10 +200,6 @@ def misprint(chain: CalculationChain, text: str, chance: Stream) -> tuple[str, C
             if change is not None:
                 return written, change
     return None
-
-
-def _with_commas(value: Fraction) -> str:
-    return f"{value.numerator:,}" if value.denominator == 1 else figure(value)
 
 
 def _taken_for(chain: CalculationChain, value: Fraction, other: Fraction) -> ChainMistake | None:

@@ -144,7 +144,8 @@ class ArithmeticTask(SimulatedTask):
         """
         key = (place, mask)
         answers = self._known.get(key, ())
-        variant %= VARIANTS if self._varies(mask) else 1
+        varies = any(mask >> number & 1 and fault.kind in VARYING for number, fault in enumerate(self.faults))
+        variant %= VARIANTS if varies else 1
         for number in range(len(answers), variant + 1):
             value = plausible(self._compute(place, mask, number), right)
             if value.denominator != 1:
@@ -156,9 +157,6 @@ class ArithmeticTask(SimulatedTask):
             answers = (*answers, text)
             self._known[key] = answers  # threads may compute this at the same time, with the same outcome
         return answers[variant]
-
-    def _varies(self, mask: int) -> bool:
-        return any(mask >> place & 1 and fault.kind in VARYING for place, fault in enumerate(self.faults))
 
     def _compute(self, place: int, mask: int, variant: int) -> Fraction | None:
         trees: dict[int, Expression] = {}

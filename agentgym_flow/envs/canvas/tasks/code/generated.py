@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import combinations, count
 from typing import NamedTuple
 
+from agentgym_flow import sandbox
 from agentgym_flow.core import Stream, seasonal, stable_hash
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem
@@ -111,8 +112,6 @@ class OwnTask(CodeTask):
         return self._behaviours[made].hidden
 
     def _tested(self, program: str) -> TestOutcome:
-        from agentgym_flow import sandbox
-
         name = "first_values" if self.endless else self.problem.entry_point
         source = program + (_HELPER.format(name=self.problem.entry_point) if self.endless else "")
         outcomes = []
@@ -125,15 +124,11 @@ class OwnTask(CodeTask):
         return self._judged(outcomes)
 
     def _passes(self, program: str) -> bool:
-        from agentgym_flow import sandbox
-
-        name = self.problem.entry_point
         if not self.endless:
-            tests = self.problem.hidden_tests
-            return sandbox.check(program, tests.source, names=tests.names).passed
+            return super()._passes(program)
         every = (*self._cases.public, *self._cases.hidden)
         checks = [f"assert first_values{(case.take, *case.arguments)!r} == {case.wanted!r}" for case in every]
-        whole = program + _HELPER.format(name=name)
+        whole = program + _HELPER.format(name=self.problem.entry_point)
         return sandbox.check(whole, "\n".join(checks), names=("first_values",)).passed
 
 
@@ -170,7 +165,8 @@ def make_task(split: str, index: int, season: str = "") -> OwnTask:
     """
     if split not in _SPLITS:
         raise UnknownSplit.among(split, _SPLITS)
-    kind = _kind_of(seasonal(split, season), index)
+    kinds = [kind for kind, share in SHARES.items() for _ in range(share)]
+    kind = Stream("canvas", "code", "kind", seasonal(split, season), index).choice(kinds)
     for salt in count():
         draw = Draw("canvas", "code", seasonal(split, season), index, salt)
         pattern = draw.choice(STREAMS if kind == "stream" else PATTERNS)
@@ -189,11 +185,6 @@ def split_of(pattern: str, draft: FunctionDraft) -> str:
     return next(split for split, parts in _SPLITS.items() if part in parts)
 
 
-def _kind_of(seasonal_split: str, index: int) -> str:
-    kinds = [kind for kind, share in SHARES.items() for _ in range(share)]
-    return Stream("canvas", "code", "kind", seasonal_split, index).choice(kinds)
-
-
 def _task(draw: Draw, split: str, index: int, season: str, kind: str, draft: FunctionDraft) -> OwnTask | None:
     """Return the task; None if the function does not allow mistakes of the wanted kinds."""
     cases = _cases(draft)
@@ -208,15 +199,22 @@ def _task(draw: Draw, split: str, index: int, season: str, kind: str, draft: Fun
         return None
     text = _text(draw, kind, draft, cases, aside("code", split, chance) if wanted else "")
     faults = tuple(
-        unusual(wanted, "code", split, chance, tag=pick.change.tag) if pick.kind is wanted else _fault(pick, text)
-        for pick in picks
+        unusual(wanted, "code", split, chance, tag=change.tag)
+        if kind_of is wanted
+        else Fault(change.tag, kind_of, words_of(change, text), MISTAKES[change.name].note, likely=likely)
+        for kind_of, likely, change in picks
     )
     return OwnTask(
         _problem(f"{seasonal(split, season)}-{index}", text, draft, cases),
         kind,
         faults,
         {pick.change.tag: pick.change for pick in picks},
-        _plan(draft),
+        (
+            f"Write down what {draft.signature} is given and what it gives back",
+            "List the special cases that the description names",
+            draft.step,
+            "Go through the examples by hand",
+        ),
         cases=cases,
         behaviours=behaviours,
         again=(make_task, (split, index, season)),
@@ -276,12 +274,9 @@ def _of_sort(
             continue
         if change.tag not in seen:
             seen[change.tag] = behaviour(draft, cases, [change])
-        if _is_of(sort, seen[change.tag]):
+        found = seen[change.tag]
+        if found.ends and not found.hidden and found.public is (sort is not Mistake.EDGE):
             yield change
-
-
-def _is_of(sort: Mistake, found: Behaviour) -> bool:
-    return found.ends and not found.hidden and found.public is (sort is not Mistake.EDGE)
 
 
 def _behaviours(
@@ -326,19 +321,4 @@ def _problem(identity: str, text: str, draft: FunctionDraft, cases: Cases) -> Pr
             setup=setup, checks=shown + tuple(case.check(draft.name) for case in cases.hidden), names=(draft.name,)
         ),
         solution=draft.source,
-    )
-
-
-def _fault(pick: _Pick, text: str) -> Fault:
-    return Fault(
-        pick.change.tag, pick.kind, words_of(pick.change, text), MISTAKES[pick.change.name].note, likely=pick.likely
-    )
-
-
-def _plan(draft: FunctionDraft) -> tuple[str, ...]:
-    return (
-        f"Write down what {draft.signature} is given and what it gives back",
-        "List the special cases that the description names",
-        draft.step,
-        "Go through the examples by hand",
     )

@@ -220,7 +220,10 @@ class _ProgramText:
     def of(self, node: ast.AST) -> str:
         match node:
             case ast.Name(id=name):
-                return _literal(self.values[name]) if name in self.values else self.names.get(name, name)
+                if name not in self.values:
+                    return self.names.get(name, name)
+                value = self.values[name]
+                return value.__name__ if callable(value) else repr(value)
             case ast.Constant(value=str(value)):
                 return repr(value)
             case ast.Slice(lower, upper, step):
@@ -272,7 +275,3 @@ def _children(node: ast.AST) -> list[ast.AST]:
     for child in ast.iter_child_nodes(node):
         found += [child] if hasattr(child, "lineno") else _children(child)
     return sorted(found, key=lambda one: (one.lineno, one.col_offset))  # type: ignore[attr-defined]
-
-
-def _literal(value: Any) -> str:
-    return value.__name__ if callable(value) else repr(value)

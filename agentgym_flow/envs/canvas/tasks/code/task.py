@@ -135,9 +135,9 @@ class CodeTask(SimulatedTask):
     def _tested(self, program: str) -> TestOutcome:
         """Run the public tests of any other completed program in the sandbox."""
 
-    @abstractmethod
     def _passes(self, program: str) -> bool:
         """Return whether any other completed program passes the hidden tests, in the sandbox."""
+        return run_tests(program, self.problem.hidden_tests)
 
 
 def _defines(text: str, name: str) -> bool:
@@ -185,6 +185,3 @@ class UnchangedTask(CodeTask):
         tests = self.problem.public_tests
         found = sandbox.check(completed(self.problem, program), tests.source, names=tests.names)
         return TestOutcome(found.passed, "" if found.passed else f"A test fails: {found.message}.", found.message)
-
-    def _passes(self, program: str) -> bool:
-        return run_tests(program, self.problem.hidden_tests)

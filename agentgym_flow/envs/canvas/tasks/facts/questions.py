@@ -88,7 +88,8 @@ def easy(world: FactWorld) -> QuestionDraft:
 
 def lookalike(world: FactWorld, kind: str) -> QuestionDraft:
     """Return a question about one of the two entities of a kind that have similar names."""
-    thing, twin = _twins(world, kind)
+    thing = world.stream.choice(world.things[kind][:2])
+    twin = _twin(world, thing)
     relation = world.stream.choice(of_kind(kind))
     question, _ = marked(world.stream.choice(relation.questions))
     aside, words = marked(world.stream.choice(TEXTS["twin_asides"]))
@@ -117,7 +118,8 @@ def mixed(world: FactWorld, kind: str) -> QuestionDraft:
     first, second = world.stream.choice([pair for pair in _BRIDGES if kind in (pair[0].subject, pair[0].value)])
     start = world.stream.choice(world.things[first.subject][:2])
     draft = _bridge(world, start, first, second)
-    thing, twin = (start, _twin(world, start)) if kind == first.subject else _ends(world, start, first)
+    thing = start if kind == first.subject else world.named(start.facts[first.name])
+    twin = _twin(world, thing)
     false_way = world.named(twin.facts[first.name]) if kind == first.subject else twin
     draft.wrong["distraction"] = (false_way.facts[second.name],)
     return replace(
@@ -148,20 +150,9 @@ def _bridge(world: FactWorld, start: FactEntity, first: FactRelation, second: Fa
     )
 
 
-def _twins(world: FactWorld, kind: str) -> tuple[FactEntity, FactEntity]:
-    thing = world.stream.choice(world.things[kind][:2])
-    return thing, _twin(world, thing)
-
-
 def _twin(world: FactWorld, thing: FactEntity) -> FactEntity:
     first, second = world.things[thing.kind][:2]
     return second if thing is first else first
-
-
-def _ends(world: FactWorld, start: FactEntity, first: FactRelation) -> tuple[FactEntity, FactEntity]:
-    """Return the entity that the first hop leads to, and its twin."""
-    middle = world.named(start.facts[first.name])
-    return middle, _twin(world, middle)
 
 
 def _distraction(world: FactWorld, thing: FactEntity, twin: FactEntity, words: tuple[str, ...] = ()) -> Fault:
@@ -313,7 +304,9 @@ def retold(world: FactWorld) -> QuestionDraft:
     back = 2 + world.stream.below(8) if relation.value == "year" else 0
     taken = (right, str(int(right) - back)) if back else (right,)
     wrong = world.others(relation.value, taken, WRONGS)
-    values = [*_forms(relation, right, back), *wrong[: 1 + world.stream.below(2)]]
+    # Three wordings of the right value, one of which counts from `back` years before.
+    forms = (right, f"the year {right}", f"the year {back} years after {int(right) - back}") if back else (right,) * 3
+    values = [*forms, *wrong[: 1 + world.stream.below(2)]]
     question, _ = marked(world.stream.choice(relation.questions))
     question = sentence(question.format(x=thing.name))
     return QuestionDraft(
@@ -332,13 +325,6 @@ def retold(world: FactWorld) -> QuestionDraft:
         kept_out=(thing.name,),
         passages=accounts_of(thing, relation, values, world.names.split, world.stream),
     )
-
-
-def _forms(relation: FactRelation, right: str, back: int) -> tuple[str, ...]:
-    """Return three wordings of the right value; one of them counts from `back` years before."""
-    if relation.value != "year":
-        return (right, right, right)
-    return (right, f"the year {right}", f"the year {back} years after {int(right) - back}")
 
 
 def _phrasings(relation: FactRelation, right: str) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ asterisks are those that a warning repeats: see `marked`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -124,12 +123,18 @@ class FactNames:
         stream.shuffle(self._nouns)
         self.given: dict[str, None] = {}
         """All invented words so far, in order."""
-        self._makers: dict[str, Callable[[], str]] = {"person": self._person, "firm": self._firm, "work": self._work}
 
     def new(self, kind: str) -> str:
         """Return a new name of a person, a firm, a work, a town, a river or a region."""
-        maker = self._makers.get(kind)
-        return maker() if maker else self._word(kind)
+        match kind:
+            case "person":
+                return f"{self._word('given')} {self._word('surname')}"
+            case "firm":
+                return f"{self._word('firm')} {self._suffixes.pop()}"
+            case "work":
+                return f"The {self._nouns.pop()} of {self._word('other')}"
+            case _:
+                return self._word(kind)
 
     def twins(self, kind: str) -> tuple[str, str]:
         """Return two easily confused names of persons, firms, works or towns."""
@@ -165,15 +170,6 @@ class FactNames:
             pass
         self.given[word] = None
         return word
-
-    def _person(self) -> str:
-        return f"{self._word('given')} {self._word('surname')}"
-
-    def _firm(self) -> str:
-        return f"{self._word('firm')} {self._suffixes.pop()}"
-
-    def _work(self) -> str:
-        return f"The {self._nouns.pop()} of {self._word('other')}"
 
 
 COUNTS = {"town": 4, "person": 4, "firm": 3, "work": 3}
@@ -225,7 +221,7 @@ class FactWorld:
             stream.sample(WORDS.forms, 3),
         )
         born = [names.year(1690, 1880) for _ in named["person"]]
-        staffs = self._numbers(3)
+        staffs = [80 + 10 * tens + stream.below(9) for tens in stream.sample(range(80), 3)]
         self.things: dict[str, list[FactEntity]] = {"town": [], "person": [], "firm": [], "work": []}
         for i, name in enumerate(named["town"]):
             facts = {"river": names.new("river"), "region": names.new("region"), "fair": goods[i]}
@@ -254,7 +250,7 @@ class FactWorld:
     def others(self, kind: str, taken: tuple[str, ...], count: int) -> tuple[str, ...]:
         """Return `count` different plausible values of a kind, none of them in `taken`.
 
-        `kind` is a value of `relations.FactRelation.value`. Years and numbers are close to the first one of `taken`.
+        `kind` is a value of `FactRelation.value`. Years and numbers are close to the first one of `taken`.
         """
         if kind in ("year", "number"):
             base, reach = int(taken[0]), 12 if kind == "year" else 60
@@ -267,9 +263,6 @@ class FactWorld:
 
     def _add(self, kind: str, name: str, facts: dict[str, str]) -> None:
         self.things[kind].append(FactEntity(kind, name, facts))
-
-    def _numbers(self, count: int) -> list[int]:
-        return [80 + 10 * tens + self.stream.below(9) for tens in self.stream.sample(range(80), count)]
 
 
 class PassageTexts(NamedTuple):

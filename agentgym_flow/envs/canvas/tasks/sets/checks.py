@@ -25,7 +25,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Pair(NamedTuple):
-    """The keys of two problems and the similarity of their texts; 1.0 means the same text, see `near.folded`."""
+    """The keys of two problems and the similarity of their texts; 1.0 means the same text, see `folded`."""
 
     first: str
     second: str
@@ -39,7 +39,7 @@ class Findings:
     Attributes:
         problems: the number of problems.
         distinct: the number of different questions.
-        repeated: groups of problems with the same text, see `near.folded`.
+        repeated: groups of problems with the same text, see `folded`.
         conflicting: those of these groups that have different answers.
         near: pairs of problems with nearly the same text.
         unanswerable: questions without an answer.
