@@ -145,8 +145,8 @@ def apps(record: Record, number: int) -> Problem:
         raise BadData(f"the field input_output has {len(inputs)} inputs for {len(outputs)} outputs.")
     name = optional(pairs, "fn_name")
     solutions = decoded(record.get("solutions"), "solutions") or []
-    cases = tuple(StdioCase(_lines(given), _lines(wanted)) for given, wanted in zip(inputs, outputs, strict=True))
-    hidden = code_tests(_calls(name, inputs, outputs), name) if name else CodeTests(cases=cases)
+    cases = (StdioCase(_lines(given), _lines(wanted)) for given, wanted in zip(inputs, outputs, strict=True))
+    hidden = code_tests(_calls(name, inputs, outputs), name) if name else CodeTests(cases=tuple(cases))
     starter = optional(record, "starter_code").strip()
     return Problem(
         id=optional(record, "problem_id", "id") or str(number),
