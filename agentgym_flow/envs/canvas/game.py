@@ -117,7 +117,7 @@ class CanvasGame:
     @property
     def correctness(self) -> float:
         """The score of the last result, submitted or not; the published rewards use it when the turns run out."""
-        return self.score if self.finished else self.worth(self.run)
+        return self.score if self.finished else self.score_of(self.run)
 
     def opening(self, turns: int) -> str:
         """Return the first observation: the task, the empty workflow, and the requirements."""
@@ -138,7 +138,7 @@ class CanvasGame:
                 raise
             about, spent = circumstances(self.task.problem, run), spent.after(run)
         if turn.finished:
-            score = self.worth(run)
+            score = self.score_of(run)
         # Only now, so that exceptions of the backend leave the episode unchanged.
         self.draft, self.run, self.circumstances = turn.draft, run, about
         self.score, self.spent, self.last = score, spent, turn
@@ -154,7 +154,7 @@ class CanvasGame:
         same = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], zip(nodes, before, strict=False)))
         return self.interpreter.run_on(nodes, self.problem, self.run, same)
 
-    def worth(self, run: WorkflowRun | None) -> float:
+    def score_of(self, run: WorkflowRun | None) -> float:
         """Return the score of a run's result; several programs score 0."""
         if run is None or not run.results or (self.task.problem.kind == "code" and run.value is None):
             return 0.0

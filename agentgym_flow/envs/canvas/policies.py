@@ -198,7 +198,7 @@ def _as_designed(game: CanvasGame, left: int) -> Action | None:
         if not after.accepted:
             return None
         if after.finished:
-            return first if game.worth(run) == 1.0 else None
+            return first if game.score_of(run) == 1.0 else None
         workflow = after.workflow
         run = game.runs(CanvasDraft(workflow))
     return None
@@ -219,7 +219,7 @@ def _tried_out(game: CanvasGame, left: int) -> Action | None:
             continue
         workflow = Workflow(nodes)
         run = game.runs(CanvasDraft(workflow))
-        if finish.missing(workflow.statistics, circumstances(game.task.problem, run)) or game.worth(run) != 1.0:
+        if finish.missing(workflow.statistics, circumstances(game.task.problem, run)) or game.score_of(run) != 1.0:
             continue
         if kept < len(now):
             return Delete(f"node_{len(now)}")

@@ -60,7 +60,7 @@ def solves(workflow: str | Chain, task: SimulatedTask, seed: int = 0) -> bool:
     """Return whether a workflow solves a task."""
     nodes = nodes_of(workflow) if isinstance(workflow, str) else workflow
     played = session(task, seed=seed)
-    return played.worth(played.runs(CanvasDraft(Workflow(nodes)))) == 1.0
+    return played.score_of(played.runs(CanvasDraft(Workflow(nodes)))) == 1.0
 
 
 def share(workflow: str | Chain, among: Sequence[SimulatedTask], seed: int = 0) -> float:

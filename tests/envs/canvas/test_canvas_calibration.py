@@ -284,7 +284,7 @@ def _outcome(task: SimulatedTask) -> bytes:
     assert run is not None
     steps = [[step.id, step.operator, step.result.status, step.reads] for step in run.steps]
     values = [value.identity for value in run.results]
-    return canonical([task.problem.key, steps, values, played.worth(run), won(designer, task)])
+    return canonical([task.problem.key, steps, values, played.score_of(run), won(designer, task)])
 
 
 def test_one_worker_and_thirty_two_threads_give_the_same_bytes() -> None:
