@@ -192,7 +192,7 @@ def test_environments_name_the_same_things_alike() -> None:
     for folder in folders:
         there = {path.stem for path in folder.iterdir()}
         assert there >= {"env", "game", "tasks", "prompt"}, folder.name
-        assert "policies" in there or there >= {"expert", "scripted"}, folder.name
+        assert "policies" in there, folder.name
     page = (PACKAGE.parent / "docs" / "adding_an_environment.md").read_text("utf-8")
     table = page[page.index("| File | Contents |") : page.index("A folder has only the files")]
     named = {name.removesuffix(".py") for name in re.findall(r"`(\w+)(?:\.py|/)`", table)}

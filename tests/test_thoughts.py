@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.envs.canvas.actions.reading import read_action
+from agentgym_flow.envs.canvas.reading import read_action
 from agentgym_flow.episodes import Episode
 from agentgym_flow.integrations.chat import ChatEnv
 from agentgym_flow.prompts import PAIRS, ChoiceTemplate, TextTemplate, ends_in_thought, template_for, without_thoughts

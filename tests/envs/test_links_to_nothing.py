@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_flow.envs.canvas.tasks.sets.naming import parts_in
+from agentgym_flow.envs.canvas.tasks.published import parts_in
 from agentgym_flow.envs.search.official import split_files
 from agentgym_flow.envs.sokoban.official import remarks
 from agentgym_flow.errors import BadData

@@ -27,33 +27,21 @@ from agentgym_flow.core import (
     check_settings,
 )
 from agentgym_flow.data import DataSet
-from agentgym_flow.envs.canvas.actions.drafting import PROMPTINGS, TurnResult, drafting_of
-from agentgym_flow.envs.canvas.actions.edits import Action, Finish
-from agentgym_flow.envs.canvas.actions.fields import ACTION_TEMPLATES, TYPED_FORMS
-from agentgym_flow.envs.canvas.actions.reading import write_action
+from agentgym_flow.envs.canvas.actions import TYPED_FORMS
 from agentgym_flow.envs.canvas.backends.executors import executor_of
-from agentgym_flow.envs.canvas.backends.replay import ReplayBackend, ResponseRecorder
-from agentgym_flow.envs.canvas.candidates import prompts, proposals, written_deletions
-from agentgym_flow.envs.canvas.expert import next_action
-from agentgym_flow.envs.canvas.game import CanvasGame
-from agentgym_flow.envs.canvas.look_ahead import LookAhead, take_ahead
-from agentgym_flow.envs.canvas.operators import Operator
+from agentgym_flow.envs.canvas.drafting import PROMPTINGS, drafting_of
+from agentgym_flow.envs.canvas.game import CanvasGame, LookAhead, take_ahead
+from agentgym_flow.envs.canvas.operators import Descriptions, Operator, OperatorNames, logged_name, operators_of
 from agentgym_flow.envs.canvas.operators.calls import Backend, KeepsAnswers
-from agentgym_flow.envs.canvas.operators.offer import Descriptions
-from agentgym_flow.envs.canvas.operators.registry import OperatorNames, logged_name, operators_of
-from agentgym_flow.envs.canvas.tasks.assignment import Assignment
+from agentgym_flow.envs.canvas.policies import next_action
 from agentgym_flow.envs.canvas.tasks.sets.load import SETS
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES, tasks_of
-from agentgym_flow.envs.canvas.workflow.graph import OperatorNode
 from agentgym_flow.envs.canvas.workflow.rules import FINISH_RULES, LANGUAGES
-from agentgym_flow.errors import BadSetting, ResetNeeded
+from agentgym_flow.errors import ResetNeeded
 from agentgym_flow.sandbox import default
 
 ENV_ID = "agentgym_flow/Canvas-v0"
 """The id of the environment."""
-
-DEFAULT_MAX_STEPS = 20
-"""The default step budget, as published."""
 
 
 class CanvasEnv(TextEnv):
@@ -172,44 +160,15 @@ class CanvasEnv(TextEnv):
     |---|---|
     | `ablation` (dict) | the parts that the last result needs. `needed`: the operators, once for each place that counts; `places`: these places; `structures`: how many structures of each kind count; `undecided`: places for which an executor other than the simulator does not give enough information; they count if data flowed from them into the result. See `agentgym_flow.envs.canvas.workflow.ablation` |
 
-    `info["workflow"]` is plain data, created anew at every step, without the right answer:
-
-    | key | meaning |
-    |---|---|
-    | `text` (str) | the workflow in one line |
-    | `graph` (list of dict) | the nodes with ids, roles and instructions, see `agentgym_flow.envs.canvas.workflow.plain.plain_graph` |
-    | `run` (list of dict) | the calls of the last run: place, attempt, status, verdict, influence, notes |
-    | `operators` (list of str) | the operators of the workflow; `counts` (dict): how often each occurs |
-    | `structures` (dict) | the numbers of `parallel`, `conditional` and `loop` structures |
-    | `depth` (int) | 0 for an empty workflow, 1 without structures, plus one for each structure around an operator |
-    | `finished` (bool) | whether the workflow has been submitted |
-    | `missing` (list of str) | what `finish` still requires |
-    | `usable` (list of str) | the usable operators; `nesting` (bool) and `first_case` (str): the rules of the language |
-    | `descriptions` (dict) | usable operator -> its description, one line |
-    | `meets` (dict) | `solver`, `checker`, `tests`, `code` and `format` -> the usable operators that count as one for `finish="published"` and for the structure reward |
-    | `prompting` (str) | the argument `prompting`, which determines how to write prompts |
-    | `ran` (list of str) | the operators that ran without failing, once for each run |
-    | `checks` (list) | `[place, operator, passed, notes]` for each check that ran |
-    | `failed` (list) | `[place, operator, why]` for each call that failed |
-    | `results` (int) | the number of results: one for each branch if no operator combines them |
-    | `result` (str) | the result in one line, at most 300 characters |
-    | `calls` (int) | the calls of the last run; `total_calls` (int): those of the whole episode, without results from its cache |
-    | `tokens` (int), `cost` (float) | totals of all runs, without results from the cache; the simulator's tokens are an estimate |
-    | `correctness` (float) | after the end: the correctness of the last result, submitted or not; before, 0.0 |
-    | `asked` (str) | in two-phase prompting, the operator whose prompt is requested; otherwise empty |
-
-    `state_key` is a digest of the workflow with its instructions, and of an action that waits for a prompt. With an
-    executor other than the simulator, it also covers the outcomes of all calls of the last run, failures included, and
-    all results in the episode's cache, because a later edit can reuse them. After `finish` it is only the outcome.
+    `info["workflow"]` is plain data, created anew at every step, without the right answer: the workflow as text and as a
+    graph, its counts, the calls and the result of its last run, and what `finish` still requires.
+    `agentgym_flow.envs.canvas.game.CanvasGame.report` explains each key.
 
     ## Arguments
     {arguments}
 
     With an executor other than the simulator, the episode records all responses (its recording), so that its log can be
     verified without the executor. The key of a server is read from the environment variable `OPENAI_API_KEY`.
-
-    With the simulator there is an expert: `expert_action()` tries out workflows on the simulator. With any other
-    executor, `expert_action()` returns None and `has_expert` is False.
 
     ## References
     - FlowSteer: beita6969/FlowSteer on GitHub, 2026.
@@ -229,7 +188,7 @@ class CanvasEnv(TextEnv):
     env_id: ClassVar[str] = ENV_ID
     card = EnvCard(
         train_config="canvas_tiny",
-        script="agentgym_flow.envs.canvas.scripted:Designer",
+        script="agentgym_flow.envs.canvas.policies:Designer",
         algorithm_settings={"cwrpo": {"reward": "structure", "layout": "conversation"}},
         without_expert=frozenset({"executor", "model", "base_url", "executor_settings"}),
         outside_requests="own",
@@ -324,7 +283,7 @@ class CanvasEnv(TextEnv):
             "`meta` has the number as `skipped_rows`. Task numbers do not count them",
         ] = False,
         task_types: TaskTypes = None,
-        max_steps: MaxSteps = DEFAULT_MAX_STEPS,
+        max_steps: MaxSteps = 20,
         render_mode: Annotated[str | None, '`"ansi"`: the task, the graph and the result'] = None,
     ) -> None:
         used = None if operators is None else operators_of(operators)
@@ -371,16 +330,10 @@ class CanvasEnv(TextEnv):
         )
         self._hints = hints
         self._game: CanvasGame | None = None
-        self._recorder: ResponseRecorder | None = None
         self._entry: list[Any] | None = None
         self._next_recording: Sequence[Any] | None = None
         self._ahead: LookAhead | None = None
         self.draw_only(task_types)
-
-    @property
-    def _sandbox(self) -> str:
-        """The level of the sandbox in which programs run; `"unused"` if no sandbox is needed."""
-        return "unused" if self._executor.deterministic and not self._source.data else default().probe().level
 
     @property
     def num_tasks(self) -> int:
@@ -402,50 +355,29 @@ class CanvasEnv(TextEnv):
         assignment = self._source[task]
         # The noise belongs to the problem: it can change a workflow's result.
         seed = noise.word()
-        backend = self._next_backend(assignment)
-        problem = assignment.problem
-        self.task_key = self.make_task_key([problem.key, problem.shown(), list(problem.answers), seed])
-        self.goal = problem.shown()
+        recording, self._next_recording = self._next_recording, None
+        backend = self._executor.for_task(assignment, recording)
         simulated = self._executor.deterministic
         self._game = CanvasGame.of(
             assignment, self._drafting, backend, seed=seed, hints=self._hints, deterministic=simulated
         )
+        problem = assignment.problem
+        self.task_key = self.make_task_key([problem.key, problem.shown(), list(problem.answers), seed])
+        self.goal = problem.shown()
         self._entry = self._ahead = None
         return self._game.opening(self.max_steps)
-
-    def _next_backend(self, assignment: Assignment) -> Backend:
-        """Return the simulator, or a recorder around the executor or around the next recording."""
-        recording, self._next_recording, self._recorder = self._next_recording, None, None
-        calls = None if recording is None else [call for entry in recording for call in entry or ()]
-        backend = self._executor.for_task(assignment) if calls is None else ReplayBackend(calls)
-        if backend is None:
-            advice = "give base_url, or an object; without one, the environment can only replay recordings"
-            raise BadSetting(f"executor={self._executor.name!r} cannot execute operators: {advice}")
-        if self._executor.deterministic:
-            return backend
-        self._recorder = ResponseRecorder(backend)  # replay compares what it records with the recording
-        return self._recorder
 
     def _apply(self, action: str) -> Transition:
         ahead, self._ahead = self._ahead, None  # it is only for this step
         if ahead is not None and ahead.action == action:
             turn = ahead.turn()
-            self._game, self._recorder = ahead.game, ahead.recorder
+            self._game = ahead.game
         else:
-            turn = self._turn(action)
+            turn = self.game.turn(action)
         game = self.game
-        if self._recorder is not None:
-            self._entry = self._recorder.take() or None
+        self._entry = (game.recorder.take() or None) if game.recorder is not None else None
         reward = game.score if turn.finished else 0.0
         return Transition(game.feedback(self.max_steps - self.steps - 1), reward, turn.finished, turn.accepted)
-
-    def _turn(self, action: str) -> TurnResult:
-        try:
-            return self.game.turn(action)
-        except BaseException:
-            if self._recorder is not None:
-                self._recorder.drop()  # the entries of an interrupted run belong to no step
-            raise
 
     @classmethod
     def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
@@ -453,18 +385,16 @@ class CanvasEnv(TextEnv):
 
         An error in a run is raised by the corresponding step.
         """
-        waiting: list[CanvasEnv] = []
-        starts: list[tuple[CanvasGame, ResponseRecorder, str]] = []
-        for env, action in zip(envs, actions, strict=True):
-            fits = len(action) <= cls.max_action_length
-            if fits and isinstance(env, CanvasEnv) and env.playing and env._recorder is not None:
-                waiting.append(env)
-                starts.append((env.game, env._recorder, action))
+        waiting = [
+            (env, action)
+            for env, action in zip(envs, actions, strict=True)
+            if len(action) <= cls.max_action_length and isinstance(env, CanvasEnv) and env.playing and env.game.recorder
+        ]
         if len(waiting) > 1:
-            for env, ahead in zip(waiting, take_ahead(starts), strict=True):
+            turns = take_ahead([(env.game, action) for env, action in waiting])
+            for (env, _), ahead in zip(waiting, turns, strict=True):
                 env._ahead = ahead
 
-    # ---------------------------------------------------------------- recorded responses
     def keep_answers(self, store: AnswerStore | None) -> None:
         """If the executor uses a server, let it take answers from `store` and add every new answer to it."""
         if isinstance(self._executor.backend, KeepsAnswers):
@@ -485,9 +415,8 @@ class CanvasEnv(TextEnv):
             return
         self._next_recording = None if entries is None else list(entries)
 
-    # ---------------------------------------------------------------- state
     def state_key(self) -> str:
-        """Return a digest of the workflow; with a nondeterministic executor, also of its run and the cached results."""
+        """Return a digest of everything that affects the future, see `CanvasGame.state_key`."""
         return self.game.state_key()
 
     def describe_state(self) -> str:
@@ -500,36 +429,15 @@ class CanvasEnv(TextEnv):
 
     def admissible_actions(self) -> list[str]:
         """Return the closed part of the language: `finish` if it is accepted, and deletions of the last nodes."""
-        game = self.game
-        if game.finished or game.draft.waiting is not None:
-            return []
-        finish = [self._written(Finish())] if self._may_finish else []
-        return [*finish, *written_deletions(len(game.draft.workflow.nodes), self._drafting.language)]
+        return self.game.admissible_actions()
 
     def action_templates(self) -> list[str]:
         """Return the templates of all actions; only that of a prompt if one is requested."""
-        if self.game.finished:
-            return []
-        return ["{prompt}"] if self.game.draft.waiting is not None else list(ACTION_TEMPLATES)
+        return self.game.action_templates()
 
     def candidates(self) -> list[str]:
-        """Return edits that are useful in most workflows, in a fixed order; see `proposals`."""
-        game = self.game
-        if game.finished:
-            return []
-        if game.draft.waiting is not None:
-            return list(prompts(self.goal))
-        workflow, language = game.draft.workflow, self._drafting.language
-        actions = proposals(self.goal, workflow, language, may_finish=self._may_finish)
-        return [self._written(action) for action in actions]
-
-    @property
-    def _may_finish(self) -> bool:
-        game = self.game
-        return not self._drafting.finish.missing(game.draft.workflow.statistics, game.circumstances)
-
-    def _written(self, action: Action) -> str:
-        return write_action(action, self._drafting.language)
+        """Return edits that are useful in most workflows, in a fixed order; see `candidates.proposals`."""
+        return self.game.candidates()
 
     def sample_action(self, rng: Stream) -> str:
         """Return one of the candidates, drawn uniformly. Raises `ResetNeeded` at the end: there are none then."""
@@ -541,7 +449,7 @@ class CanvasEnv(TextEnv):
     def expert_action(self) -> str | None:
         """Return the next edit towards a workflow that solves the task, found by trying workflows on the simulator.
 
-        None if the remaining steps allow no solution, and with any other executor.
+        None if the remaining steps allow no solution, and with any other executor (`has_expert` is then False).
         """
         possible = self.has_expert and not self.game.finished
         return next_action(self.game, self.max_steps - self.steps) if possible else None
@@ -554,18 +462,10 @@ class CanvasEnv(TextEnv):
     def log_meta(self) -> dict[str, Any]:
         """Return the entries of the log's `meta` for the current task: its type, and its scorer."""
         rows = len(self._source.skipped)
-        skipped = {"skipped_rows": rows} if rows else {}
-        return {**super().log_meta(), "scorer": self.game.task.scorer, **skipped}
+        return {**super().log_meta(), "scorer": self.game.task.scorer, **({"skipped_rows": rows} if rows else {})}
 
     def _requested_info(self, key: str) -> dict[str, Any]:
-        found, places = self.game.ablation(), self.game.draft.workflow.places
-        nodes = [places[place].node for place in found.needed]
-        return {
-            "needed": [node.name for node in nodes if isinstance(node, OperatorNode)],
-            "structures": dict(found.structures),
-            "places": list(found.needed),
-            "undecided": list(found.undecided),
-        }
+        return self.game.needed_parts()
 
     def _extra_info(self) -> dict[str, Any]:
         game = self.game
@@ -574,5 +474,5 @@ class CanvasEnv(TextEnv):
             "workflow": {**game.report(), "correctness": 0.0 if self.playing else game.correctness},
             "scorer": game.task.scorer,
             "repairs": [repair.kind for repair in game.last.repairs] if game.last else [],
-            "sandbox": self._sandbox,
+            "sandbox": "unused" if self._executor.deterministic and not self._source.data else default().probe().level,
         }

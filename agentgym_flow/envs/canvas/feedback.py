@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from agentgym_flow.envs.canvas.actions.drafting import Drafting, TurnResult
+from agentgym_flow.envs.canvas.drafting import Drafting, TurnResult
 from agentgym_flow.envs.canvas.operators import OPERATORS, Role, of_role
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Loop, OperatorNode, Workflow
 from agentgym_flow.envs.canvas.workflow.plain import NOTES_LENGTH, one_line, plain_graph, plain_run
@@ -207,21 +207,17 @@ def summary(
         "prompting": drafting.prompting,
         "first_case": language.first_case,
         "ran": [step.operator for step in steps if step.ok],
-        "checks": [_check(step) for step in steps if step.ok and _is_check(step)],
-        "failed": [_failure(step) for step in steps if not step.ok],
+        "checks": [
+            [step.id.place, step.operator, bool(value.passed), one_line(value.notes, NOTES_LENGTH)]
+            for step in steps
+            if (value := step.result.value) is not None and _is_check(step)
+        ],
+        "failed": [
+            [step.id.place, step.operator, one_line(step.result.text or step.result.status, NOTES_LENGTH)]
+            for step in steps
+            if not step.ok
+        ],
         "results": len(run.results) if run is not None else 0,
         "result": one_line(run.answer, RESULT_LENGTH) if run is not None else "",
         "calls": len(steps),
     }
-
-
-def _check(step: RunStep) -> list[Any]:
-    """Return the place, the operator, the verdict and the notes of a check."""
-    value = step.result.value
-    assert value is not None, "a call that worked has a value"
-    return [step.id.place, step.operator, bool(value.passed), one_line(value.notes, NOTES_LENGTH)]
-
-
-def _failure(step: RunStep) -> list[str]:
-    """Return the place, the operator and the reason of a failed call."""
-    return [step.id.place, step.operator, one_line(step.result.text or step.result.status, NOTES_LENGTH)]

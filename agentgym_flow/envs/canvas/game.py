@@ -1,22 +1,27 @@
-"""The rules and state of an episode of Canvas, without Gymnasium."""
+"""The rules and state of an episode of Canvas, without Gymnasium; and its turns, precomputed for many episodes."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 from agentgym_flow.core import stable_hash
-from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft, Drafting, TurnResult
+from agentgym_flow.envs.canvas.actions import ACTION_TEMPLATES, Finish
+from agentgym_flow.envs.canvas.backends.replay import ResponseRecorder
+from agentgym_flow.envs.canvas.candidates import prompts, proposals, written_deletions
+from agentgym_flow.envs.canvas.drafting import CanvasDraft, Drafting, TurnResult
 from agentgym_flow.envs.canvas.feedback import feedback_text, graph_lines, run_lines, summary
 from agentgym_flow.envs.canvas.operators.calls import Backend, WorkflowProblem
-from agentgym_flow.envs.canvas.tasks.assignment import Assignment, circumstances, result_of, workflow_problem
+from agentgym_flow.envs.canvas.reading import write_action
+from agentgym_flow.envs.canvas.tasks.task import Assignment, circumstances, result_of, workflow_problem
 from agentgym_flow.envs.canvas.workflow.ablation import NOTHING_RAN, Ablation, Memo, ablation
-from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
+from agentgym_flow.envs.canvas.workflow.graph import OperatorNode, Workflow
+from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter, all_of
 from agentgym_flow.envs.canvas.workflow.rules import Circumstances
 from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
 
@@ -98,6 +103,12 @@ class CanvasGame:
         """Whether the workflow was submitted."""
         return self.last is not None and self.last.finished
 
+    @property
+    def recorder(self) -> ResponseRecorder | None:
+        """The recorder of the calls; None for a backend whose calls are not recorded."""
+        backend = self.interpreter.backend
+        return backend if isinstance(backend, ResponseRecorder) else None
+
     @cached_property
     def problem(self) -> WorkflowProblem:
         """The problem as operators see it."""
@@ -106,7 +117,7 @@ class CanvasGame:
     @property
     def correctness(self) -> float:
         """The score of the last result, submitted or not; the published rewards use it when the turns run out."""
-        return self.score if self.finished else self.worth(self.run)
+        return self.score if self.finished else self.score_of(self.run)
 
     def opening(self, turns: int) -> str:
         """Return the first observation: the task, the empty workflow, and the requirements."""
@@ -119,10 +130,15 @@ class CanvasGame:
         run, about, score, spent = self.run, self.circumstances, self.score, self.spent
         again = run is not None and bool(run.failures) and not self.deterministic  # failed calls may succeed now
         if turn.edited and (again or turn.draft.workflow.nodes != self.draft.workflow.nodes):
-            run = self.runs(turn.draft)
+            try:
+                run = self.runs(turn.draft)
+            except BaseException:
+                if self.recorder is not None:
+                    self.recorder.drop()  # the entries of an interrupted run belong to no step
+                raise
             about, spent = circumstances(self.task.problem, run), spent.after(run)
         if turn.finished:
-            score = self.worth(run)
+            score = self.score_of(run)
         # Only now, so that exceptions of the backend leave the episode unchanged.
         self.draft, self.run, self.circumstances = turn.draft, run, about
         self.score, self.spent, self.last = score, spent, turn
@@ -138,7 +154,7 @@ class CanvasGame:
         same = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], zip(nodes, before, strict=False)))
         return self.interpreter.run_on(nodes, self.problem, self.run, same)
 
-    def worth(self, run: WorkflowRun | None) -> float:
+    def score_of(self, run: WorkflowRun | None) -> float:
         """Return the score of a run's result; several programs score 0."""
         if run is None or not run.results or (self.task.problem.kind == "code" and run.value is None):
             return 0.0
@@ -150,6 +166,46 @@ class CanvasGame:
             return NOTHING_RAN
         return ablation(self.draft.workflow, self.run, self.interpreter, self.problem, self.repeated)
 
+    def needed_parts(self) -> dict[str, Any]:
+        """Return the ablation as plain data."""
+        found, places = self.ablation(), self.draft.workflow.places
+        nodes = [places[place].node for place in found.needed]
+        return {
+            "needed": [node.name for node in nodes if isinstance(node, OperatorNode)],
+            "structures": dict(found.structures),
+            "places": list(found.needed),
+            "undecided": list(found.undecided),
+        }
+
+    @property
+    def may_finish(self) -> bool:
+        """Whether `finish` would be accepted."""
+        return not self.drafting.finish.missing(self.draft.workflow.statistics, self.circumstances)
+
+    def admissible_actions(self) -> list[str]:
+        """Return `finish` if it is accepted, and deletions of the last nodes; nothing while a prompt is requested."""
+        if self.finished or self.draft.waiting is not None:
+            return []
+        language = self.drafting.language
+        finish = [write_action(Finish(), language)] if self.may_finish else []
+        return [*finish, *written_deletions(len(self.draft.workflow.nodes), language)]
+
+    def action_templates(self) -> list[str]:
+        """Return the templates of all actions; only that of a prompt if one is requested."""
+        if self.finished:
+            return []
+        return ["{prompt}"] if self.draft.waiting is not None else list(ACTION_TEMPLATES)
+
+    def candidates(self) -> list[str]:
+        """Return edits that are useful in most workflows, or prompts if one is requested."""
+        if self.finished:
+            return []
+        shown, workflow, language = self.task.problem.shown(), self.draft.workflow, self.drafting.language
+        if self.draft.waiting is not None:
+            return list(prompts(shown))
+        actions = proposals(shown, workflow, language, may_finish=self.may_finish)
+        return [write_action(action, language) for action in actions]
+
     def feedback(self, left: int) -> str:
         """Return the feedback after the last turn, with `left` turns left."""
         assert self.last is not None, "there has been a turn"
@@ -159,10 +215,11 @@ class CanvasGame:
         return feedback_text(self.drafting, turn, self.run, self.circumstances, hints=self.hints, left=left)
 
     def state_key(self) -> str:
-        """Return a key of everything that affects the future: the draft, and unless runs are deterministic, results.
+        """Return a digest of the workflow with its instructions, and of an action that waits for a prompt.
 
-        The final result is not enough: after a deletion or when an operator is added again, results come from the
-        cache, and failed calls are retried.
+        Unless runs are deterministic, it also covers the outcomes of all calls of the last run, failures included, and
+        all results in the episode's cache: after a deletion or when an operator is added again, results come from the
+        cache, and failed calls are retried. After `finish` it is only the outcome.
         """
         if self.finished:
             return f"end:{'success' if self.score == 1.0 else 'fail'}:{float(self.score).hex()}"
@@ -173,7 +230,36 @@ class CanvasGame:
         return stable_hash([self.draft.identity, [step.identity for step in steps], kept])
 
     def report(self) -> dict[str, Any]:
-        """Return the workflow and its last run as plain data."""
+        """Return the workflow and its last run as new plain data, without the right answer.
+
+        - `text` (str): the workflow in one line
+        - `graph` (list of dict): the nodes with ids, roles and instructions, see `workflow.plain.plain_graph`
+        - `run` (list of dict): the calls of the last run: place, attempt, status, verdict, influence, notes
+        - `operators` (list of str): the operators of the workflow; `counts` (dict): how often each occurs
+        - `structures` (dict): the numbers of `parallel`, `conditional` and `loop` structures
+        - `depth` (int): 0 for an empty workflow, 1 without structures, plus one for each structure around an operator
+        - `finished` (bool): whether the workflow has been submitted
+        - `missing` (list of str): what `finish` still requires
+        - `usable` (list of str): the usable operators; `nesting` (bool) and `first_case` (str): the rules of the
+          language
+        - `descriptions` (dict): usable operator -> its description, one line
+        - `meets` (dict): `solver`, `checker`, `tests`, `code` and `format` -> the usable operators that count as one
+          for `finish="published"` and for the structure reward
+        - `prompting` (str): the argument `prompting`, which determines how to write prompts
+        - `ran` (list of str): the operators that ran without failing, once for each run
+        - `checks` (list): `[place, operator, passed, notes]` for each check that ran
+        - `failed` (list): `[place, operator, why]` for each call that failed
+        - `results` (int): the number of results: one for each branch if no operator combines them
+        - `result` (str): the result in one line, at most 300 characters
+        - `calls` (int): the calls of the last run; `total_calls` (int): those of the whole episode, without results
+          from its cache
+        - `tokens` (int), `cost` (float): totals of all runs, without results from the cache; the simulator's tokens
+          are an estimate
+        - `asked` (str): in two-phase prompting, the operator whose prompt is requested; otherwise empty
+
+        The environment adds `correctness` (float): after the end, the correctness of the last result, submitted or
+        not; before, 0.0.
+        """
         asked = self.draft.asked
         return {**self.report_on(self.draft.workflow, self.run), "asked": "" if asked is None else asked.name}
 
@@ -191,3 +277,68 @@ class CanvasGame:
         if self.finished:
             lines.append(f"Handed in: {'right' if self.score == 1.0 else f'score {self.score:.2f}'}")
         return "\n".join(lines)
+
+
+MOST = 128
+"""The maximum number of concurrent turns."""
+
+
+class LookAhead(NamedTuple):
+    """A precomputed turn, because a turn with a real model mostly consists of waiting.
+
+    A copy of the episode computes it. The copy replaces the episode when this step is taken, and is discarded when
+    another one is.
+
+    Attributes:
+        action: the action.
+        game: the episode after it.
+        outcome: its outcome, or its exception.
+    """
+
+    action: str
+    game: CanvasGame
+    outcome: TurnResult | Exception
+
+    def turn(self) -> TurnResult:
+        """Return the outcome of the turn, or raise its exception."""
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+def take_ahead(starts: Sequence[tuple[CanvasGame, str]]) -> list[LookAhead]:
+    """Compute the turns of recorded episodes in parallel; the episodes themselves do not change.
+
+    Raises only interrupts, after which no request is active.
+
+    Args:
+        starts: the episodes with their next actions.
+    """
+    copies = [(_copied(game), action) for game, action in starts]
+    with ThreadPoolExecutor(min(MOST, len(copies)) or 1) as pool:
+        parts = [pool.submit(_taken, *one) for one in copies]
+
+        def stop() -> None:
+            for part in parts:
+                part.cancel()
+
+        def cancel() -> None:
+            for game, _ in copies:
+                if game.recorder is not None:
+                    game.recorder.cancel()
+
+        return all_of(parts, stop, cancel)
+
+
+def _copied(game: CanvasGame) -> CanvasGame:
+    """Return a copy of the episode that shares only the executor and immutable objects."""
+    interpreter = copy.copy(game.interpreter)
+    interpreter.backend, interpreter.cache = copy.copy(interpreter.backend), copy.deepcopy(interpreter.cache)
+    return replace(game, interpreter=interpreter)
+
+
+def _taken(game: CanvasGame, action: str) -> LookAhead:
+    try:
+        return LookAhead(action, game, game.turn(action))
+    except Exception as error:  # it concerns only this step of the rollout
+        return LookAhead(action, game, error)

@@ -4,7 +4,7 @@ Like the published prompt, `text` repeats everything at every turn: rules, opera
 feedback. In a conversation, the first message contains rules and task. Canvas has its own action tags, so the
 environment receives completions unchanged, finds the action, and reports repairs.
 
-`compact` uses only the goal (`proposals.cues_of`), the workflow and its last run as shown. It consists of
+`compact` uses only the goal (`candidates.cues_of`), the workflow and its last run as shown. It consists of
 
 1. the family of the task, the cues in its text, and the turns left,
 2. the workflow, a word for each of the last `MOST_NODES` nodes,
@@ -12,7 +12,7 @@ environment receives completions unchanged, finds the action, and reports repair
    failed, `lacking` if `finish` is not accepted yet.
 
 Its completion is the word of a move. The moves are the same at every turn (`MOVES`), so they are not listed. A move
-whose edit is rejected is an invalid action. `proposals.warning` determines the words of a warned operator. Usable
+whose edit is rejected is an invalid action. `candidates.warning` determines the words of a warned operator. Usable
 operators that are not standard have moves too; their words are at the end of the vocabulary, sorted by name.
 """
 
@@ -24,11 +24,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-from agentgym_flow.envs.canvas.actions.edits import Add, Delete, Finish, SetPrompt
-from agentgym_flow.envs.canvas.actions.reading import read_action, write_action
+from agentgym_flow.envs.canvas.actions import Add, Delete, Finish, SetPrompt
 from agentgym_flow.envs.canvas.candidates import TRIES, WARNING, cues_of, mending, prompts, sharing, voting, warning
-from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS, STANDARD, Role, of_role
-from agentgym_flow.envs.canvas.operators.registry import operators_of
+from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS, STANDARD, Role, of_role, operators_of
+from agentgym_flow.envs.canvas.reading import read_action, write_action
 from agentgym_flow.envs.canvas.workflow.graph import Loop, Node, OperatorNode
 from agentgym_flow.envs.canvas.workflow.rules import Language, is_long
 from agentgym_flow.prompts import (
@@ -117,11 +116,14 @@ class CanvasCompactPrompt(IndexTemplate):
     def written(self, policy_input: PromptContext) -> IndexedPrompt:
         """Return the words for the current state, with the available moves."""
         state = policy_input.info["workflow"]
+        cues = cues_of(policy_input.info["goal"])
         words = (
-            *_noticed(policy_input.info["goal"]),
+            cues.family,
+            *(name for name in NOTICED[:-1] if getattr(cues, name)),
+            *(["warned"] if cues.warning else []),
             _left(policy_input),
             "workflow",
-            *_nodes(state),
+            *map(_word, state["graph"][-MOST_NODES:]),
             "checks",
             *_checks(state),
         )
@@ -156,19 +158,9 @@ def _others(state: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple([name for name in state["usable"] if name not in STANDARD])
 
 
-def _noticed(goal: str) -> list[str]:
-    cues = cues_of(goal)
-    flags = [name for name in NOTICED[:-1] if getattr(cues, name)]
-    return [cues.family, *flags, *(["warned"] if cues.warning else [])]
-
-
 def _left(policy_input: PromptContext) -> str:
     left = policy_input.episode.max_steps - len(policy_input.episode.turns)
     return LEFT[max(bisect_right(_LEFT, left) - 1, 0)]
-
-
-def _nodes(state: Mapping[str, Any]) -> list[str]:
-    return [_word(node) for node in state["graph"][-MOST_NODES:]]
 
 
 def _checks(state: Mapping[str, Any]) -> list[str]:
@@ -198,13 +190,11 @@ def _word(node: Mapping[str, Any]) -> str:
         case _:
             body = node["body"][0]
             word = f"try-{body['check']['name']}" if body["kind"] == "conditional" else f"loop-{body.get('name')}"
-    return word if word in MOVES or _adds_another(word) else OTHER
-
-
-def _adds_another(word: str) -> bool:
-    """Return whether this move adds an operator that is not standard."""
+    if word in MOVES:
+        return word
     name = word.rpartition("-")[2]
-    return name in OPERATORS and (word in _nodes_of((name,)) or word in _warned((name,)))
+    adds_another = name in OPERATORS and (word in _nodes_of((name,)) or word in _warned((name,)))  # not a standard one
+    return word if adds_another else OTHER
 
 
 @lru_cache(maxsize=1 << 10)  # many tasks have the same warning

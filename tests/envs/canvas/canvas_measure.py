@@ -8,18 +8,16 @@ from functools import cache
 from typing import TypeAlias
 
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft, drafting_of
-from agentgym_flow.envs.canvas.actions.edits import Add, Finish
-from agentgym_flow.envs.canvas.actions.reading import write_action
+from agentgym_flow.envs.canvas.actions import Add, Finish
 from agentgym_flow.envs.canvas.backends.simulated import SimulatedBackend
 from agentgym_flow.envs.canvas.candidates import proposals
-from agentgym_flow.envs.canvas.expert import next_action
+from agentgym_flow.envs.canvas.drafting import CanvasDraft, drafting_of
 from agentgym_flow.envs.canvas.game import CanvasGame
-from agentgym_flow.envs.canvas.operators import STANDARD
-from agentgym_flow.envs.canvas.operators.registry import operators_of
-from agentgym_flow.envs.canvas.scripted import next_edit
-from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
+from agentgym_flow.envs.canvas.operators import STANDARD, operators_of
+from agentgym_flow.envs.canvas.policies import next_action, next_edit
+from agentgym_flow.envs.canvas.reading import write_action
 from agentgym_flow.envs.canvas.tasks.source import COUNTS, FAMILIES, generated
+from agentgym_flow.envs.canvas.tasks.task import SimulatedTask
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Workflow, statistics
 from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.envs.canvas.workflow.text import read
@@ -62,7 +60,7 @@ def solves(workflow: str | Chain, task: SimulatedTask, seed: int = 0) -> bool:
     """Return whether a workflow solves a task."""
     nodes = nodes_of(workflow) if isinstance(workflow, str) else workflow
     played = session(task, seed=seed)
-    return played.worth(played.runs(CanvasDraft(Workflow(nodes)))) == 1.0
+    return played.score_of(played.runs(CanvasDraft(Workflow(nodes)))) == 1.0
 
 
 def share(workflow: str | Chain, among: Sequence[SimulatedTask], seed: int = 0) -> float:

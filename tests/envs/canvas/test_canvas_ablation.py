@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recording_backend import RecordingBackend
 
-from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft
-from agentgym_flow.envs.canvas.actions.edits import Add, Finish
-from agentgym_flow.envs.canvas.actions.reading import write_action
+from agentgym_flow.envs.canvas.actions import Add, Finish
+from agentgym_flow.envs.canvas.drafting import CanvasDraft
 from agentgym_flow.envs.canvas.env import CanvasEnv
 from agentgym_flow.envs.canvas.game import CanvasGame
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
-from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
+from agentgym_flow.envs.canvas.reading import write_action
+from agentgym_flow.envs.canvas.tasks.task import SimulatedTask
 from agentgym_flow.envs.canvas.workflow.ablation import Ablation, ablation
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
 from agentgym_flow.episodes import EpisodeRecorder

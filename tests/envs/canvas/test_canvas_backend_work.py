@@ -12,18 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow import sandbox
-from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD, replies
+from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD
 from agentgym_flow.envs.canvas.operators.calls import OpCall, Value
 from agentgym_flow.envs.canvas.operators.model import (
     Execution,
     ExecutionResult,
     Messages,
     Model,
+    OperatorFailed,
     RunCode,
     in_sandbox,
-    messages,
+    read_program,
+    read_verdict,
+    without_thoughts,
 )
-from agentgym_flow.envs.canvas.operators.replies import OperatorFailed
 from agentgym_flow.envs.canvas.workflow.interpreter import _lacks
 from agentgym_flow.errors import SandboxUnavailable
 
@@ -57,8 +59,17 @@ class Means(NamedTuple):
     repairs: int
 
 
+def model_of(call: OpCall, means: Means) -> Model:
+    operator = OPERATORS[call.operator]
+    return Model(call, *means, instruction=operator.instruction, form=operator.form)
+
+
 def work(call: OpCall, means: Means) -> Value:
-    return OPERATORS[call.operator].run(Model(call, *means), call.inputs)
+    return OPERATORS[call.operator].run(model_of(call, means), call.inputs)
+
+
+def messages(call: OpCall) -> Messages:
+    return model_of(call, Speaker().means()).messages()
 
 
 class Speaker:
@@ -172,7 +183,7 @@ def test_a_verdict_that_cannot_be_read_is_no_pass(operator: str, reply: str, pas
 @given(st.text(alphabet="Verdict: pasfil*\n", max_size=60))
 def test_only_a_line_of_its_own_passes(reply: str) -> None:
     try:
-        passed, _ = replies.verdict(reply)
+        passed, _ = read_verdict(reply)
     except OperatorFailed:
         return
     lines = [line.strip(" *`_#>.").lower().replace(" ", "").replace("*", "") for line in reply.splitlines()]
@@ -238,9 +249,9 @@ def test_a_program_that_keeps_failing_is_an_error() -> None:
 def test_programs_are_found(reply: str, code: str | None) -> None:
     if code is None:
         with pytest.raises(OperatorFailed, match="no block"):
-            replies.program(reply, "f")
+            read_program(reply, "f")
     else:
-        assert replies.program(reply, "f") == code
+        assert read_program(reply, "f") == code
 
 
 def test_tests_decide_on_a_program_and_no_model_is_asked() -> None:
@@ -308,13 +319,13 @@ def test_revising_a_program_makes_a_program_that_runs() -> None:
 
 
 def test_thoughts_are_left_out_and_nothing_else_is_a_failure() -> None:
-    assert replies.without_thoughts("<think>a\nb</think>\n four ") == "four"
-    assert replies.without_thoughts("a, b</think>four") == "four"  # the prompt had opened it
-    assert replies.without_thoughts("[THINK]<answer>3</answer>?[/THINK]\nfour<think>or") == "four"
-    assert replies.without_thoughts("print(x[think])") == "print(x[think])"
+    assert without_thoughts("<think>a\nb</think>\n four ") == "four"
+    assert without_thoughts("a, b</think>four") == "four"  # the prompt had opened it
+    assert without_thoughts("[THINK]<answer>3</answer>?[/THINK]\nfour<think>or") == "four"
+    assert without_thoughts("print(x[think])") == "print(x[think])"
     for reply in ("<think>a", " <think>", "<think>a</think>\n", "", " "):
         with pytest.raises(OperatorFailed):
-            replies.without_thoughts(reply)
+            without_thoughts(reply)
 
 
 def test_the_sandbox_tells_results_failures_and_errors_apart() -> None:

@@ -33,14 +33,14 @@ from canvas_measure import (
 )
 
 from agentgym_flow.core import SPLITS, canonical
-from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft
 from agentgym_flow.envs.canvas.candidates import voting
+from agentgym_flow.envs.canvas.drafting import CanvasDraft
 from agentgym_flow.envs.canvas.operators import STANDARD
 from agentgym_flow.envs.canvas.tasks.arithmetic import from_gsm8k
-from agentgym_flow.envs.canvas.tasks.sets.chain import BadChain
+from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import BadChain
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
-from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES
+from agentgym_flow.envs.canvas.tasks.task import SimulatedTask
 from agentgym_flow.envs.canvas.workflow.graph import OperatorNode, Workflow, statistics
 from agentgym_flow.envs.canvas.workflow.rules import Language
 
@@ -284,7 +284,7 @@ def _outcome(task: SimulatedTask) -> bytes:
     assert run is not None
     steps = [[step.id, step.operator, step.result.status, step.reads] for step in run.steps]
     values = [value.identity for value in run.results]
-    return canonical([task.problem.key, steps, values, played.worth(run), won(designer, task)])
+    return canonical([task.problem.key, steps, values, played.score_of(run), won(designer, task)])
 
 
 def test_one_worker_and_thirty_two_threads_give_the_same_bytes() -> None:

@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.canvas.scoring.problem import Problem
-from agentgym_flow.envs.canvas.tasks.sets.calculation import Name, Number, Operation
-from agentgym_flow.envs.canvas.tasks.sets.chain import BadChain, CalculationChain, chain_of, read_chain
+from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import (
+    BadChain,
+    CalculationChain,
+    Name,
+    Number,
+    Operation,
+    chain_of,
+    read_chain,
+)
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 
 

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.canvas.scoring import mathematics
-from agentgym_flow.envs.canvas.scoring.correctness import Correctness, correctness, scorer_of
+from agentgym_flow.envs.canvas.scoring.correctness import Correctness, correctness, score_question, scorer_of
 from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem, StdioCase
 from agentgym_flow.envs.canvas.scoring.programs import completed, defines, program_in, same_output
-from agentgym_flow.envs.canvas.scoring.questions import score_question
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 from agentgym_flow.errors import BadSetting
 

@@ -10,9 +10,9 @@ from canvas_graphs import op, ops, par
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft, Drafting, TurnResult, prompt_in
-from agentgym_flow.envs.canvas.actions.edits import Add
-from agentgym_flow.envs.canvas.actions.reading import write_action
+from agentgym_flow.envs.canvas.actions import Add
+from agentgym_flow.envs.canvas.drafting import CanvasDraft, Drafting, TurnResult, prompt_in
+from agentgym_flow.envs.canvas.reading import write_action
 from agentgym_flow.envs.canvas.workflow.graph import Conditional, Workflow
 from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED, PUBLISHED_FINISH, FinishRules, Language
 from agentgym_flow.envs.canvas.workflow.text import to_text

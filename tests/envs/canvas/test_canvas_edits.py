@@ -7,8 +7,8 @@ from canvas_graphs import instructions, op, operators, ops, par
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Edit, Finish, Modify, SetPrompt, apply
-from agentgym_flow.envs.canvas.actions.reading import read_action
+from agentgym_flow.envs.canvas.actions import Action, Add, Delete, Edit, Finish, Modify, SetPrompt, apply
+from agentgym_flow.envs.canvas.reading import read_action
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, Parallel, Workflow, statistics
 from agentgym_flow.envs.canvas.workflow.rules import (
     PUBLISHED,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.scoring.choices import options_in, right_choice
+from agentgym_flow.envs.canvas.scoring.correctness import options_in, right_choice
 from agentgym_flow.envs.canvas.scoring.extract import last_box, stated_answer
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 

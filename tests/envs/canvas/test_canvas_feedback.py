@@ -7,7 +7,7 @@ from canvas_graphs import workflows
 from hypothesis import given
 from recording_backend import RecordingBackend
 
-from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft, Drafting, TurnResult
+from agentgym_flow.envs.canvas.drafting import CanvasDraft, Drafting, TurnResult
 from agentgym_flow.envs.canvas.feedback import feedback_text, graph_lines, run_lines
 from agentgym_flow.envs.canvas.operators.calls import OpResult, Value, WorkflowProblem
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Workflow

@@ -28,11 +28,11 @@ from hypothesis.stateful import (
 )
 
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft, drafting_of
-from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Finish, Modify, SetPrompt
-from agentgym_flow.envs.canvas.actions.reading import write_action
+from agentgym_flow.envs.canvas.actions import Action, Add, Delete, Finish, Modify, SetPrompt
+from agentgym_flow.envs.canvas.drafting import CanvasDraft, drafting_of
 from agentgym_flow.envs.canvas.env import CanvasEnv
-from agentgym_flow.envs.canvas.operators.registry import operators_of
+from agentgym_flow.envs.canvas.operators import operators_of
+from agentgym_flow.envs.canvas.reading import write_action
 from agentgym_flow.envs.canvas.workflow.graph import OperatorNode
 from agentgym_flow.envs.canvas.workflow.rules import LANGUAGES
 from agentgym_flow.errors import ResetNeeded

@@ -6,14 +6,15 @@ import importlib
 import re
 
 from agentgym_flow.envs.canvas.env import CanvasEnv
+from agentgym_flow.envs.canvas.game import CanvasGame
 from agentgym_flow.prompts import ConversationTemplate
 
 
 def test_the_manual_names_all_that_is_told_of_a_workflow() -> None:
     env = CanvasEnv(max_steps=1)
     told = set(env.reset(seed=0)[1]["workflow"]) | set(env.step("nothing")[-1]["workflow"])  # more at the end
-    table = (CanvasEnv.__doc__ or "").partition('`info["workflow"]` is plain data')[2].partition("`state_key`")[0]
-    assert told == set(re.findall(r"`(\w+)` \(", table))
+    assert told == set(re.findall(r"`(\w+)` \(", CanvasGame.report.__doc__ or ""))
+    assert "CanvasGame.report" in (CanvasEnv.__doc__ or "")
 
 
 def test_of_the_compact_templates_that_of_canvas_alone_holds_a_conversation() -> None:

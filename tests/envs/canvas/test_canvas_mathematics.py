@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.canvas.scoring import mathematics
+from agentgym_flow.envs.canvas.scoring.extract import same_number, stated_number
 from agentgym_flow.envs.canvas.scoring.mathematics import equal
-from agentgym_flow.envs.canvas.scoring.number import same_number, stated_number
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 from agentgym_flow.errors import MissingExtra
 

@@ -20,11 +20,11 @@ import agentgym_flow
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
 from agentgym_flow.envs.canvas.env import CanvasEnv
-from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD, Operator, Role, Solver, registry
+from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD, Operator, Role, Solver, base
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.operators.odds import CheckerOdds
+from agentgym_flow.envs.canvas.policies import Designer
 from agentgym_flow.envs.canvas.prompt import VOCABULARY
-from agentgym_flow.envs.canvas.scripted import Designer
 from agentgym_flow.episodes import read_log
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.play import evaluate
@@ -388,4 +388,4 @@ def test_a_class_that_is_defined_again_takes_the_place_of_the_old_one() -> None:
         second = type("Again", (Solver,), fields)
         assert type(OPERATORS["Again"]) is second
     finally:
-        registry._registered.pop("Again", None)
+        base._registered.pop("Again", None)

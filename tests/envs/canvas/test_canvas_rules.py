@@ -13,15 +13,15 @@ from canvas_measure import nodes_of, of_all, session, tasks
 
 from agentgym_flow import sandbox
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft
 from agentgym_flow.envs.canvas.backends.simulated import LOST, NO_ANSWER, SimulatedBackend
+from agentgym_flow.envs.canvas.drafting import CanvasDraft
 from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD, odds
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import Problem
-from agentgym_flow.envs.canvas.tasks.simulated import Fault, SimulatedTask
-from agentgym_flow.envs.canvas.tasks.simulated import TestOutcome as Outcome
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES
+from agentgym_flow.envs.canvas.tasks.task import Fault, SimulatedTask
+from agentgym_flow.envs.canvas.tasks.task import TestOutcome as Outcome
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
 from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
 
@@ -332,7 +332,7 @@ def test_a_program_that_does_not_end_is_a_timeout_and_the_run_goes_on() -> None:
             ("Programmer", "timeout"), ("CustomCodeGenerate", "ok"), ("Test", "ok"),
         ]  # fmt: skip
         assert both.value is not None
-        assert session(task).worth(alone) == 0.0
+        assert session(task).score_of(alone) == 0.0
 
 
 # ---------------------------------------------------------------- checkers
@@ -439,7 +439,7 @@ def test_the_simulator_never_asks_the_sandbox(monkeypatch: pytest.MonkeyPatch) -
         "[Programmer, CustomCodeGenerate, Custom, AnswerGenerate]", "Decompose -> [Programmer, Test]",
     ):  # fmt: skip
         for task in of_all("valid", 4):
-            session(task).worth(runs(task, text))
+            session(task).score_of(runs(task, text))
     assert not asked
 
 
@@ -447,7 +447,7 @@ def test_programs_side_by_side_are_no_program() -> None:
     for task in tasks("valid", "code", 8):
         both = runs(task, "[CustomCodeGenerate, Custom]")
         assert len(both.results) == 2
-        assert session(task).worth(both) == 0.0
+        assert session(task).score_of(both) == 0.0
 
 
 def test_revise_and_format_keep_a_program_a_program() -> None:
@@ -456,7 +456,7 @@ def test_revise_and_format_keep_a_program_a_program() -> None:
             run = runs(task, "Programmer -> Test -> Revise -> Format")
             assert run.value is not None
             assert run.value.code == task.program(run.value.data["made"], run.value.data["variant"])
-            assert session(task).worth(run) == task.score("", run.value.code)
+            assert session(task).score_of(run) == task.score("", run.value.code)
 
 
 # ---------------------------------------------------------------- formatting

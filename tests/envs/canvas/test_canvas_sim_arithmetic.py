@@ -22,9 +22,9 @@ from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.arithmetic import KINDS, ArithmeticTask, from_gsm8k, make_task
+from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import BadChain, chain_of, read_chain
 from agentgym_flow.envs.canvas.tasks.arithmetic.make import PEOPLE
-from agentgym_flow.envs.canvas.tasks.arithmetic.stories import STORIES
-from agentgym_flow.envs.canvas.tasks.arithmetic.story import draw
+from agentgym_flow.envs.canvas.tasks.arithmetic.story import STORIES, draw
 from agentgym_flow.envs.canvas.tasks.arithmetic.task import (
     VARIANTS,
     VARYING,
@@ -33,9 +33,8 @@ from agentgym_flow.envs.canvas.tasks.arithmetic.task import (
     slip_amounts,
     written,
 )
-from agentgym_flow.envs.canvas.tasks.sets.chain import BadChain, chain_of, read_chain
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
-from agentgym_flow.envs.canvas.tasks.simulated import Fault
+from agentgym_flow.envs.canvas.tasks.task import Fault
 from agentgym_flow.errors import UnknownSplit, UnknownTask
 
 SPLITS = ("train", "valid", "test")

@@ -9,8 +9,9 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,12 +20,11 @@ from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.canvas.operators import OPERATORS, Role, of_role
 from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.tasks.code import fuel, make_task
-from agentgym_flow.envs.canvas.tasks.code.build import _cases, split_of
 from agentgym_flow.envs.canvas.tasks.code.changes import MISTAKES, changed, changes_of, parsed
-from agentgym_flow.envs.canvas.tasks.code.draft import Draw, Pattern
 from agentgym_flow.envs.canvas.tasks.code.fuel import ENDLESS, FunctionCase, calls, compiled
+from agentgym_flow.envs.canvas.tasks.code.generated import ISLICE, OwnTask, _cases, split_of
 from agentgym_flow.envs.canvas.tasks.code.library import PATTERNS, STREAMS
-from agentgym_flow.envs.canvas.tasks.code.own import ISLICE, OwnTask
+from agentgym_flow.envs.canvas.tasks.code.patterns import Draw, Pattern
 from agentgym_flow.errors import UnknownSplit
 
 SPLITS = ("train", "valid", "test")
@@ -265,6 +265,17 @@ def test_programs_get_copies_and_few_builtins() -> None:
     given: list[int] = []
     assert calls(program, "f", [FunctionCase((given,))])[0].error == "it raised NameError"
     assert given == []
+
+
+@pytest.mark.parametrize("pattern", [*PATTERNS, *STREAMS], ids=lambda pattern: pattern.__name__.strip("_"))
+def test_a_program_does_what_the_function_in_its_pattern_does(pattern: Any) -> None:
+    for index in range(4):
+        draft = pattern(Draw("same", index))
+        drawn = pattern.__wrapped__(Draw("same", index))  # the function itself, with the drawn values in its closure
+        cases = [FunctionCase(arguments, take=draft.take) for arguments in (*draft.public, *draft.hidden)]
+        for case, came in zip(cases, calls(compiled(ast.parse(draft.source)), draft.name, cases), strict=True):
+            value = drawn.program(*copy.deepcopy(case.arguments))
+            assert came.value == (list(islice(value, draft.take)) if draft.take else value)
 
 
 @pytest.mark.parametrize("pattern", [*PATTERNS, *STREAMS], ids=lambda pattern: pattern.__name__.strip("_"))

@@ -17,8 +17,7 @@ from agentgym_flow.envs.answers import normalise
 from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
 from agentgym_flow.envs.canvas.tasks.facts import FactTask, make_task
-from agentgym_flow.envs.canvas.tasks.facts.names import WORDS
-from agentgym_flow.envs.canvas.tasks.facts.relations import marked
+from agentgym_flow.envs.canvas.tasks.facts.world import WORDS, marked
 
 SPLITS = ("train", "valid", "test")
 KINDS = ("easy", "bridge", "lookalike", "both", "retold", "mixed")

@@ -11,7 +11,7 @@ from recording_backend import RecordingBackend
 
 from agentgym_flow.core import Stream
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.envs.canvas.actions.drafting import Drafting
+from agentgym_flow.envs.canvas.drafting import Drafting
 from agentgym_flow.envs.canvas.game import CanvasGame
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.tasks.source import generated

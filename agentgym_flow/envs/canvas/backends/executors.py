@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from agentgym_flow._util.sharing import once
 from agentgym_flow.core import Maybe, Plain
+from agentgym_flow.envs.canvas.backends.replay import ReplayBackend, ResponseRecorder
 from agentgym_flow.envs.canvas.backends.simulated import SimulatedBackend
 from agentgym_flow.envs.canvas.operators import Operator
 from agentgym_flow.envs.canvas.operators.calls import Backend
-from agentgym_flow.envs.canvas.tasks.assignment import Assignment
-from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
+from agentgym_flow.envs.canvas.tasks.task import Assignment, SimulatedTask
 from agentgym_flow.errors import BadSetting, UnknownOption, shown
 
 if TYPE_CHECKING:
@@ -56,9 +56,25 @@ class Executor(NamedTuple):
         why = f"the simulator does not offer {', '.join(without)}: give a class odds, or name another executor"
         return tuple([one for one in operators if one.name not in without]), why
 
-    def for_task(self, task: Assignment) -> Backend | None:
-        """Return the backend for a task; None if only recordings can be played."""
-        return SimulatedBackend(cast("SimulatedTask", task)) if self.deterministic else self.backend
+    def for_task(self, task: Assignment, recording: Sequence[Any] | None = None) -> Backend:
+        """Return the simulator, or a recorder around the backend or around a recording.
+
+        Args:
+            task: the task.
+            recording: the entries of each step of an episode, which replace the backend; None to use the backend.
+
+        Raises:
+            BadSetting: without a backend, only recordings can be played.
+            BadData: the recording is damaged.
+        """
+        if self.deterministic:
+            return SimulatedBackend(cast("SimulatedTask", task))
+        if recording is not None:  # replay compares what is recorded with the recording
+            return ResponseRecorder(ReplayBackend([call for entry in recording for call in entry or ()]))
+        if self.backend is None:
+            advice = "give base_url, or an object; without one, the environment can only replay recordings"
+            raise BadSetting(f"executor={self.name!r} cannot execute operators: {advice}")
+        return ResponseRecorder(self.backend)
 
 
 def executor_of(

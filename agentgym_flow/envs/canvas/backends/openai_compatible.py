@@ -21,10 +21,16 @@ from agentgym_flow._util.sharing import Lock
 from agentgym_flow._util.values import is_number
 from agentgym_flow.core import AnswerStore, Stream, canonical, check_integer, check_positive, stable_hash
 from agentgym_flow.envs.canvas.backends.server import ModelReply, Patience, ServerFailed, server_at
-from agentgym_flow.envs.canvas.operators import OPERATORS, replies
+from agentgym_flow.envs.canvas.operators import OPERATORS
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
-from agentgym_flow.envs.canvas.operators.model import Messages, Model, RunCode, in_sandbox
-from agentgym_flow.envs.canvas.operators.replies import OperatorFailed
+from agentgym_flow.envs.canvas.operators.model import (
+    Messages,
+    Model,
+    OperatorFailed,
+    RunCode,
+    in_sandbox,
+    without_thoughts,
+)
 from agentgym_flow.envs.canvas.workflow.graph import unknown_operator
 from agentgym_flow.errors import BadSetting, ExecutorFailed, shown
 
@@ -195,8 +201,12 @@ class OpenAIBackend:
         status: Literal["ok", "error", "timeout"]
         value: Value | None
         started, talk, failed = time.monotonic(), _CallConversation(self, call), True
+        operator = OPERATORS[call.operator]
+        model = Model(
+            call, talk.ask, self._run_code, self._repairs, instruction=operator.instruction, form=operator.form
+        )
         try:
-            value = OPERATORS[call.operator].run(Model(call, talk.ask, self._run_code, self._repairs), call.inputs)
+            value = operator.run(model, call.inputs)
             status, text, failed = "ok", talk.reply, False
         except OperatorFailed as failure:
             value, status, text = None, failure.status, str(failure)
@@ -304,7 +314,7 @@ class _CallConversation:
             raise OperatorFailed("the reply was cut off: it reached max_tokens, or the end of the model's context")
         if said.ended == "content_filter":
             raise OperatorFailed("the server's filter withheld the reply")
-        self.reply = replies.without_thoughts(said.text)
+        self.reply = without_thoughts(said.text)
         return self.reply
 
 

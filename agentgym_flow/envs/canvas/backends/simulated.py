@@ -27,7 +27,7 @@ from agentgym_flow.envs.canvas.operators.odds import (
     ReviserOdds,
     SolverOdds,
 )
-from agentgym_flow.envs.canvas.tasks.simulated import VARIANTS, Fault, SimulatedTask
+from agentgym_flow.envs.canvas.tasks.task import VARIANTS, Fault, SimulatedTask
 
 LOST = "None"
 """The answer of an operator that cannot solve tasks of a family."""
@@ -99,7 +99,8 @@ class SimulatedBackend:
             case PlannerOdds():
                 pieces = isinstance(operator, Planner) and operator.leaves == "pieces"
                 steps = (pieces and self.task.pieces) or self.task.plan
-                return Value(text=_numbered(steps), items=steps, data={})
+                numbered = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
+                return Value(text=numbered, items=steps, data={})
             case SolverOdds() as row:
                 return self._solved(row, call, before)
             case CheckerOdds() as row:
@@ -234,24 +235,21 @@ class SimulatedBackend:
             return self._aggregated([one for _, one in candidates], self._chance(before))
         if by == "meaning":
             return self._voted(candidates, self._chance(before))
-        behaviour = [self._behaviour(value, one) for value, one in candidates]
+        # Programs count as equal if they behave alike.
+        behaviour = [
+            self.task.public(value.code).outputs if value.code and self.task.family == "code" else self._answer(one)
+            for value, one in candidates
+        ]
         return self._written(candidates[_commonest(behaviour)][1])
 
     def _voted(self, candidates: Sequence[tuple[Value, Solution]], chance: Stream) -> Value:
         """Choose by meaning, in votes over shuffled lists. Numbers and programs have no meaning to compare."""
         if self.task.family != "qa":
             return self._written(chance.choice(candidates)[1])
-        meanings = [self._meaning(one) for _, one in candidates]
+        # The meaning of a right solution does not depend on its phrasing.
+        meanings = [self._answer(replace(one, variant=one.variant if one.made else 0)) for _, one in candidates]
         votes = [_commonest(meanings, chance) for _ in range(odds.VOTES)]
         return self._written(candidates[votes[_commonest([meanings[vote] for vote in votes])]][1])
-
-    def _meaning(self, one: Solution) -> str:
-        """Return the meaning of a solution, independent of its phrasing."""
-        return self._answer(replace(one, variant=one.variant if one.made else 0))
-
-    def _behaviour(self, value: Value, one: Solution) -> str:
-        """Return what distinguishes solutions: the text, or the behaviour of a program."""
-        return self.task.public(value.code).outputs if value.code and self.task.family == "code" else self._answer(one)
 
     def _aggregated(self, candidates: Sequence[Solution], chance: Stream) -> Value:
         if any(one.fragment for one in candidates):
@@ -358,10 +356,6 @@ def _commonest(keys: Sequence[str], chance: Stream | None = None) -> int:
     most = max(counts.values())
     tied = [key for key, count in counts.items() if count == most]
     return keys.index(chance.choice(tied) if chance else tied[0])
-
-
-def _numbered(steps: Sequence[str]) -> str:
-    return "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
 
 
 def _tokens(call: OpCall) -> int:

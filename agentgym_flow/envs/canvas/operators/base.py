@@ -11,7 +11,7 @@
         def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
             return Value(text=model.ask())
 
-Derive from the class of the role. Defining a class with a name registers it; see `registry`.
+Derive from the class of the role. Defining a class with a name registers it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import ClassVar, Literal, get_args
 
-from agentgym_flow.envs.canvas.operators import registry, replies
 from agentgym_flow.envs.canvas.operators.calls import Input, Value
-from agentgym_flow.envs.canvas.operators.model import Model, solutions
+from agentgym_flow.envs.canvas.operators.model import Model, read_steps, read_verdict, solutions
 from agentgym_flow.envs.canvas.operators.odds import (
     CheckerOdds,
     EnsembleOdds,
@@ -106,6 +105,18 @@ LONGEST = {"summary": 300, "instruction": 4096, "form": 4096}
 """Text of an operator -> its maximum length."""
 
 
+_registered: dict[str, Operator] = {}
+
+OPERATORS: Mapping[str, Operator] = MappingProxyType(_registered)
+"""All registered operators by name."""
+
+STANDARD = (
+    "Plan", "Decompose", "Programmer", "Custom", "AnswerGenerate", "CustomCodeGenerate", "Test", "Review", "Verify",
+    "Revise", "Format", "ScEnsemble", "MdEnsemble", "Aggregate",
+)  # fmt: skip
+"""The operators of this package in the order in which they are shown: the default of environments."""
+
+
 class Operator:
     """An operator. It has no state: one object serves all calls, from several threads at once.
 
@@ -142,7 +153,7 @@ class Operator:
         super().__init_subclass__()
         if "name" in vars(cls):
             _check(cls)
-            registry.register(cls.name, cls())
+            _register(cls.name, cls())
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
         """Return the operator's output.
@@ -151,7 +162,7 @@ class Operator:
             model: answers requests and runs programs.
             inputs: the values of the declared `inputs`.
 
-        Raises `replies.OperatorFailed` if it cannot do its work.
+        Raises `model.OperatorFailed` if it cannot do its work.
         """
         raise NotImplementedError
 
@@ -173,7 +184,7 @@ class Planner(Operator):
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
         """Return the entries of the list in the model's reply."""
         reply = model.ask()
-        return Value(text=reply, items=replies.steps(reply))
+        return Value(text=reply, items=read_steps(reply))
 
 
 class Solver(Operator):
@@ -203,7 +214,7 @@ class Checker(Operator):
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
         """Return the verdict of the model, with the rest of its reply as notes."""
         solutions(inputs["solution"])
-        passed, notes = replies.verdict(model.ask())
+        passed, notes = read_verdict(model.ask())
         return Value(passed=passed, notes=notes)
 
 
@@ -231,6 +242,7 @@ class Ensemble(Operator):
         return Value(text=model.ask())
 
 
+# ---------------------------------------------------------------- registration
 _ODDS: Mapping[Role, type[Odds]] = {
     Role.PLANNER: PlannerOdds,
     Role.SOLVER: SolverOdds,
@@ -261,3 +273,19 @@ def _check(cls: type[Operator]) -> None:
         raise BadSetting(f"{what}: branches must be a number of at least 0, got {shown(cls.branches)}")
     if cls.odds is not None and not isinstance(cls.odds, _ODDS[cls.role]):
         raise BadSetting(f"{what}: the odds of a {cls.role} are {_ODDS[cls.role].__name__}, got {shown(cls.odds)}")
+
+
+def _register(name: str, operator: Operator) -> None:
+    """Register an operator; a class that is defined again replaces the old one.
+
+    Raises `BadSetting` if another class has this name, ignoring case.
+    """
+    for known, other in _registered.items():
+        if known.lower() == name.lower() and path_of(other) != path_of(operator):
+            raise BadSetting(f"operator {path_of(operator)}: {path_of(other)} is called {known}; choose another name")
+    _registered[name] = operator
+
+
+def path_of(operator: Operator) -> str:
+    """Return `module:Class` of an operator."""
+    return f"{type(operator).__module__}:{type(operator).__qualname__}"

@@ -55,12 +55,11 @@ def equal(text: str, gold: str) -> bool:
     elif _PLAIN.fullmatch(gold):
         above_1 = abs(Decimal(gold.replace(",", ""))) > 1
         pairs = [(_PERCENTAGE.sub(r"\1" if above_1 else _hundredth, text), gold)]
-    return any(_same(*pair) for pair in pairs)
-
-
-def _same(text: str, gold: str) -> bool:
-    wanted = _parsed(f"\\boxed{{{gold}}}")
-    return any(math_verify.verify(wanted, _parsed(reading), timeout_seconds=None) for reading in _readings(text))
+    return any(
+        math_verify.verify(_parsed(f"\\boxed{{{wanted}}}"), _parsed(reading), timeout_seconds=None)
+        for said, wanted in pairs
+        for reading in _readings(said)
+    )
 
 
 def _hundredth(percentage: re.Match[str]) -> str:

@@ -4,32 +4,47 @@ A set is a folder of files whose names contain the words `train`, `dev` (or `val
 `test`, or a single file, which is `test` if neither its name nor its folder's contains any of them. `published_splits`
 defines the resulting splits. The single file of MBPP, full or sanitised, is split as by its authors. Problems with
 equal or nearly equal texts (`sets.checks`) never occur in two splits.
+
+The set and the part of a file are recognised by its name: `gsm8k_test_400.jsonl`, `HumanEval.jsonl.gz`. A name is split
+into words (`published_splits.words_of`). The name of a set is one word or several in a row (`DS-1000`, `human_eval`);
+the longest match counts (`math_qa`). The name of a part is one of `published_splits.PART_WORDS`.
 """
 
 from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow import data as registry
-from agentgym_flow._util.records import read_records
+from agentgym_flow._util.file_state import is_junk, is_real_file
+from agentgym_flow._util.records import SUFFIXES, read_records
 from agentgym_flow._util.sharing import once
 from agentgym_flow.core import check_split, stable_hash
 from agentgym_flow.data import FETCHED, DataSet
 from agentgym_flow.envs.canvas.scoring import mathematics
 from agentgym_flow.envs.canvas.scoring.problem import Problem
-from agentgym_flow.envs.canvas.scoring.running import NO_HARNESS
-from agentgym_flow.envs.canvas.tasks.assignment import Assignment, PublishedTask
-from agentgym_flow.envs.canvas.tasks.sets.chain import BadChain, chain_of
+from agentgym_flow.envs.canvas.scoring.programs import NO_HARNESS
+from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import BadChain, chain_of
 from agentgym_flow.envs.canvas.tasks.sets.checks import overlap, without
-from agentgym_flow.envs.canvas.tasks.sets.load import SETS, LoadedSet, load_from_hub, load_problems
-from agentgym_flow.envs.canvas.tasks.sets.naming import files_of, part_named, part_of, parts_in, set_named, stem
-from agentgym_flow.envs.canvas.tasks.sets.native import is_native
-from agentgym_flow.envs.published_splits import ALONE, PARTS, Splits, Stamp, missing, part_of_alone, stamps_of
+from agentgym_flow.envs.canvas.tasks.sets.load import SETS, LoadedSet, is_native, load_from_hub, load_problems
+from agentgym_flow.envs.canvas.tasks.task import Assignment, PublishedTask
+from agentgym_flow.envs.published_splits import (
+    ALONE,
+    PARTS,
+    Splits,
+    Stamp,
+    folders_with,
+    missing,
+    part_in,
+    part_of_alone,
+    stamps_of,
+    without_shard,
+    words_of,
+)
 from agentgym_flow.errors import BadData, BadSetting, UnknownData
 
 SIMULATED = ("gsm8k", "humaneval", "mbpp")
@@ -177,7 +192,7 @@ class _PublishedSplits:
         problem = self.kept(split, True).problems[number]
         if problem.kind == "code":
             from agentgym_flow.envs.canvas.tasks.code import NotUsable, from_program
-            from agentgym_flow.envs.canvas.tasks.code.unchanged import UnchangedTask
+            from agentgym_flow.envs.canvas.tasks.code.task import UnchangedTask
 
             try:
                 return from_program(problem)
@@ -235,7 +250,8 @@ def files_of_set(found: DataSet, dataset: str | None) -> tuple[str, Mapping[str,
     name = dataset or _named(found)
     parts = {part_of_alone(place, part_of): place} if place.is_file() else parts_in(place, name)
     if not name:
-        name = _native_in(parts.values())
+        first = [next((record for _, record in read_records(file)), {}) for file in parts.values()]
+        name = "flowsteer" if all(is_native(record) for record in first) else ""
     if not name:
         known = ", ".join(SETS)
         raise BadData(f"{place}: no file name contains the name of a set; give it as dataset=..., one of {known}.")
@@ -261,11 +277,6 @@ def _named(found: DataSet) -> str:
         raise BadData(f"{place} has files of several sets; say which: dataset=..., one of {', '.join(sorted(sets))}.")
     folder = place.parent if place.is_file() else place
     return next((name for name in (*sets, set_named(found.name), set_named(folder.name)) if name), "")
-
-
-def _native_in(files: Iterable[Path]) -> str:
-    first = [next((record for _, record in read_records(file)), {}) for file in files]
-    return "flowsteer" if all(is_native(record) for record in first) else ""
 
 
 @once(8)  # the stamps are part of the key, so changed files are read again
@@ -307,3 +318,90 @@ def _from_hub(dataset: str, skip_damaged: bool) -> _PublishedSplits:
         return load_from_hub(dataset, ours.get(part, part), skip_bad=skip_damaged)
 
     return _PublishedSplits(dataset, parts, read, remark)
+
+
+_OTHERS = {
+    "aime25": "aime_2025",
+    "hotpot": "hotpotqa",
+    "math500": "math",
+    "nqopen": "nq",
+    "squad": "squad_v2",
+    "trivia": "triviaqa",
+}
+_NAMES = {name.replace("_", ""): name for name in SETS} | _OTHERS
+_MOST_WORDS = 5  # in the name of a set
+
+
+def set_named(name: str) -> str:
+    """Return the set in a name, one of `SETS`; empty if there is none, or several."""
+    found = {known for _, known in _spans(words_of(name))}
+    return found.pop() if len(found) == 1 else ""
+
+
+def part_named(name: str) -> str:
+    """Return the part in a name, one of `published_splits.PARTS`; empty if there is none.
+
+    Raises `BadData` if there are several.
+    """
+    words = words_of(name)
+    of_sets = {place for span, _ in _spans(words) for place in span}  # the word eval in human-eval
+    rest = {word for place, word in enumerate(words) if place not in of_sets}
+    return part_in(name, rest)
+
+
+def _spans(words: list[str]) -> list[tuple[range, str]]:
+    """Return the positions of the names of sets in `words`, with the sets; longer names win."""
+    spans = [range(start, start + count) for start in range(len(words)) for count in range(1, _MOST_WORDS + 1)]
+    found = {span: known for span in spans if (known := _NAMES.get("".join(words[span.start : span.stop])))}
+    return [(span, found[span]) for span in found if not any(set(span) < set(other) for other in found)]
+
+
+def stem(file: Path) -> str:
+    """Return the name of a record file without its suffix; empty for other files."""
+    name = file.name
+    zipped = name.lower().endswith(".gz")
+    name = name[: -len(".gz")] if zipped else name
+    for suffix in SUFFIXES:
+        if name.lower().endswith(suffix) and (not zipped or suffix.startswith(".json")):
+            return name[: -len(suffix)]
+    return ""
+
+
+def part_of(place: Path) -> str:
+    """Return the part in the name of a file or folder as `part_named` does; shards are rejected."""
+    return part_named(place.name if place.is_dir() else without_shard(stem(place)))
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Return the record files directly in a folder, sorted by name. Raises `BadData` for a link to nothing."""
+    return [file for file in sorted(folder.iterdir()) if not is_junk(file.name) and stem(file) and is_real_file(file)]
+
+
+def parts_in(folder: Path, dataset: str) -> dict[str, Path]:
+    """Return the files of a set directly in a folder, by the part in their names.
+
+    Files of other sets and files that do not contain records are ignored. If no name contains a part, the only file
+    with the name of the set, or else the only file, is the part in the folder's name, or else `test`.
+
+    Args:
+        folder: the folder.
+        dataset: the set; empty for the only one in the names.
+
+    Raises `BadData` if there is no such file, or several of one part.
+    """
+    files = [file for file in files_of(folder) if not dataset or set_named(stem(file)) in ("", dataset)]
+    found: dict[str, Path] = {}
+    for file in files:
+        part = part_named(without_shard(stem(file)))
+        if part in found:
+            raise BadData(f"{folder} has several files of the part {part}: {found[part].name}, {file.name}; leave one.")
+        if part:
+            found[part] = file
+    if found:
+        return found
+    naming = [file for file in files if dataset and set_named(stem(file)) == dataset] or files
+    if len(naming) != 1:
+        what = "no file of a set" if not naming else "several files, none of which names a part"
+        below = folders_with(folder, lambda inner: any(part_named(stem(file)) for file in files_of(inner)))
+        raise BadData(f"{folder}: there is {what}; name them with train, dev or test, such as test.jsonl.{below}")
+    return {part_of_alone(naming[0], part_of): naming[0]}

@@ -12,8 +12,7 @@ from typing import Any, Protocol, cast
 
 from agentgym_flow.core import canonical, check_season, check_split
 from agentgym_flow.data import DataSet
-from agentgym_flow.envs.canvas.tasks.assignment import Assignment, PublishedTask
-from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
+from agentgym_flow.envs.canvas.tasks.task import Assignment, PublishedTask, SimulatedTask
 from agentgym_flow.errors import BadSetting, UnknownOption
 
 FAMILIES = ("arithmetic", "code", "qa")

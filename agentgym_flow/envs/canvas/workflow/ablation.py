@@ -135,7 +135,8 @@ class _AblationSearch:
         """Yield the ways to leave out an operator; only a check has more than one."""
         fewer = self.without._replace(operators=self.without.operators | {place.id})
         yield fewer
-        if _is_check(place, self.workflow):
+        around = self.workflow.places.get(place.id.removesuffix("_cond"))
+        if place.id.endswith("_cond") and around is not None and isinstance(around.node, Conditional):  # it is a check
             verdicts = {
                 step.result.value.passed
                 for step in self.run.steps
@@ -229,11 +230,6 @@ def _wherever(identity: tuple[Any, ...]) -> tuple[Any, ...]:
 def _outcome(results: tuple[Value, ...]) -> tuple[tuple[str, str], ...]:
     """Return the visible content of results, without duplicates."""
     return tuple(dict.fromkeys((value.text, value.code) for value in results))
-
-
-def _is_check(place: NodePosition, workflow: Workflow) -> bool:
-    around = workflow.places.get(place.id.removesuffix("_cond"))
-    return around is not None and isinstance(around.node, Conditional) and place.id.endswith("_cond")
 
 
 def _made(step: RunStep) -> tuple[Any, ...]:

@@ -17,10 +17,10 @@ How results flow:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from threading import Event
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.canvas.operators import OPERATORS, Operator, Planner, Role
@@ -37,7 +37,6 @@ from agentgym_flow.envs.canvas.workflow.graph import (
     top_ids,
 )
 from agentgym_flow.envs.canvas.workflow.run import By, RunState, RunStep, StepId, StepValue, WorkflowRun
-from agentgym_flow.envs.canvas.workflow.together import all_of
 
 
 class Cache:
@@ -197,7 +196,10 @@ class _GraphWalk:
 
         def run(slot: int) -> tuple[RunState, list[RunStep]]:
             own: list[RunStep] = []
-            start = flow._replace(pieces=_share(flow.pieces, slot, count), to_share=False) if flow.to_share else flow
+            start = flow
+            if flow.to_share:  # distributed in turn; repeated if there are too few
+                share = flow.pieces[slot::count] or (flow.pieces[slot % len(flow.pieces)],)
+                start = flow._replace(pieces=share, to_share=False)
             return self._chain(ids[slot], node.branches[slot], start, attempt, own), own
 
         if self.interpreter.concurrent:
@@ -251,16 +253,14 @@ class _GraphWalk:
         if result is None:
             if self.stopped.is_set():
                 raise CancelledError("another branch of this run raised, or the run was interrupted")
-            result = _complete(operator, _asked(self.interpreter.backend, operator, call, len(flow.results)))
+            fewest, count = operator.branches, len(flow.results)
+            if count < fewest:
+                text = f"{operator.name} works on {fewest} results or more; here: {count}"
+                result = OpResult("error", text=text)
+            else:
+                result = _complete(operator, self.interpreter.backend.run(call))
             self.called.append((call, result))
         return RunStep(StepId(place, attempt), node.name, result, cached, reads, call)
-
-
-def _asked(backend: Backend, operator: Operator, call: OpCall, results: int) -> OpResult:
-    """Return the backend's result of a call, or an error if there are too few results for the operator."""
-    if results < operator.branches:
-        return OpResult("error", text=f"{operator.name} works on {operator.branches} results or more; here: {results}")
-    return backend.run(call)
 
 
 def _joined(one: By, other: By) -> By:
@@ -300,11 +300,6 @@ def _checked(made: StepValue, results: tuple[StepValue, ...]) -> tuple[StepValue
     text, code = made.value.text, made.value.code
     same = len(results) == 1 and (text, code) == (results[0].value.text, results[0].value.code)
     return results if same or not (text or code) else (made,)
-
-
-def _share(pieces: tuple[str, ...], slot: int, count: int) -> tuple[str, ...]:
-    """Return the sub-problems of branch `slot` of `count`, distributed in turn; repeated if there are too few."""
-    return pieces[slot::count] if slot < len(pieces) else (pieces[slot % len(pieces)],)
 
 
 def _complete(operator: Operator, result: OpResult) -> OpResult:
@@ -350,3 +345,33 @@ _GIVEN: dict[str, Callable[[WorkflowProblem, RunState], tuple[Input, By]]] = {
     "candidates": lambda problem, flow: (tuple(made.value for made in flow.results), _all_by(flow)),
     "notes": lambda problem, flow: flow.notes or (None, ()),
 }
+
+
+T = TypeVar("T")
+
+POLL = 0.02
+"""The interval in seconds at which interrupted work is polled."""
+
+
+def all_of(parts: Sequence[Future[T]], stop: Callable[[], None], cancel: Callable[[], None] | None) -> list[T]:
+    """Return the results of all parts.
+
+    If parts raise, the first exception other than a cancellation is raised after all have ended.
+
+    Args:
+        parts: the futures to wait for.
+        stop: called after an exception, so that no part begins anything new.
+        cancel: called on an interrupt, possibly several times, to abort what parts wait for; None if impossible.
+    """
+    try:
+        return [part.result() for part in parts]
+    except BaseException as error:
+        stop()
+        interrupted = not isinstance(error, Exception)
+        while wait(parts, POLL if interrupted and cancel else None).not_done:
+            if cancel is not None:
+                cancel()  # repeatedly, because a part may have been about to send a request
+        if isinstance(error, CancelledError):  # because another part raised
+            causes = (part.exception() for part in parts if not part.cancelled())
+            raise next((cause for cause in causes if not isinstance(cause, CancelledError | None)), error) from None
+        raise

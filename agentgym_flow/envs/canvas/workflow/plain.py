@@ -17,7 +17,7 @@ from agentgym_flow.envs.canvas.workflow.graph import (
     child_ids,
     top_ids,
 )
-from agentgym_flow.envs.canvas.workflow.run import RunStep, WorkflowRun
+from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
 
 NOTES_LENGTH = 150
 """The maximum number of characters shown of an instruction or of a checker's notes."""
@@ -62,15 +62,10 @@ def plain_run(run: WorkflowRun) -> list[dict[str, Any]]:
             "status": step.result.status,
             "passed": None if step.result.value is None else step.result.value.passed,
             "influential": step.id in influential,
-            "notes": _notes(step),
+            "notes": one_line(step.result.text if step.result.value is None else step.result.value.notes, NOTES_LENGTH),
         }
         for step in run.steps
     ]
-
-
-def _notes(step: RunStep) -> str:
-    value = step.result.value
-    return one_line(step.result.text if value is None else value.notes, NOTES_LENGTH)
 
 
 def _chain(ids: Iterable[str], nodes: Sequence[Node]) -> list[dict[str, Any]]:

@@ -85,7 +85,10 @@ class _Printer(NamedTuple):
     def node(self, node: Node) -> str:
         match node:
             case OperatorNode(name, instruction):
-                return f"{name} {_quoted(instruction)}" if instruction and self.instructions else name
+                if not instruction or not self.instructions:
+                    return name
+                # Escapes unprintable characters (line breaks, marks that change the reading direction): one line.
+                return f"{name} {json.dumps(instruction, ensure_ascii=not instruction.isprintable())}"
             case Parallel(branches):
                 return f"[{', '.join(map(self.chain, branches))}]"
             case Loop(body, count):
@@ -99,11 +102,6 @@ class _Printer(NamedTuple):
             return DONE
         alone = len(chain) == 1 and not isinstance(chain[0], Conditional)
         return self.chain(chain) if alone else f"({self.chain(chain)})"
-
-
-def _quoted(text: str) -> str:
-    # Escapes unprintable characters (line breaks, marks that change the reading direction), so that it stays one line.
-    return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
 # ---------------------------------------------------------------------- reading
@@ -152,7 +150,8 @@ class Reader:
 
     def chains_of(self, text: str) -> list[Chain]:
         """Parse chains separated by commas, semicolons or blanks. Raises `BadWorkflow`."""
-        self._take(text)
+        self._tokens = list(_tokens(text))
+        self._tokens.reverse()
         found = []
         while self._tokens:
             found.append(self._chain(0))
@@ -174,10 +173,6 @@ class Reader:
         return nodes[0]
 
     # ------------------------------------------------------------------ tokens, the next one last
-    def _take(self, text: str) -> None:
-        self._tokens = list(_tokens(text))
-        self._tokens.reverse()
-
     def _next(self) -> str:
         return self._tokens[-1] if self._tokens else ""
 
@@ -265,7 +260,9 @@ class Reader:
         if self._is_done(name):
             raise BadWorkflow(f"{DONE} is allowed only as a case of a conditional")
         names = self._language.known
-        known = name if name in names or not self._lenient else _in_any_case(name, names)
+        known = name
+        if self._lenient and name not in names:
+            known = next((one for one in names if one.lower() == name.lower()), name)
         if known not in names:
             raise BadWorkflow(unknown_operator(name, names))
         if known != name:
@@ -281,10 +278,6 @@ class Reader:
 def conditional(check: OperatorNode, first: Chain, second: Chain, language: Language) -> Conditional:
     """Return the conditional with its cases in written order. Raises `BadWorkflow` as `Conditional` does."""
     return Conditional(check, first, second) if language.first_case == "passed" else Conditional(check, second, first)
-
-
-def _in_any_case(name: str, known: Iterable[str]) -> str:
-    return next((one for one in known if one.lower() == name.lower()), name)
 
 
 def _tokens(text: str) -> Iterator[str]:

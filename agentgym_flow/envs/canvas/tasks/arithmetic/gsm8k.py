@@ -9,13 +9,20 @@ from fractions import Fraction
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import Problem
-from agentgym_flow.envs.canvas.tasks.arithmetic.make import omission, omitted, owners_of, slip, slipped
-from agentgym_flow.envs.canvas.tasks.arithmetic.misprint import misprint
+from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import (
+    Calculation,
+    CalculationChain,
+    Expression,
+    Name,
+    Number,
+    Operation,
+    chain_of,
+    parts,
+    with_leaves,
+)
+from agentgym_flow.envs.canvas.tasks.arithmetic.make import misprint, omission, omitted, owners_of, slip, slipped
 from agentgym_flow.envs.canvas.tasks.arithmetic.task import ArithmeticTask, ChainMistake
-from agentgym_flow.envs.canvas.tasks.sets.calculation import Expression, Name, Number, Operation, parts, with_leaves
-from agentgym_flow.envs.canvas.tasks.sets.chain import Calculation, CalculationChain, chain_of
-from agentgym_flow.envs.canvas.tasks.simulated import Fault
-from agentgym_flow.envs.canvas.tasks.unusual import demanded, unusual
+from agentgym_flow.envs.canvas.tasks.task import Fault, demanded, unusual
 
 MOST_SLIPS = 3
 """The maximum number of steps with a slip; the hardest steps have one."""
@@ -60,8 +67,11 @@ def from_gsm8k(problem: Problem) -> ArithmeticTask:
         note = "Numbers that belong to different parts of the problem are mixed up."
         faults.append((Fault("part", Mistake.PART, (), note), mixed))
     faults += _slips(chain, needed, owners)
-    faults += _demanded(problem, chain)
-    asked = _asked(problem.text)
+    wanted, chance = demanded("arithmetic", "gsm8k", problem.text), Stream("canvas", "gsm8k", "unusual", problem.text)
+    odd = misprint(chain, problem.text, chance) if wanted else None
+    if wanted and odd:  # a checker demands that a number which looks like a misprint is replaced
+        faults.append((unusual(wanted, "arithmetic", "test", chance, figure=odd[0]), odd[1]))
+    asked = [problem.text, *_QUESTION.findall(problem.text)][-1].strip()  # the question at the end
     count = len(needed)
     plan = tuple(f"Work out step {number} of {count} towards this: {asked}" for number in range(1, count + 1))
     pieces = tuple((place, f"Work out part {n} of {len(places)} of this: {asked}") for n, place in enumerate(places, 1))
@@ -78,12 +88,6 @@ def _kind(faults: _Faults) -> str:
         return "mixed"
     names = {Mistake.TRAP: "trap", Mistake.OMISSION: "steps", Mistake.PART: "parts"}
     return next((names[kind] for kind in hard), "calculation" if found else "easy")
-
-
-def _asked(text: str) -> str:
-    """Return the question at the end of a problem."""
-    questions: list[str] = _QUESTION.findall(text)
-    return (questions[-1] if questions else text).strip()
 
 
 def _parts(chain: CalculationChain) -> tuple[int, ...]:
@@ -184,13 +188,6 @@ def _omissions(chain: CalculationChain, needed: tuple[int, ...], owners: Mapping
             note = f"Something is left out on the way: step {needed.index(place) + 1} of {len(needed)}."
             found.append((omission(place, note, owners.get(place)), change))
     return found[:2][::-1]
-
-
-def _demanded(problem: Problem, chain: CalculationChain) -> _Faults:
-    """Return the mistake that a checker demands in some problems: replacing a number that looks like a misprint."""
-    kind, chance = demanded("arithmetic", "gsm8k", problem.text), Stream("canvas", "gsm8k", "unusual", problem.text)
-    odd = misprint(chain, problem.text, chance) if kind else None
-    return [(unusual(kind, "arithmetic", "test", chance, figure=odd[0]), odd[1])] if kind and odd else []
 
 
 def _slips(chain: CalculationChain, needed: tuple[int, ...], owners: Mapping[int, int]) -> _Faults:

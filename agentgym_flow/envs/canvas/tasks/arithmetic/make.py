@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from fractions import Fraction
 from functools import lru_cache
 
 from agentgym_flow.core import Stream, seasonal
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import Problem
-from agentgym_flow.envs.canvas.tasks.arithmetic.misprint import misprint
-from agentgym_flow.envs.canvas.tasks.arithmetic.stories import STORIES
-from agentgym_flow.envs.canvas.tasks.arithmetic.story import Story, StoryProblem, draw, figure, tell
+from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import (
+    CalculationChain,
+    Expression,
+    Name,
+    Number,
+    Operation,
+    parts,
+    with_leaves,
+)
+from agentgym_flow.envs.canvas.tasks.arithmetic.story import STORIES, Story, StoryProblem, draw, figure, tell
 from agentgym_flow.envs.canvas.tasks.arithmetic.task import ArithmeticTask, ChainMistake, slip_amounts, written
-from agentgym_flow.envs.canvas.tasks.sets.calculation import Expression, Name, Number, Operation, parts
-from agentgym_flow.envs.canvas.tasks.sets.chain import CalculationChain
-from agentgym_flow.envs.canvas.tasks.simulated import Fault
-from agentgym_flow.envs.canvas.tasks.unusual import aside, demanded, unusual
+from agentgym_flow.envs.canvas.tasks.task import Fault, aside, demanded, unusual
 from agentgym_flow.envs.content import read_content
 from agentgym_flow.errors import UnknownSplit, UnknownTask
 
@@ -171,3 +177,38 @@ def omitted(chain: CalculationChain, place: int) -> ChainMistake:
 def lower(sentence: str) -> str:
     """Return a sentence with a lower-case first letter, to put it into another one."""
     return sentence[:1].lower() + sentence[1:]
+
+
+def misprint(chain: CalculationChain, text: str, chance: Stream) -> tuple[str, ChainMistake] | None:
+    """Return the spelling of a number in the text and the change that replaces it; None if no number is suitable.
+
+    The number occurs once in the text. Its replacement gives another answer, an integer if all numbers are.
+    """
+    found: dict[str, Fraction] = {}
+    for place in chain.needed():
+        for part in parts(chain.steps[place].tree):
+            if isinstance(part, Number) and part.value > 1:
+                commas = f"{part.value.numerator:,}" if part.value.denominator == 1 else figure(part.value)
+                for written in {figure(part.value), commas}:
+                    if len(re.findall(rf"(?<![\d.,]){re.escape(written)}(?!\d|[.,]\d)", text)) == 1:
+                        found[written] = part.value
+    written_ones = sorted(found)
+    chance.shuffle(written_ones)
+    for written in written_ones:
+        for amount in slip_amounts(found[written]):
+            change = _taken_for(chain, found[written], found[written] + amount)
+            if change is not None:
+                return written, change
+    return None
+
+
+def _taken_for(chain: CalculationChain, value: Fraction, other: Fraction) -> ChainMistake | None:
+    """Return the change that replaces `value` by `other`; None if it does not give another plausible answer."""
+    trees = [
+        with_leaves(step.tree, lambda leaf: Number(other) if leaf == Number(value) else leaf) for step in chain.steps
+    ]
+    change = ChainMistake({place: tree for place, tree in enumerate(trees) if tree != chain.steps[place].tree})
+    answer = chain.compute(change.trees)
+    if answer is None or answer == 0 or abs(answer) == abs(chain.answer) or (answer < 0) != (chain.answer < 0):
+        return None
+    return change if answer.denominator == 1 or chain.answer.denominator != 1 else None

@@ -15,9 +15,10 @@ from functools import cached_property
 
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.operators.odds import Mistake
-from agentgym_flow.envs.canvas.tasks.arithmetic.task import TEXTS
-from agentgym_flow.envs.canvas.tasks.sets.calculation import (
+from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import (
     BadCalculation,
+    Calculation,
+    CalculationChain,
     Expression,
     Name,
     Number,
@@ -26,7 +27,8 @@ from agentgym_flow.envs.canvas.tasks.sets.calculation import (
     parts,
     with_leaves,
 )
-from agentgym_flow.envs.canvas.tasks.sets.chain import Calculation, CalculationChain
+from agentgym_flow.envs.canvas.tasks.arithmetic.task import TEXTS
+from agentgym_flow.envs.content import read_content
 
 _TIMES = ("", "once", "twice", "three times", "four times", "five times")
 _ORDINALS = ("", "first", "second", "third", "fourth", "fifth", "sixth")
@@ -208,3 +210,19 @@ def _form(value: Fraction, form: str | None) -> str:
     if form == "nth":
         return _ORDINALS[number]
     return f"{number:,}" if value.denominator == 1 and number >= 10_000 else figure(value)
+
+
+STORIES: Mapping[str, tuple[Story, ...]] = {
+    kind: read_content("agentgym_flow.envs.canvas.tasks.arithmetic", f"stories/{file}.json", tuple[Story, ...])
+    for kind, file in {
+        "easy": "easy",  # short stories with small numbers and no difficulty
+        "calculation": "calculation",  # long or awkward numbers: easy to understand, easy to miscalculate by hand
+        "story": "nuance",  # a detail that needs careful reading
+        "trap": "trap",  # a misreading that every operator makes unless it is warned
+        "steps": "steps",  # long stories: every step is simple, but one is easily left out
+        "parts": "parts",  # two to four independent sub-totals that the last step combines
+        "accounts": "accounts",  # numbers from somebody's memory or estimate, so no single reading is certain
+        "mixed": "mixed",  # hard in two ways: a trap with awkward numbers, or a trap in a long story
+    }.items()
+}
+"""Kind of task -> its templates."""

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from agentgym_flow.envs.canvas.operators.odds import Mistake
-from agentgym_flow.envs.canvas.scoring.number import NUMBER, same_number
+from agentgym_flow.envs.canvas.scoring.extract import NUMBER, same_number
 from agentgym_flow.envs.canvas.scoring.problem import Problem
-from agentgym_flow.envs.canvas.tasks.sets.calculation import Expression, Number, Operation
-from agentgym_flow.envs.canvas.tasks.sets.chain import CalculationChain
-from agentgym_flow.envs.canvas.tasks.simulated import VARIANTS, Fault, SimulatedTask
+from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import CalculationChain, Expression, Number, Operation
+from agentgym_flow.envs.canvas.tasks.task import VARIANTS, Fault, SimulatedTask
 from agentgym_flow.envs.content import read_content
 
 VARYING = (Mistake.SLIP, Mistake.WOBBLE)
@@ -145,7 +144,8 @@ class ArithmeticTask(SimulatedTask):
         """
         key = (place, mask)
         answers = self._known.get(key, ())
-        variant %= VARIANTS if self._varies(mask) else 1
+        varies = any(mask >> number & 1 and fault.kind in VARYING for number, fault in enumerate(self.faults))
+        variant %= VARIANTS if varies else 1
         for number in range(len(answers), variant + 1):
             value = plausible(self._compute(place, mask, number), right)
             if value.denominator != 1:
@@ -157,9 +157,6 @@ class ArithmeticTask(SimulatedTask):
             answers = (*answers, text)
             self._known[key] = answers  # threads may compute this at the same time, with the same outcome
         return answers[variant]
-
-    def _varies(self, mask: int) -> bool:
-        return any(mask >> place & 1 and fault.kind in VARYING for place, fault in enumerate(self.faults))
 
     def _compute(self, place: int, mask: int, variant: int) -> Fraction | None:
         trees: dict[int, Expression] = {}

@@ -115,9 +115,11 @@ def _at(node: ast.AST) -> Found:
     elif isinstance(node, ast.Call):
         yield from _called(node)
     elif isinstance(node, ast.BoolOp):
-        yield "logic", _other_logic
+        yield "logic", _with_field("op", ast.Or() if isinstance(node.op, ast.And) else ast.And())
     elif isinstance(node, ast.Assign):
-        yield from _starts(node)
+        yield from _numbers("start", "value", node.value)
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool):
+            yield "start", _with_field("value", ast.copy_location(ast.Constant(not node.value.value), node.value))
     elif isinstance(node, ast.Slice):
         yield from _slices(node)
     yield from _left_out(node)
@@ -129,16 +131,9 @@ def _comparisons(node: ast.Compare) -> Found:
         for name, table in (("strict", _STRICT), ("compare", _OTHER)):
             other = table.get(type(operator))
             if other is not None:
-                yield name, _with_operator(index, other)
+                yield name, _with_child(f"ops.{index}", lambda _, other=other: other())  # type: ignore[misc]
         if isinstance(node.comparators[index], ast.Constant):
             yield from _numbers("number", f"comparators.{index}", node.comparators[index])
-
-
-def _with_operator(index: int, other: type[ast.cmpop]) -> Edit:
-    def edit(node: ast.AST) -> None:
-        node.ops[index] = other()  # type: ignore[attr-defined]
-
-    return edit
 
 
 def _operations(node: ast.BinOp | ast.AugAssign) -> Found:
@@ -259,16 +254,6 @@ def _first_of_key(index: int) -> Edit:
     return edit
 
 
-def _other_logic(node: ast.AST) -> None:
-    node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()  # type: ignore[attr-defined]
-
-
-def _starts(node: ast.Assign) -> Found:
-    yield from _numbers("start", "value", node.value)
-    if isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool):
-        yield "start", _with_child("value", lambda old: ast.Constant(not old.value))  # type: ignore[attr-defined]
-
-
 def _slices(node: ast.Slice) -> Found:
     for field in ("lower", "upper"):
         value = getattr(node, field)
@@ -289,14 +274,11 @@ def _left_out(node: ast.AST) -> Found:
                 plain = not statement.orelse and isinstance(statement.body[-1], _LEAVING)
                 yield "guard" if plain else "forgotten", _left_out_at(field, statement)
                 yield "negate", _negated_at(field, index)
-            elif len(block) > 1 and _is_a_step(statement):
+                continue
+            docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+            is_step = isinstance(statement, ast.Expr | ast.AugAssign | ast.Break | ast.Continue) and not docstring
+            if len(block) > 1 and is_step:
                 yield "forgotten", _left_out_at(field, statement)
-
-
-def _is_a_step(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Expr):
-        return not isinstance(statement.value, ast.Constant)  # not a docstring
-    return isinstance(statement, ast.AugAssign | ast.Break | ast.Continue)
 
 
 def _left_out_at(field: str, original: ast.stmt) -> Edit:

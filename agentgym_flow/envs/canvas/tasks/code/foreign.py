@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
+from agentgym_flow import sandbox
 from agentgym_flow.core import Stream, stable_hash
 from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.scoring.problem import Problem
@@ -26,10 +27,9 @@ from agentgym_flow.envs.canvas.tasks.code.changes import (
     unreturned,
     words_of,
 )
-from agentgym_flow.envs.canvas.tasks.code.draft import Draw
+from agentgym_flow.envs.canvas.tasks.code.patterns import Draw
 from agentgym_flow.envs.canvas.tasks.code.task import CodeTask
-from agentgym_flow.envs.canvas.tasks.simulated import Fault, TestOutcome
-from agentgym_flow.envs.canvas.tasks.unusual import demanded, unusual
+from agentgym_flow.envs.canvas.tasks.task import Fault, TestOutcome, demanded, unusual
 
 RunScript: TypeAlias = Callable[[str], str]
 """Runs a script safely and returns its output; empty if it failed or was killed."""
@@ -115,8 +115,6 @@ def from_program(problem: Problem, run: RunScript | None = None) -> PublishedPro
 
 def in_sandbox(script: str) -> str:
     """Return the output of a script in this process's sandbox, empty if it failed. Raises as `sandbox.run` does."""
-    from agentgym_flow import sandbox
-
     found = sandbox.run(script)
     return found.stdout if found.ok else ""
 
@@ -130,7 +128,10 @@ def _made(problem: Problem, run: RunScript) -> PublishedProgram:
     except (SyntaxError, ValueError, RecursionError) as error:
         raise NotUsable(f"The solution of {problem.key} cannot be read: {error}.") from None
     trials = _Trials(problem, run)
-    right = trials.of(()) or trials.without_limit().of(())
+    right = trials.of(())
+    if right is None:  # it may need very many steps
+        trials = _Trials(problem, run, steps=0)
+        right = trials.of(())
     if right is None or not right.hidden:
         raise NotUsable(f"The solution of {problem.key} does not pass its own tests.")
     trials.shown = tuple(place for place, passed in enumerate(right.public) if passed)
@@ -139,7 +140,13 @@ def _made(problem: Problem, run: RunScript) -> PublishedProgram:
     picks = _picks(trials, every) or _picks(trials, unreturned(nodes))
     if not picks:
         raise NotUsable(f"No change of the solution of {problem.key} that was tried fails a test.")
-    faults = tuple(_fault(kind, change, problem.text) for kind, change in picks)
+    text = problem.text
+    faults = tuple(
+        unusual(kind, "code", "test", Stream("canvas", "code", "unusual", text), tag=change.tag)
+        if kind in DEMANDED
+        else Fault(change.tag, kind, words_of(change, text), MISTAKES[change.name].note)
+        for kind, change in picks
+    )
     return PublishedProgram(problem, faults, {change.tag: change for _, change in picks}, trials)
 
 
@@ -154,20 +161,14 @@ class _Trials:
         shown: the indices of the public tests that the right program passes; examples in docstrings can be wrong.
     """
 
-    def __init__(self, problem: Problem, run: RunScript) -> None:
+    def __init__(self, problem: Problem, run: RunScript, steps: int = _STEPS) -> None:
         self.problem = problem
         self.checks = problem.public_tests.checks
         self.calls = tuple(call for check in self.checks for call in _calls(check, problem.entry_point))
-        self.steps = _STEPS
+        self.steps = steps
         self.shown: tuple[int, ...] = ()
         self.run = run
         self._found: dict[frozenset[str], _Behaviour | None] = {}
-
-    def without_limit(self) -> _Trials:
-        """Remove the limit on steps, for a solution that needs very many, and return these trials."""
-        self.steps = 0
-        self._found.clear()
-        return self
 
     def of(self, changes: Collection[ProgramMistake]) -> _Behaviour | None:
         """Return the behaviour of the solution with these changes; None if it did not end."""
@@ -232,12 +233,6 @@ def _calls(check: str, name: str) -> Iterable[str]:
                 yield source
 
 
-def _fault(kind: Mistake, change: ProgramMistake, text: str) -> Fault:
-    if kind in DEMANDED:
-        return unusual(kind, "code", "test", Stream("canvas", "code", "unusual", text), tag=change.tag)
-    return Fault(change.tag, kind, words_of(change, text), MISTAKES[change.name].note)
-
-
 class PublishedProgram(CodeTask):
     """A task from a problem of a published set, made by `from_program`."""
 
@@ -276,8 +271,6 @@ class PublishedProgram(CodeTask):
         return self._behaviour(made).hidden
 
     def _tested(self, program: str) -> TestOutcome:
-        from agentgym_flow import sandbox
-
         tests = self.problem.public_tests
         messages = []
         for place in self._trials.shown:
@@ -285,8 +278,3 @@ class PublishedProgram(CodeTask):
             messages.append("" if found.passed else found.message)
         failed = next((message for message in messages if message), "")
         return TestOutcome(not failed, f"A test fails: {failed}." if failed else "", stable_hash(messages)[:16])
-
-    def _passes(self, program: str) -> bool:
-        from agentgym_flow.envs.canvas.scoring.running import run_tests
-
-        return run_tests(program, self.problem.hidden_tests)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
+from agentgym_flow import sandbox
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
 from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem
-from agentgym_flow.envs.canvas.scoring.programs import completed
+from agentgym_flow.envs.canvas.scoring.programs import completed, run_tests
 from agentgym_flow.envs.canvas.tasks.code.changes import ProgramMistake, changed
-from agentgym_flow.envs.canvas.tasks.simulated import Fault, SimulatedTask, TestOutcome
+from agentgym_flow.envs.canvas.tasks.task import Fault, SimulatedTask, TestOutcome
 from agentgym_flow.envs.content import read_content
 
 TEXTS = read_content("agentgym_flow.envs.canvas.tasks.code", "wordings.json", dict[str, tuple[str, ...]])
@@ -133,9 +135,9 @@ class CodeTask(SimulatedTask):
     def _tested(self, program: str) -> TestOutcome:
         """Run the public tests of any other completed program in the sandbox."""
 
-    @abstractmethod
     def _passes(self, program: str) -> bool:
         """Return whether any other completed program passes the hidden tests, in the sandbox."""
+        return run_tests(program, self.problem.hidden_tests)
 
 
 def _defines(text: str, name: str) -> bool:
@@ -157,3 +159,29 @@ def _bound(node: ast.AST) -> tuple[str, ...]:
             return (other or name,)
         case _:
             return ()
+
+
+class UnchangedTask(CodeTask):
+    """A task whose only solution is the published one. The hidden tests still score it."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem, "plain", (), {}, (f"Write {problem.entry_point} as the text says",))
+
+    def piece_answer(self, piece: int, made: Collection[str], variant: int) -> str:
+        """Return the name of the function, because there are no parts."""
+        return f"The function is {self.problem.entry_point}."
+
+    @cached_property
+    def _is_right(self) -> bool:
+        return self._passes(completed(self.problem, self.program((), 0)))
+
+    def _known_tested(self, made: frozenset[str]) -> TestOutcome:
+        return TestOutcome(True)
+
+    def _known_passes(self, made: frozenset[str]) -> bool:
+        return self._is_right
+
+    def _tested(self, program: str) -> TestOutcome:
+        tests = self.problem.public_tests
+        found = sandbox.check(completed(self.problem, program), tests.source, names=tests.names)
+        return TestOutcome(found.passed, "" if found.passed else f"A test fails: {found.message}.", found.message)

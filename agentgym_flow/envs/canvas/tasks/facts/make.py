@@ -1,20 +1,77 @@
-"""Generates the questions of a split by number."""
+"""Generates the questions of a split by number, as simulated tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 from agentgym_flow.core import Stream, seasonal
+from agentgym_flow.envs.canvas.scoring.correctness import correctness
 from agentgym_flow.envs.canvas.scoring.problem import ContextPassage, Problem
-from agentgym_flow.envs.canvas.tasks.facts.accounts import retold
-from agentgym_flow.envs.canvas.tasks.facts.draft import QuestionDraft
-from agentgym_flow.envs.canvas.tasks.facts.names import FactNames
-from agentgym_flow.envs.canvas.tasks.facts.parts import both
-from agentgym_flow.envs.canvas.tasks.facts.passages import description_of
-from agentgym_flow.envs.canvas.tasks.facts.single import bridge, easy, lookalike, mixed
-from agentgym_flow.envs.canvas.tasks.facts.task import FactTask
-from agentgym_flow.envs.canvas.tasks.facts.world import FactWorld
-from agentgym_flow.envs.canvas.tasks.unusual import aside, demanded, unusual
+from agentgym_flow.envs.canvas.tasks.facts.questions import (
+    TEXTS,
+    QuestionDraft,
+    both,
+    bridge,
+    easy,
+    lookalike,
+    mixed,
+    retold,
+)
+from agentgym_flow.envs.canvas.tasks.facts.world import FactNames, FactWorld, description_of
+from agentgym_flow.envs.canvas.tasks.task import Fault, SimulatedTask, aside, demanded, unusual
+
+
+@dataclass(frozen=True)
+class FactTask(SimulatedTask):
+    """A question about an invented world.
+
+    Attributes:
+        wrong: tag of a fault -> its wrong answers; more than one if the outcome is random.
+        steps: the answers to the pieces; without pieces, intermediate results.
+    """
+
+    problem: Problem
+    kind: str
+    faults: tuple[Fault, ...]
+    plan: tuple[str, ...]
+    wrong: Mapping[str, tuple[str, ...]]
+    steps: tuple[str, ...]
+    pieces: tuple[str, ...] = ()
+    wordy: bool = False
+    phrasings: int = 1
+    family: str = "qa"
+    endless: bool = False
+
+    def answer(self, made: Collection[str], variant: int) -> str:
+        """Return a phrasing of the right answer, or the wrong answer of the first mistake made."""
+        for fault in self.faults:
+            if fault.tag in made:
+                wrong = self.wrong[fault.tag]
+                return wrong[variant % len(wrong)]
+        return self.problem.answers[variant % self.phrasings]
+
+    def piece_answer(self, piece: int, made: Collection[str], variant: int) -> str:
+        """Return the answer to a piece or step; with mistakes, that of the next piece or step."""
+        return self.steps[(piece + bool(made)) % len(self.steps)]
+
+    def telling(self, answer: str, variant: int) -> str:
+        """Return a text of two or three lines that ends with the answer."""
+        return _wording("telling", answer, variant)
+
+    def rambling(self, answer: str, variant: int) -> str:
+        """Return one or two long sentences that contain the answer."""
+        return _wording("rambling", answer, variant)
+
+    def score(self, text: str, code: str) -> float:
+        """Return the F1 of a text, in [0, 1]."""
+        return correctness(self.problem, text).score
+
+
+def _wording(purpose: str, answer: str, variant: int) -> str:
+    wordings = TEXTS[purpose]
+    return wordings[variant % len(wordings)].format(answer=answer)
+
 
 # Any 25 tasks in a row, and any 25 with the same distance of 2, 3 or 4 between them, have the same shares: easy 40 %,
 # both 16 %, mixed 8 %, and the others 12 % each.

@@ -14,8 +14,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agentgym_flow.envs.canvas.scoring.code_tests import code_tests
 from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem, StdioCase
+from agentgym_flow.envs.canvas.scoring.programs import code_tests
 from agentgym_flow.envs.canvas.tasks.sets.fields import Record, decoded, items, mapping, optional, present, text, texts
 from agentgym_flow.errors import BadData
 
@@ -51,7 +51,8 @@ def examples_in(prompt: str, name: str) -> tuple[str, ...]:
     An example calls the function with literals and shows a literal: after `>>>`, or in one line such as `f(1) == 2`,
     `f(1) => 2` or `f(1) returns 2`. Docstrings contain errors, so a right program can fail an example.
     """
-    docstring = _docstring(prompt, name)
+    function = _function(prompt, name)
+    docstring = "" if function is None else ast.get_docstring(function) or ""
     try:
         examples = [(one.source, one.want) for one in doctest.DocTestParser().get_examples(docstring)]
     except ValueError:  # the indentation is invalid for doctest
@@ -67,11 +68,6 @@ def examples_in(prompt: str, name: str) -> tuple[str, ...]:
 def begins_program(prompt: str, name: str) -> bool:
     """Return whether a text is the beginning of a Python program up to the body of the function `name`."""
     return _function(prompt, name) is not None
-
-
-def _docstring(prompt: str, name: str) -> str:
-    function = _function(prompt, name)
-    return "" if function is None else ast.get_docstring(function) or ""
 
 
 def _function(prompt: str, name: str) -> ast.FunctionDef | None:
@@ -149,7 +145,8 @@ def apps(record: Record, number: int) -> Problem:
         raise BadData(f"the field input_output has {len(inputs)} inputs for {len(outputs)} outputs.")
     name = optional(pairs, "fn_name")
     solutions = decoded(record.get("solutions"), "solutions") or []
-    hidden = code_tests(_calls(name, inputs, outputs), name) if name else CodeTests(cases=_cases(inputs, outputs))
+    cases = (StdioCase(_lines(given), _lines(wanted)) for given, wanted in zip(inputs, outputs, strict=True))
+    hidden = code_tests(_calls(name, inputs, outputs), name) if name else CodeTests(cases=tuple(cases))
     starter = optional(record, "starter_code").strip()
     return Problem(
         id=optional(record, "problem_id", "id") or str(number),
@@ -162,10 +159,6 @@ def apps(record: Record, number: int) -> Problem:
         solution=next(iter(texts(solutions, "solutions")), ""),
         meta={"difficulty": optional(record, "difficulty"), "starter_code": starter},
     )
-
-
-def _cases(inputs: Any, outputs: Any) -> tuple[StdioCase, ...]:
-    return tuple(StdioCase(_lines(given), _lines(wanted)) for given, wanted in zip(inputs, outputs, strict=True))
 
 
 def _lines(value: Any) -> str:

@@ -1,11 +1,7 @@
-"""The functions of generated tasks: patterns with drawn names, constants and variations.
+"""The functions of generated tasks: patterns with drawn names, constants and variations."""
 
-A pattern is a function that draws the parameters and test arguments, and an entry of the same name with the program and
-its texts in the JSON file beside it.
-"""
-
-from agentgym_flow.envs.canvas.tasks.code.draft import Pattern
-from agentgym_flow.envs.canvas.tasks.code.library import lists, numbers, streams, strings, tables, times
+from agentgym_flow.envs.canvas.tasks.code.library import lists, numbers, strings, tables, times
+from agentgym_flow.envs.canvas.tasks.code.patterns import Pattern
 
 PATTERNS: tuple[Pattern, ...] = (
     *lists.PATTERNS,
@@ -16,5 +12,5 @@ PATTERNS: tuple[Pattern, ...] = (
 )
 """Functions that return a value."""
 
-STREAMS: tuple[Pattern, ...] = streams.PATTERNS
+STREAMS: tuple[Pattern, ...] = numbers.STREAMS
 """Generator functions that never end."""

@@ -1,24 +1,136 @@
-"""Generated programming tasks: a function with drawn parameters, and mistakes that were verified to fail its tests."""
+"""Generated programming tasks: a function with drawn parameters, and mistakes that were verified to fail its tests.
+
+The behaviour of all programs of a task is known when the task is built.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import combinations, count
 from typing import NamedTuple
 
+from agentgym_flow import sandbox
 from agentgym_flow.core import Stream, seasonal, stable_hash
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem
-from agentgym_flow.envs.canvas.tasks.code.changes import MISTAKES, ProgramMistake, changes_of, parsed, words_of
-from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft
-from agentgym_flow.envs.canvas.tasks.code.fuel import CallOutcome, FunctionCase, calls, compiled
+from agentgym_flow.envs.canvas.tasks.code.changes import MISTAKES, ProgramMistake, changed, changes_of, parsed, words_of
+from agentgym_flow.envs.canvas.tasks.code.fuel import ENDLESS, CallOutcome, FunctionCase, calls, compiled, digest, same
 from agentgym_flow.envs.canvas.tasks.code.library import PATTERNS, STREAMS
-from agentgym_flow.envs.canvas.tasks.code.own import ISLICE, Behaviour, Cases, OwnTask, behaviour
-from agentgym_flow.envs.canvas.tasks.code.task import TEXTS
-from agentgym_flow.envs.canvas.tasks.simulated import Fault
-from agentgym_flow.envs.canvas.tasks.unusual import aside, demanded, unusual
+from agentgym_flow.envs.canvas.tasks.code.patterns import Draw, FunctionDraft
+from agentgym_flow.envs.canvas.tasks.code.task import TEXTS, CodeTask
+from agentgym_flow.envs.canvas.tasks.task import Fault, TestOutcome, aside, demanded, unusual
 from agentgym_flow.errors import UnknownSplit
+
+ISLICE = "from itertools import islice"
+_HELPER = """
+
+def first_values(count, *arguments):
+    from itertools import islice
+    return list(islice({name}(*arguments), count))
+"""
+
+
+class Cases(NamedTuple):
+    """The public and the hidden tests of a function."""
+
+    public: tuple[FunctionCase, ...]
+    hidden: tuple[FunctionCase, ...]
+
+
+class Behaviour(NamedTuple):
+    """The outcomes of a program's public tests, and whether it passes the public and the hidden ones."""
+
+    came: tuple[CallOutcome, ...]
+    public: bool
+    hidden: bool
+
+    @property
+    def ends(self) -> bool:
+        """Whether all calls of the public tests end."""
+        return all(came.error != ENDLESS for came in self.came)
+
+
+def behaviour(draft: FunctionDraft, cases: Cases, changes: Sequence[ProgramMistake]) -> Behaviour:
+    """Return the behaviour of a draft's program with these changes. Runs it in this process, with fuel."""
+    code = compiled(changed(draft.source, changes))
+    came = tuple(calls(code, draft.name, cases.public))
+    public = all(map(same, came, cases.public))
+    hidden = public and all(map(same, calls(code, draft.name, cases.hidden), cases.hidden))
+    return Behaviour(came, public, hidden)
+
+
+class OwnTask(CodeTask):
+    """A task of the library.
+
+    Args:
+        problem, kind, faults, changes, plan: see `CodeTask`.
+        cases: the tests.
+        behaviours: set of tags -> the behaviour of the program with these mistakes.
+        again: the function and arguments that build the task again, for pickling.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        kind: str,
+        faults: tuple[Fault, ...],
+        changes: Mapping[str, ProgramMistake],
+        plan: tuple[str, ...],
+        *,
+        cases: Cases,
+        behaviours: Mapping[frozenset[str], Behaviour],
+        again: tuple[Callable[..., CodeTask], tuple[str, int, str]],
+    ) -> None:
+        super().__init__(problem, kind, faults, changes, plan, endless=bool(cases.public[0].take))
+        self._cases = cases
+        self._behaviours = behaviours
+        self._again = again
+
+    def __reduce__(self) -> tuple[Callable[..., CodeTask], tuple[str, int, str]]:
+        return self._again
+
+    def piece_answer(self, piece: int, made: Collection[str], variant: int) -> str:
+        """Return the outcome of one of the examples."""
+        place = piece % len(self._cases.public)
+        return self._said(self._cases.public[place], self._behaviours[frozenset(made)].came[place])
+
+    def _said(self, case: FunctionCase, came: CallOutcome) -> str:
+        return f"{case.call(self.problem.entry_point)}: {came}"
+
+    def _known_tested(self, made: frozenset[str]) -> TestOutcome:
+        return self._judged(self._behaviours[made].came)
+
+    def _judged(self, outcomes: Sequence[CallOutcome]) -> TestOutcome:
+        outputs = digest(outcomes)
+        for case, came in zip(self._cases.public, outcomes, strict=True):
+            if not same(came, case):
+                return TestOutcome(False, f"A test fails. {self._said(case, came)}.", outputs)
+        return TestOutcome(True, outputs=outputs)
+
+    def _known_passes(self, made: frozenset[str]) -> bool:
+        return self._behaviours[made].hidden
+
+    def _tested(self, program: str) -> TestOutcome:
+        name = "first_values" if self.endless else self.problem.entry_point
+        source = program + (_HELPER.format(name=self.problem.entry_point) if self.endless else "")
+        outcomes = []
+        for case in self._cases.public:
+            arguments = (case.take, *case.arguments) if self.endless else case.arguments
+            found = sandbox.call(source, name, *arguments)
+            outcomes.append(
+                CallOutcome(found.value) if found.returned else CallOutcome(error=f"it failed ({found.message})")
+            )
+        return self._judged(outcomes)
+
+    def _passes(self, program: str) -> bool:
+        if not self.endless:
+            return super()._passes(program)
+        every = (*self._cases.public, *self._cases.hidden)
+        checks = [f"assert first_values{(case.take, *case.arguments)!r} == {case.wanted!r}" for case in every]
+        whole = program + _HELPER.format(name=self.problem.entry_point)
+        return sandbox.check(whole, "\n".join(checks), names=("first_values",)).passed
+
 
 SHARES = {"plain": 32, "edge": 15, "corner": 20, "several": 18, "stream": 15}
 """Kind -> the percentage of tasks of this kind."""
@@ -53,7 +165,8 @@ def make_task(split: str, index: int, season: str = "") -> OwnTask:
     """
     if split not in _SPLITS:
         raise UnknownSplit.among(split, _SPLITS)
-    kind = _kind_of(seasonal(split, season), index)
+    kinds = [kind for kind, share in SHARES.items() for _ in range(share)]
+    kind = Stream("canvas", "code", "kind", seasonal(split, season), index).choice(kinds)
     for salt in count():
         draw = Draw("canvas", "code", seasonal(split, season), index, salt)
         pattern = draw.choice(STREAMS if kind == "stream" else PATTERNS)
@@ -72,11 +185,6 @@ def split_of(pattern: str, draft: FunctionDraft) -> str:
     return next(split for split, parts in _SPLITS.items() if part in parts)
 
 
-def _kind_of(seasonal_split: str, index: int) -> str:
-    kinds = [kind for kind, share in SHARES.items() for _ in range(share)]
-    return Stream("canvas", "code", "kind", seasonal_split, index).choice(kinds)
-
-
 def _task(draw: Draw, split: str, index: int, season: str, kind: str, draft: FunctionDraft) -> OwnTask | None:
     """Return the task; None if the function does not allow mistakes of the wanted kinds."""
     cases = _cases(draft)
@@ -91,15 +199,22 @@ def _task(draw: Draw, split: str, index: int, season: str, kind: str, draft: Fun
         return None
     text = _text(draw, kind, draft, cases, aside("code", split, chance) if wanted else "")
     faults = tuple(
-        unusual(wanted, "code", split, chance, tag=pick.change.tag) if pick.kind is wanted else _fault(pick, text)
-        for pick in picks
+        unusual(wanted, "code", split, chance, tag=change.tag)
+        if kind_of is wanted
+        else Fault(change.tag, kind_of, words_of(change, text), MISTAKES[change.name].note, likely=likely)
+        for kind_of, likely, change in picks
     )
     return OwnTask(
         _problem(f"{seasonal(split, season)}-{index}", text, draft, cases),
         kind,
         faults,
         {pick.change.tag: pick.change for pick in picks},
-        _plan(draft),
+        (
+            f"Write down what {draft.signature} is given and what it gives back",
+            "List the special cases that the description names",
+            draft.step,
+            "Go through the examples by hand",
+        ),
         cases=cases,
         behaviours=behaviours,
         again=(make_task, (split, index, season)),
@@ -159,12 +274,9 @@ def _of_sort(
             continue
         if change.tag not in seen:
             seen[change.tag] = behaviour(draft, cases, [change])
-        if _is_of(sort, seen[change.tag]):
+        found = seen[change.tag]
+        if found.ends and not found.hidden and found.public is (sort is not Mistake.EDGE):
             yield change
-
-
-def _is_of(sort: Mistake, found: Behaviour) -> bool:
-    return found.ends and not found.hidden and found.public is (sort is not Mistake.EDGE)
 
 
 def _behaviours(
@@ -209,19 +321,4 @@ def _problem(identity: str, text: str, draft: FunctionDraft, cases: Cases) -> Pr
             setup=setup, checks=shown + tuple(case.check(draft.name) for case in cases.hidden), names=(draft.name,)
         ),
         solution=draft.source,
-    )
-
-
-def _fault(pick: _Pick, text: str) -> Fault:
-    return Fault(
-        pick.change.tag, pick.kind, words_of(pick.change, text), MISTAKES[pick.change.name].note, likely=pick.likely
-    )
-
-
-def _plan(draft: FunctionDraft) -> tuple[str, ...]:
-    return (
-        f"Write down what {draft.signature} is given and what it gives back",
-        "List the special cases that the description names",
-        draft.step,
-        "Go through the examples by hand",
     )

@@ -20,8 +20,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from agentgym_flow.envs.canvas.actions.edits import Action, Add, Finish
-from agentgym_flow.envs.canvas.actions.fields import FIELDS, action_of, fields_of
+from agentgym_flow.envs.canvas.actions import FIELDS, Action, Add, Finish, action_of, fields_of
 from agentgym_flow.envs.canvas.workflow.graph import OperatorNode
 from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.envs.canvas.workflow.text import Repair
@@ -63,7 +62,10 @@ def read_action(written: str | Mapping[str, Any], language: Language | None = No
     if isinstance(said, str):
         if repairs and not said.strip():
             return Reading(None, ONLY_THINKING)
-        if (bare := _bare(said.strip().lower(), language)) is not None:
+        word = said.strip().lower()  # of `finish`, or of an operator to add
+        bare: Action | None = Finish() if word == "finish" else None
+        bare = bare or next((Add(OperatorNode(name)) for name in language.known if name.lower() == word), None)
+        if bare is not None:
             return Reading(bare, repairs=(*repairs, Repair.of("bare_word", said.strip())))
     try:
         reading = _read(said, language, lenient=True)
@@ -72,17 +74,15 @@ def read_action(written: str | Mapping[str, Any], language: Language | None = No
     return reading._replace(repairs=(*repairs, *reading.repairs))
 
 
-def _bare(word: str, language: Language) -> Action | None:
-    """Return the action of a single word: `finish`, or the name of an operator to add."""
-    if word == "finish":
-        return Finish()
-    return next((Add(OperatorNode(name)) for name in language.known if name.lower() == word), None)
-
-
 def write_action(action: Action, language: Language | None = None, form: Literal["tags", "json"] = "tags") -> str:
     """Return the written form of `action`, which parses to the same action in the same language."""
     fields = fields_of(action, language or Language())
-    return json.dumps(fields) if form == "json" else to_tags(fields)
+    if form == "json":
+        return json.dumps(fields)
+    texts = {name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in fields.items()}
+    return "".join(
+        f"<{name}>{text.replace('&', '&amp;').replace('<', '&lt;')}</{name}>" for name, text in texts.items()
+    )
 
 
 def _read(written: str | Mapping[str, Any], language: Language, *, lenient: bool) -> Reading:
@@ -122,16 +122,6 @@ _ANY_TAG, _THOUGHT = (
 )
 _ENTITY = re.compile("&(lt|gt|amp);")
 _CHARACTERS = {"lt": "<", "gt": ">", "amp": "&"}
-
-
-def to_tags(fields: dict[str, str | list[str] | int]) -> str:
-    """Return the fields of an action as tags."""
-    return "".join(f"<{name}>{_escaped(value)}</{name}>" for name, value in fields.items())
-
-
-def _escaped(value: str | list[str] | int) -> str:
-    text = ", ".join(value) if isinstance(value, list) else str(value)
-    return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _content(text: str) -> str:
@@ -210,19 +200,16 @@ class _TagFinder:
             if name == "action" and not closing and "action" in self.fields:
                 self._note("more_actions")
                 return
-            self._begin(name, closing=closing)
+            if closing:
+                self._note("stray_tag", name)
+            else:
+                self._open = name
             self._start = tag.end()
             self._look(tag)
         if self._open:
             self._close(len(self.text), unclosed=True)
         else:
             self._between(len(self.text))
-
-    def _begin(self, name: str, *, closing: bool) -> None:
-        if closing:
-            self._note("stray_tag", name)
-        else:
-            self._open = name
 
     def _close(self, end: int, unclosed: bool) -> None:
         name, self._open = self._open, ""

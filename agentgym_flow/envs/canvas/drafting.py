@@ -16,10 +16,9 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from agentgym_flow.core import stable_hash
-from agentgym_flow.envs.canvas.actions.edits import Action, Add, Finish, Modify, apply
-from agentgym_flow.envs.canvas.actions.reading import Reading, read_action, spoken
-from agentgym_flow.envs.canvas.operators import OPERATORS, Operator
-from agentgym_flow.envs.canvas.operators.offer import Offer
+from agentgym_flow.envs.canvas.actions import Action, Add, Finish, Modify, apply
+from agentgym_flow.envs.canvas.operators import OPERATORS, Offer, Operator
+from agentgym_flow.envs.canvas.reading import Reading, read_action, spoken
 from agentgym_flow.envs.canvas.workflow.graph import Node, OperatorNode, Workflow, cleaned, form
 from agentgym_flow.envs.canvas.workflow.rules import (
     FINISH_RULES,
@@ -126,9 +125,11 @@ class Drafting:
     ) -> TurnResult:
         """Return the outcome of a policy's text or object; never raises."""
         if draft.waiting is not None:
-            reading = self._read(written, strict=self.strict or not _is_meant_as_action(written))
+            text = written if isinstance(written, str) else ""
+            meant = "<action>" in text.lower() or text.lower().strip() == "finish"
+            reading = self._read(written, strict=self.strict or not meant)
             if reading.action is None:
-                return self._prompted(written if isinstance(written, str) else "", draft, draft.waiting)
+                return self._prompted(text, draft, draft.waiting)
             return self._done(reading.action, CanvasDraft(draft.workflow), draft, reading.repairs, circumstances)
         reading = self._read(written, strict=self.strict)
         if reading.action is None:
@@ -167,14 +168,10 @@ class Drafting:
         if not SHORTEST_INSTRUCTION <= len(prompt) <= LONGEST_INSTRUCTION:
             return TurnResult(draft, reason=NO_PROMPT.format(operator.name))
         node = Workflow((_node(waiting),)).replace(place, replace(operator, instruction=prompt)).nodes[0]
-        action = _with_node(waiting, node)
-        return self._done(action, CanvasDraft(draft.workflow), draft, repairs, None)
-
-
-def _is_meant_as_action(written: str | Mapping[str, Any]) -> bool:
-    """Return whether a text contains an action tag, or is just `finish`."""
-    lowered = written.lower() if isinstance(written, str) else ""
-    return "<action>" in lowered or lowered.strip() == "finish"
+        if isinstance(waiting, Add):
+            return self._done(replace(waiting, node=node), CanvasDraft(draft.workflow), draft, repairs, None)
+        assert isinstance(node, OperatorNode), "an operator is replaced by an operator"
+        return self._done(replace(waiting, operator=node), CanvasDraft(draft.workflow), draft, repairs, None)
 
 
 def prompt_in(text: str) -> tuple[str, tuple[Repair, ...]]:
@@ -214,7 +211,10 @@ class _PromptFinder:
             if opened and not (closing and name == opened):
                 continue  # free text ends only with its own tag
             self._keep(opened, text[start : tag.start()])
-            opened, start = "" if opened else self._opened(name, closing=closing), tag.end()
+            starts_prompt = not opened and name == "prompt" and not closing
+            if not opened and not starts_prompt:
+                self.note("stray_tag", name)
+            opened, start = name if starts_prompt else "", tag.end()
             if tag[2] != name:
                 self.note("tag_case", tag[2])
         self._keep(opened, text[start:])
@@ -228,23 +228,9 @@ class _PromptFinder:
     def _keep(self, opened: str, part: str) -> None:
         (self.prompts if opened else self.around).append(part)
 
-    def _opened(self, name: str, *, closing: bool) -> str:
-        """Return the tag that is open after this one, if none was open before."""
-        if name == "prompt" and not closing:
-            return name
-        self.note("stray_tag", name)
-        return ""
-
 
 def _node(action: Add | Modify) -> Node:
     return action.node if isinstance(action, Add) else action.operator
-
-
-def _with_node(action: Add | Modify, node: Node) -> Add | Modify:
-    if isinstance(action, Add):
-        return Add(node, action.position)
-    assert isinstance(node, OperatorNode), "an operator is replaced by an operator"
-    return Modify(action.target, node)
 
 
 def _unprompted(node: Node) -> Iterator[tuple[str, OperatorNode]]:

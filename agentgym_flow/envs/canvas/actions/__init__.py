@@ -1,1 +1,0 @@
-"""The action language: actions, and their two written forms, tags and JSON."""
