@@ -286,7 +286,9 @@ def parse_game(mapping: Mapping[str, Any], where: str) -> GameFile:
             )
         texts[key] = mapping[key]
     walkthrough = mapping.get("walkthrough")
-    if walkthrough is not None and not _is_commands(walkthrough):
+    if walkthrough is not None and not (
+        isinstance(walkthrough, list) and all(isinstance(command, str) for command in walkthrough)
+    ):
         raise BadGame(f"{where}: 'walkthrough' must be a list of commands, got {walkthrough!r:.60}")
     solvable = mapping.get("solvable")
     if solvable is not None and not isinstance(solvable, bool):
@@ -351,10 +353,6 @@ def write_game(
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
     with write_atomically(path) as partial:
         partial.write_text(json.dumps(value), "ascii")
-
-
-def _is_commands(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(command, str) for command in value)
 
 
 def object_in(content: bytes, where: str) -> dict[str, Any]:

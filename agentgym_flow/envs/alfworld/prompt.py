@@ -170,7 +170,9 @@ class _Roles:
     def of_place(self, place: str) -> str:
         """Return the role of a receptacle."""
         inside, kind = self.notes.inside.get(place) or (), kind_of(place)
-        if not self.holds_wanted and any(self._is_sought(thing, place) for thing in inside):
+        if not self.holds_wanted and any(
+            kind_of(thing) == self.task.thing and not self._is_done(thing, place) for thing in inside
+        ):
             return "wanted"
         if self.task.goes_to(place):
             return "half" if any(self._is_done(thing, place) for thing in inside) else "goal"
@@ -184,9 +186,6 @@ class _Roles:
 
     def _is_done(self, thing: str, place: str) -> bool:
         return self.task.is_done(thing, place, self.notes.treated)
-
-    def _is_sought(self, thing: str, place: str) -> bool:
-        return kind_of(thing) == self.task.thing and not self._is_done(thing, place)
 
 
 @lru_cache(maxsize=1 << 14)  # shared by prompt, completion and attempts with equal histories

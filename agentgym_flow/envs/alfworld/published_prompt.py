@@ -14,7 +14,7 @@ from agentgym_flow.envs.alfworld.rooms import LIGHT, TWO
 from agentgym_flow.envs.verl_agent import NAME, PAST, TaggedPrompt
 from agentgym_flow.episodes import Turn
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.prompts import Message, PromptContext, PromptFile, Published, Template
+from agentgym_flow.prompts import Message, PromptContext, PromptFile, Published
 
 TASK = "Your task is to: "
 """The text before the task in the first observation."""
@@ -78,7 +78,9 @@ class ReActPrompt:
         }
         before, after = "Two solved household tasks, and then one to solve.\n", "\nThe task to solve:\n"
         if "prompt" in file:
-            before, after = _around(file.template("prompt", "..."))
+            # the text before and after the examples in the authors' notebook
+            before, *between, after = file.template("prompt", "...").texts
+            after = "".join([*between, after])
         self._before, self._after = before, after
         self.name = file.named("react")
 
@@ -124,12 +126,6 @@ def _results(policy_input: PromptContext) -> list[tuple[Turn, str]]:
 def _shown(observation: str) -> str:
     # Old games print the number of the location, which ReAct's prompt omits.
     return observation[observation.find(". ") + 2 :] if observation.startswith(_PLACE) else observation
-
-
-def _around(template: Template) -> tuple[str, str]:
-    """Return the text before and after the examples in the authors' notebook."""
-    before, *between, after = template.texts
-    return before, "".join([*between, after])
 
 
 PUBLISHED: Published = {NAME: ALFWorldPrompt, "react": ReActPrompt}

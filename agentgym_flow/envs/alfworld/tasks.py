@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -148,9 +148,7 @@ class GameSource:
         if isinstance(task_type, bool) or not 1 <= number <= len(TASK_TYPES):
             raise UnknownOption.among(task_type, TASK_TYPES, "Or a number from 1 to 6.")
         name = TASK_TYPES[number - 1]
-        official = self._games
-        by_type = _generated_by_type(self.split, self.season) if official is None else _official_by_type(official)
-        found = by_type.get(name)
+        found = _numbers_by_type(self._games, self.split, self.season).get(name)
         if not found:
             raise UnknownTask(f"split {self.split!r} has no game of type {name!r}")
         return found
@@ -163,19 +161,12 @@ def _generated(split: str, number: int, season: str) -> Task:
 
 
 @lru_cache(maxsize=8)
-def _generated_by_type(split: str, season: str) -> Mapping[str, Sequence[int]]:
-    return _numbers_by_type(task_type(split, number, season) for number in range(num_tasks(split)))
-
-
-@lru_cache(maxsize=8)
-def _official_by_type(games: Games) -> Mapping[str, Sequence[int]]:
-    return _numbers_by_type(map(games.task_type, range(len(games.names))))
-
-
-def _numbers_by_type(types: Iterable[str]) -> Mapping[str, Sequence[int]]:
+def _numbers_by_type(games: Games | None, split: str, season: str) -> Mapping[str, Sequence[int]]:
+    """Return task type -> the numbers of its games: those of official `games`, or the generated ones of a split."""
     by_type: dict[str, list[int]] = {}
-    for number, task_type in enumerate(types):
-        by_type.setdefault(task_type, []).append(number)
+    for number in range(num_tasks(split) if games is None else len(games.names)):
+        of_type = task_type(split, number, season) if games is None else games.task_type(number)
+        by_type.setdefault(of_type, []).append(number)
     return by_type
 
 
@@ -256,20 +247,16 @@ def _draw(split: str, task: int, season: str = "") -> tuple[Errand, FurnishedRoo
 
 
 def _task_errand(split: str, stream: Stream) -> Errand:
+    """Draw a task type by its share, a room for it, and a pair of the split with equal probability."""
     if split == "valid":
         stream = _stream("train", stream.below(_NUM_TASKS["train"]))
-    return _draw_errand(stream, split == "test")
-
-
-def _draw_errand(stream: Stream, unseen: bool) -> Errand:
-    """Draw a task type by its share, a room for it, and a pair of the split with equal probability."""
     kind = stream.choice(_TYPES)
     room = stream.choice(FAMILIES[kind].rooms)
-    return Errand(kind, room, *stream.choice(_menu(kind, room, unseen)), stream.below(2))
+    return Errand(kind, room, *stream.choice(_pairs(kind, room, split == "test")), stream.below(2))
 
 
 @lru_cache(maxsize=64)
-def _menu(kind: str, room: str, unseen: bool) -> tuple[tuple[str, str], ...]:
+def _pairs(kind: str, room: str, unseen: bool) -> tuple[tuple[str, str], ...]:
     """Return the pairs of object and place that belong to a split."""
     pairs = ((thing, place) for thing, places in errands(kind, room).items() for place in places)
     return tuple(pair for pair in pairs if is_unseen_pair(*pair) == unseen)

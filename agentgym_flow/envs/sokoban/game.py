@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +75,7 @@ class SokobanGame:
     def __init__(self, level: Level, backend: str = "native") -> None:
         self.level = level
         check_backend(backend)
-        self.board: SokobanBackend = Board(level) if backend == "native" else GymSokobanBoard(level)
+        self.board = Board(level) if backend == "native" else GymSokobanBoard(level)
         self.boxes = level.boxes
         self._boxes_key = boxes_key(self.boxes, len(self.level.cells))
         self._deadlocks = deadlocks(level)
@@ -124,8 +124,10 @@ def state_key(boxes: str, player: int, solved: bool) -> str:
 
 
 # ---------------------------------------------------------------- the rules
-class SokobanBackend(Protocol):
-    """A board in play, under our rules or gym-sokoban's.
+class Board:
+    """A level in play under our rules.
+
+    The player cannot reach the edge of a level (`Level.parse` checks this), so indices never leave the board.
 
     Attributes:
         cells: `height * width` bit codes, row-major.
@@ -133,22 +135,6 @@ class SokobanBackend(Protocol):
         boxes_on_target: the number of boxes on targets.
         solved: whether all boxes are on targets.
         pushed_to: flat index of the cell to which the last move pushed a box, or -1.
-    """
-
-    cells: bytearray
-    player: int
-    boxes_on_target: int
-    solved: bool
-    pushed_to: int
-
-    def move(self, action: int) -> tuple[float, bool, bool]:
-        """Play one action index; return the reward, whether the board changed, and whether it is solved."""
-
-
-class Board:
-    """A level in play; the attributes are those of `SokobanBackend`.
-
-    The player cannot reach the edge of a level (`Level.parse` checks this), so indices never leave the board.
     """
 
     __slots__ = ("_offsets", "_targets", "boxes_on_target", "cells", "player", "pushed_to", "solved")
@@ -243,20 +229,22 @@ def room_class() -> Any:
     return sokoban_env.SokobanEnv
 
 
-class GymSokobanBoard:
-    """A level in play under gym-sokoban's `step`; the attributes are those of `SokobanBackend`.
+class GymSokobanBoard(Board):
+    """A level in play under gym-sokoban's `step`.
 
     Attributes:
-        room: gym-sokoban's environment.
+        room: gym-sokoban's environment, from which every move reads the attributes of `Board`.
 
     Raises `MissingExtra` if the package is not installed.
     """
 
     def __init__(self, level: Level) -> None:
+        super().__init__(level)
         bits = np.frombuffer(level.cells, np.uint8).reshape(level.height, level.width)
-        boxes = len(level.boxes)
         self._width = level.width
-        self.room = room = room_class()((level.height, level.width), max_steps=_NO_LIMIT, num_boxes=boxes, reset=False)
+        self.room = room = room_class()(
+            (level.height, level.width), max_steps=_NO_LIMIT, num_boxes=len(level.boxes), reset=False
+        )
         room.room_fixed = np.select([bits & WALL > 0, bits & TARGET > 0], [CODE_WALL, CODE_TARGET], CODE_FLOOR)
         room.room_state = np.select(
             [bits == BOX, bits == TARGET | BOX], [CODE_BOX, CODE_BOX_ON_TARGET], room.room_fixed
@@ -266,24 +254,19 @@ class GymSokobanBoard:
         room.num_env_steps = 0
         room.reward_last = 0
         # Its own reset writes 0 here and would reward boxes that start on a target.
-        room.boxes_on_target = int((room.room_state == CODE_BOX_ON_TARGET).sum())
-        self.solved = room.boxes_on_target == boxes
-        self._read_back()
+        room.boxes_on_target = self.boxes_on_target
 
     def move(self, action: int) -> tuple[float, bool, bool]:
         """Play one action index; return the reward, whether the board changed, and whether it is solved."""
         # The observation is not used; the tiny picture is the cheapest.
         _, reward, self.solved, info = self.room.step(_FIRST_PUSH + action, observation_mode="tiny_rgb_array")
-        self._read_back()
-        return reward, info["action.moved_player"], self.solved
-
-    def _read_back(self) -> None:
         room = self.room
         self.cells = bytearray((_WALLS_AND_TARGETS[room.room_fixed] | _BOXES[room.room_state]).tobytes())
         self.player = self._flat(room.player_position)
         self.boxes_on_target = int(room.boxes_on_target)
         pushed_to = getattr(room, "new_box_position", None)
         self.pushed_to = -1 if pushed_to is None else self._flat(pushed_to)
+        return reward, info["action.moved_player"], self.solved
 
     def _flat(self, position: Any) -> int:
         return int(position[0]) * self._width + int(position[1])

@@ -44,7 +44,7 @@ def games(tmp_path: Path) -> Path:
 
 def of_every_type() -> list[Task]:
     return [
-        tasks._generated("test", tasks._generated_by_type("test", "")[kind][k], "")
+        tasks._generated("test", tasks._numbers_by_type(None, "test", "")[kind][k], "")
         for kind in TASK_TYPES
         for k in (0, 1)
     ]
