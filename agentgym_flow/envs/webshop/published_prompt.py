@@ -36,10 +36,14 @@ class WebShopPrompt(TaggedPrompt):
         return self._first.fill(self._now(policy_input)) if len(prompt) > LONGEST else prompt
 
     def _now(self, policy_input: PromptContext) -> dict[str, Any]:
+        task = _task(policy_input)
+        # The search page also has its button.
+        searches = [f"search[{QUERY}]", "click[search]"] if policy_input.info["page"] == Page.INDEX.value else []
+        actions = [*searches, *policy_input.info["admissible_actions"]]
         return {
-            "task_description": _task(policy_input),
+            "task_description": task,
             "current_observation": self._observed(policy_input.observation, policy_input),
-            "available_actions": "\n".join(f"'{action}'," for action in _actions(policy_input)),
+            "available_actions": "\n".join(f"'{action}'," for action in actions),
         }
 
     def _observed(self, observation: str, policy_input: PromptContext) -> str:
@@ -55,12 +59,6 @@ def _task(policy_input: PromptContext) -> str:
     if len(parts) < 3:
         raise BadSetting("this prompt reads the pages of observation_mode='text': make the environment with that")
     return parts[2]
-
-
-def _actions(policy_input: PromptContext) -> list[str]:
-    """Return the possible actions; the search page also has its button."""
-    searches = [f"search[{QUERY}]", "click[search]"] if policy_input.info["page"] == Page.INDEX.value else []
-    return [*searches, *policy_input.info["admissible_actions"]]
 
 
 PUBLISHED: Published = {NAME: WebShopPrompt}

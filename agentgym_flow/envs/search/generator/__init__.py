@@ -225,7 +225,9 @@ def distractors(entities: list[Entity], alike: dict[str, list[Entity]]) -> list[
     found = []
     for name, those in alike.items():
         if len(those) > 1:
-            lines = ", ".join(map(_listed, those))
+            years = (f" of {year}" if (year := one.facts.get("year")) else "" for one in those)
+            kinds = (_BEFORE_VOWEL.sub("an", f"a {one.noun}") for one in those)
+            lines = ", ".join(map(str.__add__, kinds, years))
             text = f"{name} may refer to several things: {lines}. None of them should be taken for another."
             found.append(Article(None, f"{name} (disambiguation)", text))
     families: dict[str, list[Entity]] = {}
@@ -238,8 +240,3 @@ def distractors(entities: list[Entity], alike: dict[str, list[Entity]]) -> list[
             text = f"{name} is a family name. Among the people with this name are: {lines}. Not all are related."
             found.append(Article(None, f"{name} (family name)", text))
     return found
-
-
-def _listed(entity: Entity) -> str:
-    year = entity.facts.get("year")
-    return _BEFORE_VOWEL.sub("an", f"a {entity.noun}") + (f" of {year}" if year else "")
