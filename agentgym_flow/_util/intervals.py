@@ -234,13 +234,9 @@ def _resampled_sums(
     sums = np.empty((RESAMPLES, len(columns)))
     for start in range(0, RESAMPLES, chunk):
         some = sums[start : start + chunk]
-        chosen = _draws(bits, (len(some), draws), size)
+        # NumPy guarantees the raw words of a bit generator across versions, unlike those of `Generator.integers`.
+        words = bits.random_raw(len(some) * draws) >> np.uint64(32)
+        chosen = ((words * np.uint64(size)) >> np.uint64(32)).astype(np.intp).reshape(len(some), draws)
         for place, column in enumerate(columns):
             some[:, place] = column[chosen].sum(axis=1)
     return sums
-
-
-def _draws(bits: np.random.Philox, shape: tuple[int, int], below: int) -> npt.NDArray[np.intp]:
-    # NumPy guarantees the raw words of a bit generator across versions, unlike those of `Generator.integers`.
-    words = bits.random_raw(shape[0] * shape[1]) >> np.uint64(32)
-    return ((words * np.uint64(below)) >> np.uint64(32)).astype(np.intp).reshape(shape)

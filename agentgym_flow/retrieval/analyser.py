@@ -207,11 +207,6 @@ def _measure(stem: str) -> int:
     return _shape(stem).count("vc")
 
 
-def _ends_double(word: str) -> bool:
-    """Return *d: whether the word ends with a double consonant."""
-    return len(word) > 1 and word[-1] == word[-2] and _shape(word).endswith("c")
-
-
 def _ends_short(word: str) -> bool:
     """Return *o: whether the word ends with consonant, vowel, consonant, and the last is not w, x or y."""
     return word[-1:] not in ("w", "x", "y") and _shape(word).endswith("cvc")
@@ -227,7 +222,7 @@ def _without_past(word: str) -> str:
         return word
     if base.endswith(("at", "bl", "iz")):
         return base + "e"
-    if _ends_double(base):
+    if len(base) > 1 and base[-1] == base[-2] and _shape(base).endswith("c"):  # *d: a double consonant
         return base if base[-1] in "lsz" else base[:-1]
     return base + "e" if _measure(base) == 1 and _ends_short(base) else base
 

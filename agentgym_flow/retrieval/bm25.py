@@ -165,18 +165,18 @@ class BM25(Shared):
     def _best(self, query: Counter[str], k: int) -> list[DocumentHit]:
         # In the order of term numbers, so that the order of the words cannot affect the rounding of a sum.
         numbered = sorted((self._number(term.encode()), times) for term, times in query.items())
-        terms = [self._postings(number, times) for number, times in numbered if number >= 0]
+        terms = []
+        for number, times in numbered:
+            if number >= 0:
+                span = slice(self._starts[number], self._starts[number + 1])
+                weight = np.float32(times) * self._arrays["idf"][number]
+                terms.append(Postings(self._arrays["documents"][span], self._arrays["saturations"][span], weight))
         if not terms:
             return []
         documents, scores = self._ranker.best(terms, k)
         return [
             DocumentHit(document, score) for document, score in zip(documents.tolist(), scores.tolist(), strict=True)
         ]
-
-    def _postings(self, number: int, times: int) -> Postings:
-        span = slice(self._starts[number], self._starts[number + 1])
-        weight = np.float32(times) * self._arrays["idf"][number]
-        return Postings(self._arrays["documents"][span], self._arrays["saturations"][span], weight)
 
     def _number(self, term: bytes) -> int:
         """Return the number of `term` in the sorted table of terms, or -1."""

@@ -102,7 +102,10 @@ class MiniLMEncoder(Shared):
         Texts are cut to `MAX_CHARACTERS` characters and `MAX_PIECES` word pieces. Apart from the last bits, a vector
         does not depend on the other texts. `progress` is called with the number of encoded texts.
         """
-        pieces = [self._pieces(text) for text in texts]
+        # The tokenizer does not accept lone surrogates. The texts are not passed as a batch, because after using the
+        # library's threads every fork of the process prints a warning.
+        readable = (text[:MAX_CHARACTERS].encode("utf-8", "replace").decode("utf-8") for text in texts)
+        pieces: list[list[int]] = [self._tokenizer.encode(text).ids for text in readable]  # with start and end tokens
         vectors = np.empty((len(pieces), self.dimension), np.float32)
         done = 0
         for chosen in _batches([len(one) for one in pieces]):
@@ -111,13 +114,6 @@ class MiniLMEncoder(Shared):
             if progress:
                 progress(done)
         return vectors
-
-    def _pieces(self, text: str) -> list[int]:
-        """Return the token ids of a text, including the start and end tokens."""
-        # The tokenizer does not accept lone surrogates.
-        readable = text[:MAX_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
-        # Not as a batch, because after using the library's threads every fork of the process prints a warning.
-        return self._tokenizer.encode(readable).ids  # type: ignore[no-any-return]
 
     def _load(self, tensor: Callable[[str], Floats], layers: int) -> None:
         self._words = tensor("embeddings.word_embeddings.weight")

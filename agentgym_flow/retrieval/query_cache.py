@@ -84,7 +84,10 @@ class QueryCache(Shared):
 
         def read(file: sqlite3.Connection) -> list[list[Hit] | None]:
             rows = (file.execute("SELECT answer FROM answers WHERE key = ?", (key,)).fetchone() for key in keys)
-            return [None if row is None else _read(row[0]) for row in rows]
+            return [
+                None if row is None else [Hit(Passage(*names), float(score)) for *names, score in json.loads(row[0])]
+                for row in rows
+            ]
 
         return self._try(read, [None] * len(keys))
 
@@ -148,7 +151,3 @@ class QueryCache(Shared):
 
 def _key(identity: str, query: str, topk: int) -> bytes:
     return hashlib.sha256(canonical([identity, query, topk])).digest()
-
-
-def _read(answer: bytes) -> list[Hit]:
-    return [Hit(Passage(*names), float(score)) for *names, score in json.loads(answer)]

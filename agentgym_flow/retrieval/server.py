@@ -228,7 +228,9 @@ class _Service:
         return response
 
     async def _retrieve(self, request: Request, body: list[bytes]) -> Response:
-        self._check_admitted(request)
+        self._check_place(request)
+        if not self._has_token(request):
+            raise _RetrieveRefused(401, "the token is missing or wrong", {"WWW-Authenticate": "Bearer"})
         await self._receive(request, body)
         asked = self._read(b"".join(body))
         different = list(dict.fromkeys(asked.queries))  # rollouts of a group often send equal queries
@@ -283,11 +285,6 @@ class _Service:
             return True
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         return kind.lower() == "bearer" and loopback.same(given.strip(), self._token)
-
-    def _check_admitted(self, request: Request) -> None:
-        self._check_place(request)
-        if not self._has_token(request):
-            raise _RetrieveRefused(401, "the token is missing or wrong", {"WWW-Authenticate": "Bearer"})
 
     def _read(self, body: bytes) -> RetrieveRequest:
         try:

@@ -122,12 +122,12 @@ def _judge(
                 os.close(report_end)
         wait_for(jobs)
         program_verdict, tests_verdict = (job.verdict() for job in jobs)
-        found = _read(report)
+        text = os.read(report, MOST_REPORT_BYTES)  # written in one piece, by a process that has ended
     finally:
         os.close(report)
         for job in jobs:
             job.close()
-    return _conclude(found, program_verdict, tests_verdict)
+    return _conclude(json.loads(text) if text else None, program_verdict, tests_verdict)
 
 
 def _conclude(found: dict[str, Any] | None, program: ProgramVerdict, tests: ProgramVerdict) -> _Report:
@@ -144,12 +144,6 @@ def _conclude(found: dict[str, Any] | None, program: ProgramVerdict, tests: Prog
         return _Report("failed", "the tests ended without a result", 0, None, program, tests)
     message = f"the program ended before it answered, with exit code {program.exit_code}"
     return _Report("error", message, calls, None, program, tests)
-
-
-def _read(report: int) -> dict[str, Any] | None:
-    text = os.read(report, MOST_REPORT_BYTES)  # written in one piece, by a process that has ended
-    found: dict[str, Any] | None = json.loads(text) if text else None
-    return found
 
 
 @cache

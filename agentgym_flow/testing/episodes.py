@@ -13,7 +13,7 @@ import pickle
 import random
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -185,12 +185,6 @@ def overwrite(value: Any) -> None:
             found.clear()
 
 
-def _shared(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return bool(np.shares_memory(one, other))
-    return one is other
-
-
 class ObjectChecks(Suite):
     """Returned objects are new ones, and pickles and deep copies are clones."""
 
@@ -206,7 +200,9 @@ class ObjectChecks(Suite):
         pools = [[*containers(obs, "observation"), *containers(info, "info")] for obs, info in calls]
         for pool, later in itertools.combinations(pools, 2):
             for (path, one), (other_path, other) in itertools.product(pool, later):
-                assert not _shared(one, other), (
+                both_arrays = isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
+                shared = np.shares_memory(one, other) if both_arrays else one is other
+                assert not shared, (
                     f"{path} of one call and {other_path} of a later call are the same object: whoever keeps the "
                     "first sees it change; return a new one on every call"
                 )
@@ -329,8 +325,9 @@ class LogChecks(TextSuite):
         """
         env = self.make(variant, split="valid", max_steps=9)
         canonical(env.settings)
-        path = _find_path(env.settings)
-        assert path is None, f"the settings hold the path {path!r}; name official data in `data` instead"
+        for value in env.settings.values():
+            found = isinstance(value, str) and os.path.isabs(value) and "\n" not in value and os.path.exists(value)
+            assert not found, f"the settings hold the path {value!r}; name official data in `data` instead"
         settings = json.loads(json.dumps(env.settings))
         assert settings == env.settings, f"the settings {env.settings!r:.200} change in JSON; use lists, not tuples"
         extra = {"split", "max_steps", "render_mode", "data"} & settings.keys()
@@ -353,10 +350,3 @@ class LogChecks(TextSuite):
         again.use_recording(recording)
         apart = play.difference(first, list(play.episode(again, 2)))
         assert apart is None, f"rebuilt from its own settings, the environment plays differently: {apart}"
-
-
-def _find_path(settings: Mapping[str, Any]) -> str | None:
-    for value in settings.values():
-        if isinstance(value, str) and os.path.isabs(value) and "\n" not in value and os.path.exists(value):
-            return value
-    return None

@@ -95,7 +95,9 @@ class KeyRecord:
         """Return the waiting visit whose history differs most from those of the explored visits."""
 
         def unlike(number: int) -> float:
-            return min((_apart(self.waiting[number], one) for one in self.left), default=0.0)
+            """Return the difference to the most similar one: the share of the steps that only one of the two has."""
+            mine = self.waiting[number].passed
+            return min((len(mine ^ other) / max(1, len(mine | other)) for other in self.left), default=0.0)
 
         at = max(range(len(self.waiting)), key=unlike)
         visit = self.waiting.pop(at)
@@ -127,9 +129,10 @@ class Histories:
     def explore(self, times: int) -> None:
         """Try the candidates of known states, from up to `times * most_states` visits."""
         for number in range(times * self.most_states):
-            place = self._next()
-            if place is None:
+            among = [place for place in list(self.places.values())[: self.most_states] if place.waiting]
+            if not among:
                 return
+            place = min(among, key=lambda place: len(place.left))  # the first of those that were left least often
             visit = place.take()
             actions = visit.env.candidates()
             if len(place.left) > 1 and len(actions) > _MOST_AGAIN:
@@ -138,11 +141,6 @@ class Histories:
                 self._step(_cloned(visit), action)
             if number >= self.most_states:  # also try other actions than candidates, and look further ahead
                 self._walk(_cloned(visit), "mixed", Stream("future", number), _WALK)
-
-    def _next(self) -> KeyRecord | None:
-        """Return the first key with a waiting visit that was left least often."""
-        among = [place for place in list(self.places.values())[: self.most_states] if place.waiting]
-        return min(among, key=lambda place: len(place.left), default=None)
 
     def _walk(self, visit: KeyVisit, policy: str, rng: Stream, length: int) -> None:
         for _ in range(length):
@@ -178,11 +176,6 @@ class Histories:
 
 def _cloned(visit: KeyVisit) -> KeyVisit:
     return visit._replace(env=copy.deepcopy(visit.env))
-
-
-def _apart(visit: KeyVisit, passed: frozenset[tuple[str, str]]) -> float:
-    """Return the difference of two histories: the share of their steps that only one of them has."""
-    return len(visit.passed ^ passed) / max(1, len(visit.passed | passed))
 
 
 def _compare(known: play.Moment, history: tuple[str, ...], moment: play.Moment, visit: KeyVisit) -> None:

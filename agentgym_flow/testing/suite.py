@@ -23,12 +23,11 @@ Variant = Mapping[str, Any]
 
 def label(variant: Variant) -> str:
     """Return a short readable name of a variant, which is also its pytest id. Paths are reduced to names."""
-    shown = {key: Path(value).stem if _is_path(key, value) else value for key, value in sorted(variant.items())}
+    shown = {
+        key: Path(value).stem if key == "data" or (isinstance(value, str) and Path(value).is_absolute()) else value
+        for key, value in sorted(variant.items())
+    }
     return ",".join(f"{key}={value}" for key, value in shown.items()).replace("\n", "/") or "default"
-
-
-def _is_path(key: str, value: Any) -> bool:
-    return key == "data" or (isinstance(value, str) and Path(value).is_absolute())
 
 
 class Suite:
