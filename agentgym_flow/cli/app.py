@@ -13,26 +13,17 @@ from typer.core import TyperGroup
 from agentgym_flow import __version__
 from agentgym_flow._util.waiting import wait_passively
 from agentgym_flow.cli import (
-    collect,
-    compare,
     data,
     dataflow,
-    dataflow_evaluate,
-    dataflow_status,
-    demo,
     doctor,
     evaluate,
     leaderboard,
-    list_envs,
+    logs,
     play,
-    retriever,
-    shop,
+    servers,
     simulate,
     train,
     validate,
-    verify,
-    view,
-    worker,
     workflow,
 )
 from agentgym_flow.cli.console import printed, stderr
@@ -149,30 +140,30 @@ def _options(
         import_environments(module)
 
 
-app.command("list")(list_envs.list_envs)
+app.command("list")(doctor.list_envs)
 app.command("play")(play.play)
-app.command("demo")(demo.demo)
+app.command("demo")(doctor.demo)
 app.command("evaluate")(evaluate.evaluate)
-app.command("collect")(collect.collect)
+app.command("collect")(evaluate.collect)
 app.command("train", context_settings=train.PASS_ON)(train.train)
 app.command("export")(train.export)
-app.command("verify")(verify.verify)
-app.command("compare")(compare.compare)
+app.command("verify")(logs.verify)
+app.command("compare")(logs.compare)
 app.command("validate")(validate.validate)
-app.command("view")(view.view)
-app.command("shop")(shop.shop)
-app.command("worker")(worker.worker)
+app.command("view")(logs.view)
+app.command("shop")(servers.shop)
+app.command("worker")(dataflow.worker)
 app.command("doctor")(doctor.doctor)
 app.command("submit")(leaderboard.submit)
 app.add_typer(data.app, name="data")
-dataflow.app.command("evaluate")(dataflow_evaluate.evaluate)
+dataflow.app.command("evaluate")(dataflow.evaluate)
 dataflow.app.command("simulate")(simulate.simulate)
 dataflow.app.command("trace")(simulate.trace)
-dataflow.app.command("serve")(dataflow_status.serve)
-dataflow.app.command("status")(dataflow_status.status)
+dataflow.app.command("serve")(dataflow.serve)
+dataflow.app.command("status")(dataflow.status)
 app.add_typer(dataflow.app, name="dataflow")
 app.add_typer(leaderboard.app, name="leaderboard")
-app.add_typer(retriever.app, name="retriever")
+app.add_typer(servers.app, name="retriever")
 app.add_typer(workflow.app, name="workflow")
 
 

@@ -12,8 +12,8 @@ from rich.progress import track
 
 from agentgym_flow import data as registry
 from agentgym_flow._util.files import check_free
-from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import Force, live_progress, new_table, note, printed, say, show_table, stdout
+from agentgym_flow.cli.console import live_progress, new_table, note, printed, say, show_table, stdout
+from agentgym_flow.cli.options import EnvArgs, Force
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadData, BadLevel, BadSetting, UnknownEnvironment, UnknownOption
 
@@ -96,7 +96,7 @@ def export(
         str | None, typer.Option(help="ALFWorld, Sokoban: train, valid or test.", show_default="valid")
     ] = None,
     tasks: Annotated[int | None, typer.Option(help="ALFWorld, Sokoban: export only the first N tasks.", min=1)] = None,
-    env_arg: environments.EnvArgs = None,
+    env_arg: EnvArgs = None,
     force: Force = False,
 ) -> None:
     """Write generated tasks of ALFWorld, Search, Sokoban or WebShop as files in published formats, for other tools.

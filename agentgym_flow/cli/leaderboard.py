@@ -1,7 +1,8 @@
-"""`agentgym-flow leaderboard` and `agentgym-flow submit`: tracks, submissions, and the checks that CI runs."""
+"""`agentgym-flow leaderboard` and `submit`: tracks, seasons, submissions, and the checks that CI runs."""
 
 from __future__ import annotations
 
+import json
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,13 +13,13 @@ import typer
 
 from agentgym_flow._util.files import check_new
 from agentgym_flow._util.strict_json import decode_file
-from agentgym_flow.cli import environments, season
-from agentgym_flow.cli.console import Force, note, say, stdout
-from agentgym_flow.cli.season import Root
-from agentgym_flow.cli.verify import DataPaths, Jobs
+from agentgym_flow.cli import environments
+from agentgym_flow.cli.console import note, say, stdout
+from agentgym_flow.cli.options import Attempts, DataPaths, EnvArgs, Force, Jobs, Most, Seed, Split
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard.places import ROOT, SITE, TRACKS
+from agentgym_flow.leaderboard.season import new_season, season_file
 from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, TRAINING, WEIGHTS
 from agentgym_flow.prompts import TURN
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from agentgym_flow.leaderboard.track import Track
     from agentgym_flow.policies import Policy
 
+
 SECRET = "AGENTGYM_FLOW_SEASON_SECRET"
 """The environment variable with the season's secret."""
 
@@ -36,7 +38,11 @@ ENOUGH = 0.95
 """The share of turns that must agree. It is below 1 because the numerics of inference engines differ slightly."""
 
 app = typer.Typer(help="Create tracks, check submissions, and publish leaderboards.", no_args_is_help=True)
-app.add_typer(season.app, name="season")
+seasons = typer.Typer(help="Commit to a season, open it, close it, and check it.", no_args_is_help=True)
+app.add_typer(seasons, name="season")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the season, such as s1.")]
+Root = Annotated[Path, typer.Option(help="The folder with tracks, submissions and verdicts.", file_okay=False)]
 
 
 @app.command()
@@ -133,7 +139,7 @@ def render(
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="An entry: TRACK/DATE-NAME.")],
     second: Annotated[str, typer.Argument(metavar="B", help="Another entry of the same track.")],
-    most: Annotated[int, typer.Option(min=0, help="The largest number of tasks to list.")] = 20,
+    most: Most = 20,
     root: Root = Path(ROOT),
 ) -> None:
     """Compare two entries task by task: the mean difference, its interval, a paired test, and the tasks that differ."""
@@ -194,10 +200,10 @@ def track(
     env: Annotated[str, typer.Option(metavar="ENV", help="An id such as Sokoban-v0.")],
     title: Annotated[str, typer.Option(help="The title on the leaderboard, one line.")],
     tasks: Annotated[int | None, typer.Option(min=1, help="Only the first N tasks of the split.")] = None,
-    env_arg: environments.EnvArgs = None,
-    split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
-    attempts: Annotated[int, typer.Option(min=1, help="Episodes per task.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of task 0. Task i is played with SEED + i.")] = 0,
+    env_arg: EnvArgs = None,
+    split: Split = "test",
+    attempts: Attempts = 1,
+    seed: Seed = 0,
     rules: Annotated[str, typer.Option(help="The rules: open, same data, zero-shot or ten minutes.")] = "open",
     prompt: Annotated[
         list[str] | None,
@@ -315,4 +321,89 @@ def _show(decision: Decision) -> None:
     """Print a decision. Exits with status 1 if the submission is rejected."""
     say(decision.summary().rstrip())
     if not decision.ok:
+        raise typer.Exit(1)
+
+
+@seasons.command()
+def new(
+    name: Name,
+    opens: Annotated[str, typer.Option(metavar="DAY", help="The first day, year-month-day.")],
+    closes: Annotated[str, typer.Option(metavar="DAY", help="The last day.")],
+    keep: Annotated[Path, typer.Option(metavar="FILE", help="Write seed and secret to this file. Keep it private.")],
+    root: Root = Path(ROOT),
+) -> None:
+    """Draw the seed and the secret of a season, and write their SHA-256 digests into the season's public file."""
+    file = season_file(root, name)
+    for path in (file, keep):
+        if path.exists():
+            raise FileExistsError(f"{path} already exists: a season can be created only once")
+    season, seed, secret = new_season(name, opens, closes)
+    descriptor = os.open(keep, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as private:
+        private.write(json.dumps({"season": name, "seed": seed, "secret": secret}, indent=1) + "\n")
+    season.write(file)
+    say(f"{file}: commit it before the season opens")
+    note(f"{keep} contains the seed, which opens the season, and the secret, which CI needs until the season closes")
+
+
+@seasons.command("open")
+def open_season(
+    name: Name,
+    seed: Annotated[str, typer.Option(help="The seed that the season was committed to.")] = "",
+    root: Root = Path(ROOT),
+) -> None:
+    """Reveal the seed of a season, and create the task lists of its tracks from tracks.toml.
+
+    Without --seed, create the missing tracks of an open season, for example after their official data was added.
+    """
+    from agentgym_flow.leaderboard.definitions import made_tracks
+    from agentgym_flow.leaderboard.season import Season
+
+    file = season_file(root, name)
+    season = Season.read(file)
+    if seed:
+        season = season.opened(seed)
+        season.write(file)
+    for definition, track in made_tracks(root, season):
+        if track is None:
+            say(
+                f"{definition.name}: not created; run agentgym-flow data add {definition.data} PATH, then run "
+                "this command again"
+            )
+            continue
+        path = root / TRACKS / f"{track.name}.json"
+        if path.exists():
+            say(f"{path}: already exists")
+            continue
+        track.write(path)
+        say(f"{path}: {len(track.tasks)} tasks, {track.episodes} episodes")
+
+
+@seasons.command()
+def close(
+    name: Name,
+    secret: Annotated[str, typer.Option(help="The secret that the season was committed to.")],
+    root: Root = Path(ROOT),
+) -> None:
+    """Reveal the secret of a season, so that anyone can check its fresh tasks."""
+    from agentgym_flow.leaderboard.season import Season
+
+    file = season_file(root, name)
+    Season.read(file).closed(secret).write(file)
+    say(f"{file}: the secret is revealed")
+
+
+@seasons.command("check")
+def check_season(name: Name, root: Root = Path(ROOT)) -> None:
+    """Check that a season's tracks follow from its seed, and the tasks drawn for submitted weights from its secret.
+
+    Exits with status 1 at the first mismatch.
+    """
+    from agentgym_flow.leaderboard.audit import audit
+
+    wrong = audit(root, name)
+    for line in wrong.checked:
+        say(line)
+    if wrong.problem:
+        say(wrong.problem)
         raise typer.Exit(1)

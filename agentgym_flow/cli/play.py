@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
-from collections.abc import Mapping
+import select
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,10 +17,10 @@ from rich.live import Live
 from rich.text import Text
 
 from agentgym_flow._util.files import check_new
-from agentgym_flow.cli import environments, keys
-from agentgym_flow.cli.console import Force, board, interactive, printed, stdout
-from agentgym_flow.cli.player import PolicyArgs, guarded_policy, policy_settings
-from agentgym_flow.cli.shown_policy import Narrator
+from agentgym_flow.cli.console import board, interactive, printed, stdout
+from agentgym_flow.cli.narrator import Narrator
+from agentgym_flow.cli.options import EnvArgs, EnvName, Force, PolicyArgs, Split
+from agentgym_flow.cli.player import guarded_policy, policy_settings
 from agentgym_flow.core import Stream, TextEnv
 from agentgym_flow.envs import make_text_env, text_arguments
 from agentgym_flow.episodes import TRUNCATED_BY, Episode, EpisodeRecorder, Turn, write_log
@@ -47,11 +51,11 @@ _LONGEST_KEY = 32  # a state key that is a digest tells a person nothing
 
 
 def play(
-    env: environments.EnvName,
-    split: Annotated[str, typer.Option(help="train, valid or test.")] = "train",
+    env: EnvName,
+    split: Split = "train",
     task: Annotated[int | None, typer.Option(min=0, help="The task number (default: drawn by the seed).")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the episode.")] = 0,
-    env_arg: environments.EnvArgs = None,
+    env_arg: EnvArgs = None,
     log: Annotated[Path | None, typer.Option(help="Write the episode to this file when it ends or you quit.")] = None,
     force: Force = False,
     commands: Annotated[
@@ -104,7 +108,7 @@ def play(
     try:
         if prompt is not None:
             _play_by_prompts(recorder, prompt, console)
-        elif bindings and not commands and keys.AVAILABLE and interactive() and not console.is_dumb_terminal:
+        elif bindings and not commands and KEYS_AVAILABLE and interactive() and not console.is_dumb_terminal:
             _play_by_keys(recorder, bindings, console, facts)
         else:
             _play_by_lines(recorder, console, facts)
@@ -185,11 +189,11 @@ def _play_by_keys(recorder: EpisodeRecorder, bindings: Mapping[str, str], consol
     letters = ", ".join(f"{key} {action}" for key, action in bindings.items() if key != action)
     help_line = f"{'arrow keys or ' if any(len(key) > 1 for key in bindings) else ''}{letters}, {QUIT} quits"
     last: Turn | None = None
-    with keys.single_keys(), Live(console=console, auto_refresh=False) as live:
+    with single_keys(), Live(console=console, auto_refresh=False) as live:
         while not recorder.done:
             live.update(Group(_scene(recorder, last, facts), Text(help_line, "dim")), refresh=True)
-            key = keys.read_key()
-            if key in (QUIT, keys.END_OF_INPUT, ""):
+            key = read_key()
+            if key in (QUIT, END_OF_INPUT, ""):
                 break
             action = bindings.get(key) or bindings.get(key.lower())
             if action is not None:
@@ -290,3 +294,47 @@ def _ending(episode: Episode) -> Text:
         return Text.assemble(("Failed", "bold red"), f": {steps}")
     full = "Out of context" if TRUNCATED_BY in episode.meta else "Left"
     return Text.assemble(("Out of steps" if episode.truncated else full, "bold yellow"), f": {steps}")
+
+
+try:
+    import termios
+    import tty
+except ImportError:  # Windows: lines are read instead of keys
+    termios = None  # type: ignore[assignment]
+
+KEYS_AVAILABLE = termios is not None
+"""Whether this system can deliver single key presses."""
+
+END_OF_INPUT = "\x04"
+"""Ctrl-D, which a terminal in single-key mode delivers as a key."""
+
+_ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
+_REST_OF_SEQUENCE = 0.05  # seconds; the bytes of an arrow key arrive together
+_PATIENCE = 0.2  # seconds
+
+
+@contextlib.contextmanager
+def single_keys() -> Iterator[None]:
+    """Make the terminal deliver keys immediately and without echo. Ctrl-C still interrupts. Restores it at the end."""
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def read_key() -> str:
+    """Wait for a key and return it: a character; `up`, `down`, `left` or `right` for arrows; `""` at end of input."""
+    descriptor = sys.stdin.fileno()
+    # A Ctrl-C between two instructions does not interrupt a read that begins right after it, so no wait is a long one.
+    while not select.select([descriptor], [], [], _PATIENCE)[0]:
+        pass
+    first = os.read(descriptor, 1)
+    if first != b"\x1b":
+        return first.decode("latin-1")
+    rest = ""
+    while len(rest) < 2 and select.select([descriptor], [], [], _REST_OF_SEQUENCE)[0]:
+        rest += os.read(descriptor, 1).decode("latin-1")
+    return _ARROWS.get(rest[1:], "\x1b") if rest[:1] in ("[", "O") else "\x1b"

@@ -6,79 +6,103 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
+from agentgym_flow._util.files import check_new
 from agentgym_flow._util.importing import what_raised
 from agentgym_flow._util.intervals import wilson
 from agentgym_flow.cli.console import live_progress, note, share
+from agentgym_flow.cli.options import Attempts, EnvArgs, Force, PolicyArgs, PolicyName, Seed, Split
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import AgentGymFlowError, BadPolicy, BadResume, BadSetting, ExecutorFailed, ServerDown
-from agentgym_flow.play import ERROR, TRAIN_TASKS, EpisodePlan, Evaluation, path_of, sampled_tokens
+from agentgym_flow.play import ERROR, TRAIN_TASKS, EpisodePlan, Evaluation, Play, path_of, sampled_tokens
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput, PolicyOutput, make_policy
 from agentgym_flow.policies.base import Around
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
 
-PolicyName = Annotated[
-    str,
-    typer.Option("--policy", "-p", help="random, expert, scripted, openai:MODEL@URL, hf:FOLDER or module:callable."),
-]
-PolicyArgs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--policy-arg",
-        metavar="KEY=VALUE",
-        help="A setting of an openai: or hf: policy, such as temperature=0.7 or shots=2. Repeatable.",
-    ),
-]
-TemplateName = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="The prompt template of a language model: text (the default), choice, or NAME:PATH for a published prompt "
-        "such as verl_agent:prompts/alfworld.py.",
-    ),
-]
-Episodes = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Play only the first N tasks. By default all tasks of the split are played, or the first "
-        f"{TRAIN_TASKS} of train.",
-    ),
-]
-Attempts = Annotated[int, typer.Option(min=1, help="Episodes per task.")]
-TaskTypes = Annotated[
-    list[str] | None,
-    typer.Option("--task-type", metavar="TYPE", help="Only tasks of this type, as in info['task_type']. Repeatable."),
-]
-Patience = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION",
-        help="How long to retry when a model server stops answering in the middle of a run, such as 10m (the default). "
-        "0: record failed requests immediately, without waiting.",
-    ),
-]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Continue a stopped run that was writing this file, if there is one.")
-]
-NumEnvs = Annotated[
-    int,
-    typer.Option(
-        min=1,
-        help="Episodes played in parallel. It changes only the speed, not the results; below 16, also the last bits of "
-        "what an hf: policy computes on a CPU.",
-    ),
-]
 
+@dataclass(frozen=True, kw_only=True)
+class PlayOptions:
+    """The options of commands that let a policy play the tasks of a split and write a file."""
 
-def is_complete(file: Path | None, resume: bool, force: bool) -> bool:
-    """Return whether there is nothing to resume: the file exists, without the journal of a stopped run beside it."""
-    return resume and not force and file is not None and file.is_file() and not path_of(file).exists()
+    policy: PolicyName
+    split: Split
+    episodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Play only the first N tasks. By default all tasks of the split are played, or the first "
+            f"{TRAIN_TASKS} of train.",
+        ),
+    ] = None
+    attempts: Attempts = 1
+    task_type: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--task-type", metavar="TYPE", help="Only tasks of this type, as in info['task_type']. Repeatable."
+        ),
+    ] = None
+    seed: Seed = 0
+    env_arg: EnvArgs = None
+    policy_arg: PolicyArgs = None
+    patience: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="How long to retry when a model server stops answering in the middle of a run, such as 10m (the "
+            "default). 0: record failed requests immediately, without waiting.",
+        ),
+    ] = None
+    num_envs: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Episodes played in parallel. It changes only the speed, not the results; below 16, also the last "
+            "bits of what an hf: policy computes on a CPU.",
+        ),
+    ] = 64
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a stopped run that was writing this file, if there is one.")
+    ] = False
+    force: Force = False
+
+    def is_complete(self, file: Path | None) -> bool:
+        """Return whether there is nothing to resume: the file exists, without the journal of a stopped run beside it.
+
+        Raises `FileExistsError` if the file may not be written.
+        """
+        if file is None:
+            return False
+        if self.resume and not self.force and file.is_file() and not path_of(file).exists():
+            return True
+        check_new(file, replace=self.force or (self.resume and path_of(file).exists()))
+        return False
+
+    def play(
+        self, policy: Policy | AsyncPolicy, env_id: str, env_kwargs: Mapping[str, Any], file: Path | None, live: Live
+    ) -> Play:
+        """Return what these options let a policy play."""
+        return Play(
+            policy,
+            env_id,
+            self.split,
+            self.episodes,
+            self.attempts,
+            self.task_type,
+            self.seed,
+            env_kwargs,
+            self.num_envs,
+            file=file,
+            replace=self.force,
+            resume=self.resume,
+            on_plan=live.begin,
+            on_episode=live.add,
+        )
 
 
 def leave(file: Path) -> NoReturn:

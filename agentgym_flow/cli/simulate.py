@@ -12,7 +12,8 @@ import typer
 from rich.table import Table
 
 from agentgym_flow._util.files import check_new
-from agentgym_flow.cli.console import Force, live_progress, note, say, show_table
+from agentgym_flow.cli.console import live_progress, note, say, show_table
+from agentgym_flow.cli.options import Force
 from agentgym_flow.errors import BadSetting, shown
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import Force, new_table, note, printed, say, show_table, stdout
+from agentgym_flow.cli.console import new_table, note, printed, say, show_table, stdout
+from agentgym_flow.cli.options import EnvArgs, Force
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSetting
 
@@ -119,7 +119,7 @@ def train(
     env: Annotated[
         str | None, typer.Option(metavar="ENV", help="An id such as Sokoban-v0; see `agentgym-flow list`.")
     ] = None,
-    env_arg: environments.EnvArgs = None,
+    env_arg: EnvArgs = None,
     out: Annotated[str | None, typer.Option(metavar="FOLDER", help="The folder of the run.")] = None,
     config: Annotated[
         str | None,

@@ -14,8 +14,8 @@ import typer
 from rich.table import Table
 
 from agentgym_flow._util.files import check_new, whole
-from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import Force, live_progress, printed, show_table, stdout
+from agentgym_flow.cli.console import live_progress, printed, show_table, stdout
+from agentgym_flow.cli.options import EnvArgs, EnvName, Force
 from agentgym_flow.errors import AgentGymFlowError, MissingExtra
 from agentgym_flow.testing.card.findings import SECTIONS, WORDS, Finding, ReportCard, errors_once
 from agentgym_flow.testing.card.made import REFUSED
@@ -32,8 +32,8 @@ _CONTRACT, _FIGURES = 0.4, 0.2  # the shares of the remaining time for two parts
 
 
 def validate(
-    env: environments.EnvName,
-    env_arg: environments.EnvArgs = None,
+    env: EnvName,
+    env_arg: EnvArgs = None,
     minutes: Annotated[float, typer.Option(min=0.1, help="The time limit, in minutes.")] = 10.0,
     train: Annotated[
         bool, typer.Option("--train/--no-train", help="Also train the tiny policy (needs the extra train).")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentgym_flow._util.files import check_new, whole
-from agentgym_flow.cli.console import Force, printed, say, show_facts, stdout
+from agentgym_flow.cli.console import printed, say, show_facts, stdout
+from agentgym_flow.cli.options import Force
 from agentgym_flow.errors import BadSetting, BadWorkflow
 
 if TYPE_CHECKING:

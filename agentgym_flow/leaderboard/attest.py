@@ -19,6 +19,7 @@ from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.openai_chat import LOGPROBS
 from agentgym_flow.prompts import PromptTemplate, template_for
+from agentgym_flow.replay.stepping import step_again
 
 
 def check_completions(
@@ -46,11 +47,9 @@ def check_completions(
             if logged.completions is None:
                 raise BadSubmission(f"{where}: there are no completions; attested entries need a language model")
             _check_logprobs(logged, where)
-            if logged.recording is not None:
-                env.use_recording(logged.recording)
-            episode = recorder.reset(seed=logged.seed, task=logged.task, attempt=logged.attempt)
             rng = Stream("policy", logged.seed, logged.attempt, logged.task)
-            for step, (action, completion) in enumerate(zip(logged.actions, logged.completions, strict=True), 1):
+            steps = zip(logged.actions, logged.completions, step_again(recorder, logged), strict=False)
+            for step, (action, completion, episode) in enumerate(steps, 1):
                 policy_input = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
                 parsed = template.parse_action(completion, policy_input)
                 if parsed != action:
@@ -58,7 +57,6 @@ def check_completions(
                         f"{where}: step {step}: prompt template {prompt} reads {parsed!r:.80} from the completion, and "
                         f"the log has {action!r:.80}"
                     )
-                recorder.step(action)
 
 
 def _own_template(track: Track, prompt: str) -> PromptTemplate:

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from agentgym_flow import __version__
 from agentgym_flow.cli import app, doctor, evaluate
 from agentgym_flow.cli.console import board, printed
+from agentgym_flow.cli.doctor import EXTRAS
 from agentgym_flow.cli.environments import check_command
-from agentgym_flow.cli.list_envs import EXTRAS
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.canvas.tasks.published import PublishedTasks
 from agentgym_flow.envs.search.source import QuestionSource
@@ -81,7 +81,7 @@ def test_traceback_shows_where_the_error_was_raised(run):
 
 
 def test_a_bug_is_not_hidden(run, monkeypatch):
-    monkeypatch.setattr(evaluate.evaluation, "evaluate", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(evaluate, "evaluate_play", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run("evaluate", "Sokoban-v0")
 
