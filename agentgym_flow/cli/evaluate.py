@@ -29,9 +29,8 @@ from agentgym_flow.cli.player import (
 )
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.leaderboard.places import track_file
-from agentgym_flow.leaderboard.submission import LOG
-from agentgym_flow.leaderboard.submit import write_evaluation
+from agentgym_flow.leaderboard.files import track_file
+from agentgym_flow.leaderboard.submission import LOG, write_evaluation
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.play import Evaluation, by_task_type, collect_play, evaluate_play
 

@@ -18,7 +18,7 @@ from agentgym_flow.cli.console import note, say, stdout
 from agentgym_flow.cli.options import Attempts, DataPaths, EnvArgs, Force, Jobs, Most, Seed, Split
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSubmission
-from agentgym_flow.leaderboard.places import ROOT, SITE, TRACKS
+from agentgym_flow.leaderboard.files import ROOT, SITE, TRACKS
 from agentgym_flow.leaderboard.season import new_season, season_file
 from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, TRAINING, WEIGHTS
 from agentgym_flow.prompts import TURN
@@ -61,8 +61,7 @@ def ci(
     Exits with status 1 if the branch must not be merged. Files of the branch are never checked out, imported or run,
     and the tracks are read from BASE.
     """
-    from agentgym_flow.leaderboard.ci import decide
-    from agentgym_flow.leaderboard.git import Repository
+    from agentgym_flow.leaderboard.ci import Repository, decide
 
     decision = decide(
         Repository(repository), base, head, data=environments.data_paths(data), jobs=jobs, make_policy=_policy()
@@ -143,7 +142,7 @@ def compare(
     root: Root = Path(ROOT),
 ) -> None:
     """Compare two entries task by task: the mean difference, its interval, a paired test, and the tasks that differ."""
-    from agentgym_flow.leaderboard.compared import compared
+    from agentgym_flow.leaderboard.publish import compared
 
     found = compared(root, first, second, most)
     say(f"{first} - {second}: {found.comparison.summary()}")
@@ -272,7 +271,7 @@ def submit(
     """Create the folder of a submission and run the checks of CI on it. Exits with status 1 if it is rejected."""
     from agentgym_flow.leaderboard.ci import Decision, check_name
     from agentgym_flow.leaderboard.judge import judge
-    from agentgym_flow.leaderboard.submit import make_submission
+    from agentgym_flow.leaderboard.submission import make_submission
 
     check_name(name)
     about: dict[str, Any] = {"name": name, "badge": badge, "prompt": prompt, "title": title, "authors": author}
@@ -298,7 +297,7 @@ def _policy() -> MakePolicy | None:
         return None
 
     def make(entry: Folder, track: Track) -> Policy:
-        from agentgym_flow.leaderboard.whole_run import settings_of, train
+        from agentgym_flow.leaderboard.reproduce import settings_of, train
         from agentgym_flow.training.submitted import submitted_policy
 
         def of(config: Path, weights: Path) -> Policy:
@@ -356,8 +355,7 @@ def open_season(
 
     Without --seed, create the missing tracks of an open season, for example after their official data was added.
     """
-    from agentgym_flow.leaderboard.definitions import made_tracks
-    from agentgym_flow.leaderboard.season import Season
+    from agentgym_flow.leaderboard.season import Season, made_tracks
 
     file = season_file(root, name)
     season = Season.read(file)
@@ -399,7 +397,7 @@ def check_season(name: Name, root: Root = Path(ROOT)) -> None:
 
     Exits with status 1 at the first mismatch.
     """
-    from agentgym_flow.leaderboard.audit import audit
+    from agentgym_flow.leaderboard.publish import audit
 
     wrong = audit(root, name)
     for line in wrong.checked:
