@@ -21,7 +21,7 @@ from agentgym_flow.cli.options import DataPaths, Force, Jobs, LogPath, Most
 from agentgym_flow.episodes import Episode, Group, LoggedEpisode, LogLimits, read_log, scan_log
 from agentgym_flow.errors import BadLog, BadSetting
 from agentgym_flow.replay import LogVerdict, verify_log
-from agentgym_flow.replay.tally import Expected
+from agentgym_flow.replay.log import Expected
 
 _SHOWN = 20
 _LIMITS = LogLimits()
