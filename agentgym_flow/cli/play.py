@@ -30,19 +30,8 @@ from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput
 from agentgym_flow.prompts import PromptTemplate, template_for
 
 QUIT = "q"
-_CONTRACT = frozenset(
-    {
-        "task",
-        "task_key",
-        "goal",
-        "state_key",
-        "success",
-        "score",
-        "action_valid",
-        "admissible_actions",
-        "action_templates",
-    }
-)
+_CONTRACT = {"task", "task_key", "goal", "state_key", "success", "score", "action_valid"}
+_CONTRACT |= {"admissible_actions", "action_templates"}
 _EMPTY = ("", "None", "{}", "[]", "()")
 _LISTED = 100
 _FIELD = re.compile(r"\{(\w+)\}")
@@ -86,16 +75,15 @@ def play(
     q quits.
     """
     env_id = text_arguments.full_id(env)
+    prompt = None if template is None or policy is not None else template_for(env_id, template)
+    shown = text_arguments.human_settings(env_id) if template is None and policy is None else {}
+    settings = shown | text_arguments.env_settings(env_id, env_arg)
+    if log is not None:  # before a model is loaded, and before a game that could be lost
+        check_new(log, replace=force, inputs=data_files(settings))
     if policy is not None:
-        settings = text_arguments.env_settings(env_id, env_arg)
-        check_log(log, force, settings)  # before a model is loaded
         player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, template=template, num_envs=1))
         watch(player, make_text_env(env_id, split=split, **settings), seed, task, log)
         return
-    prompt = None if template is None else template_for(env_id, template)
-    shown = text_arguments.human_settings(env_id) if prompt is None else {}
-    settings = shown | text_arguments.env_settings(env_id, env_arg)
-    check_log(log, force, settings)
     made = make_text_env(env_id, split=split, **settings)
     recorder = EpisodeRecorder(made)
     episode = recorder.reset(seed=seed, task=task)
@@ -104,24 +92,17 @@ def play(
     goal = () if episode.goal == episode.observation else (("  goal ", "dim"), printed(episode.goal))
     console.print(Text.assemble(("Task ", "dim"), str(episode.task), *goal))
     bindings = key_bindings(recorder.info)
-    facts = Facts()
     try:
         if prompt is not None:
             _play_by_prompts(recorder, prompt, console)
         elif bindings and not commands and KEYS_AVAILABLE and interactive() and not console.is_dumb_terminal:
-            _play_by_keys(recorder, bindings, console, facts)
+            _play_by_keys(recorder, bindings, console)
         else:
-            _play_by_lines(recorder, console, facts)
+            _play_by_lines(recorder, console)
         console.print(_ending(episode))
     finally:
         made.close()
         _keep(episode, log, console)
-
-
-def check_log(log: Path | None, force: bool, settings: Mapping[str, Any]) -> None:
-    """Raise if the log cannot be written, before the game starts, so that no game is lost."""
-    if log is not None:
-        check_new(log, replace=force, inputs=data_files(settings))
 
 
 def watch(policy: Policy | AsyncPolicy, env: TextEnv, seed: int, task: int | None, log: Path | None) -> None:
@@ -185,40 +166,33 @@ class Facts:
         return {key: value for key, value in now.items() if key in shown and value not in _EMPTY}
 
 
-def _play_by_keys(recorder: EpisodeRecorder, bindings: Mapping[str, str], console: Console, facts: Facts) -> None:
+def _play_by_keys(recorder: EpisodeRecorder, bindings: Mapping[str, str], console: Console) -> None:
     letters = ", ".join(f"{key} {action}" for key, action in bindings.items() if key != action)
     help_line = f"{'arrow keys or ' if any(len(key) > 1 for key in bindings) else ''}{letters}, {QUIT} quits"
-    last: Turn | None = None
+    facts = Facts()
     with single_keys(), Live(console=console, auto_refresh=False) as live:
         while not recorder.done:
-            live.update(Group(_scene(recorder, last, facts), Text(help_line, "dim")), refresh=True)
+            live.update(Group(_scene(recorder, facts), Text(help_line, "dim")), refresh=True)
             key = read_key()
             if key in (QUIT, END_OF_INPUT, ""):
                 break
             action = bindings.get(key) or bindings.get(key.lower())
             if action is not None:
-                last = recorder.step(action)
-        live.update(_scene(recorder, last, facts), refresh=True)
+                recorder.step(action)
+        live.update(_scene(recorder, facts), refresh=True)
 
 
-def _play_by_lines(recorder: EpisodeRecorder, console: Console, facts: Facts) -> None:
-    last: Turn | None = None
+def _play_by_lines(recorder: EpisodeRecorder, console: Console) -> None:
+    facts = Facts()
     while not recorder.done:
-        console.print(_scene(recorder, last, facts))
+        console.print(_scene(recorder, facts))
         console.print(_choices(recorder.info, recorder.env.typed_forms))
-        try:
-            line = console.input("> ").strip()
-        except (EOFError, RuntimeError):  # RuntimeError: there is no standard input at all
-            break
-        if line == QUIT:
-            break
-        if line:
-            try:
-                last = recorder.step(meant(line, recorder.env.typed_forms))
-            except RetrieverFailed as error:
-                console.print(_no_step(error))
-    else:
-        console.print(_scene(recorder, last, facts))
+        line = _typed(console)
+        if line is None:
+            return
+        if line.strip():
+            _step(recorder, console, meant(line.strip(), recorder.env.typed_forms))
+    console.print(_scene(recorder, facts))
 
 
 def _play_by_prompts(recorder: EpisodeRecorder, template: PromptTemplate, console: Console) -> None:
@@ -227,24 +201,33 @@ def _play_by_prompts(recorder: EpisodeRecorder, template: PromptTemplate, consol
         rng = Stream("policy", recorder.episode.seed, recorder.episode.attempt, recorder.episode.task)
         policy_input = PolicyInput(recorder.env, recorder.observation, recorder.info, recorder.episode, rng)
         console.print(printed(template.prompt(policy_input)), soft_wrap=True)
-        try:
-            line = console.input("> ")
-        except (EOFError, RuntimeError):  # RuntimeError: there is no standard input at all
-            break
-        if line.strip() == QUIT:
-            break
-        try:
-            turn = recorder.step(template.parse_action(line, policy_input), completion=line)
-        except RetrieverFailed as error:
-            console.print(_no_step(error))
-            continue
-        verdict = "" if turn.action_valid else ", invalid"
-        console.print(Text.assemble(("action ", "dim"), printed(f"{turn.action} ({turn.reward:+.1f}{verdict})")))
+        line = _typed(console)
+        if line is None:
+            return
+        if turn := _step(recorder, console, template.parse_action(line, policy_input), completion=line):
+            console.print(Text.assemble(("action ", "dim"), printed(_told(turn))))
 
 
-def _no_step(error: RetrieverFailed) -> Text:
-    """Return the message for a failed step: the state has not changed, and the step can be repeated later."""
-    return Text.assemble(("No step was taken", "bold yellow"), ": ", printed(str(error)))
+def _typed(console: Console) -> str | None:
+    """Return the next line that the player types; None to quit."""
+    try:
+        line = console.input("> ")
+    except (EOFError, RuntimeError):  # RuntimeError: there is no standard input at all
+        return None
+    return None if line.strip() == QUIT else line
+
+
+def _step(recorder: EpisodeRecorder, console: Console, action: str, **of_policy: str) -> Turn | None:
+    """Take a step and return its turn. If the retriever fails, say so; the step can be repeated later."""
+    try:
+        return recorder.step(action, **of_policy)
+    except RetrieverFailed as error:
+        console.print(Text.assemble(("No step was taken", "bold yellow"), ": ", printed(str(error))))
+        return None
+
+
+def _told(turn: Turn) -> str:
+    return f"{turn.action} ({turn.reward:+.1f}{'' if turn.action_valid else ', invalid'})"
 
 
 def meant(line: str, forms: Mapping[str, str]) -> str:
@@ -267,9 +250,9 @@ def _choices(info: Mapping[str, Any], forms: Mapping[str, str]) -> Text:
     return printed(f"{' | '.join(actions[:_LISTED])}{more} | {QUIT} quits")
 
 
-def _scene(recorder: EpisodeRecorder, last: Turn | None, told: Facts) -> RenderableType:
+def _scene(recorder: EpisodeRecorder, told: Facts) -> RenderableType:
     """Return what the player sees: the observation, the last step, and the additional facts."""
-    env: TextEnv = recorder.env
+    env = recorder.env
     assert recorder.episode is not None  # reset() comes before
     facts = {
         "step": f"{env.steps} of {env.max_steps}",
@@ -278,8 +261,8 @@ def _scene(recorder: EpisodeRecorder, last: Turn | None, told: Facts) -> Rendera
     if len(recorder.info["state_key"]) <= _LONGEST_KEY:
         facts["state"] = recorder.info["state_key"]
     facts |= told.of(recorder)
-    if last is not None:
-        facts["last"] = f"{last.action} ({last.reward:+.1f}{'' if last.action_valid else ', invalid'})"
+    if recorder.episode.turns:
+        facts["last"] = _told(recorder.episode.turns[-1])
     line = Text("  ").join(Text.assemble((f"{name} ", "dim"), printed(value)) for name, value in facts.items())
     seen = (board(recorder.observation), Text()) if recorder.observation else ()
     return Group(Text(), *seen, line)
