@@ -264,12 +264,11 @@ class MixedPolicy:
 
     def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one output per policy input."""
-        return [self._output(policy_input) for policy_input in inputs]
-
-    @staticmethod
-    def _output(policy_input: PolicyInput) -> PolicyOutput:
-        wise = policy_input.rng.uniform() < SKILLS[policy_input.episode.attempt]
-        return (ExpertPolicy() if wise else RandomPolicy()).act([policy_input])[0]
+        outputs = []
+        for policy_input in inputs:
+            wise = policy_input.rng.uniform() < SKILLS[policy_input.episode.attempt]
+            outputs += (ExpertPolicy() if wise else RandomPolicy()).act([policy_input])
+        return outputs
 
 
 def demo(

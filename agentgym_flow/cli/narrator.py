@@ -9,10 +9,10 @@ from rich.text import Text
 
 from agentgym_flow.cli.console import board, printed
 from agentgym_flow.core import TextEnv
-from agentgym_flow.episodes import Episode, Turn
+from agentgym_flow.episodes import Episode
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput, PolicyOutput
-from agentgym_flow.policies.base import Around, ask, checked
+from agentgym_flow.policies.base import PolicyWrapper, ask, checked
 from agentgym_flow.prompts import PromptTemplate
 
 
@@ -76,17 +76,13 @@ class Narrator:
     def _tell_outcome(self, episode: Episode) -> None:
         """Print the reward of turns that have not been printed yet."""
         for turn in episode.turns[self._told :]:
-            self._console.print(_outcome(turn))
+            refused = "" if turn.action_valid else ", the action was invalid"
+            self._console.print(Text.assemble(("reward  ", "dim"), f"{turn.reward:+.2f}{refused}"))
         self._told = len(episode.turns)
 
     def _block(self, name: str, text: Text, end: str = "\n") -> None:
         self._console.print(Text.assemble("\n", (f"── {name}", "dim")))
         self._console.print(text, end=end, soft_wrap=True)
-
-
-def _outcome(turn: Turn) -> Text:
-    refused = "" if turn.action_valid else ", the action was invalid"
-    return Text.assemble(("reward  ", "dim"), f"{turn.reward:+.2f}{refused}")
 
 
 class _PrintingPolicy:
@@ -103,7 +99,7 @@ class _PrintingPolicy:
         return outputs
 
 
-class _AsyncPrintingPolicy(Around):
+class _AsyncPrintingPolicy(PolicyWrapper):
     def __init__(self, policy: AsyncPolicy, narrator: Narrator) -> None:
         super().__init__(policy)
         self._narrator = narrator

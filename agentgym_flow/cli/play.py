@@ -21,7 +21,7 @@ from agentgym_flow.cli.console import board, interactive, printed, stdout
 from agentgym_flow.cli.narrator import Narrator
 from agentgym_flow.cli.options import EnvArgs, EnvName, Force, PolicyArgs, Split
 from agentgym_flow.cli.player import guarded_policy, policy_settings
-from agentgym_flow.core import Stream, TextEnv
+from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env, text_arguments
 from agentgym_flow.episodes import TRUNCATED_BY, Episode, EpisodeRecorder, Turn, write_log
 from agentgym_flow.errors import RetrieverFailed
@@ -197,9 +197,7 @@ def _play_by_lines(recorder: EpisodeRecorder, console: Console) -> None:
 
 def _play_by_prompts(recorder: EpisodeRecorder, template: PromptTemplate, console: Console) -> None:
     while not recorder.done:
-        assert recorder.episode is not None  # reset() comes before
-        rng = Stream("policy", recorder.episode.seed, recorder.episode.attempt, recorder.episode.task)
-        policy_input = PolicyInput(recorder.env, recorder.observation, recorder.info, recorder.episode, rng)
+        policy_input = PolicyInput.of(recorder)
         console.print(printed(template.prompt(policy_input)), soft_wrap=True)
         line = _typed(console)
         if line is None:

@@ -22,7 +22,7 @@ from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import AgentGymFlowError, BadPolicy, BadResume, BadSetting, ExecutorFailed, ServerDown
 from agentgym_flow.play import ERROR, TRAIN_TASKS, EpisodePlan, Evaluation, Play, path_of, sampled_tokens
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput, PolicyOutput, make_policy
-from agentgym_flow.policies.base import Around
+from agentgym_flow.policies.base import PolicyWrapper
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
 
 
@@ -210,7 +210,7 @@ class _GuardedPolicy:
             return self._policy.act(inputs)
 
 
-class _AsyncGuardedPolicy(Around):
+class _AsyncGuardedPolicy(PolicyWrapper):
     def __init__(self, policy: AsyncPolicy, description: str) -> None:
         super().__init__(policy)
         self.settings: Mapping[str, Any] = getattr(policy, "settings", {})

@@ -60,7 +60,9 @@ def validate(
     begun = time.monotonic()
     with live_progress("validating") as progress:
         imports = ctx.find_root().params["modules"] or []
-        made = _made(ValidationRequest(env, {}, [], _MADE * 60 * minutes, imports, env_arg or []))
+        [made] = run_part(MADE, ValidationRequest(env, {}, [], _MADE * 60 * minutes, imports, env_arg or []))
+        if REFUSED in made.figures:  # the command line is wrong
+            raise AgentGymFlowError(made.figures[REFUSED])
         findings = [made]
         request = ValidationRequest(env, {}, [], 0.0)
         if made.status == "ok":
@@ -81,14 +83,6 @@ def validate(
     else:
         _show(card, files)
     raise typer.Exit(0 if card.passed else 1)
-
-
-def _made(request: ValidationRequest) -> Finding:
-    """Check that the environment can be made. Raises `AgentGymFlowError` if the command line is wrong."""
-    [made] = run_part(MADE, request)
-    if REFUSED in made.figures:
-        raise AgentGymFlowError(made.figures[REFUSED])
-    return made
 
 
 def _findings(request: ValidationRequest, train: bool) -> Iterator[Finding]:

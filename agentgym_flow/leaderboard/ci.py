@@ -67,7 +67,7 @@ def decide(
         BadTrack, BadData, MissingExtra: see `judge`.
     """
     changes = repository.changes(base, head)
-    if not any(_is_for_boards(change.path) for change in changes):
+    if not any(change.path.startswith((f"{_SUBMISSIONS}/", f"{_VERDICTS}/", f"{_SITE}/")) for change in changes):
         return Decision()
     try:
         place, blobs = _one_new_entry(repository, base, changes)
@@ -91,10 +91,6 @@ def check_name(name: str) -> None:
     """Raise `BadSubmission` if the name is reserved for reference entries, which `judge` also judges."""
     if name.startswith(REFERENCE):
         raise BadSubmission(f"names that begin with {REFERENCE!r} are for policies of the package: choose another")
-
-
-def _is_for_boards(path: str) -> bool:
-    return path.startswith((f"{_SUBMISSIONS}/", f"{_VERDICTS}/", f"{_SITE}/"))
 
 
 def _one_new_entry(

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow.core import Stream
 from agentgym_flow.episodes import EpisodeRecorder, LoggedEpisode, LogLimits, scan_log
 from agentgym_flow.errors import BadLog, BadSubmission, BadTrack, MissingExtra, UnknownTemplate
 from agentgym_flow.leaderboard.files import TRACKS
@@ -88,7 +87,10 @@ def judge(
             check = "weights"
             if make_policy is None:
                 raise MissingExtra.of("torch", "train")
-            drawn = _drawn_with(root, track, secret)
+            if track.season:
+                drawn = Season.read(season_file(root, track.season)).drawn_with(secret)
+            else:
+                drawn = FreshSeed(secret.encode("utf-8"), public=not secret)
             season = season_of(drawn.secret, entry.digest)
             policy, track = make_policy(entry, track), fresh_track(track, season)
             verdict, said = replace(verdict, season=season, rehearsal=drawn.public), played(policy, track)
@@ -109,12 +111,6 @@ def limits_of(track: Track) -> LogLimits:
         max_actions=track.max_steps,
         max_action_length=1 << 17,
     )
-
-
-def _drawn_with(root: Path, track: Track, secret: str) -> FreshSeed:
-    if not track.season:
-        return FreshSeed(secret.encode("utf-8"), public=not secret)
-    return Season.read(season_file(root, track.season)).drawn_with(secret)
 
 
 def _check_bar(verdict: SubmissionVerdict, track: Track) -> None:
@@ -178,11 +174,9 @@ def check_completions(
             if logged.completions is None:
                 raise BadSubmission(f"{where}: there are no completions; attested entries need a language model")
             _check_logprobs(logged, where)
-            rng = Stream("policy", logged.seed, logged.attempt, logged.task)
             steps = zip(logged.actions, logged.completions, step_again(recorder, logged), strict=False)
-            for step, (action, completion, episode) in enumerate(steps, 1):
-                policy_input = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
-                parsed = template.parse_action(completion, policy_input)
+            for step, (action, completion, _) in enumerate(steps, 1):
+                parsed = template.parse_action(completion, PolicyInput.of(recorder))
                 if parsed != action:
                     raise BadSubmission(
                         f"{where}: step {step}: prompt template {prompt} reads {parsed!r:.80} from the completion, and "

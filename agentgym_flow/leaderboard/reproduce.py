@@ -157,7 +157,7 @@ def train(settings: Mapping[str, Any], track: Track, scratch: Path) -> Path:
         errors="replace",
         env={**os.environ, "OMP_NUM_THREADS": str(_THREADS), "HF_HUB_OFFLINE": "1"},
         start_new_session=True,
-        preexec_fn=_bounded,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY, _MOST_MEMORY)),
     )
     try:
         _, said = run.communicate(timeout=TRAINING_SECONDS)
@@ -171,7 +171,3 @@ def train(settings: Mapping[str, Any], track: Track, scratch: Path) -> Path:
         last = next((line for line in reversed(said.splitlines()) if line.strip()), f"status {run.returncode}")
         raise BadSubmission(f"{TRAINING}: training fails: {last:.300}")
     return scratch / "run" / "checkpoint"
-
-
-def _bounded() -> None:
-    resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY, _MOST_MEMORY))

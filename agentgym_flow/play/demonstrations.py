@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow.core import Stream, TextEnv
+from agentgym_flow.core import TextEnv
 from agentgym_flow.episodes import Episode, EpisodeRecorder, LoggedEpisode, LogWriter
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.play.split import EpisodePlan, Play, play_split
@@ -54,13 +54,12 @@ def rows_of(episode: Episode, env: TextEnv, template: PromptTemplate) -> Iterato
 
     Raises `BadSetting` if the template has no completion for one of the actions.
     """
-    recorder, rng = EpisodeRecorder(env), Stream("policy", episode.seed, episode.attempt, episode.task)
+    recorder = EpisodeRecorder(env)
     for number, again in enumerate(step_again(recorder, LoggedEpisode.of(episode))):
         if number:  # a template may show earlier answers
             last = episode.turns[number - 1]
             again.turns[-1].completion, again.turns[-1].policy = last.completion, last.policy
-        policy_input = PolicyInput(env, recorder.observation, recorder.info, again, rng)
-        turn = episode.turns[number]
+        turn, policy_input = episode.turns[number], PolicyInput.of(recorder)
         completion = turn.completion
         if completion is None or template.parse_action(completion, policy_input) != turn.action:
             completion = completion_for(template, turn.action, policy_input)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from agentgym_flow.core import Stream, TextEnv
+from agentgym_flow.core import TextEnv
 from agentgym_flow.episodes import TRUNCATED_BY, EpisodeRecorder
 from agentgym_flow.policies.base import PolicyInput, PolicyOutput
 
@@ -80,12 +80,11 @@ class PoolSlot:
         recorder = self._recorder or self._pool.take()
         self._recorder = recorder
         try:
-            episode = recorder.reset(seed=spec.seed, task=spec.task, attempt=spec.attempt)
+            recorder.reset(seed=spec.seed, task=spec.task, attempt=spec.attempt)
         except BaseException:
             self._discard()
             raise
-        rng = Stream("policy", spec.seed, spec.attempt, episode.task)
-        self.policy_input = PolicyInput(recorder.env, recorder.observation, recorder.info, episode, rng)
+        self.policy_input = PolicyInput.of(recorder)
         return True
 
     def play(self, output: PolicyOutput, stop: Callable[[PolicyInput], bool] | None) -> bool:
