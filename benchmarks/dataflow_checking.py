@@ -30,7 +30,7 @@ from agentgym_flow.dataflow.weights.updates import full
 from agentgym_flow.dataflow.wire import Receiver, encode
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episodes import Episode
-from agentgym_flow.play.slots import EnvPool
+from agentgym_flow.play.groups import EnvPool
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.run import load_model

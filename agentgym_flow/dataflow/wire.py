@@ -23,7 +23,7 @@ from agentgym_flow.dataflow.records import Slot
 from agentgym_flow.episodes import TRUNCATED_BY, Episode, EpisodeRecorder, LoggedEpisode
 from agentgym_flow.errors import BadSetting, ContextFull, Forged, shown
 from agentgym_flow.generation import Completion
-from agentgym_flow.play.slots import ERROR, EnvPool
+from agentgym_flow.play.groups import ERROR, EnvPool
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.base import CONTEXT
 

@@ -29,7 +29,7 @@ from agentgym_flow.leaderboard.submission import TRAINING, Folder
 from agentgym_flow.leaderboard.track import Track, make_track
 from agentgym_flow.leaderboard.verdict import Claims
 from agentgym_flow.play import rollout
-from agentgym_flow.play.slots import EpisodeSpec
+from agentgym_flow.play.groups import EpisodeSpec
 from agentgym_flow.policies import Policy, PolicyInput, PolicyOutput
 
 if sys.platform != "win32":  # on Windows this module can only be imported

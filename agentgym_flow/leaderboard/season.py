@@ -11,8 +11,8 @@ import hashlib
 import json
 import secrets
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -126,31 +126,25 @@ def _sha256(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A track without tasks. The fields are those of the schema `tracks-1.json`.
+    """A track without tasks, as in the file `tracks.toml`, whose schema is `tracks-1.json`.
 
     Attributes:
         name: the name of the track, without the season.
         title: one line for the board.
         env_id: the environment, such as `agentgym_flow/Sokoban-v0`.
-        tasks: the number of tasks from the split; None for all.
-        kwargs: arguments of the environment.
         data: the name under which official data must be registered; empty for generated tasks.
-        split, attempts, rules, prompts, metric, bar, core_seconds: see `Track`.
+        split: the split.
+        kwargs: arguments of the environment.
+        others: further arguments of `make_track`.
     """
 
     name: str
     title: str
     env_id: str
-    tasks: int | None = None
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    data: str = ""
-    split: str = "test"
-    attempts: int = 1
-    rules: str = "open"
-    prompts: Sequence[str] = ("compact", "choice", "text")
-    metric: str = "success"
-    bar: float = 0.0
-    core_seconds: float = 0.0
+    data: str
+    split: str
+    kwargs: Mapping[str, Any]
+    others: Mapping[str, Any]
 
     @property
     def here(self) -> bool:
@@ -160,20 +154,9 @@ class Definition:
     def made(self, season: Season) -> Track:
         """Return the track of a season. Raises `BadTrack` or `BadData`."""
         drawn = {"data": self.data} if self.data else {"season": season.seed}
+        kwargs, name = {**self.kwargs, **drawn}, f"{self.name}-{season.name}"
         return make_track(
-            self.env_id,
-            f"{self.name}-{season.name}",
-            self.title,
-            season=season.name,
-            tasks=self.tasks,
-            kwargs={**self.kwargs, **drawn},
-            split=self.split,
-            attempts=self.attempts,
-            rules=self.rules,
-            prompts=tuple(self.prompts),
-            metric=self.metric,
-            bar=self.bar,
-            core_seconds=self.core_seconds,
+            self.env_id, name, self.title, season=season.name, kwargs=kwargs, split=self.split, **self.others
         )
 
 
@@ -187,7 +170,12 @@ def definitions(root: Path) -> list[Definition]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadTrack(f"{file.name}: not TOML ({error})") from None
     check_schema("tracks-1", value, BadTrack, file.name)
-    return [Definition(name, **one) for name, one in value.items()]
+    defaults = {"data": "", "split": "test", "kwargs": {}}
+    found = []
+    for name, one in value.items():
+        own = {key: one.pop(key, default) for key, default in defaults.items()}
+        found.append(Definition(name, one.pop("title"), one.pop("env_id"), **own, others=one))
+    return found
 
 
 def made_tracks(root: Path, season: Season) -> Iterator[tuple[Definition, Track | None]]:

@@ -14,11 +14,19 @@ if TYPE_CHECKING:
         evaluate_play,
         paired_difference,
     )
-    from agentgym_flow.play.groups import ERROR, EnvPool, EpisodeSpec, rollout, rollout_groups
-    from agentgym_flow.play.independent import SharedRequests, run, take_turn
+    from agentgym_flow.play.groups import (
+        ERROR,
+        EnvPool,
+        EpisodeSpec,
+        PoolSlot,
+        SharedRequests,
+        rollout,
+        rollout_groups,
+        run,
+        take_turn,
+    )
     from agentgym_flow.play.journal import path_of
     from agentgym_flow.play.progress import LiveProgress, LiveSuccess, sampled_tokens
-    from agentgym_flow.play.slots import PoolSlot
     from agentgym_flow.play.split import TRAIN_TASKS, EpisodePlan, Play, data_files, play_split
 else:
     __getattr__ = on_demand(__name__)  # hidden from type checkers, which would accept any name
