@@ -27,13 +27,14 @@ from agentgym_flow.cli import (
     workflow,
 )
 from agentgym_flow.cli.console import printed, stderr
+from agentgym_flow.cli.options import Commands
 from agentgym_flow.errors import AgentGymFlowError
 
 BAD_INPUT = 2
 """The exit status after an error that the message explains; 1 means that a check said no, 130 is Ctrl-C."""
 
 
-class _Commands(TyperGroup):
+class _Group(TyperGroup):
     """Prints errors of this package and of the file system as one line, without a traceback."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -97,8 +98,8 @@ def _discard_unwritten() -> None:
             os.close(nowhere)
 
 
-app = typer.Typer(
-    cls=_Commands,
+app = Commands(
+    cls=_Group,
     name="agentgym-flow",
     help="Environments, dense rewards and verifiable episodes for LLM agents.",
     no_args_is_help=True,

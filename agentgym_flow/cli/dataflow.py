@@ -20,7 +20,7 @@ import typer
 
 from agentgym_flow._util.signals import signals_go_to, sigterm_raises
 from agentgym_flow.cli.console import note, printed, say, share, stderr, stdout
-from agentgym_flow.cli.options import Port, TokenFile
+from agentgym_flow.cli.options import Commands, Port, TokenFile
 from agentgym_flow.errors import BadSetting, FlowDown
 from agentgym_flow.play import LiveSuccess
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from agentgym_flow.dataflow.records import Flow
 
 
-app = typer.Typer(help="Manage, monitor and simulate rollouts that separate workers play.", no_args_is_help=True)
+app = Commands(help="Manage, monitor and simulate rollouts that separate workers play.", no_args_is_help=True)
 
 
 MOST_ROWS = 40
@@ -38,32 +38,25 @@ MOST_ROWS = 40
 
 
 def serve(
-    folder: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FOLDER]", help="The folder in which the manager keeps its journal and weights."),
-    ] = None,
-    upstream: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Run a relay to the manager at this URL, for the workers of one region."),
-    ] = None,
+    folder: Annotated[Path | None, typer.Argument(metavar="[FOLDER]")] = None,
+    upstream: Annotated[str | None, typer.Option(metavar="URL")] = None,
     upstream_token_file: TokenFile = None,
-    settings: Annotated[Path | None, typer.Option(help="The YAML file of `train --dataflow`.")] = None,
-    token_file: Annotated[
-        Path,
-        typer.Option(
-            help="The file with the trainers' token. The workers' token is in the file of the same name plus .worker. "
-            "Both are created if missing."
-        ),
-    ] = Path("dataflow.token"),
+    settings: Path | None = None,
+    token_file: Path = Path("dataflow.token"),
     port: Port = 8300,
-    host: Annotated[
-        str,
-        typer.Option(help="The address to listen on. Connections are not encrypted: use a tunnel between machines."),
-    ] = "127.0.0.1",
+    host: str = "127.0.0.1",
 ) -> None:
     """Run the rollout manager as its own process. If it is killed, start it again with the same FOLDER to continue.
 
     Trainers join with `agentgym-flow train --dataflow FILE --engine URL`, workers with `agentgym-flow worker`.
+
+    Options:
+        folder: The folder in which the manager keeps its journal and weights.
+        upstream: Run a relay to the manager at this URL, for the workers of one region.
+        settings: The YAML file of `train --dataflow`.
+        token_file: The file with the trainers' token. The workers' token is in the file of the same name plus .worker.
+            Both are created if missing.
+        host: The address to listen on. Connections are not encrypted: use a tunnel between machines.
     """
     from agentgym_flow.dataflow.config import FlowConfig
     from agentgym_flow.dataflow.engines.hosting import RelayFlow, hosted
@@ -92,13 +85,20 @@ def serve(
 
 
 def status(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The address of the manager, or of a relay.")],
+    url: Annotated[str, typer.Argument(metavar="URL")],
     token_file: TokenFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the status once, as JSON.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="Print the table once.")] = False,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between updates of the table.")] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+    once: Annotated[bool, typer.Option("--once")] = False,
+    every: Annotated[float, typer.Option(min=0.1)] = 1.0,
 ) -> None:
-    """Show the streams, policies and workers of a dataflow, and update the table until Ctrl-C."""
+    """Show the streams, policies and workers of a dataflow, and update the table until Ctrl-C.
+
+    Options:
+        url: The address of the manager, or of a relay.
+        as_json: Print the status once, as JSON.
+        once: Print the table once.
+        every: Seconds between updates of the table.
+    """
     from rich.live import Live
 
     from agentgym_flow.dataflow.network.http_client import HttpFlow
@@ -183,22 +183,26 @@ LEAVING = 10.0
 
 
 def worker(
-    join: Annotated[str, typer.Option(metavar="URL", help="The address of the manager, or of a relay.")],
+    join: Annotated[str, typer.Option(metavar="URL")],
     token_file: TokenFile = None,
-    name: Annotated[
-        str | None, typer.Option(help="The name of this worker at the manager.", show_default="host and process")
-    ] = None,
-    num_envs: Annotated[int, typer.Option(min=1, help="Episodes played in parallel.")] = 16,
-    versions: Annotated[int, typer.Option(min=1, help="How many versions of the weights the worker holds.")] = 2,
-    deadline: Annotated[
-        float, typer.Option(min=0.1, help="Seconds without an answer after which the worker exits with an error.")
-    ] = 600.0,
-    stay: Annotated[bool, typer.Option("--stay", help="When all runs are finished, wait for the next one.")] = False,
+    name: Annotated[str | None, typer.Option(show_default="host and process")] = None,
+    num_envs: Annotated[int, typer.Option(min=1)] = 16,
+    versions: Annotated[int, typer.Option(min=1)] = 2,
+    deadline: Annotated[float, typer.Option(min=0.1)] = 600.0,
+    stay: Annotated[bool, typer.Option("--stay")] = False,
 ) -> None:
     """Join a dataflow and play its episodes. Workers may join and leave at any time.
 
     When all runs are finished, the worker exits with status 0. On Ctrl-C (status 0) or SIGTERM (status 143) it returns
     its unfinished episodes to the manager, so that other workers play them.
+
+    Options:
+        join: The address of the manager, or of a relay.
+        name: The name of this worker at the manager.
+        num_envs: Episodes played in parallel.
+        versions: How many versions of the weights the worker holds.
+        deadline: Seconds without an answer after which the worker exits with an error.
+        stay: When all runs are finished, wait for the next one.
     """
     from agentgym_flow.dataflow.network.http_client import HttpFlow
     from agentgym_flow.dataflow.network.tokens import read_token
@@ -239,18 +243,20 @@ def follow_trainer() -> None:
 
 
 def evaluate(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="The run folder of each policy of the team.")],
-    episodes: Annotated[
-        int | None, typer.Option(min=1, help="Play only the first N test tasks (default: all).")
-    ] = None,
-    before: Annotated[bool, typer.Option("--before", help="Also evaluate the weights from before training.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the logs and summary.json into this folder.", file_okay=False)
-    ] = None,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...")],
+    episodes: Annotated[int | None, typer.Option(min=1)] = None,
+    before: Annotated[bool, typer.Option("--before")] = False,
+    out: Annotated[Path | None, typer.Option(file_okay=False)] = None,
 ) -> None:
     """Evaluate policies that were trained together: they play the test tasks as a team, sampled and greedy.
 
     Each policy acts in its own turns, as in training. The success rate has a 95 % interval over tasks.
+
+    Options:
+        runs: The run folder of each policy of the team.
+        episodes: Play only the first N test tasks (default: all).
+        before: Also evaluate the weights from before training.
+        out: Write the logs and summary.json into this folder.
     """
     from agentgym_flow.dataflow.team import AFTER, BEFORE, Team
     from agentgym_flow.training.run import quiet

@@ -37,8 +37,12 @@ EXTRAS: Mapping[str, str] = {"agentgym_flow/Sokoban-v0": "sokoban, for backend=g
 """Environments that need an extra for some settings. The defaults of every environment need none."""
 
 
-def list_envs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """List the environments, the number of tasks in each split, and the extras that some settings need."""
+def list_envs(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+    """List the environments, the number of tasks in each split, and the extras that some settings need.
+
+    Options:
+        as_json: Print JSON.
+    """
     rows = [_row(env_id) for env_id in text_arguments.registered_ids()]
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
@@ -94,10 +98,15 @@ class Check:
 
 
 def doctor(
-    deep: Annotated[bool, typer.Option("--deep", help="Also import torch and list its devices (slow).")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    deep: Annotated[bool, typer.Option("--deep")] = False,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Check the installation. Exits with status 1 if a required part is broken."""
+    """Check the installation. Exits with status 1 if a required part is broken.
+
+    Options:
+        deep: Also import torch and list its devices (slow).
+        as_json: Print JSON.
+    """
     # Other packages warn on import, often on standard error itself; what matters of it is a finding of ours.
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
@@ -272,10 +281,14 @@ class MixedPolicy:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder for demo.html and demo.jsonl.")] = Path(),
+    out: Path = Path(),
     force: Force = False,
 ) -> None:
-    """Play 8 attempts at one Sokoban level, print the potentials of its states, and write demo.html and demo.jsonl."""
+    """Play 8 attempts at one Sokoban level, print the potentials of its states, and write demo.html and demo.jsonl.
+
+    Options:
+        out: The folder for demo.html and demo.jsonl.
+    """
     from agentgym_flow.report import write_report
     from agentgym_flow.rewards import relabel
 

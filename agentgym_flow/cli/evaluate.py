@@ -44,57 +44,38 @@ class Evaluate(PlayOptions):
 
     On Ctrl-C or SIGTERM the command keeps the finished episodes, summarises them, and exits with status 130 or 143.
     Continue the evaluation with --resume.
+
+    Options:
+        env: An id such as Sokoban-v0; see `agentgym-flow list`. Omit it with --track.
+        track: Play the tasks of this leaderboard track, given by its name or its file.
+        out: With --track: the folder for the log and the result; `submit` takes this folder.
+        data: A file, a folder or the name of registered data. Canvas: also a published set, from the Hub.
+        dataset: Canvas: the published set that the data belongs to.
+        executor: Canvas: the executor that runs the operators: simulated or openai.
+        base_url: Canvas: the executor's server, such as http://localhost:8000/v1.
+        executor_model: Canvas: the executor's model. Optional if the server has only one.
+        template: The prompt template of a language model: text (the default), choice, or NAME:PATH for a published
+            prompt such as verl_agent:prompts/alfworld.py.
+        log: Write the episode log to this file (.jsonl or .jsonl.gz).
+        by: Also report results for each task type.
+        as_json: Print the result as JSON.
     """
 
     context: typer.Context
-    env: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[ENV]", help="An id such as Sokoban-v0; see `agentgym-flow list`. Omit it with --track."
-        ),
-    ] = None
+    env: Annotated[str | None, typer.Argument(metavar="[ENV]")] = None
     policy: PolicyName = "random"
-    track: Annotated[
-        str | None, typer.Option(help="Play the tasks of this leaderboard track, given by its name or its file.")
-    ] = None
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="With --track: the folder for the log and the result; `submit` takes this folder.", file_okay=False
-        ),
-    ] = None
+    track: str | None = None
+    out: Annotated[Path | None, typer.Option(file_okay=False)] = None
     split: Split = "test"
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="A file, a folder or the name of registered data. Canvas: also a published set, from the Hub."
-        ),
-    ] = None
-    dataset: Annotated[
-        str | None, typer.Option("--dataset", help="Canvas: the published set that the data belongs to.")
-    ] = None
-    executor: Annotated[
-        str | None,
-        typer.Option("--executor", help="Canvas: the executor that runs the operators: simulated or openai."),
-    ] = None
-    base_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Canvas: the executor's server, such as http://localhost:8000/v1.")
-    ] = None
-    executor_model: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Canvas: the executor's model. Optional if the server has only one."),
-    ] = None
-    template: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The prompt template of a language model: text (the default), choice, or NAME:PATH for a published "
-            "prompt such as verl_agent:prompts/alfworld.py.",
-        ),
-    ] = None
-    log: Annotated[Path | None, typer.Option(help="Write the episode log to this file (.jsonl or .jsonl.gz).")] = None
-    by: Annotated[str | None, typer.Option(metavar="task_type", help="Also report results for each task type.")] = None
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False
+    data: str | None = None
+    dataset: Annotated[str | None, typer.Option("--dataset")] = None
+    executor: Annotated[str | None, typer.Option("--executor")] = None
+    base_url: Annotated[str | None, typer.Option(metavar="URL")] = None
+    executor_model: Annotated[str | None, typer.Option(metavar="NAME")] = None
+    template: Annotated[str | None, typer.Option(metavar="NAME")] = None
+    log: Path | None = None
+    by: Annotated[str | None, typer.Option(metavar="task_type")] = None
+    as_json: Annotated[bool, typer.Option("--json")] = False
 
     def run(self) -> None:
         """Evaluate on a split or on a track."""
@@ -202,19 +183,19 @@ class Collect(PlayOptions):
 
     On Ctrl-C or SIGTERM the command keeps the finished episodes and exits with status 130 or 143. Continue the run with
     --resume.
+
+    Options:
+        out: The file to write (.jsonl or .jsonl.gz).
+        form: log: an episode log. sft: one row per turn, with prompt and completion.
+        template: The prompt template of the rows: text, or another one of the environment.
     """
 
     env: EnvName
-    out: Annotated[Path, typer.Option(help="The file to write (.jsonl or .jsonl.gz).")]
+    out: Annotated[Path, typer.Option()]
     policy: PolicyName = "expert"
     split: Split = "train"
-    form: Annotated[
-        str,
-        typer.Option("--format", help="log: an episode log. sft: one row per turn, with prompt and completion."),
-    ] = "log"
-    template: Annotated[
-        str, typer.Option(help="The prompt template of the rows: text, or another one of the environment.")
-    ] = "text"
+    form: Annotated[str, typer.Option("--format")] = "log"
+    template: str = "text"
 
     def run(self) -> None:
         """Play, and write the file."""

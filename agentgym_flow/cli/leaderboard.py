@@ -1,8 +1,7 @@
-"""`agentgym-flow leaderboard` and `submit`: tracks, seasons, submissions, and the checks that CI runs."""
+"""`agentgym-flow leaderboard` and `submit`: tracks, submissions, and the checks that CI runs."""
 
 from __future__ import annotations
 
-import json
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,13 +12,12 @@ import typer
 
 from agentgym_flow._util.files import check_new
 from agentgym_flow._util.strict_json import decode_file
-from agentgym_flow.cli import environments
+from agentgym_flow.cli import environments, season
 from agentgym_flow.cli.console import note, say, stdout
-from agentgym_flow.cli.options import Attempts, DataPaths, EnvArgs, Force, Jobs, Most, Seed, Split
+from agentgym_flow.cli.options import Attempts, Commands, DataPaths, EnvArgs, Force, Jobs, Most, Root, Seed, Split
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard.files import ROOT, SITE, TRACKS
-from agentgym_flow.leaderboard.season import new_season, season_file
 from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, TRAINING, WEIGHTS
 from agentgym_flow.prompts import TURN
 
@@ -37,22 +35,16 @@ SECRET = "AGENTGYM_FLOW_SEASON_SECRET"
 ENOUGH = 0.95
 """The share of turns that must agree. It is below 1 because the numerics of inference engines differ slightly."""
 
-app = typer.Typer(help="Create tracks, check submissions, and publish leaderboards.", no_args_is_help=True)
-seasons = typer.Typer(help="Commit to a season, open it, close it, and check it.", no_args_is_help=True)
-app.add_typer(seasons, name="season")
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the season, such as s1.")]
-Root = Annotated[Path, typer.Option(help="The folder with tracks, submissions and verdicts.", file_okay=False)]
+app = Commands(help="Create tracks, check submissions, and publish leaderboards.", no_args_is_help=True)
+app.add_typer(season.app, name="season")
 
 
 @app.command()
 def ci(
-    base: Annotated[str, typer.Argument(metavar="BASE", help="The commit or branch to merge into.")],
-    head: Annotated[str, typer.Argument(metavar="HEAD", help="The commit or branch with the submission.")],
-    repository: Annotated[Path, typer.Option(help="The git repository.", file_okay=False)] = Path(),
-    out: Annotated[
-        Path | None, typer.Option(help="Write verdict.json and summary.md into this folder.", file_okay=False)
-    ] = None,
+    base: Annotated[str, typer.Argument(metavar="BASE")],
+    head: Annotated[str, typer.Argument(metavar="HEAD")],
+    repository: Annotated[Path, typer.Option(file_okay=False)] = Path(),
+    out: Annotated[Path | None, typer.Option(file_okay=False)] = None,
     data: DataPaths = None,
     jobs: Jobs = None,
 ) -> None:
@@ -60,6 +52,12 @@ def ci(
 
     Exits with status 1 if the branch must not be merged. Files of the branch are never checked out, imported or run,
     and the tracks are read from BASE.
+
+    Options:
+        base: The commit or branch to merge into.
+        head: The commit or branch with the submission.
+        repository: The git repository.
+        out: Write verdict.json and summary.md into this folder.
     """
     from agentgym_flow.leaderboard.ci import Repository, decide
 
@@ -78,12 +76,16 @@ def ci(
 
 @app.command()
 def check(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a submission.", file_okay=False)],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", file_okay=False)],
     root: Root = Path(ROOT),
     data: DataPaths = None,
     jobs: Jobs = None,
 ) -> None:
-    """Run the checks of CI on one submission. Exits with status 1 if it is rejected."""
+    """Run the checks of CI on one submission. Exits with status 1 if it is rejected.
+
+    Options:
+        folder: The folder of a submission.
+    """
     from agentgym_flow.leaderboard.ci import Decision, check_name
     from agentgym_flow.leaderboard.judge import judge
 
@@ -118,12 +120,14 @@ def publish(
 @app.command()
 def render(
     root: Root = Path(ROOT),
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing, and exit with status 1 if the rendered site is out of date.")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check")] = False,
     jobs: Jobs = None,
 ) -> None:
-    """Render the leaderboard site: self-contained pages. The same input files give the same bytes."""
+    """Render the leaderboard site: self-contained pages. The same input files give the same bytes.
+
+    Options:
+        check: Write nothing, and exit with status 1 if the rendered site is out of date.
+    """
     from agentgym_flow.leaderboard import site
 
     if not check:
@@ -136,12 +140,17 @@ def render(
 
 @app.command()
 def compare(
-    first: Annotated[str, typer.Argument(metavar="A", help="An entry: TRACK/DATE-NAME.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another entry of the same track.")],
+    first: Annotated[str, typer.Argument(metavar="A")],
+    second: Annotated[str, typer.Argument(metavar="B")],
     most: Most = 20,
     root: Root = Path(ROOT),
 ) -> None:
-    """Compare two entries task by task: the mean difference, its interval, a paired test, and the tasks that differ."""
+    """Compare two entries task by task: the mean difference, its interval, a paired test, and the tasks that differ.
+
+    Options:
+        first: An entry: TRACK/DATE-NAME.
+        second: Another entry of the same track.
+    """
     from agentgym_flow.leaderboard.publish import compared
 
     found = compared(root, first, second, most)
@@ -153,22 +162,26 @@ def compare(
 
 @app.command()
 def rescore(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of an attested entry.", file_okay=False)],
-    model: Annotated[str, typer.Option(help="The open weights: a Hugging Face folder or a downloaded model.")],
-    share: Annotated[float, typer.Option(help="The share of all turns to score, drawn at random.")] = 0.02,
-    seed: Annotated[
-        str, typer.Option(help="The seed that draws the turns. Choose one that the submitter could not know.")
-    ] = "",
-    dtype: Annotated[str, typer.Option(help="The data type of the weights, such as bfloat16.")] = "float32",
-    date: Annotated[
-        str | None, typer.Option(help="The day of the evaluation, such as 2026-11-27, if the chat template reads it.")
-    ] = None,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", file_okay=False)],
+    model: Annotated[str, typer.Option()],
+    share: float = 0.02,
+    seed: str = "",
+    dtype: str = "float32",
+    date: str | None = None,
     root: Root = Path(ROOT),
     data: DataPaths = None,
 ) -> None:
     """Recompute the log-probabilities of a share of an attested entry's completions with the open weights.
 
     Exits with status 1 if fewer than 95 % of the turns agree.
+
+    Options:
+        folder: The folder of an attested entry.
+        model: The open weights: a Hugging Face folder or a downloaded model.
+        share: The share of all turns to score, drawn at random.
+        seed: The seed that draws the turns. Choose one that the submitter could not know.
+        dtype: The data type of the weights, such as bfloat16.
+        date: The day of the evaluation, such as 2026-11-27, if the chat template reads it.
     """
     from agentgym_flow.leaderboard.submission import LOG, Submission
     from agentgym_flow.leaderboard.track import Track
@@ -195,24 +208,31 @@ def rescore(
 
 @app.command()
 def track(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the track, such as sokoban-10x10-4.")],
-    env: Annotated[str, typer.Option(metavar="ENV", help="An id such as Sokoban-v0.")],
-    title: Annotated[str, typer.Option(help="The title on the leaderboard, one line.")],
-    tasks: Annotated[int | None, typer.Option(min=1, help="Only the first N tasks of the split.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    env: Annotated[str, typer.Option(metavar="ENV")],
+    title: Annotated[str, typer.Option()],
+    tasks: Annotated[int | None, typer.Option(min=1)] = None,
     env_arg: EnvArgs = None,
     split: Split = "test",
     attempts: Attempts = 1,
     seed: Seed = 0,
-    rules: Annotated[str, typer.Option(help="The rules: open, same data, zero-shot or ten minutes.")] = "open",
-    prompt: Annotated[
-        list[str] | None,
-        typer.Option(help="An allowed prompt template: compact, choice, text or numeric. Repeatable."),
-    ] = None,
-    metric: Annotated[str, typer.Option(help="The metric that ranks entries: success or score.")] = "success",
+    rules: str = "open",
+    prompt: list[str] | None = None,
+    metric: str = "success",
     root: Root = Path(ROOT),
     force: Force = False,
 ) -> None:
-    """Create a track: list the tasks of a split with their keys, as this version of the package generates them."""
+    """Create a track: list the tasks of a split with their keys, as this version of the package generates them.
+
+    Options:
+        name: The name of the track, such as sokoban-10x10-4.
+        env: An id such as Sokoban-v0.
+        title: The title on the leaderboard, one line.
+        tasks: Only the first N tasks of the split.
+        rules: The rules: open, same data, zero-shot or ten minutes.
+        prompt: An allowed prompt template: compact, choice, text or numeric. Repeatable.
+        metric: The metric that ranks entries: success or score.
+    """
     from agentgym_flow.leaderboard.track import make_track
 
     env_id = text_arguments.full_id(env)
@@ -236,39 +256,50 @@ def track(
 
 
 def submit(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder that `evaluate --track ... --out RUN` wrote.")],
-    name: Annotated[str, typer.Option(help="The name of the entry: lower case, with hyphens.")],
-    title: Annotated[str, typer.Option(help="The title on the leaderboard, one line.")],
-    author: Annotated[list[str], typer.Option(help="An author. Repeatable.")],
-    command: Annotated[str, typer.Option(help="The command that was run, so that others can repeat it.")],
-    prompt: Annotated[str, typer.Option(help="The prompt template of the policy, such as compact or text.")],
-    trained_in: Annotated[
-        list[str] | None, typer.Option(help="An environment that the policy was trained in. Repeatable.")
-    ] = None,
-    extra_data: Annotated[str, typer.Option(help="Other data that the policy was trained on.")] = "",
-    badge: Annotated[str, typer.Option(help="The badge to apply for: reproduced, attested or replayed.")] = "replayed",
-    policy: Annotated[
-        Path | None, typer.Option(help="For reproduced: the folder with config.json and model.safetensors.")
-    ] = None,
-    link: Annotated[str | None, typer.Option(help="A link to more information, https://...")] = None,
-    model: Annotated[str | None, typer.Option(help="The name of the model.")] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Submitted weights choose the most likely token.")] = False,
-    layout: Annotated[str, typer.Option(help="The prompt layout of submitted weights: turn or conversation.")] = "turn",
-    half: Annotated[bool, typer.Option("--half", help="Store the weights in half precision.")] = False,
-    core_seconds: Annotated[float | None, typer.Option(min=0, help="The cost of training, in core-seconds.")] = None,
-    source: Annotated[
-        Path | None,
-        typer.Option(help="The source file of the training. The site shows it; it is never run.", dir_okay=False),
-    ] = None,
-    training: Annotated[
-        Path | None,
-        typer.Option(help="For tracks where CI runs the training: the YAML file of its settings.", dir_okay=False),
-    ] = None,
+    run: Annotated[Path, typer.Argument(metavar="RUN")],
+    name: Annotated[str, typer.Option()],
+    title: Annotated[str, typer.Option()],
+    author: Annotated[list[str], typer.Option()],
+    command: Annotated[str, typer.Option()],
+    prompt: Annotated[str, typer.Option()],
+    trained_in: list[str] | None = None,
+    extra_data: str = "",
+    badge: str = "replayed",
+    policy: Path | None = None,
+    link: str | None = None,
+    model: str | None = None,
+    greedy: Annotated[bool, typer.Option("--greedy")] = False,
+    layout: str = "turn",
+    half: Annotated[bool, typer.Option("--half")] = False,
+    core_seconds: Annotated[float | None, typer.Option(min=0)] = None,
+    source: Annotated[Path | None, typer.Option(dir_okay=False)] = None,
+    training: Annotated[Path | None, typer.Option(dir_okay=False)] = None,
     root: Root = Path(ROOT),
     data: DataPaths = None,
     jobs: Jobs = None,
 ) -> None:
-    """Create the folder of a submission and run the checks of CI on it. Exits with status 1 if it is rejected."""
+    """Create the folder of a submission and run the checks of CI on it. Exits with status 1 if it is rejected.
+
+    Options:
+        run: The folder that `evaluate --track ... --out RUN` wrote.
+        name: The name of the entry: lower case, with hyphens.
+        title: The title on the leaderboard, one line.
+        author: An author. Repeatable.
+        command: The command that was run, so that others can repeat it.
+        prompt: The prompt template of the policy, such as compact or text.
+        trained_in: An environment that the policy was trained in. Repeatable.
+        extra_data: Other data that the policy was trained on.
+        badge: The badge to apply for: reproduced, attested or replayed.
+        policy: For reproduced: the folder with config.json and model.safetensors.
+        link: A link to more information, https://...
+        model: The name of the model.
+        greedy: Submitted weights choose the most likely token.
+        layout: The prompt layout of submitted weights: turn or conversation.
+        half: Store the weights in half precision.
+        core_seconds: The cost of training, in core-seconds.
+        source: The source file of the training. The site shows it; it is never run.
+        training: For tracks where CI runs the training: the YAML file of its settings.
+    """
     from agentgym_flow.leaderboard.ci import Decision, check_name
     from agentgym_flow.leaderboard.judge import judge
     from agentgym_flow.leaderboard.submission import make_submission
@@ -320,88 +351,4 @@ def _show(decision: Decision) -> None:
     """Print a decision. Exits with status 1 if the submission is rejected."""
     say(decision.summary().rstrip())
     if not decision.ok:
-        raise typer.Exit(1)
-
-
-@seasons.command()
-def new(
-    name: Name,
-    opens: Annotated[str, typer.Option(metavar="DAY", help="The first day, year-month-day.")],
-    closes: Annotated[str, typer.Option(metavar="DAY", help="The last day.")],
-    keep: Annotated[Path, typer.Option(metavar="FILE", help="Write seed and secret to this file. Keep it private.")],
-    root: Root = Path(ROOT),
-) -> None:
-    """Draw the seed and the secret of a season, and write their SHA-256 digests into the season's public file."""
-    file = season_file(root, name)
-    for path in (file, keep):
-        if path.exists():
-            raise FileExistsError(f"{path} already exists: a season can be created only once")
-    season, seed, secret = new_season(name, opens, closes)
-    descriptor = os.open(keep, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as private:
-        private.write(json.dumps({"season": name, "seed": seed, "secret": secret}, indent=1) + "\n")
-    season.write(file)
-    say(f"{file}: commit it before the season opens")
-    note(f"{keep} contains the seed, which opens the season, and the secret, which CI needs until the season closes")
-
-
-@seasons.command("open")
-def open_season(
-    name: Name,
-    seed: Annotated[str, typer.Option(help="The seed that the season was committed to.")] = "",
-    root: Root = Path(ROOT),
-) -> None:
-    """Reveal the seed of a season, and create the task lists of its tracks from tracks.toml.
-
-    Without --seed, create the missing tracks of an open season, for example after their official data was added.
-    """
-    from agentgym_flow.leaderboard.season import Season, made_tracks
-
-    file = season_file(root, name)
-    season = Season.read(file)
-    if seed:
-        season = season.opened(seed)
-        season.write(file)
-    for definition, track in made_tracks(root, season):
-        if track is None:
-            say(
-                f"{definition.name}: not created; run agentgym-flow data add {definition.data} PATH, then run "
-                "this command again"
-            )
-            continue
-        path = root / TRACKS / f"{track.name}.json"
-        if path.exists():
-            say(f"{path}: already exists")
-            continue
-        track.write(path)
-        say(f"{path}: {len(track.tasks)} tasks, {track.episodes} episodes")
-
-
-@seasons.command()
-def close(
-    name: Name,
-    secret: Annotated[str, typer.Option(help="The secret that the season was committed to.")],
-    root: Root = Path(ROOT),
-) -> None:
-    """Reveal the secret of a season, so that anyone can check its fresh tasks."""
-    from agentgym_flow.leaderboard.season import Season
-
-    file = season_file(root, name)
-    Season.read(file).closed(secret).write(file)
-    say(f"{file}: the secret is revealed")
-
-
-@seasons.command("check")
-def check_season(name: Name, root: Root = Path(ROOT)) -> None:
-    """Check that a season's tracks follow from its seed, and the tasks drawn for submitted weights from its secret.
-
-    Exits with status 1 at the first mismatch.
-    """
-    from agentgym_flow.leaderboard.publish import audit
-
-    wrong = audit(root, name)
-    for line in wrong.checked:
-        say(line)
-    if wrong.problem:
-        say(wrong.problem)
         raise typer.Exit(1)

@@ -34,13 +34,8 @@ def _limit(what: str) -> Any:
 def verify(
     log: LogPath,
     data: DataPaths = None,
-    expect: Annotated[
-        str | None,
-        typer.Option(metavar="N|split", help="Fail unless the log has N episodes, or all tasks of the split."),
-    ] = None,
-    fetch: Annotated[
-        bool, typer.Option("--fetch", help="Let environments download official data. Disables the sandbox.")
-    ] = False,
+    expect: Annotated[str | None, typer.Option(metavar="N|split")] = None,
+    fetch: Annotated[bool, typer.Option("--fetch")] = False,
     jobs: Jobs = None,
     max_lines: Annotated[int, _limit("Lines per log.")] = _LIMITS.max_lines,
     max_bytes: Annotated[int, _limit("Bytes per log, uncompressed.")] = _LIMITS.max_bytes,
@@ -51,12 +46,17 @@ def verify(
     max_memory_mb: Annotated[
         int, _limit("Memory per process, in addition to its memory at start.")
     ] = _LIMITS.max_memory_mb,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Replay every episode of a log. Exits with status 0 if all episodes match the log, and with 1 if any differs.
 
     Replay needs no model and no GPU: it only steps the environment. It does not prove who chose the actions.
     If no line of the file is an episode, the command exits with status 2 (with --json, 1).
+
+    Options:
+        expect: Fail unless the log has N episodes, or all tasks of the split.
+        fetch: Let environments download official data. Disables the sandbox.
+        as_json: Print the verdict as JSON.
     """
     paths = environments.data_paths(data)
     limits = LogLimits(
@@ -113,15 +113,20 @@ _MOST_GRAPHS = 12
 
 def view(
     log: LogPath,
-    out: Annotated[Path | None, typer.Option(help="The page to write (default: next to the log).")] = None,
+    out: Path | None = None,
     data: DataPaths = None,
-    limit: Annotated[int, typer.Option(min=1, help="Show at most the first N episodes of the log.")] = 1000,
+    limit: Annotated[int, typer.Option(min=1)] = 1000,
     force: Force = False,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    open_page: Annotated[bool, typer.Option("--open")] = False,
 ) -> None:
     """Replay a log, and write a self-contained page with state graphs and an episode player.
 
     Several attempts at one task from the same start form a group. Each group has a state graph.
+
+    Options:
+        out: The page to write (default: next to the log).
+        limit: Show at most the first N episodes of the log.
+        open_page: Open the page in the browser.
     """
     from agentgym_flow.report import WORKFLOW, write_report
 
@@ -217,14 +222,19 @@ class Metric(StrEnum):
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="A", dir_okay=False, help="An episode log.")],
-    second: Annotated[Path, typer.Argument(metavar="B", dir_okay=False, help="An episode log of the same tasks.")],
-    metric: Annotated[Metric, typer.Option(help="The metric to compare.")] = Metric.SUCCESS,
+    first: Annotated[Path, typer.Argument(metavar="A", dir_okay=False)],
+    second: Annotated[Path, typer.Argument(metavar="B", dir_okay=False)],
+    metric: Metric = Metric.SUCCESS,
     most: Most = 20,
 ) -> None:
     """Compare two logs task by task: the mean difference, its interval, a paired test, and the tasks that differ.
 
     The command trusts the results written in the logs. Use `agentgym-flow verify` to check them.
+
+    Options:
+        first: An episode log.
+        second: An episode log of the same tasks.
+        metric: The metric to compare.
     """
     from agentgym_flow.leaderboard import comparison
 

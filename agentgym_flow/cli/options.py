@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
+
+_SECTION = "\n\nOptions:\n"
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 EnvName = Annotated[
     str, typer.Argument(metavar="ENV", help="An id such as Sokoban-v0 or my_pkg:Maze-v0. `list` shows all ids.")
@@ -37,6 +43,7 @@ DataPaths = Annotated[
     list[str] | None,
     typer.Option("--data", metavar="NAME=PATH", help="The path of official data that is not registered. Repeatable."),
 ]
+Root = Annotated[Path, typer.Option(help="The folder with tracks, submissions and verdicts.", file_okay=False)]
 Jobs = Annotated[int | None, typer.Option(min=0, help="Number of processes (default: one per core).")]
 Most = Annotated[int, typer.Option(min=0, help="The largest number of tasks to list.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="The port. 0 chooses a free one.")]
@@ -46,11 +53,29 @@ TokenFile = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 
 
+class Commands(typer.Typer):
+    """A group of commands, each a function whose docstring may describe options in a section `Options:`, its last."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:
+        """Return a decorator that adds a command."""
+        add = super().command(name, **settings)
+
+        def described(function: F) -> F:
+            if "__signature__" not in vars(function):
+                signature, helps = inspect.signature(function, eval_str=True), _helps(function)
+                parameters = [_with_help(one, helps) for one in signature.parameters.values()]
+                _tell_typer(function, parameters, function)
+            return add(function)
+
+        return described
+
+
 def command(kind: type[Any], order: str = "") -> Callable[..., None]:
-    """Return a function for `app.command` that makes an object of its options and calls the method `run`.
+    """Return a function for `Commands.command` that makes an object of its options and calls the method `run`.
 
     Args:
-        kind: a dataclass. Its fields are the options, annotated as typer documents, and its docstring is the help.
+        kind: a dataclass. Its fields are the options, annotated as typer documents, and its docstring is the help. A
+            section `Options:` at its end, or at the end of that of a base class, describes them.
         order: the names of the fields in the order of the help; empty for their own order.
     """
 
@@ -58,13 +83,39 @@ def command(kind: type[Any], order: str = "") -> Callable[..., None]:
         kind(**options).run()
 
     hints = get_type_hints(kind, include_extras=True)
-    defaults = {one.name: inspect.Parameter.empty if one.default is MISSING else one.default for one in fields(kind)}
-    run.__doc__ = kind.__doc__
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # typer reads it
-        [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=hints[name])
-            for name in order.split() or defaults
-        ]
-    )
-    run.__annotations__ = hints
+    helps = {name: text for base in reversed(kind.__mro__) for name, text in _helps(base).items()}
+    known = {
+        one.name: inspect.Parameter(
+            one.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if one.default is MISSING else one.default,
+            annotation=hints[one.name],
+        )
+        for one in fields(kind)
+    }
+    _tell_typer(run, [_with_help(known[name], helps) for name in order.split() or known], kind)
     return run
+
+
+def _helps(described: object) -> dict[str, str]:
+    """Return option -> help from the section `Options:` of a docstring."""
+    section = (inspect.getdoc(described) or "").partition(_SECTION)[2]
+    found = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}
+
+
+def _with_help(option: inspect.Parameter, helps: Mapping[str, str]) -> inspect.Parameter:
+    if option.name not in helps:
+        return option
+    annotated = get_origin(option.annotation) is Annotated
+    kind, info = get_args(option.annotation) if annotated else (option.annotation, typer.Option())
+    info = copy.copy(info)
+    info.help = helps[option.name]
+    return option.replace(annotation=Annotated[kind, info])
+
+
+def _tell_typer(function: Callable[..., Any], options: list[inspect.Parameter], described: object) -> None:
+    """Give a function the options and the help that typer reads."""
+    function.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    function.__annotations__ = {one.name: one.annotation for one in options}
+    function.__doc__ = (inspect.getdoc(described) or "").partition(_SECTION)[0]

@@ -1,4 +1,4 @@
-"""`agentgym-flow play`: play in the terminal, with single keys if they suffice, otherwise by typing commands."""
+"""`agentgym-flow play`: play in the terminal, with single keys if they suffice or by typing, or watch a policy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 import select
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,15 +18,15 @@ from rich.text import Text
 
 from agentgym_flow._util.files import check_new
 from agentgym_flow.cli.console import board, interactive, printed, stdout
-from agentgym_flow.cli.narrator import Narrator
 from agentgym_flow.cli.options import EnvArgs, EnvName, Force, PolicyArgs, Split
 from agentgym_flow.cli.player import guarded_policy, policy_settings
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env, text_arguments
 from agentgym_flow.episodes import TRUNCATED_BY, Episode, EpisodeRecorder, Turn, write_log
 from agentgym_flow.errors import RetrieverFailed
-from agentgym_flow.play import data_files
-from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput
+from agentgym_flow.play import EpisodeSpec, data_files, rollout
+from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput, PolicyOutput
+from agentgym_flow.policies.base import PolicyWrapper, ask, checked
 from agentgym_flow.prompts import PromptTemplate, template_for
 
 QUIT = "q"
@@ -42,37 +42,30 @@ _LONGEST_KEY = 32  # a state key that is a digest tells a person nothing
 def play(
     env: EnvName,
     split: Split = "train",
-    task: Annotated[int | None, typer.Option(min=0, help="The task number (default: drawn by the seed).")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the episode.")] = 0,
+    task: Annotated[int | None, typer.Option(min=0)] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
     env_arg: EnvArgs = None,
-    log: Annotated[Path | None, typer.Option(help="Write the episode to this file when it ends or you quit.")] = None,
+    log: Path | None = None,
     force: Force = False,
-    commands: Annotated[
-        bool, typer.Option("--commands", help="Type full commands even if single keys suffice.")
-    ] = False,
-    template: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Play as a language model does: read its prompt and type its answer. The prompt template is text, "
-            "choice, or NAME:PATH for a published prompt.",
-        ),
-    ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            "--policy",
-            "-p",
-            help="Watch this policy play instead: openai:MODEL@URL, hf:FOLDER, expert or any other that `evaluate` "
-            "accepts.",
-        ),
-    ] = None,
+    commands: Annotated[bool, typer.Option("--commands")] = False,
+    template: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    policy: Annotated[str | None, typer.Option("--policy", "-p")] = None,
     policy_arg: PolicyArgs = None,
 ) -> None:
     """Play one episode yourself, or watch a policy play it turn by turn (--policy).
 
     If the first letters of the actions differ, play with these letters or the arrow keys. Otherwise type the actions.
     q quits.
+
+    Options:
+        task: The task number (default: drawn by the seed).
+        seed: The seed of the episode.
+        log: Write the episode to this file when it ends or you quit.
+        commands: Type full commands even if single keys suffice.
+        template: Play as a language model does: read its prompt and type its answer. The prompt template is text,
+            choice, or NAME:PATH for a published prompt.
+        policy: Watch this policy play instead: openai:MODEL@URL, hf:FOLDER, expert or any other that `evaluate`
+            accepts.
     """
     env_id = text_arguments.full_id(env)
     prompt = None if template is None or policy is not None else template_for(env_id, template)
@@ -216,7 +209,7 @@ def _typed(console: Console) -> str | None:
 
 
 def _step(recorder: EpisodeRecorder, console: Console, action: str, **of_policy: str) -> Turn | None:
-    """Take a step and return its turn. If the retriever fails, say so; the step can be repeated later."""
+    """Take a step and return its turn. If the retriever fails, print why; the step can be repeated later."""
     try:
         return recorder.step(action, **of_policy)
     except RetrieverFailed as error:
@@ -319,3 +312,99 @@ def read_key() -> str:
     while len(rest) < 2 and select.select([descriptor], [], [], _REST_OF_SEQUENCE)[0]:
         rest += os.read(descriptor, 1).decode("latin-1")
     return _ARROWS.get(rest[1:], "\x1b") if rest[:1] in ("[", "O") else "\x1b"
+
+
+class Narrator:
+    """Prints every turn of an episode as it happens, and the answer of a model in this process while it is generated.
+
+    Args:
+        console: where to print.
+        template: the prompt template of a language model, whose first prompt is printed completely; None for other
+            policies.
+
+    Attributes:
+        episode: the episode so far, which remains here after an interruption; None before the first turn.
+    """
+
+    def __init__(self, console: Console, template: PromptTemplate | None) -> None:
+        self.episode: Episode | None = None
+        self._console, self._template = console, template
+        self._told = 0  # turns whose outcome is printed
+        self._answering = False
+
+    def play(self, policy: Policy | AsyncPolicy, env: TextEnv, seed: int, task: int | None) -> Episode:
+        """Let `policy` play one episode, close the environment, and return the episode. Raises as `rollout` does."""
+        show = getattr(policy, "show", None)
+        if show is not None:
+            show(self._tell_piece)
+        if isinstance(policy, AsyncPolicy):
+            policy = _AsyncPrintingPolicy(policy, self)
+        else:
+            policy = _PrintingPolicy(policy, self)
+        [episode] = rollout(policy, lambda: env, [EpisodeSpec(seed, task)], num_envs=1)
+        self._tell_outcome(episode)
+        return episode
+
+    def tell_prompt(self, policy_input: PolicyInput) -> None:
+        """Print the outcome of the last turn and the present policy input."""
+        self.episode = policy_input.episode
+        self._tell_outcome(policy_input.episode)
+        if not policy_input.episode.turns and self._template is not None:
+            messages = self._template.messages(policy_input)  # solved turns come before the prompt
+            self._block("prompt", printed("\n\n".join(message["content"] for message in messages)))
+        else:
+            self._block(f"turn {len(policy_input.episode.turns) + 1}", board(policy_input.observation))
+
+    def tell_output(self, output: PolicyOutput) -> None:
+        """Print the answer of the policy and the action in it."""
+        if self._answering:
+            self._console.print()
+            self._answering = False
+        elif output.completion is not None and output.completion != output.action:
+            self._block("answer", printed(output.completion))
+        self._console.print(Text.assemble(("action  ", "dim"), printed(output.action)), soft_wrap=True)
+
+    def _tell_piece(self, piece: str) -> None:
+        """Print a piece of an answer that is being generated."""
+        if not self._answering:
+            self._block("answer", Text(), end="")
+            self._answering = True
+        self._console.print(printed(piece), end="", soft_wrap=True)
+
+    def _tell_outcome(self, episode: Episode) -> None:
+        """Print the reward of turns that have not been printed yet."""
+        for turn in episode.turns[self._told :]:
+            refused = "" if turn.action_valid else ", the action was invalid"
+            self._console.print(Text.assemble(("reward  ", "dim"), f"{turn.reward:+.2f}{refused}"))
+        self._told = len(episode.turns)
+
+    def _block(self, name: str, text: Text, end: str = "\n") -> None:
+        self._console.print(Text.assemble("\n", (f"── {name}", "dim")))
+        self._console.print(text, end=end, soft_wrap=True)
+
+
+class _PrintingPolicy:
+    def __init__(self, policy: Policy, narrator: Narrator) -> None:
+        self.name = policy.name
+        self._policy, self._narrator = policy, narrator
+
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        """Print and return the output of the policy for the only running episode."""
+        [policy_input] = inputs
+        self._narrator.tell_prompt(policy_input)
+        outputs = ask(self._policy, inputs)
+        self._narrator.tell_output(outputs[0])
+        return outputs
+
+
+class _AsyncPrintingPolicy(PolicyWrapper):
+    def __init__(self, policy: AsyncPolicy, narrator: Narrator) -> None:
+        super().__init__(policy)
+        self._narrator = narrator
+
+    async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
+        """Print and return the output of the policy."""
+        self._narrator.tell_prompt(policy_input)
+        output = checked(self.policy, await self.policy.respond(policy_input))
+        self._narrator.tell_output(output)
+        return output

@@ -28,7 +28,16 @@ from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
 
 @dataclass(frozen=True, kw_only=True)
 class PlayOptions:
-    """The options of commands that let a policy play the tasks of a split and write a file."""
+    """The options of commands that let a policy play the tasks of a split and write a file.
+
+    Options:
+        task_type: Only tasks of this type, as in info['task_type']. Repeatable.
+        patience: How long to retry when a model server stops answering in the middle of a run, such as 10m (the
+            default). 0: record failed requests immediately, without waiting.
+        num_envs: Episodes played in parallel. It changes only the speed, not the results; below 16, also the last bits
+            of what an hf: policy computes on a CPU.
+        resume: Continue a stopped run that was writing this file, if there is one.
+    """
 
     policy: PolicyName
     split: Split
@@ -41,34 +50,13 @@ class PlayOptions:
         ),
     ] = None
     attempts: Attempts = 1
-    task_type: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--task-type", metavar="TYPE", help="Only tasks of this type, as in info['task_type']. Repeatable."
-        ),
-    ] = None
+    task_type: Annotated[list[str] | None, typer.Option("--task-type", metavar="TYPE")] = None
     seed: Seed = 0
     env_arg: EnvArgs = None
     policy_arg: PolicyArgs = None
-    patience: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="How long to retry when a model server stops answering in the middle of a run, such as 10m (the "
-            "default). 0: record failed requests immediately, without waiting.",
-        ),
-    ] = None
-    num_envs: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Episodes played in parallel. It changes only the speed, not the results; below 16, also the last "
-            "bits of what an hf: policy computes on a CPU.",
-        ),
-    ] = 64
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue a stopped run that was writing this file, if there is one.")
-    ] = False
+    patience: Annotated[str | None, typer.Option(metavar="DURATION")] = None
+    num_envs: Annotated[int, typer.Option(min=1)] = 64
+    resume: Annotated[bool, typer.Option("--resume")] = False
     force: Force = False
 
     def is_complete(self, file: Path | None) -> bool:

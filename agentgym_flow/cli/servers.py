@@ -12,7 +12,7 @@ import typer
 
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import live_progress, note, say, stderr
-from agentgym_flow.cli.options import Port
+from agentgym_flow.cli.options import Commands, Port
 from agentgym_flow.errors import BadData, BadSetting
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ EMBEDDED = "embedded"
 """Stands for the articles of Search's generated questions, which are indexed at start. For a folder of this name, write
 `./embedded`."""
 
-app = typer.Typer(
+app = Commands(
     help="Index a corpus of passages, and serve it with the /retrieve protocol of Search-R1.", no_args_is_help=True
 )
 
@@ -38,16 +38,18 @@ Index = Annotated[
 
 @app.command("build")
 def build(
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="The corpus: JSON lines as in Search-R1, or a JSON list.")
-    ],
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder to create.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER")],
     kind: Kind = "bm25",
     index: Index = None,
 ) -> None:
     """Index a corpus. After Ctrl-C, a kill or a full disk, run the same command again: it continues from there.
 
     With --kind dense, a FOLDER that already has a finished word index gets vectors too, without reading SOURCE again.
+
+    Options:
+        source: The corpus: JSON lines as in Search-R1, or a JSON list.
+        folder: The folder to create.
     """
     from agentgym_flow.retrieval.kinds import build_retriever
 
@@ -70,32 +72,28 @@ def build(
 
 @app.command("serve")
 def serve(
-    folder: Annotated[
-        str,
-        typer.Argument(
-            metavar="FOLDER",
-            help="A folder that `retriever build` created, or `embedded`: the articles of the generated questions.",
-        ),
-    ],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER")],
     kind: Kind = "bm25",
     index: Index = None,
     port: Port = 8000,
-    host: Annotated[
-        str, typer.Option(help="The address to listen on. Addresses that other machines can reach need a token.")
-    ] = "127.0.0.1",
-    token: Annotated[
-        str | None, typer.Option(envvar="AGENTGYM_FLOW_RETRIEVER_TOKEN", help="The token that clients must send.")
-    ] = None,
-    topk: Annotated[int, typer.Option(min=1, help="Passages per query if a request does not set topk.")] = 3,
-    max_batch: Annotated[int, typer.Option(min=1, help="The largest number of queries searched in one batch.")] = 64,
-    max_waiting: Annotated[
-        int, typer.Option(min=1, help="Queries that may wait. Further ones get status 503.")
-    ] = 16_384,
+    host: str = "127.0.0.1",
+    token: Annotated[str | None, typer.Option(envvar="AGENTGYM_FLOW_RETRIEVER_TOKEN")] = None,
+    topk: Annotated[int, typer.Option(min=1)] = 3,
+    max_batch: Annotated[int, typer.Option(min=1)] = 64,
+    max_waiting: Annotated[int, typer.Option(min=1)] = 16_384,
 ) -> None:
     """Serve an index as POST /retrieve, with the protocol of Search-R1. GET /health reports the status of the server.
 
     Ctrl-C stops the server after it has answered the running requests. Works with `RemoteRetriever`, Search-R1, SkyRL
     and other clients of the same protocol.
+
+    Options:
+        folder: A folder that `retriever build` created, or `embedded`: the articles of the generated questions.
+        host: The address to listen on. Addresses that other machines can reach need a token.
+        token: The token that clients must send.
+        topk: Passages per query if a request does not set topk.
+        max_batch: The largest number of queries searched in one batch.
+        max_waiting: Queries that may wait. Further ones get status 503.
     """
     from agentgym_flow.retrieval.kinds import open_retriever
     from agentgym_flow.retrieval.server import serve as server  # reports a missing extra before data is read
@@ -134,36 +132,38 @@ def _embedded(kind: str, index: str | None) -> Retriever:
 
 
 def shop(
-    split: Annotated[
-        str, typer.Option(help="The split that the start page preselects: train, valid or test.")
-    ] = "train",
-    task: Annotated[int | None, typer.Option(min=0, help="The task that it preselects (default: drawn).")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Visit n in the folder has the seed SEED + n.")] = 0,
-    goals: Annotated[str, typer.Option(help="The instructions: synthetic or human.")] = "synthetic",
-    data: Annotated[
-        str | None,
-        typer.Option(help="Official data: a folder, a store or a registered name. Default: the embedded shop."),
-    ] = None,
-    noun_tagger: Annotated[
-        str, typer.Option(help="How the score finds nouns in titles: spacy, words or auto.")
-    ] = "auto",
-    search: Annotated[str, typer.Option(help="The search engine: bm25 (built in) or pyserini (Lucene).")] = "bm25",
-    max_steps: Annotated[int, typer.Option(min=1, help="The largest number of searches and clicks per visit.")] = 100,
-    show_attributes: Annotated[
-        bool, typer.Option("--show-attributes", help="Give products a page with the attributes that goals are made of.")
-    ] = False,
+    split: str = "train",
+    task: Annotated[int | None, typer.Option(min=0)] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    goals: str = "synthetic",
+    data: str | None = None,
+    noun_tagger: str = "auto",
+    search: str = "bm25",
+    max_steps: Annotated[int, typer.Option(min=1)] = 100,
+    show_attributes: Annotated[bool, typer.Option("--show-attributes")] = False,
     port: Port = 8000,
-    out: Annotated[Path, typer.Option(help="The folder of the logs.")] = Path("runs/shop"),
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="AGENTGYM_FLOW_SHOP_TOKEN", help="The token that protects the list of all visits."),
-    ] = None,
-    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the shop in the browser.")] = False,
+    out: Path = Path("runs/shop"),
+    token: Annotated[str | None, typer.Option(envvar="AGENTGYM_FLOW_SHOP_TOKEN")] = None,
+    open_page: Annotated[bool, typer.Option("--open/--no-open")] = False,
 ) -> None:
     """Serve the shop on this machine: a person shops in the browser as an agent does, and every visit is recorded.
 
     When a visit ends, the shop writes two files: an episode log that `agentgym-flow verify` can check, and the pages in
     the format of WebShop's logs. All visits are listed at /admin. Ctrl-C closes the shop.
+
+    Options:
+        split: The split that the start page preselects: train, valid or test.
+        task: The task that it preselects (default: drawn).
+        seed: Visit n in the folder has the seed SEED + n.
+        goals: The instructions: synthetic or human.
+        data: Official data: a folder, a store or a registered name. Default: the embedded shop.
+        noun_tagger: How the score finds nouns in titles: spacy, words or auto.
+        search: The search engine: bm25 (built in) or pyserini (Lucene).
+        max_steps: The largest number of searches and clicks per visit.
+        show_attributes: Give products a page with the attributes that goals are made of.
+        out: The folder of the logs.
+        token: The token that protects the list of all visits.
+        open_page: Open the shop in the browser.
     """
     from agentgym_flow.envs.webshop.site.serve import serve  # reports a missing extra before data is read
     from agentgym_flow.envs.webshop.site.sessions import EPISODE, Shop

@@ -69,16 +69,19 @@ def _show_settings(settings: list[str], everything: bool) -> None:
 
 
 def export(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A checkpoint of a run, another folder of a model, or a GGUF file.")
-    ],
-    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.")],
-    dtype: Annotated[str, typer.Option(help="The type of the weights: float32 or bfloat16.")] = "float32",
+    model: Annotated[str, typer.Argument(metavar="MODEL")],
+    out: Annotated[Path, typer.Argument(metavar="FOLDER")],
+    dtype: str = "float32",
     force: Force = False,
 ) -> None:
     """Write a language model as one folder for a server, with adapters merged into it and a chat template.
 
     Prints how to evaluate it behind a server as in its run: the prompt template, layout and length of answers.
+
+    Options:
+        model: A checkpoint of a run, another folder of a model, or a GGUF file.
+        out: The folder to write.
+        dtype: The type of the weights: float32 or bfloat16.
     """
     from agentgym_flow.training.local_policy import export_model
 
@@ -109,56 +112,34 @@ class Train:
     Give any other setting as --key value; it overrides the configuration file. Examples: --seed 1, --model FOLDER,
     --credit_settings '{"gamma": 0.8}'. The file `config.yaml` in the folder of a run lists all settings. On Ctrl-C or
     SIGTERM the command saves the weights trained so far.
+
+    Options:
+        algorithm: An algorithm such as grpo or gigpo (see --list), or module:function for your own credit function.
+        env: An id such as Sokoban-v0; see `agentgym-flow list`.
+        out: The folder of the run.
+        config: A YAML file of settings, or the name of one in the package, such as alfworld_1.5b.
+        dataflow: Let workers play the training episodes. FILE has their settings as YAML, and may be empty.
+        engine: Where the dataflow's manager and workers run: local, ray, ray:ADDRESS, or the URL of a manager.
+        policy: The policy that this run trains, if the dataflow has several.
+        dry_run: Estimate the cost of the run, without loading a model or running anything.
+        settings_only: Show the main settings with the values of this run, and exit.
+        all_settings: Show all settings, including TRL's, and exit.
+        listing: List the algorithms and exit.
     """
 
     context: typer.Context
-    algorithm: Annotated[
-        str,
-        typer.Argument(
-            metavar="ALGO",
-            help="An algorithm such as grpo or gigpo (see --list), or module:function for your own credit function.",
-        ),
-    ]
-    env: Annotated[
-        str | None, typer.Option(metavar="ENV", help="An id such as Sokoban-v0; see `agentgym-flow list`.")
-    ] = None
+    algorithm: Annotated[str, typer.Argument(metavar="ALGO")]
+    env: Annotated[str | None, typer.Option(metavar="ENV")] = None
     env_arg: EnvArgs = None
-    out: Annotated[str | None, typer.Option(metavar="FOLDER", help="The folder of the run.")] = None
-    config: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="A YAML file of settings, or the name of one in the package, such as alfworld_1.5b."
-        ),
-    ] = None
-    dataflow: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Let workers play the training episodes. FILE has their settings as YAML, and may be empty.",
-        ),
-    ] = None
-    engine: Annotated[
-        str,
-        typer.Option(
-            help="Where the dataflow's manager and workers run: local, ray, ray:ADDRESS, or the URL of a manager."
-        ),
-    ] = "local"
-    policy: Annotated[
-        str, typer.Option(metavar="NAME", help="The policy that this run trains, if the dataflow has several.")
-    ] = "policy"
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Estimate the cost of the run, without loading a model or running anything."),
-    ] = False
-    settings_only: Annotated[
-        bool, typer.Option("--settings", help="Show the main settings with the values of this run, and exit.")
-    ] = False
-    all_settings: Annotated[
-        bool, typer.Option("--all-settings", help="Show all settings, including TRL's, and exit.")
-    ] = False
-    listing: Annotated[
-        bool, typer.Option("--list", callback=_list, is_eager=True, help="List the algorithms and exit.")
-    ] = False
+    out: Annotated[str | None, typer.Option(metavar="FOLDER")] = None
+    config: Annotated[str | None, typer.Option(metavar="FILE")] = None
+    dataflow: Annotated[Path | None, typer.Option(metavar="FILE")] = None
+    engine: str = "local"
+    policy: Annotated[str, typer.Option(metavar="NAME")] = "policy"
+    dry_run: Annotated[bool, typer.Option("--dry-run")] = False
+    settings_only: Annotated[bool, typer.Option("--settings")] = False
+    all_settings: Annotated[bool, typer.Option("--all-settings")] = False
+    listing: Annotated[bool, typer.Option("--list", callback=_list, is_eager=True)] = False
 
     def run(self) -> None:
         """Train, or show what the run would be."""

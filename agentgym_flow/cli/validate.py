@@ -34,15 +34,10 @@ _CONTRACT, _FIGURES = 0.4, 0.2  # the shares of the remaining time for two parts
 def validate(
     env: EnvName,
     env_arg: EnvArgs = None,
-    minutes: Annotated[float, typer.Option(min=0.1, help="The time limit, in minutes.")] = 10.0,
-    train: Annotated[
-        bool, typer.Option("--train/--no-train", help="Also train the tiny policy (needs the extra train).")
-    ] = True,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Write report_card.html and report_card.json into this folder."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON instead of a table.")] = False,
+    minutes: Annotated[float, typer.Option(min=0.1)] = 10.0,
+    train: Annotated[bool, typer.Option("--train/--no-train")] = True,
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
     force: Force = False,
     *,
     ctx: typer.Context,
@@ -50,6 +45,12 @@ def validate(
     """Check an environment: contract, determinism, keys, rewards, baselines, speed, and whether a policy learns in it.
 
     Exits with status 0 if all essential checks pass, and with 1 otherwise.
+
+    Options:
+        minutes: The time limit, in minutes.
+        train: Also train the tiny policy (needs the extra train).
+        out: Write report_card.html and report_card.json into this folder.
+        as_json: Print the card as JSON instead of a table.
     """
     files = [] if out is None else [out / "report_card.html", out / "report_card.json"]
     for file in files:

@@ -14,8 +14,10 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from agentgym_flow import __version__
@@ -57,6 +59,19 @@ def test_version_is_printed_and_every_command_has_help(run):
     for command in commands.split():
         assert re.search(rf"\b{command}\b", listing)
         assert run(command, "--help").exit_code == 0
+
+
+def test_every_option_and_argument_of_every_command_is_described():
+    """A docstring whose section `Options:` misses one, or names another, leaves it without help."""
+
+    def check(command: Any, path: str) -> None:
+        for option in command.params:
+            assert option.name in ("help", "install_completion", "show_completion") or option.help, (path, option.name)
+        assert "Options:" not in (command.help or ""), path
+        for name, below in getattr(command, "commands", {}).items():
+            check(below, f"{path} {name}")
+
+    check(typer.main.get_command(app), "agentgym-flow")
 
 
 def test_help_loads_neither_torch_nor_an_environment():
