@@ -147,7 +147,7 @@ class Evaluate(PlayOptions):
         before = backend and backend.usage
         if backend is not None and self.patience is not None:
             backend.wait_for(seconds(self.patience))
-        with sigterm_raises(), live.progress, explained_failure(log, live, name=f"the log {log}"):
+        with sigterm_raises(), live, explained_failure(log, live, name=f"the log {log}"):
             try:
                 result, _ = evaluate_play(play)
             except KeyboardInterrupt as interrupt:
@@ -210,7 +210,7 @@ class Collect(PlayOptions):
             play.check_complete()
         if ended:
             leave(out)
-        with sigterm_raises(), live.progress, explained_failure(out, live, name=str(out)):
+        with sigterm_raises(), live, explained_failure(out, live, name=str(out)):
             try:
                 result = collect_play(play, self.form, self.template)
             except KeyboardInterrupt as interrupt:

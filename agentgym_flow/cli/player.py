@@ -15,12 +15,12 @@ import typer
 from agentgym_flow._util.files import check_new
 from agentgym_flow._util.importing import what_raised
 from agentgym_flow._util.intervals import wilson
-from agentgym_flow.cli.console import live_progress, note, share
+from agentgym_flow.cli.console import note, share, stderr
 from agentgym_flow.cli.options import Attempts, EnvArgs, Force, PolicyArgs, PolicyName, Seed, Split
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import AgentGymFlowError, BadPolicy, BadResume, BadSetting, ExecutorFailed, ServerDown
-from agentgym_flow.play import ERROR, TRAIN_TASKS, EpisodePlan, Evaluation, Play, path_of, sampled_tokens
+from agentgym_flow.play import ERROR, TRAIN_TASKS, EpisodePlan, Evaluation, LiveSuccess, Play, path_of
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput, PolicyOutput, make_policy
 from agentgym_flow.policies.base import PolicyWrapper
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
@@ -232,7 +232,7 @@ class _AsyncGuardedPolicy(PolicyWrapper):
         return output
 
 
-class Live:
+class Live(LiveSuccess):
     """The progress display, the finished episodes, and their success rate so far.
 
     Args:
@@ -240,12 +240,11 @@ class Live:
     """
 
     def __init__(self, num_envs: int) -> None:
-        self.progress = live_progress("episodes")
+        super().__init__(stderr(), "episodes")
         self.finished: list[Episode] = []
         self.split_tasks: int | None = None
         self.total = 0
         self._at_start = num_envs
-        self._successes = self._tokens = 0
         self._one_attempt = True
 
     def begin(self, plan: EpisodePlan) -> None:
@@ -253,7 +252,7 @@ class Live:
         self.split_tasks, self.total = plan.split_tasks, len(plan.tasks) * plan.attempts
         self._one_attempt = plan.attempts == 1
         self._at_start = min(self._at_start, self.total)
-        self.progress.update(0, total=self.total)
+        self.update(0, total=self.total)
 
     def add(self, episode: Episode) -> None:
         """Count a finished episode.
@@ -262,15 +261,16 @@ class Live:
         has a wrong address. Later in a run, a server that does not answer is recorded as data.
         """
         self.finished.append(episode)
-        self._successes += episode.success
-        self._tokens += sampled_tokens(episode)
+        super().add(episode)
         count = len(self.finished)
-        # Wilson's interval of episodes would be too narrow with several attempts at a task.
-        so_far = share(self._successes / count, wilson(self._successes, count) if self._one_attempt else None)
-        self.progress.update(count, f"success {so_far}", tokens=self._tokens)
         if count == self._at_start and not any(one.turns or ERROR not in one.meta for one in self.finished):
             reasons = _reasons(self.finished)
             raise BadSetting(f"the environment raised in the first step of all {count} episodes so far ({reasons})")
+
+    def rate(self) -> str:
+        """Return the success rate. Wilson's interval of episodes would be too narrow with several attempts."""
+        count = self.episodes
+        return share(self.successes / count, wilson(self.successes, count) if self._one_attempt else None)
 
     @property
     def _lost(self) -> list[Episode]:

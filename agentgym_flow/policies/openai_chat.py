@@ -91,6 +91,9 @@ class OpenAIPolicy:
     """
 
     ignores_rng = True
+    _client: openai.AsyncOpenAI
+    _room: asyncio.Semaphore
+    _probing: asyncio.Lock
 
     def __init__(
         self,
@@ -150,9 +153,6 @@ class OpenAIPolicy:
         self._said: dict[int, tuple[int, list[Message]]] = {}  # of each episode: the last turn, and its messages
         self._access = {"base_url": checked_url(url), "timeout": timeout, "max_retries": max_retries}
         self._package = openai_package()
-        self._client: openai.AsyncOpenAI
-        self._room: asyncio.Semaphore
-        self._probing: asyncio.Lock
 
     @property
     def remarks(self) -> list[str]:
