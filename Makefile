@@ -81,6 +81,7 @@ docs: $(VENV)/.dev ## build the documentation into docs/_build, warnings as erro
 	@echo "Open docs/_build/index.html"
 
 pictures: $(VENV)/.dev ## draw the pictures of README and docs again
+	$(BIN)/python docs/rooms.py
 	$(BIN)/python docs/make_pictures.py
 
 bench: $(VENV)/.dev ## run every script in benchmarks/ and print its ratios, but for those that train for long

@@ -87,7 +87,7 @@ def server() -> Iterator[tuple[str, Callable[[], bool]]]:
         (SOKOBAN, {"boxes": 10**400}, "boxes must be an integer from 1"),
         (SOKOBAN, {"backend": ["native"]}, "backend must be one of"),
         (TRAP, {"rooms": "../../etc/passwd"}, "rooms must match"),
-        (TRAP, {"rooms": {"a": 1}}, "declares it in logged_settings"),
+        (TRAP, {"rooms": {"a": 1}}, "declares it in its signature"),
     ],
 )
 def test_settings_from_a_log_are_only_those_that_an_environment_declares(

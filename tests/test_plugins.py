@@ -16,7 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
-from agentgym_flow.envs import make_text_env, plugins
+from agentgym_flow.core import registry as plugins
+from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import UnknownEnvironment
 from agentgym_flow.rewards import RewardFlow
 

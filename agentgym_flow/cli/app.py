@@ -136,7 +136,7 @@ def _options(
     if ctx.invoked_subcommand == "validate":  # which imports in another process, within its time
         return
     for module in modules or ():
-        from agentgym_flow.envs.plugins import import_environments
+        from agentgym_flow.core import import_environments
 
         import_environments(module)
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from agentgym_flow import data as registry
 from agentgym_flow._util.openai_access import only_model
+from agentgym_flow.core import module_of
 from agentgym_flow.data import FETCHED, DataSet
 from agentgym_flow.envs import text_arguments
-from agentgym_flow.envs.plugins import module_of
 from agentgym_flow.episodes import NO_LIMITS, LoggedEpisode, limits_beyond_default, scan_log
 from agentgym_flow.errors import BadSetting
 

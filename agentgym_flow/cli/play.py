@@ -179,12 +179,12 @@ def _play_by_lines(recorder: EpisodeRecorder, console: Console) -> None:
     facts = Facts()
     while not recorder.done:
         console.print(_scene(recorder, facts))
-        console.print(_choices(recorder.info, recorder.env.typed_forms))
+        console.print(_choices(recorder.info, recorder.env.card.typed_forms))
         line = _typed(console)
         if line is None:
             return
         if line.strip():
-            _step(recorder, console, meant(line.strip(), recorder.env.typed_forms))
+            _step(recorder, console, meant(line.strip(), recorder.env.card.typed_forms))
     console.print(_scene(recorder, facts))
 
 

@@ -8,33 +8,36 @@ for any subclass.
 from __future__ import annotations
 
 import copy
-import operator
-import os
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, SupportsIndex, cast
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
-from gymnasium.envs.registration import EnvSpec
 
-from agentgym_flow.core.seeding import Stream, stable_hash
-from agentgym_flow.core.settings import SeasonSeed, Setting, check_settings
-from agentgym_flow.core.spaces import UnicodeText
-from agentgym_flow.core.task_choice import choose_task, task_identity
+from agentgym_flow.core.seeding import Stream, choose_task, stable_hash, task_identity
+from agentgym_flow.core.settings import (
+    Setting,
+    argument_table,
+    arguments_of,
+    check_info_keys,
+    check_options,
+    check_positive,
+    check_render_mode,
+    check_season,
+    check_settings,
+    check_split,
+)
+from agentgym_flow.core.spaces import PlainSpec, UnicodeText
 from agentgym_flow.errors import (
     BadAction,
-    BadRenderMode,
     BadSetting,
     ResetNeeded,
     UnknownOption,
-    UnknownSplit,
     shown,
 )
-
-SPLITS = ("train", "valid", "test")
-"""The names of the splits in all environments."""
 
 MAX_CANDIDATES = 64
 """The largest number of actions that `candidates()` proposes."""
@@ -42,14 +45,8 @@ MAX_CANDIDATES = 64
 MAX_ACTION_LENGTH = 1 << 14
 """The default limit on an action in characters. A longer text is invalid."""
 
-_LARGEST = (1 << 63) - 1  # the largest integer that NumPy can store
-
 OFFICIAL_KEY = "official_key"
 """The key of `info` with the state key of RewardFlow's released code, on request."""
-
-_SET_BY_RESETS = ("task", "task_key", "task_type", "goal")
-_SET_BY_STEPS = ("state_key", "success", "score", "action_valid", "admissible_actions", "action_templates")
-_DECIDE_INFO = ("state_key", "success", "score", "admissible_actions", "action_templates", "_extra_info")
 
 
 class Transition(NamedTuple):
@@ -78,24 +75,31 @@ class AnswerStore(Protocol):
         """Store the JSON-serialisable answer to a request."""
 
 
-class PlainSpec:
-    """Keeps an environment's Gymnasium spec JSON-serialisable by converting paths in its arguments to strings.
+@dataclass(frozen=True, kw_only=True)
+class EnvCard:
+    """What the trainer, the player and the command line read about an environment. No episode depends on it.
 
-    List this class before the Gymnasium class among the bases.
+    Attributes:
+        train_config: the default settings of `agentgym-flow train`: the name of a YAML file without its suffix, next to
+            the module of the environment or in the package.
+        algorithm_settings: algorithm -> its training settings in this environment, from its paper or required by the
+            state key: other anchors, for example, if the key does not include what the agent has learnt.
+        script: the policy `scripted`, as `module:class`, or None. It reads only observations and `info`.
+        without_expert: arguments with which there may be no expert. Solved turns (`shots`) are made without them.
+        outside_requests: the requests that a step may send to the outside: none, its own, or requests that
+            `prepare_steps` can combine for several steps. With an asynchronous policy, steps that send requests run in
+            threads and wait briefly to share them.
+        human_settings: presentation settings for human players, the defaults of `agentgym-flow play`.
+        typed_forms: short forms that a human may type, such as `delete {node}`, and their actions.
     """
 
-    _spec: EnvSpec | None = None
-
-    @property
-    def spec(self) -> EnvSpec | None:
-        """The spec of the environment; None if it was not created by `gym.make`."""
-        return self._spec
-
-    @spec.setter
-    def spec(self, spec: EnvSpec | None) -> None:
-        if spec is not None:
-            spec.kwargs = {k: os.fspath(v) if isinstance(v, os.PathLike) else v for k, v in spec.kwargs.items()}
-        self._spec = spec
+    train_config: str = "any_tiny"
+    algorithm_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    script: str | None = None
+    without_expert: frozenset[str] = frozenset()
+    outside_requests: Literal["none", "own", "shared"] = "none"
+    human_settings: Mapping[str, Any] = field(default_factory=dict)
+    typed_forms: Mapping[str, str] = field(default_factory=dict)
 
 
 class TextEnv(PlainSpec, gym.Env[str, str]):
@@ -110,7 +114,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         split: `"train"`, `"valid"` or `"test"`, or an alias from `split_aliases`.
         max_steps: the step after which an unfinished episode is truncated; at least 1.
         settings: all other keyword arguments that are needed to create the same environment again, JSON-serialisable
-            and without paths (`data` names official data). If `logged_settings` is declared, only settings it allows.
+            and without paths (`data` names official data). If the signature declares settings, only those it allows.
         data: official data in use, name -> SHA-256; empty for embedded tasks.
         season: the seed of a season of test tasks, checked by `check_season`; `""` for the standard tasks. Unless it is
             `""`, it becomes a setting. `task_key` does not include it, so equal tasks of two seasons have equal keys.
@@ -131,45 +135,23 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     reset_options: ClassVar[tuple[str, ...]] = ("task",)
     """The keys that `reset(options=...)` accepts."""
     presentation_settings: ClassVar[frozenset[str]] = frozenset()
-    """Settings that change the text but not the decision problem. `task_key` does not include them."""
+    """Settings marked with `PRESENTATION` in the signature. `task_key` does not include them."""
     optional_info: ClassVar[tuple[str, ...]] = ()
     """Keys of `info` that are expensive to compute. They are present only after a request with `request_info`.
 
     `OFFICIAL_KEY` is the state key of RewardFlow's released code.
     """
     logged_settings: ClassVar[Mapping[str, Setting] | None] = None
-    """The names and values that `settings` can have. `verify` creates environments only with these.
+    """The names and values that `settings` can have, from the signature. `verify` creates environments only with these.
 
-    Without this declaration, a log may only contain numbers, booleans, None, plain words, and lists of these.
+    Without a declaration, a log may only contain numbers, booleans, None, plain words, and lists of these.
     """
+    card: ClassVar[EnvCard] = EnvCard()
+    """What the trainer, the player and the command line read about the environment."""
     max_action_length: ClassVar[int] = MAX_ACTION_LENGTH
     """The limit on the length of an action, in characters. A longer text is invalid and is not parsed."""
-    outside_requests: ClassVar[Literal["none", "own", "shared"]] = "none"
-    """The requests that a step may send to the outside: none, its own, or requests that `prepare_steps` can combine for
-    several steps. With an asynchronous policy, steps that send requests run in threads and wait briefly to share them.
-    """
-    train_config: ClassVar[str] = "any_tiny"
-    """The default settings of `agentgym-flow train`: the name of a YAML file without its suffix, next to the module of
-    the environment or in the package.
-    """
-    algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Algorithm -> its training settings in this environment, from its paper or required by the state key: other
-    anchors, for example, if the key does not include what the agent has learnt.
-    """
-    script: ClassVar[str | None] = None
-    """The policy `scripted`, as `module:class`, or None. It reads only observations and `info`."""
-    without_expert: ClassVar[frozenset[str]] = frozenset()
-    """Arguments with which there may be no expert. Solved turns (`shots`) are made without them."""
-    _remembers: ClassVar[bool] = True
-    """Whether the episode so far is stored, for members the environment does not override."""
     _shared_by_clones: ClassVar[frozenset[str]] = frozenset({"_spec", "_dynamics", "data", "settings"})
     """Attributes that clones share, because no method changes them after construction."""
-    _renews_info: ClassVar[bool] = False
-    """Whether `_renewed_info` is used: no subclass of the class that defines it changes other sources of `info`."""
-    human_settings: ClassVar[Mapping[str, Any]] = {}
-    """Presentation settings for human players, the defaults of `agentgym-flow play`."""
-    typed_forms: ClassVar[Mapping[str, str]] = {}
-    """Short forms that a human may type, such as `delete {node}`, and their actions."""
 
     def __init__(
         self,
@@ -201,18 +183,17 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         self._reset_bits = 0
         self._accepted_actions: list[str] = []
         self._last_transition = Transition("", 0.0, False, True)
-        self._kept_info: dict[str, Any] = {}
-        self._keeps_info = False
         self._among: npt.NDArray[np.int64] | None = None
         self._dynamics = {k: v for k, v in settings.items() if k not in self.presentation_settings}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        own = (cls.state_key, cls.describe_state, cls.score)
-        names = ("_renewed_info", *_DECIDE_INFO)
-        renewing, *deciding = (next(one for one in cls.__mro__ if name in vars(one)) for name in names)
-        cls._renews_info = renewing is not TextEnv and all(issubclass(renewing, one) for one in deciding)
-        cls._remembers = any(one in (TextEnv.state_key, TextEnv.describe_state, TextEnv.score) for one in own)
+        arguments = arguments_of(cls) if "__init__" in vars(cls) else {}
+        declared = {name: one.allowed for name, one in arguments.items() if one.allowed is not None}
+        if declared and "logged_settings" not in vars(cls):
+            cls.logged_settings = declared
+            cls.presentation_settings = frozenset(name for name, one in arguments.items() if one.presentation)
+        cls.__doc__ = (cls.__doc__ or "").replace("{arguments}", argument_table(arguments)) or None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         clone = self.__class__.__new__(self.__class__)
@@ -361,7 +342,6 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         Raises `UnknownOption` if a key is not in `optional_info`.
         """
         self.info_keys = check_info_keys((*self.info_keys, *keys), self.optional_info)
-        self._kept_info, self._keeps_info = {}, False
 
     def _requested_info(self, key: str) -> Any:
         """Return the value of a key of `optional_info`, as a new object on every call.
@@ -441,11 +421,9 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         self.task_key = ""
         self._reset_bits, self._accepted_actions = bits, []
         observation = self._begin(self.task, Stream(self.env_id, "episode", bits), chosen)
-        if self._remembers:
-            self._last_transition = Transition(observation, 0.0, False, True)
+        self._last_transition = Transition(observation, 0.0, False, True)
         if not self.task_key:
             self.task_key = self.make_task_key([self.split, self.task])
-        self._kept_info, self._keeps_info = {}, False
         self._playing = True
         return observation
 
@@ -482,13 +460,13 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         if not isinstance(action, str):
             raise BadAction(f"an action of {self.env_id} is a str, got {type(action).__name__}: {action!r:.60}")
         transition = self._apply(action) if len(action) <= self.max_action_length else self._refuse(action)
-        if self._remembers:
-            self._last_transition = transition
-            if transition.action_valid:
-                self._accepted_actions.append(action)
+        self._last_transition = transition
+        _, _, terminated, action_valid = transition
+        if action_valid:
+            self._accepted_actions.append(action)
         self.steps += 1
-        truncated = not transition.terminated and self.steps >= self.max_steps
-        self._playing = not (transition.terminated or truncated)
+        truncated = not terminated and self.steps >= self.max_steps
+        self._playing = not (terminated or truncated)
         return transition, truncated
 
     def render(self) -> Any:
@@ -498,128 +476,24 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         return None
 
     def _info(self, action_valid: bool) -> dict[str, Any]:
-        info = self._renewed_info(self._kept_info) if self._keeps_info else self._whole_info()
-        info["action_valid"] = action_valid
-        for key in self.info_keys:
-            info[key] = self._requested_info(key)
-        return info
-
-    def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:
-        """Return `info`, built from the `info` stored for this episode; by default it is computed completely.
-
-        Override this method if a step changes only a few keys: copy `kept`, then set these keys and every key that
-        holds a list or a dictionary. The override may also update rarely changing keys in `kept`. The override is not
-        used in subclasses that change other sources of `info`, nor after the next reset if an instance changes them.
-        """
-        return self._whole_info()
-
-    def _whole_info(self) -> dict[str, Any]:
-        """Return `info` with every key computed, except those of `info_keys` and `action_valid`.
-
-        The first `info` of an episode is stored with all keys in order. Copying it and setting its values takes half
-        the time of building a new dictionary.
-        """
-        extra = self._extra_info()
-        kept = self._kept_info
-        first = not kept or [*kept][len(_SET_BY_RESETS) + len(_SET_BY_STEPS) :] != [*extra, *self.info_keys]
-        if first:
-            kept = {key: getattr(self, key) for key in _SET_BY_RESETS}
-            kept |= dict.fromkeys((*_SET_BY_STEPS, *extra, *self.info_keys))
-        info = kept.copy()
-        info["state_key"] = self.state_key()
-        info["score"] = self.score()
-        info["success"] = self.success()
-        info["admissible_actions"] = self.admissible_actions()
-        info["action_templates"] = self.action_templates()
-        info.update(extra)
-        if first:
-            self._keeps_info = self._renews_info and vars(self).keys().isdisjoint(_DECIDE_INFO)
-            self._kept_info = info.copy() if self._keeps_info else kept
+        info = {
+            "task": self.task,
+            "task_key": self.task_key,
+            "task_type": self.task_type,
+            "goal": self.goal,
+            "state_key": self.state_key(),
+            "success": self.success(),
+            "score": self.score(),
+            "action_valid": action_valid,
+            "admissible_actions": self.admissible_actions(),
+            "action_templates": self.action_templates(),
+            **self._extra_info(),
+        }
+        if self.info_keys:
+            info |= {key: self._requested_info(key) for key in self.info_keys}
         return info
 
     # ---------------------------------------------------------------- identity
     def make_task_key(self, content: Any) -> str:
         """Return the `task_identity` of the JSON-serialisable `content` with this environment's settings and data."""
         return task_identity(self.env_id, self._dynamics, self.data, content)
-
-
-def check_options(options: Mapping[str, Any] | None, known: Sequence[str]) -> Mapping[str, Any]:
-    """Return the reset options, `{}` for None.
-
-    Raises `UnknownOption` if a key is not in `known`, and `BadSetting` if `options` is not a dictionary.
-    """
-    if options is not None and not isinstance(options, Mapping):
-        raise BadSetting(f"options must be a dictionary such as {{{known[0]!r}: ...}}, got {shown(options)}")
-    for key in options or {}:
-        if key not in known:
-            raise UnknownOption.among(key, known)
-    return options or {}
-
-
-def check_info_keys(keys: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
-    """Return the keys of `info` to return, in the order of `known`.
-
-    Raises `UnknownOption` if a key is not in `known`, and `BadSetting` if `keys` is not a collection of keys.
-    """
-    try:
-        wanted = None if isinstance(keys, str) else list(keys)
-    except TypeError:
-        wanted = None
-    if wanted is None:
-        raise BadSetting(f"info_keys must be a list of keys, got {shown(keys)}")
-    for key in wanted:
-        if not isinstance(key, str) or key not in known:
-            raise UnknownOption.among(key, known)
-    return tuple(key for key in known if key in wanted)
-
-
-def check_split(split: str, aliases: Mapping[str, str]) -> str:
-    """Return our name of `split`: one of `SPLITS` or the target of an alias. Raises `UnknownSplit`."""
-    name = aliases.get(split, split) if isinstance(split, str) else None
-    if name not in SPLITS and name not in aliases.values():
-        raise UnknownSplit.among(split, dict.fromkeys([*SPLITS, *aliases]))
-    return name
-
-
-def check_season(season: str, split: str, fixed: str = "") -> str:
-    """Return `season`, the seed of a season of test tasks; `""` stands for the standard tasks.
-
-    Args:
-        season: `""`, or an even number of lower-case hexadecimal digits, 2 to 64.
-        split: our name of the split.
-        fixed: the argument that selects fixed tasks instead of generated ones; `""` if there is none.
-
-    Raises `BadSetting` if `season` has another form, or these tasks have no seasons.
-    """
-    if isinstance(season, str) and not season:
-        return season
-    SeasonSeed().check("season", season)
-    if fixed:
-        raise BadSetting(f"season generates new tasks, and {fixed} names fixed ones; leave one of the two out")
-    if split != "test":
-        raise BadSetting(f"only split 'test' has seasons: a season is for evaluation. Got season with split {split!r}")
-    return season
-
-
-def check_render_mode(render_mode: str | None, metadata: Mapping[str, Any]) -> str | None:
-    """Return `render_mode`. Raises `BadRenderMode` if it is neither None nor one of `metadata["render_modes"]`."""
-    if render_mode is not None and not (isinstance(render_mode, str) and render_mode in metadata["render_modes"]):
-        offered = ", ".join(metadata["render_modes"])
-        raise BadRenderMode(f"render_mode {shown(render_mode)} is not supported; choose one of: {offered}")
-    return render_mode
-
-
-def check_positive(name: str, value: object) -> int:
-    """Return `value` as a positive `int` of at most 63 bits. Raises `BadSetting` with the name of the setting."""
-    return check_integer(name, value, 1)
-
-
-def check_integer(name: str, value: object, least: int) -> int:
-    """Return `value` as an `int` from `least` to 2^63 - 1. Raises `BadSetting` with the name of the setting."""
-    try:
-        number = operator.index(cast("SupportsIndex", value))
-    except TypeError:
-        number = least - 1
-    if isinstance(value, bool) or not least <= number <= _LARGEST:
-        raise BadSetting(f"{name} must be an integer of at least {least}, got {shown(value)}")
-    return number

@@ -1,9 +1,14 @@
-"""The allowed settings of an environment, checked by its constructor and before a log is replayed.
+"""The arguments of an environment: which values are allowed, checked by its constructor and before a log is replayed.
 
-An environment declares them in `logged_settings`, which maps the name of a setting to its allowed values:
+The constructor's signature declares each argument once: its type, its default, the values that a log may have, and its
+meaning. `TextEnv` makes `logged_settings`, `presentation_settings` and the table of the manual from it:
 
 ```python
-logged_settings = {"rooms": Integer(2, 100), "terse": Flag(), "mode": OneOf("day", "night")}
+def __init__(
+    self,
+    rooms: Annotated[int, Integer(2, 100), "the number of rooms"] = 5,
+    terse: Annotated[bool, Flag(), PRESENTATION, "leave the scenery out of the text"] = False,
+    ...
 ```
 
 Declared values are plain data without paths and addresses, so that an untrusted log cannot name any.
@@ -11,12 +16,19 @@ Declared values are plain data without paths and addresses, so that an untrusted
 
 from __future__ import annotations
 
+import inspect
 import operator
 import re
-from collections.abc import Iterable, Mapping
-from typing import Protocol, SupportsIndex, cast
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, Protocol, SupportsIndex, cast, get_args, get_origin
 
-from agentgym_flow.errors import BadSetting, UnknownOption, shown
+from agentgym_flow.errors import BadRenderMode, BadSetting, UnknownOption, UnknownSplit, shown
+
+SPLITS = ("train", "valid", "test")
+"""The names of the splits in all environments."""
+
+LARGEST = (1 << 63) - 1
+"""The largest integer that NumPy can store."""
 
 MOST_VALUES = 256
 """The largest number of values in a setting of plain data."""
@@ -56,9 +68,9 @@ class Flag:
 
 
 class Integer:
-    """An integer from `least` to `most`. NumPy integers are allowed, booleans are not."""
+    """An integer from `least` to `most`, by default of 63 bits. NumPy integers are allowed, booleans are not."""
 
-    def __init__(self, least: int, most: int) -> None:
+    def __init__(self, least: int, most: int = LARGEST) -> None:
         self.least, self.most = least, most
 
     def check(self, name: str, value: object) -> None:
@@ -68,7 +80,8 @@ class Integer:
         except TypeError:
             number = self.least - 1
         if isinstance(value, bool) or not self.least <= number <= self.most:
-            raise BadSetting(f"{name} must be an integer from {self.least} to {self.most}, got {shown(value)}")
+            limits = f"of at least {self.least}" if self.most == LARGEST else f"from {self.least} to {self.most}"
+            raise BadSetting(f"{name} must be an integer {limits}, got {shown(value)}")
 
 
 class SeasonSeed:
@@ -145,6 +158,67 @@ class Plain:
                 raise BadSetting(f"{name} holds more than a setting may: {shown(value)}")
 
 
+PRESENTATION = object()
+"""Marks an argument that changes the text but not the decision problem; `task_key` does not include it."""
+
+Season = Annotated[
+    str, SeasonSeed(), 'the seed of a season: other generated test tasks of the same kind, see "Seasons" in the docs'
+]
+Split = Annotated[str, '`"train"`, `"valid"` or `"test"`']
+TaskTypes = Annotated[
+    Sequence[str] | None, "a list of task types: `reset(seed=...)` draws only tasks of these types; None for all"
+]
+MaxSteps = Annotated[int, "the step budget"]
+
+
+class Argument(NamedTuple):
+    """What a signature says about an argument.
+
+    Attributes:
+        type: its type, as text.
+        default: its default.
+        allowed: the values that a log may have; None if a log does not contain it.
+        presentation: whether it is marked with `PRESENTATION`.
+        meaning: a phrase; empty without one.
+    """
+
+    type: str
+    default: Any
+    allowed: Setting | None
+    presentation: bool
+    meaning: str
+
+
+def arguments_of(maker: Callable[..., Any]) -> dict[str, Argument]:
+    """Return the arguments of a class or function by name, in order; those with a name that does not exist unread."""
+    try:
+        parameters = inspect.signature(maker, eval_str=True).parameters
+    except NameError:
+        parameters = inspect.signature(maker).parameters
+    found = {}
+    for name, parameter in parameters.items():
+        kind, *more = (
+            get_args(parameter.annotation) if get_origin(parameter.annotation) is Annotated else [parameter.annotation]
+        )
+        found[name] = Argument(
+            kind if isinstance(kind, str) else inspect.formatannotation(kind),
+            parameter.default,
+            next((one for one in more if hasattr(one, "check")), None),
+            PRESENTATION in more,
+            next((one for one in more if isinstance(one, str)), ""),
+        )
+    return found
+
+
+def argument_table(arguments: Mapping[str, Argument]) -> str:
+    """Return the Markdown table of these arguments for a manual, indented as a docstring of a class."""
+    rows = ["| argument | default | meaning |", "|---|---|---|"]
+    for name, one in arguments.items():
+        default = f'"{one.default}"' if isinstance(one.default, str) else repr(one.default)
+        rows.append(f"| `{name}` | `{default}` | {one.meaning} |")
+    return "\n    ".join(rows)
+
+
 class _Undeclared:
     """The allowed values of a setting that is not declared: a number, a boolean, None, or a plain word."""
 
@@ -156,7 +230,7 @@ class _Undeclared:
         elif not (value is None or isinstance(value, bool | int | float)):
             raise BadSetting(
                 f"{name} must be a number, True, False, null or a word, got {shown(value)}; "
-                "an environment that needs more declares it in logged_settings"
+                "an environment that needs more declares it in its signature"
             )
 
 
@@ -183,3 +257,80 @@ def check_settings(
             Items(known[name]).check(name, value)
         else:
             known[name].check(name, value)
+
+
+def check_options(options: Mapping[str, Any] | None, known: Sequence[str]) -> Mapping[str, Any]:
+    """Return the reset options, `{}` for None.
+
+    Raises `UnknownOption` if a key is not in `known`, and `BadSetting` if `options` is not a dictionary.
+    """
+    if options is not None and not isinstance(options, Mapping):
+        raise BadSetting(f"options must be a dictionary such as {{{known[0]!r}: ...}}, got {shown(options)}")
+    for key in options or {}:
+        if key not in known:
+            raise UnknownOption.among(key, known)
+    return options or {}
+
+
+def check_info_keys(keys: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
+    """Return the keys of `info` to return, in the order of `known`.
+
+    Raises `UnknownOption` if a key is not in `known`, and `BadSetting` if `keys` is not a collection of keys.
+    """
+    try:
+        wanted = None if isinstance(keys, str) else list(keys)
+    except TypeError:
+        wanted = None
+    if wanted is None:
+        raise BadSetting(f"info_keys must be a list of keys, got {shown(keys)}")
+    for key in wanted:
+        if not isinstance(key, str) or key not in known:
+            raise UnknownOption.among(key, known)
+    return tuple(key for key in known if key in wanted)
+
+
+def check_split(split: str, aliases: Mapping[str, str]) -> str:
+    """Return our name of `split`: one of `SPLITS` or the target of an alias. Raises `UnknownSplit`."""
+    name = aliases.get(split, split) if isinstance(split, str) else None
+    if name not in SPLITS and name not in aliases.values():
+        raise UnknownSplit.among(split, dict.fromkeys([*SPLITS, *aliases]))
+    return name
+
+
+def check_season(season: str, split: str, fixed: str = "") -> str:
+    """Return `season`, the seed of a season of test tasks; `""` stands for the standard tasks.
+
+    Args:
+        season: `""`, or an even number of lower-case hexadecimal digits, 2 to 64.
+        split: our name of the split.
+        fixed: the argument that selects fixed tasks instead of generated ones; `""` if there is none.
+
+    Raises `BadSetting` if `season` has another form, or these tasks have no seasons.
+    """
+    if isinstance(season, str) and not season:
+        return season
+    SeasonSeed().check("season", season)
+    if fixed:
+        raise BadSetting(f"season generates new tasks, and {fixed} names fixed ones; leave one of the two out")
+    if split != "test":
+        raise BadSetting(f"only split 'test' has seasons: a season is for evaluation. Got season with split {split!r}")
+    return season
+
+
+def check_render_mode(render_mode: str | None, metadata: Mapping[str, Any]) -> str | None:
+    """Return `render_mode`. Raises `BadRenderMode` if it is neither None nor one of `metadata["render_modes"]`."""
+    if render_mode is not None and not (isinstance(render_mode, str) and render_mode in metadata["render_modes"]):
+        offered = ", ".join(metadata["render_modes"])
+        raise BadRenderMode(f"render_mode {shown(render_mode)} is not supported; choose one of: {offered}")
+    return render_mode
+
+
+def check_positive(name: str, value: object) -> int:
+    """Return `value` as a positive `int` of at most 63 bits. Raises `BadSetting` with the name of the setting."""
+    return check_integer(name, value, 1)
+
+
+def check_integer(name: str, value: object, least: int) -> int:
+    """Return `value` as an `int` from `least` to 2^63 - 1. Raises `BadSetting` with the name of the setting."""
+    Integer(least).check(name, value)
+    return operator.index(cast("SupportsIndex", value))

@@ -1,4 +1,4 @@
-"""The text space: all Unicode strings up to a length.
+"""What Gymnasium needs of us: a space of all Unicode strings up to a length, and specs without paths.
 
 Gymnasium's `Text` needs a list of allowed characters and checks every character, which does not suit natural language
 (Farama-Foundation/Gymnasium#1317). Our space contains every `str` within its length and samples printable ASCII.
@@ -9,11 +9,13 @@ fill up missing observations, such as `FrameStackObservation`, use the empty str
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers.utils import create_zero_array
 
 _PRINTABLE = "".join(chr(code) for code in range(32, 127)) + "\n"
@@ -78,3 +80,23 @@ class UnicodeText(spaces.Space[str]):
 @create_zero_array.register(UnicodeText)
 def _empty_text(space: UnicodeText) -> str:  # type: ignore[misc] # Gymnasium annotates its function for a type variable
     return ""
+
+
+class PlainSpec:
+    """Keeps an environment's Gymnasium spec JSON-serialisable by converting paths in its arguments to strings.
+
+    List this class before the Gymnasium class among the bases.
+    """
+
+    _spec: EnvSpec | None = None
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """The spec of the environment; None if it was not created by `gym.make`."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        if spec is not None:
+            spec.kwargs = {k: os.fspath(v) if isinstance(v, os.PathLike) else v for k, v in spec.kwargs.items()}
+        self._spec = spec

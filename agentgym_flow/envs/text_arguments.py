@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -11,8 +10,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from agentgym_flow.core import TextEnv
-from agentgym_flow.envs.plugins import import_environments, imported_ids, load_plugins
+from agentgym_flow.core import TextEnv, arguments_of, import_environments, imported_ids, load_plugins
 from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption
 
 NAMESPACE = "agentgym_flow"
@@ -100,12 +98,12 @@ def env_settings(env_id: str, pairs: Iterable[str] | None) -> dict[str, Any]:
     """
     given = [pair for pair in pairs or () if not pair.startswith("{")]  # a JSON object has its types already
     result = settings(pairs)
-    parameters = inspect.signature(_class_of(env_id)).parameters
-    known = [name for name in parameters if name not in ("split", "render_mode")]
+    arguments = arguments_of(_class_of(env_id))
+    known = [name for name in arguments if name not in ("split", "render_mode")]
     for name in result:
         if name not in known:
             raise UnknownOption.among(name, known)
-    words = {name for name in result if _is_text(parameters[name])}
+    words = {name for name in result if _is_text(arguments[name].type)}
     return result | {
         name: value for name, _, value in (pair.partition("=") for pair in given) if name in words and value != "null"
     }
@@ -114,11 +112,10 @@ def env_settings(env_id: str, pairs: Iterable[str] | None) -> dict[str, Any]:
 def human_settings(env_id: str) -> dict[str, Any]:
     """Return the settings of the registered text environment `env_id` that suit a human player best."""
     maker = _class_of(env_id)
-    return dict(maker.human_settings) if isinstance(maker, type) and issubclass(maker, TextEnv) else {}
+    return dict(maker.card.human_settings) if isinstance(maker, type) and issubclass(maker, TextEnv) else {}
 
 
-def _is_text(parameter: inspect.Parameter) -> bool:
-    """Return whether a parameter takes only text, not numbers or collections; then 3 is a name, not a number."""
-    annotation = parameter.annotation
-    words = re.findall(r"\w+", annotation if isinstance(annotation, str) else inspect.formatannotation(annotation))
+def _is_text(annotation: str) -> bool:
+    """Return whether an argument takes only text, not numbers or collections; then 3 is a name, not a number."""
+    words = re.findall(r"\w+", annotation)
     return "str" in words and not {"int", "float", "bool", "Mapping", "Sequence"} & set(words)

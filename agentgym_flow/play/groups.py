@@ -244,10 +244,10 @@ async def take_turn(
             raise
         slot.lose(error)
         return True
-    if slot.policy_input.env.outside_requests == "none":
+    if slot.policy_input.env.card.outside_requests == "none":
         return slot.play(output, stop)
     try:
-        if slot.policy_input.env.outside_requests == "shared":
+        if slot.policy_input.env.card.outside_requests == "shared":
             await requests.prepare(slot.policy_input.env, output.action)
         return await _in_thread(lambda: slot.play(output, stop))
     except asyncio.CancelledError:

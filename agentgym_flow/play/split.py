@@ -13,8 +13,7 @@ from typing import Any
 
 from agentgym_flow import data as registry
 from agentgym_flow._util.files import check_new
-from agentgym_flow.core import TextEnv, check_integer, check_positive, stable_hash
-from agentgym_flow.envs import make_text_env
+from agentgym_flow.core import TextEnv, check_integer, check_positive, make_text_env, stable_hash
 from agentgym_flow.episodes import Episode, LogWriter, read_log
 from agentgym_flow.errors import BadResume, BadSetting, ExecutorFailed
 from agentgym_flow.play.groups import ERROR, EpisodeSpec, rollout

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any, cast
 
 from agentgym_flow._util.importing import find_modules_here, imported
+from agentgym_flow.core import text_env_class
 from agentgym_flow.errors import BadPolicy, BadSetting, MissingExtra, UnknownEnvironment, UnknownOption, UnknownPolicy
 from agentgym_flow.policies.base import AsyncPolicy, ExpertPolicy, FunctionPolicy, Policy, RandomPolicy
 from agentgym_flow.policies.openai_chat import OpenAIPolicy
@@ -81,9 +82,7 @@ def _local_policy() -> Callable[..., Policy]:
 
 def scripted(env_id: str) -> Policy | AsyncPolicy:
     """Return the scripted policy of an environment, which uses no hidden data. Raises `UnknownEnvironment` if none."""
-    from agentgym_flow.envs import text_env_class  # not at the top, because scripts import policies
-
-    script = text_env_class(env_id).script
+    script = text_env_class(env_id).card.script
     if script is None:
         raise UnknownEnvironment(f"{env_id} has no scripted policy: its class names one in `script`, as module:class")
     return load_policy(script)

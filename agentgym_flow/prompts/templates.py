@@ -285,7 +285,7 @@ def _solve(template: PromptTemplate, policy_input: Any, count: int) -> Iterator[
     template = replace(template, shots=0, think=False)  # type: ignore[type-var]
     like = policy_input.env
     settings = like.settings if like.spec is None else like.spec.kwargs
-    left_out = {"season", "render_mode", *like.without_expert}
+    left_out = {"season", "render_mode", *like.card.without_expert}
     kwargs = {name: value for name, value in settings.items() if name not in left_out}
     kwargs |= {"max_steps": like.max_steps, "split": "train"}
     make: Callable[..., Any] = (

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-from agentgym_flow.core import TextEnv, canonical, check_settings
+from agentgym_flow.core import TextEnv, canonical, check_settings, make_text_env, text_env_class, text_env_parameters
 from agentgym_flow.data import FETCHED, DataSet, located, no_cache, no_fetching, place
-from agentgym_flow.envs import make_text_env, text_env_class, text_env_parameters
 from agentgym_flow.episodes import Episode, EpisodeRecorder, LoggedEpisode, LogLimits, first_link
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadLog, UnknownEnvironment
 from agentgym_flow.replay.divergence import Divergence, ReplayOutcome, ReplayStart, Step, compare

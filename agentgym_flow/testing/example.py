@@ -7,12 +7,21 @@ wrong words), a losing end, and information that must be seen before it can be u
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import gymnasium as gym
 
-from agentgym_flow.core import Flag, Integer, Setting, Stream, TextEnv, Transition, check_positive
-from agentgym_flow.errors import BadSetting
+from agentgym_flow.core import (
+    PRESENTATION,
+    Flag,
+    Integer,
+    MaxSteps,
+    Split,
+    Stream,
+    TextEnv,
+    Transition,
+    check_positive,
+)
 
 _TASKS = {"train": range(0, 48), "valid": range(48, 56), "test": range(56, 64)}
 _WORDS = [a + b for a in ("ka", "lo", "mi", "ne", "pu", "ra", "so", "tu") for b in ("bel", "dor", "fin", "gan")]
@@ -47,9 +56,7 @@ class CaveEnv(TextEnv):
     The contract's keys and `wrong_words`, the number of wrong words so far.
 
     ## Arguments
-    - `rooms`: the number of rooms, at least 2.
-    - `terse`: leave the scenery out of the text.
-    - `split`, `max_steps`, `render_mode`: as everywhere.
+    {arguments}
 
     ## References
     None; this cave exists only here.
@@ -59,21 +66,16 @@ class CaveEnv(TextEnv):
     """
 
     env_id = "example/Cave-v0"
-    presentation_settings: ClassVar[frozenset[str]] = frozenset({"terse"})
-    logged_settings: ClassVar[Mapping[str, Setting]] = {"rooms": Integer(2, 1000), "terse": Flag()}
 
     def __init__(
         self,
-        rooms: int = 5,
-        terse: bool = False,
-        split: str = "train",
-        max_steps: int = 20,
+        rooms: Annotated[int, Integer(2, 1000), "the number of rooms; the note and the door need one each"] = 5,
+        terse: Annotated[bool, Flag(), PRESENTATION, "leave the scenery out of the text"] = False,
+        split: Split = "train",
+        max_steps: MaxSteps = 20,
         render_mode: str | None = None,
     ) -> None:
-        self.rooms = check_positive("rooms", rooms)
-        if self.rooms < 2:
-            raise BadSetting("rooms must be at least 2: the note and the door need a room each")
-        self.terse = bool(terse)
+        self.rooms, self.terse = check_positive("rooms", rooms), terse
         super().__init__(
             split=split,
             max_steps=max_steps,

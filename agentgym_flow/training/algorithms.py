@@ -39,7 +39,7 @@ def algorithm_settings(algorithm: str, env_id: str) -> Mapping[str, Any]:
     Most algorithms have none.
     """
     try:
-        own = text_env_class(env_id).algorithm_settings
+        own = text_env_class(env_id).card.algorithm_settings
     except UnknownEnvironment:  # creating the environment raises the error
         own = {}
     return {**PAPERS.get(algorithm, {}), **own.get(algorithm, {})}

@@ -56,10 +56,10 @@ def packaged_config(env_id: str, model: str | None = None) -> Path | None:
         return None
     if model is not None and is_language_model(model):
         large = Path(__file__).parent / "configs" / "large"
-        own = large / f"{kind.train_config.removesuffix('_tiny')}.yaml"
+        own = large / f"{kind.card.train_config.removesuffix('_tiny')}.yaml"
         return own if own.is_file() else large / "any.yaml"
-    beside = Path(inspect.getfile(kind)).parent / f"{kind.train_config}.yaml"
-    return beside if beside.is_file() else find_config(kind.train_config)
+    beside = Path(inspect.getfile(kind)).parent / f"{kind.card.train_config}.yaml"
+    return beside if beside.is_file() else find_config(kind.card.train_config)
 
 
 def find_config(name: str) -> Path:

@@ -86,7 +86,7 @@ class Setting:
         """Return an algorithm's own settings: those of the variant, or those of the environment for it."""
         if algo in self.variants:
             return self.variants[algo]
-        return {"credit": algo, **text_env_class(self.env_id).algorithm_settings.get(algo, {})}
+        return {"credit": algo, **text_env_class(self.env_id).card.algorithm_settings.get(algo, {})}
 
     @property
     def episodes(self) -> int:
@@ -161,7 +161,7 @@ class Setting:
             has_strategies = self.env_id in STRATEGIES
             there = {
                 RANDOM: True,
-                SCRIPT: env.script is not None,
+                SCRIPT: env.card.script is not None,
                 FIXED: has_strategies,
                 FIXED_BY_TYPE: has_strategies,
                 EXPERT: env.has_expert,

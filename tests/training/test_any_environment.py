@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import agentgym_flow.testing.example  # noqa: F401 - registers the cave
 from agentgym_flow.cli import app
+from agentgym_flow.core import EnvCard
 from agentgym_flow.envs import make_text_env, plugins
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.play import evaluate
@@ -83,7 +84,7 @@ def test_an_environment_names_its_settings(maze: str, tmp_path: Path, monkeypatc
     assert str(packaged_config(maze)).endswith("any_tiny.yaml")
     assert packaged_config("no/Such-v0") is None
     assert parse_configs(["--env_id", maze, "--model", "some/Model-1B"])[2].layout == "conversation"  # large/any.yaml
-    monkeypatch.setattr(gym.registry[maze].entry_point, "train_config", "maze", raising=False)
+    monkeypatch.setattr(gym.registry[maze].entry_point, "card", EnvCard(train_config="maze"))
     with pytest.raises(BadSetting, match="maze is neither a file"):
         parse_configs(["--env_id", maze, "--output_dir", "run"])
     (tmp_path / "maze.yaml").write_text("seed: 17\noutput_dir: run\n")

@@ -20,6 +20,7 @@ import yaml
 from rich.console import Console
 from transformers import GPT2Config
 
+from agentgym_flow.core import EnvCard
 from agentgym_flow.envs import text_env_class
 from agentgym_flow.envs.sokoban import tasks
 from agentgym_flow.episodes import read_log
@@ -570,7 +571,8 @@ def test_a_variant_counts_as_credit_for_turns_or_episodes_by_its_credit_function
 
 def test_what_an_environment_gives_an_algorithm_is_stored_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     average = {"credit_settings": {"potential": "average"}}
-    monkeypatch.setattr(text_env_class(SOKOBAN), "algorithm_settings", {"rewardflow": average, "graphgpo": average})
+    card = EnvCard(algorithm_settings={"rewardflow": average, "graphgpo": average})
+    monkeypatch.setattr(text_env_class(SOKOBAN), "card", card)
     [setting] = read_settings(SOKOBAN, names=["default"])
     setting = replace(setting, variants={"far": {"credit": "gigpo", "entropy_coef": 0.5}, "near": {"credit": "gigpo"}})
     plan = Plan(SOKOBAN, ["grpo", "rewardflow", "far", "near"], [0], [setting])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agentgym_flow.core import EnvCard
 from agentgym_flow.envs import text_env_class
 from agentgym_flow.episodes import read_log
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
@@ -391,7 +392,7 @@ def test_tuned_settings_leave_the_others_of_an_algorithm_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     average = {"rewardflow": {"beta": 0.1, "credit_settings": {"potential": "average", "weight": 0.5}}}
-    monkeypatch.setattr(text_env_class(SOKOBAN), "algorithm_settings", average)
+    monkeypatch.setattr(text_env_class(SOKOBAN), "card", EnvCard(algorithm_settings=average))
     path, header = tmp_path / "tuned.yaml", {"command": "none", "env_id": SOKOBAN, "setting": "small"}
     chosen = {
         "rewardflow": {"credit": "rewardflow", "entropy_coef": 0.5, "credit_settings": {"weight": 2.0}},

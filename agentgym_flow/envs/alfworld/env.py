@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from agentgym_flow.core import (
     MAX_CANDIDATES,
     OFFICIAL_KEY,
+    PRESENTATION,
+    EnvCard,
     Flag,
+    MaxSteps,
     OneOf,
-    SeasonSeed,
-    Setting,
+    Season,
     Stream,
+    TaskTypes,
     TextEnv,
     Transition,
     choose_task,
@@ -139,16 +142,7 @@ class ALFWorldEnv(TextEnv):
     agent that has to search. For this reason RewardFlow is trained here with `potential="average"`.
 
     ## Arguments
-    | argument | default | meaning |
-    |---|---|---|
-    | `data` | `None` | official games: a folder or one file, the name of registered data, or `"alfworld"` for the folder in `ALFWORLD_DATA`; None for generated games |
-    | `engine` | `"fast"` | the engine: `"fast"` (built in), or `"textworld"`, the original packages (extra `alfworld`) |
-    | `aliases` | `None` | accept both `put X in/on R` and `move X to R`; None: only for generated games with the fast engine, because the original engine does not accept both |
-    | `task_types` | `None` | a list of task types: `reset(seed=...)` draws only tasks of these types; None for all |
-    | `split` | `"train"` | `"train"`, `"valid"` (official `valid_seen`) or `"test"` (official `valid_unseen`); with official data also `"valid_train"` |
-    | `season` | `""` | the seed of a season: other generated test games of the same kind, see "Seasons" in the docs |
-    | `max_steps` | `50` | the step budget |
-    | `render_mode` | `None` | `"ansi"` |
+    {arguments}
 
     `data` is the folder in `ALFWORLD_DATA`, its sub-folder `json_2.1.1`, or the folder of one split. A smaller part,
     such as one file, belongs to the split whose folder contains it, or to `test` if no parent folder is named after a
@@ -174,36 +168,50 @@ class ALFWorldEnv(TextEnv):
     """  # noqa: E501 (a table's row is one line)
 
     env_id: ClassVar[str] = ENV_ID
-    train_config = "alfworld_tiny"
-    algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "rewardflow": {"credit_settings": {"potential": "average"}},
-        "graphgpo": {"credit_settings": {"potential": "average"}},
-    }
-    script = "agentgym_flow.envs.alfworld.scripted:Housekeeper"
+    card = EnvCard(
+        train_config="alfworld_tiny",
+        script="agentgym_flow.envs.alfworld.scripted:Housekeeper",
+        algorithm_settings={
+            "rewardflow": {"credit_settings": {"potential": "average"}},
+            "graphgpo": {"credit_settings": {"potential": "average"}},
+        },
+    )
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     reset_options: ClassVar[tuple[str, ...]] = RESET_OPTIONS
-    presentation_settings: ClassVar[frozenset[str]] = frozenset({"engine"})
     _shared_by_clones = TextEnv._shared_by_clones | {"_source"}
-    logged_settings: ClassVar[Mapping[str, Setting]] = {
-        "engine": OneOf(*ENGINES),
-        "aliases": Flag(),
-        "season": SeasonSeed(),
-    }
 
     def __init__(
         self,
         *,
-        data: str | os.PathLike[str] | DataSet | None = None,
-        engine: str = "fast",
-        aliases: bool | None = None,
-        split: str = "train",
-        season: str = "",
-        task_types: Sequence[str] | None = None,
-        max_steps: int = DEFAULT_MAX_STEPS,
-        render_mode: str | None = None,
+        data: Annotated[
+            str | os.PathLike[str] | DataSet | None,
+            'official games: a folder or one file, the name of registered data, or `"alfworld"` for the '
+            "folder in `ALFWORLD_DATA`; None for generated games",
+        ] = None,
+        engine: Annotated[
+            str,
+            OneOf(*ENGINES),
+            PRESENTATION,
+            'the engine: `"fast"` (built in), or `"textworld"`, the original packages (extra `alfworld`)',
+        ] = "fast",
+        aliases: Annotated[
+            bool | None,
+            Flag(),
+            "accept both `put X in/on R` and `move X to R`; None: only for generated games with the fast "
+            "engine, because the original engine does not accept both",
+        ] = None,
+        split: Annotated[
+            str,
+            '`"train"`, `"valid"` (official `valid_seen`) or `"test"` (official `valid_unseen`); with '
+            'official data also `"valid_train"`',
+        ] = "train",
+        season: Season = "",
+        task_types: TaskTypes = None,
+        max_steps: MaxSteps = DEFAULT_MAX_STEPS,
+        render_mode: Annotated[str | None, '`"ansi"`'] = None,
     ) -> None:
-        self.logged_settings["engine"].check("engine", engine)
+        OneOf(*ENGINES).check("engine", engine)
         source = GameSource(data=data, split=split, season=season)
         if not isinstance(aliases, bool | None):
             raise BadSetting(f"aliases must be True, False or None, got {aliases!r:.60}")
@@ -339,15 +347,6 @@ class ALFWorldEnv(TextEnv):
         """Return the next command of a short plan that uses the full state; None if there is no plan."""
         move = self._expert.next(self._game)
         return None if move is None else self._game.text(move)
-
-    def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:
-        game, info = self._game, kept.copy()
-        info["state_key"] = WON if self._won else game.state_key()
-        info["success"], info["score"] = self._won, float(self._won)
-        info["admissible_actions"] = game.commands()
-        info["action_templates"] = []
-        info["deadlock"] = game.deadlock
-        return info
 
     def _extra_info(self) -> dict[str, Any]:
         return {"game_file": self._game_file, "deadlock": self._game.deadlock}

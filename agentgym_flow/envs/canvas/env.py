@@ -6,17 +6,21 @@ import copy
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from agentgym_flow.core import (
+    PRESENTATION,
     AnswerStore,
+    EnvCard,
     Flag,
+    MaxSteps,
     Maybe,
     OneOf,
     Plain,
-    SeasonSeed,
-    Setting,
+    Season,
+    Split,
     Stream,
+    TaskTypes,
     Text,
     TextEnv,
     Transition,
@@ -199,27 +203,7 @@ class CanvasEnv(TextEnv):
     all results in the episode's cache, because a later edit can reuse them. After `finish` it is only the outcome.
 
     ## Arguments
-    | argument | default | meaning |
-    |---|---|---|
-    | `data` | `None` | a file or a folder of a published set, or the name of registered data; None for generated tasks |
-    | `dataset` | `None` | the name of the published set, such as `"gsm8k"`; None if the file names show it. Without `data` the set is downloaded from the Hub (extra `canvas`) |
-    | `split` | `"train"` | `"train"`, `"valid"` or `"test"` |
-    | `season` | `""` | the seed of a season: other generated test tasks of the same kind, see "Seasons" in the docs |
-    | `family` | `None` | generate only tasks of this family: `"arithmetic"`, `"code"` or `"qa"`; None for all |
-    | `executor` | `"simulated"` | the executor of the operators: `"simulated"`, `"openai"`, or an object with the method `run` of `agentgym_flow.envs.canvas.operators.calls.Backend` |
-    | `model`, `base_url` | `None` | for `"openai"`: the model's name, and the server's base URL, or a list of URLs of servers that take turns, or a mapping from models to their URLs; without `base_url` only recorded episodes (recordings) can be played |
-    | `executor_settings` | `None` | further arguments of `OpenAIBackend`, plain data, such as `{"temperature": 0.7, "models": {"Verify": "other-model"}}` |
-    | `language` | `"full"` | `"full"`, or `"published"`: the twelve operators of the published prompt, no nesting, and in `Verify ? A : B` A runs if the check fails |
-    | `operators` | `None` | a list of the operators that can be used, as names, classes or `"module:Class"`; None for all of the language. See "Operators of your own" in the docs |
-    | `descriptions` | `None` | operator name -> a description that replaces the default one; changes only the text, so it is not part of the task |
-    | `finish` | `"lax"` | the requirements of `finish`: `"lax"` (one operator) or `"published"` (five operators, a structure, a solver, a checker; Test if there are tests; Programmer or Test for code; Format if the result is long) |
-    | `prompting` | `"inline"` | `"inline"`: the action contains the instructions; `"two_phase"`: the environment asks for them in separate turns |
-    | `strict` | `False` | reject actions and prompts that need repairs |
-    | `hints` | `True` | feedback suggests the next edit; changes only the text, so it is not part of the task |
-    | `skip_damaged` | `False` | skip rows of a published set that cannot be read, with a warning that counts them; the log's `meta` has the number as `skipped_rows`. Task numbers do not count them |
-    | `task_types` | `None` | a list of task types: `reset(seed=...)` draws only tasks of these types; None for all |
-    | `max_steps` | `20` | the step budget |
-    | `render_mode` | `None` | `"ansi"`: the task, the graph and the result |
+    {arguments}
 
     With an executor other than the simulator, the episode records all responses (its recording), so that its log can be
     verified without the executor. The key of a server is read from the environment variable `OPENAI_API_KEY`.
@@ -243,59 +227,105 @@ class CanvasEnv(TextEnv):
     """  # noqa: E501 (a table's row is one line)
 
     env_id: ClassVar[str] = ENV_ID
-    train_config = "canvas_tiny"
-    algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "cwrpo": {"reward": "structure", "layout": "conversation"}
-    }
-    script = "agentgym_flow.envs.canvas.scripted:Designer"
-    without_expert = frozenset({"executor", "model", "base_url", "executor_settings"})
-    outside_requests: ClassVar[Literal["none", "own", "shared"]] = "own"
-    presentation_settings = frozenset({"hints", "descriptions"})
-    typed_forms = TYPED_FORMS
+    card = EnvCard(
+        train_config="canvas_tiny",
+        script="agentgym_flow.envs.canvas.scripted:Designer",
+        algorithm_settings={"cwrpo": {"reward": "structure", "layout": "conversation"}},
+        without_expert=frozenset({"executor", "model", "base_url", "executor_settings"}),
+        outside_requests="own",
+        typed_forms=TYPED_FORMS,
+    )
     optional_info = ("ablation",)
     _shared_by_clones = TextEnv._shared_by_clones | {"_source", "_drafting", "_executor"}
-    logged_settings: ClassVar[Mapping[str, Setting]] = {
-        "dataset": Maybe(OneOf(*SETS)),
-        "family": Maybe(OneOf(*FAMILIES)),
-        "executor": Text(r"simulated|openai|custom:\w+", 200),
-        "model": Maybe(Text(longest=200)),
-        "executor_settings": Plain(),  # without an address, they have no effect
-        "language": OneOf(*LANGUAGES),
-        "operators": Maybe(OperatorNames()),
-        "descriptions": Maybe(Descriptions()),
-        "finish": OneOf(*FINISH_RULES),
-        "prompting": OneOf(*PROMPTINGS),
-        "strict": Flag(),
-        "hints": Flag(),
-        "skip_damaged": Flag(),
-        "season": SeasonSeed(),
-    }
     max_action_length: ClassVar[int] = 1 << 15
     """Enough for eight instructions of the largest length."""
 
     def __init__(
         self,
         *,
-        data: str | os.PathLike[str] | DataSet | None = None,
-        dataset: str | None = None,
-        split: str = "train",
-        season: str = "",
-        family: str | None = None,
-        executor: str | Backend = "simulated",
-        model: str | None = None,
-        base_url: str | Sequence[str] | Mapping[str, Any] | None = None,
-        executor_settings: Mapping[str, Any] | None = None,
-        language: str = "full",
-        operators: Sequence[str | type[Operator]] | None = None,
-        descriptions: Mapping[str, str] | None = None,
-        finish: str = "lax",
-        prompting: str = "inline",
-        strict: bool = False,
-        hints: bool = True,
-        skip_damaged: bool = False,
-        task_types: Sequence[str] | None = None,
-        max_steps: int = DEFAULT_MAX_STEPS,
-        render_mode: str | None = None,
+        data: Annotated[
+            str | os.PathLike[str] | DataSet | None,
+            "a file or a folder of a published set, or the name of registered data; None for generated tasks",
+        ] = None,
+        dataset: Annotated[
+            str | None,
+            Maybe(OneOf(*SETS)),
+            'the name of the published set, such as `"gsm8k"`; None if the file names show it. Without `data` '
+            "the set is downloaded from the Hub (extra `canvas`)",
+        ] = None,
+        split: Split = "train",
+        season: Season = "",
+        family: Annotated[
+            str | None,
+            Maybe(OneOf(*FAMILIES)),
+            'generate only tasks of this family: `"arithmetic"`, `"code"` or `"qa"`; None for all',
+        ] = None,
+        executor: Annotated[
+            str | Backend,
+            Text(r"simulated|openai|custom:\w+", 200),
+            'the executor of the operators: `"simulated"`, `"openai"`, or an object with the method `run` of '
+            "`agentgym_flow.envs.canvas.operators.calls.Backend`",
+        ] = "simulated",
+        model: Annotated[str | None, Maybe(Text(longest=200)), 'for `"openai"`: the name of the model'] = None,
+        base_url: Annotated[
+            str | Sequence[str] | Mapping[str, Any] | None,
+            'for `"openai"`: the base URL of the server, or a list of URLs of servers that take turns, or a '
+            "mapping from models to their URLs; without it, only recorded episodes (recordings) can be played",
+        ] = None,
+        executor_settings: Annotated[
+            Mapping[str, Any] | None,
+            Plain(),  # without an address, they have no effect
+            'further arguments of `OpenAIBackend`, plain data, such as `{"temperature": 0.7, "models": '
+            '{"Verify": "other-model"}}`',
+        ] = None,
+        language: Annotated[
+            str,
+            OneOf(*LANGUAGES),
+            '`"full"`, or `"published"`: the twelve operators of the published prompt, no nesting, and in '
+            "`Verify ? A : B` A runs if the check fails",
+        ] = "full",
+        operators: Annotated[
+            Sequence[str | type[Operator]] | None,
+            Maybe(OperatorNames()),
+            'a list of the operators that can be used, as names, classes or `"module:Class"`; None for all of '
+            'the language. See "Operators of your own" in the docs',
+        ] = None,
+        descriptions: Annotated[
+            Mapping[str, str] | None,
+            Maybe(Descriptions()),
+            PRESENTATION,
+            "operator name -> a description that replaces the default one; changes only the text, so it is "
+            "not part of the task",
+        ] = None,
+        finish: Annotated[
+            str,
+            OneOf(*FINISH_RULES),
+            'the requirements of `finish`: `"lax"` (one operator) or `"published"` (five operators, a '
+            "structure, a solver, a checker; Test if there are tests; Programmer or Test for code; Format if "
+            "the result is long)",
+        ] = "lax",
+        prompting: Annotated[
+            str,
+            OneOf(*PROMPTINGS),
+            '`"inline"`: the action contains the instructions; `"two_phase"`: the environment asks for them '
+            "in separate turns",
+        ] = "inline",
+        strict: Annotated[bool, Flag(), "reject actions and prompts that need repairs"] = False,
+        hints: Annotated[
+            bool,
+            Flag(),
+            PRESENTATION,
+            "feedback suggests the next edit; changes only the text, so it is not part of the task",
+        ] = True,
+        skip_damaged: Annotated[
+            bool,
+            Flag(),
+            "skip rows of a published set that cannot be read, with a warning that counts them; the log's "
+            "`meta` has the number as `skipped_rows`. Task numbers do not count them",
+        ] = False,
+        task_types: TaskTypes = None,
+        max_steps: MaxSteps = DEFAULT_MAX_STEPS,
+        render_mode: Annotated[str | None, '`"ansi"`: the task, the graph and the result'] = None,
     ) -> None:
         used = None if operators is None else operators_of(operators)
         rules = {

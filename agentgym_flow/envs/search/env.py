@@ -6,19 +6,22 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, cast
 
 from agentgym_flow.core import (
     OFFICIAL_KEY,
+    EnvCard,
     Integer,
+    MaxSteps,
     Maybe,
     OneOf,
-    SeasonSeed,
-    Setting,
+    Season,
     Stream,
+    TaskTypes,
     Text,
     TextEnv,
     Transition,
+    check_settings,
 )
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.answers import METRICS
@@ -115,19 +118,7 @@ class SearchEnv(TextEnv):
     they were found. After the answer it is only the outcome, which differs for right and wrong answers.
 
     ## Arguments
-    | argument | default | meaning |
-    |---|---|---|
-    | `data` | `None` | a folder or file of a published set, or the name of registered data; None for generated questions |
-    | `split` | `"train"` | `"train"`, `"valid"` (official `dev`) or `"test"` |
-    | `season` | `""` | the seed of a season: other generated test questions of the same kind, see "Seasons" in the docs |
-    | `retriever` | `"bm25"` | `"bm25"`, `"dense"` or `"hybrid"`; the address of a server with `POST /retrieve`; or an object with the method `search` of `agentgym_flow.retrieval.passage.Retriever` |
-    | `corpus` | `None` | the corpus to search: a folder created by `agentgym-flow retriever build`, or a file of passages; None for the generated articles |
-    | `topk` | `3` | the largest number of passages that a search shows, from 1 to 100 |
-    | `metric` | `"em"` | the metric that scores answers: `"em"` (exact match), `"sub_em"` (the answer contains a right answer and has at most 300 characters) or `"f1"`, all with the normalisation of SQuAD |
-    | `remote` | `None` | settings of `RemoteRetriever` for a server, such as `{"single": True, "cache": "queries.db"}` |
-    | `task_types` | `None` | a list of task types: `reset(seed=...)` draws only tasks of these types; None for all |
-    | `max_steps` | `6` | the step budget |
-    | `render_mode` | `None` | `"ansi"` |
+    {arguments}
 
     The episode records the passages found (its recording), except those of BM25 over the generated articles, which can be
     computed again. So its log can be verified without the server and the corpus. The token of a server is read from the
@@ -150,42 +141,61 @@ class SearchEnv(TextEnv):
     """  # noqa: E501 (a table's row is one line)
 
     env_id: ClassVar[str] = ENV_ID
-    train_config = "search_tiny"
-    # A search without new passages does not change the state key, but it is visible in the prompt.
-    algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}},
-        "graphgpo": {"credit_settings": {"anchors": "information", "potential": "average"}},
-    }
-    script = "agentgym_flow.envs.search.scripted:ChainReader"
+    card = EnvCard(
+        train_config="search_tiny",
+        script="agentgym_flow.envs.search.scripted:ChainReader",
+        # A search without new passages does not change the state key, but it is visible in the prompt.
+        algorithm_settings={
+            "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}},
+            "graphgpo": {"credit_settings": {"anchors": "information", "potential": "average"}},
+        },
+        outside_requests="shared",
+    )
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
-    outside_requests: ClassVar[Literal["none", "own", "shared"]] = "shared"
     _shared_by_clones = TextEnv._shared_by_clones | {"_source", "_finder"}
-    logged_settings: ClassVar[Mapping[str, Setting]] = {
-        "retriever": OneOf(*KINDS, REMOTE, CUSTOM),
-        "corpus": Maybe(Text(r"sha256:[0-9a-f]{64}")),
-        "topk": Integer(1, MOST_TOPK),
-        "metric": OneOf(*METRICS),
-        "season": SeasonSeed(),
-    }
 
     def __init__(
         self,
         *,
-        data: str | os.PathLike[str] | DataSet | None = None,
-        split: str = "train",
-        season: str = "",
-        retriever: str | Retriever = "bm25",
-        corpus: str | os.PathLike[str] | None = None,
-        topk: int = DEFAULT_TOPK,
-        metric: str = "em",
-        remote: Mapping[str, Any] | None = None,
-        task_types: Sequence[str] | None = None,
-        max_steps: int = DEFAULT_MAX_STEPS,
-        render_mode: str | None = None,
+        data: Annotated[
+            str | os.PathLike[str] | DataSet | None,
+            "a folder or file of a published set, or the name of registered data; None for generated questions",
+        ] = None,
+        split: Annotated[str, '`"train"`, `"valid"` (official `dev`) or `"test"`'] = "train",
+        season: Season = "",
+        retriever: Annotated[
+            str | Retriever,
+            OneOf(*KINDS, REMOTE, CUSTOM),
+            '`"bm25"`, `"dense"` or `"hybrid"`; the address of a server with `POST /retrieve`; or an object '
+            "with the method `search` of `agentgym_flow.retrieval.passage.Retriever`",
+        ] = "bm25",
+        corpus: Annotated[
+            str | os.PathLike[str] | None,
+            Maybe(Text(r"sha256:[0-9a-f]{64}")),
+            "the corpus to search: a folder created by `agentgym-flow retriever build`, or a file of "
+            "passages; None for the generated articles",
+        ] = None,
+        topk: Annotated[
+            int,
+            Integer(1, MOST_TOPK),
+            "the largest number of passages that a search shows, from 1 to 100",
+        ] = DEFAULT_TOPK,
+        metric: Annotated[
+            str,
+            OneOf(*METRICS),
+            'the metric that scores answers: `"em"` (exact match), `"sub_em"` (the answer contains a right '
+            'answer and has at most 300 characters) or `"f1"`, all with the normalisation of SQuAD',
+        ] = "em",
+        remote: Annotated[
+            Mapping[str, Any] | None,
+            'settings of `RemoteRetriever` for a server, such as `{"single": True, "cache": "queries.db"}`',
+        ] = None,
+        task_types: TaskTypes = None,
+        max_steps: MaxSteps = DEFAULT_MAX_STEPS,
+        render_mode: Annotated[str | None, '`"ansi"`'] = None,
     ) -> None:
-        for name, value in (("topk", topk), ("metric", metric)):
-            self.logged_settings[name].check(name, value)
+        check_settings(self.logged_settings, {"topk": topk, "metric": metric})
         topk = int(topk)  # settings are written to logs, and NumPy's integers are not JSON
         source = QuestionSource(data, split, season)
         finder = find_with(retriever, corpus, remote, embedded=source.embedded)

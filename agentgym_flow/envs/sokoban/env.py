@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from agentgym_flow.core import (
     OFFICIAL_KEY,
+    PRESENTATION,
+    EnvCard,
     Flag,
     Integer,
     Items,
     OneOf,
-    SeasonSeed,
-    Setting,
+    Season,
+    Split,
     Stream,
+    TaskTypes,
     Text,
     TextEnv,
     Transition,
@@ -124,20 +127,7 @@ class SokobanEnv(TextEnv):
     boards of more than 256 cells, a position has four digits, and the key is a digest with more than 14 boxes.
 
     ## Arguments
-    | argument | default | meaning |
-    |---|---|---|
-    | `size` | `(6, 6)` | the rows and columns of generated levels; an integer for a square board |
-    | `boxes` | `1` | the number of boxes in a generated level |
-    | `min_pushes` | `1` | the minimum number of pushes that a generated level needs |
-    | `level` | `None` | one level as text, which is then the only task of every split |
-    | `data` | `None` | a file or folder in Boxoban's format or in XSB, or the name of registered data |
-    | `skip_damaged` | `False` | leave out the levels of `data` that cannot be played, with a warning that counts them |
-    | `backend` | `"native"` | the rules to use: `"native"`, or `"gym-sokoban"` (extra `sokoban`) |
-    | `split` | `"train"` | `"train"`, `"valid"` or `"test"` |
-    | `season` | `""` | the seed of a season: other generated test levels of the same kind, see "Seasons" in the docs |
-    | `task_types` | `None` | a list of task types: `reset(seed=...)` draws only tasks of these types; None for all |
-    | `max_steps` | `None` | the step budget; None for 20 up to 6x6, 50 up to 7x7 and 200 beyond |
-    | `render_mode` | `None` | `"ansi"` (the board) or `"rgb_array"` |
+    {arguments}
 
     `level` uses the symbols above or those of XSB (`# @ + $ * .`; floor is a space, `-` or `_`; run-length encoding is
     accepted). Files may be XSB collections (`.xsb`, `.sok`, `.txt`) with titles and remarks between the boards, but not
@@ -172,37 +162,46 @@ class SokobanEnv(TextEnv):
     """
 
     env_id: ClassVar[str] = ENV_ID
-    train_config = "sokoban_tiny"
-    script = "agentgym_flow.envs.sokoban.scripted:GreedyPusher"
+    card = EnvCard(train_config="sokoban_tiny", script="agentgym_flow.envs.sokoban.scripted:GreedyPusher")
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 (as gym.Env)
-    presentation_settings: ClassVar[frozenset[str]] = frozenset({"backend"})
     _shared_by_clones = TextEnv._shared_by_clones | {"_source"}
-    logged_settings: ClassVar[Mapping[str, Setting]] = {
-        "size": Items(Integer(3, 255), 2, 2),
-        "boxes": Integer(1, 255),
-        "min_pushes": Integer(1, 1 << 16),
-        "level": Text(),
-        "backend": OneOf(*BACKENDS),
-        "skip_damaged": Flag(),
-        "season": SeasonSeed(),
-    }
 
     def __init__(
         self,
         *,
-        size: int | Sequence[int] = DEFAULT_SIZE,
-        boxes: int = DEFAULT_BOXES,
-        min_pushes: int = DEFAULT_MIN_PUSHES,
-        level: str | None = None,
-        data: str | os.PathLike[str] | None = None,
-        skip_damaged: bool = False,
-        backend: str = "native",
-        split: str = "train",
-        season: str = "",
-        task_types: Sequence[str] | None = None,
-        max_steps: int | None = None,
-        render_mode: str | None = None,
+        size: Annotated[
+            int | Sequence[int],
+            Items(Integer(3, 255), 2, 2),
+            "the rows and columns of generated levels; an integer for a square board",
+        ] = DEFAULT_SIZE,
+        boxes: Annotated[int, Integer(1, 255), "the number of boxes in a generated level"] = DEFAULT_BOXES,
+        min_pushes: Annotated[
+            int,
+            Integer(1, 1 << 16),
+            "the minimum number of pushes that a generated level needs",
+        ] = DEFAULT_MIN_PUSHES,
+        level: Annotated[str | None, Text(), "one level as text, which is then the only task of every split"] = None,
+        data: Annotated[
+            str | os.PathLike[str] | None,
+            "a file or folder in Boxoban's format or in XSB, or the name of registered data",
+        ] = None,
+        skip_damaged: Annotated[
+            bool,
+            Flag(),
+            "leave out the levels of `data` that cannot be played, with a warning that counts them",
+        ] = False,
+        backend: Annotated[
+            str,
+            OneOf(*BACKENDS),
+            PRESENTATION,
+            'the rules to use: `"native"`, or `"gym-sokoban"` (extra `sokoban`)',
+        ] = "native",
+        split: Split = "train",
+        season: Season = "",
+        task_types: TaskTypes = None,
+        max_steps: Annotated[int | None, "the step budget; None for 20 up to 6x6, 50 up to 7x7 and 200 beyond"] = None,
+        render_mode: Annotated[str | None, '`"ansi"` (the board) or `"rgb_array"`'] = None,
     ) -> None:
         source = LevelSource(
             size=size,
@@ -250,7 +249,6 @@ class SokobanEnv(TextEnv):
         text = board_text(level_codes(level), level.width)
         self._canvas = bytearray(text.replace(_ON_TARGET, _STAND_IN).encode("ascii"))
         self._observation = self._read_canvas()
-        self._pushed = False
         return self._observation
 
     def _apply(self, action: str) -> Transition:
@@ -259,26 +257,19 @@ class SokobanEnv(TextEnv):
             index = _INDEX.get(action.strip().lower())
             if index is None:
                 return Transition(self._observation, STEP_REWARD, False, False)
-        left = self._game.board.player
+        board = self._game.board
+        left = board.player
         reward, changed, solved = self._game.move(index)
         if changed:
-            self._repaint(left)
+            # A move changes at most three cells. Steps are fast because only these cells are changed in a canvas of one
+            # byte per character, which is then decoded as a whole.
+            canvas, cells, player = self._canvas, board.cells, board.player
+            canvas[2 * left] = _ASCII[cells[left]]
+            canvas[2 * player] = _ASCII[cells[player] | PLAYER]
+            if board.pushed_to >= 0:
+                canvas[2 * board.pushed_to] = _ASCII[cells[board.pushed_to]]
+            self._observation = self._read_canvas()
         return Transition(self._observation, reward, solved, True)
-
-    def _repaint(self, left: int) -> None:
-        """Update the text after the player left the cell `left`.
-
-        A move changes at most three cells. Steps are fast because only these cells are changed in a canvas of one byte
-        per character, which is then decoded as a whole.
-        """
-        board, canvas = self._game.board, self._canvas
-        cells, player, pushed_to = board.cells, board.player, board.pushed_to
-        canvas[2 * left] = _ASCII[cells[left]]
-        canvas[2 * player] = _ASCII[cells[player] | PLAYER]
-        if pushed_to >= 0:
-            canvas[2 * pushed_to] = _ASCII[cells[pushed_to]]
-            self._pushed = True
-        self._observation = self._read_canvas()
 
     def _read_canvas(self) -> str:
         text = self._canvas.decode("ascii")
@@ -297,6 +288,10 @@ class SokobanEnv(TextEnv):
     def score(self) -> float:
         """Return 1.0 if every box is on a target, otherwise 0.0."""
         return 1.0 if self._game.board.solved else 0.0
+
+    def success(self) -> bool:
+        """Return whether every box is on a target."""
+        return self._game.board.solved
 
     def admissible_actions(self) -> list[str]:
         """Return the four action words."""
@@ -323,17 +318,6 @@ class SokobanEnv(TextEnv):
     def end_figures(cls, observation: str) -> dict[str, float]:
         """Return the number of boxes on a target."""
         return {"boxes_on_target": float(observation.count(_ON_TARGET))}
-
-    def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:
-        game = self._game
-        if self._pushed:  # a walk changes none of these
-            kept.update(self._extra_info(), success=game.board.solved, score=self.score())
-            self._pushed = False
-        info = kept.copy()
-        info["state_key"] = game.state_key()
-        info["admissible_actions"] = [*ACTIONS]
-        info["action_templates"] = []
-        return info
 
     def _extra_info(self) -> dict[str, Any]:
         return {"deadlock": self._game.deadlock, "boxes_on_target": self._game.board.boxes_on_target}

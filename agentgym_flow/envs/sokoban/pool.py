@@ -128,7 +128,7 @@ class VectorRandom:
 
 
 def draw_tasks(bits: npt.NDArray[np.uint64], num_tasks: int) -> Ints:
-    """Return `task_choice.draw_task` of arrays: `bits * num_tasks >> 64`, in two halves because it needs 96 bits."""
+    """Return `seeding.draw_task` of arrays: `bits * num_tasks >> 64`, in two halves because it needs 96 bits."""
     high, low = bits >> np.uint64(32), bits & np.uint64(0xFFFFFFFF)
     count = np.uint64(num_tasks)
     return ((high * count + (low * count >> np.uint64(32))) >> np.uint64(32)).astype(np.int64)

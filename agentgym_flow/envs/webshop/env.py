@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from agentgym_flow.core import (
     MAX_CANDIDATES,
     OFFICIAL_KEY,
+    PRESENTATION,
+    EnvCard,
     Flag,
     Integer,
+    MaxSteps,
     Maybe,
     OneOf,
-    SeasonSeed,
-    Setting,
+    Season,
     Stream,
+    TaskTypes,
     Text,
     TextEnv,
     Transition,
@@ -148,21 +151,7 @@ class WebShopEnv(TextEnv):
     `anchors="information"` and `potential="average"`.
 
     ## Arguments
-    | argument | default | meaning |
-    |---|---|---|
-    | `data` | `None` | a folder of official files, or a store; the name of registered data; None for the embedded shop |
-    | `goals` | `"synthetic"` | `"synthetic"`, built from attributes and options; `"human"`, written by people or in the style of people |
-    | `split` | `"train"` | `"train"`, `"valid"` (official `dev`) or `"test"` |
-    | `season` | `""` | the seed of a season: other test goals in the embedded shop, see "Seasons" in the docs |
-    | `draw` | `"uniform"` | how a seed draws the goal: `"uniform"`, or `"weighted"` as in the original WebShop |
-    | `observation_mode` | `"text"` | see above |
-    | `show_attributes` | `False` | give product pages one more button, `attributes` |
-    | `noun_tagger` | `"auto"` | `"spacy"` uses the model `en_core_web_sm` (`"spacy-3.7.1"`: only that version), `"words"` needs no model; `"auto"`: spaCy if it works, otherwise words |
-    | `search` | `"bm25"` | the search engine: `"bm25"` (built in, ranks as Lucene does), or `"pyserini"`, Lucene itself (extra `pyserini`) |
-    | `num_products` | `None` | use only the first N products of official files |
-    | `task_types` | `None` | a list of task types: `reset(seed=...)` draws only tasks of these types; None for all |
-    | `max_steps` | `15` | the step budget |
-    | `render_mode` | `None` | `"ansi"` |
+    {arguments}
 
     Noun taggers, and versions of the model, can give different scores to a product other than the target. `info` and
     logs name the tagger in use.
@@ -183,45 +172,62 @@ class WebShopEnv(TextEnv):
     """  # noqa: E501 (a table's row is one line)
 
     env_id: ClassVar[str] = ENV_ID
-    train_config = "webshop_tiny"
-    # The state key does not include what the agent has read, but the value of a state depends on it.
-    algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}},
-        "graphgpo": {"credit_settings": {"anchors": "information", "potential": "average"}},
-    }
-    script = "agentgym_flow.envs.webshop.scripted:KeywordShopper"
+    card = EnvCard(
+        train_config="webshop_tiny",
+        script="agentgym_flow.envs.webshop.scripted:KeywordShopper",
+        # The state key does not include what the agent has read, but the value of a state depends on it.
+        algorithm_settings={
+            "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}},
+            "graphgpo": {"credit_settings": {"anchors": "information", "potential": "average"}},
+        },
+        human_settings={"observation_mode": "text_rich"},
+    )
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
-    presentation_settings: ClassVar[frozenset[str]] = frozenset({"observation_mode", "draw"})
     _shared_by_clones = TextEnv._shared_by_clones | {"_source", "_tagger"}
-    logged_settings: ClassVar[Mapping[str, Setting]] = {
-        "goals": OneOf(*KINDS),
-        "draw": OneOf(*DRAWS),
-        "observation_mode": OneOf(*OBSERVATION_MODES),
-        "show_attributes": Flag(),
-        "noun_tagger": Text(r"[a-z]+(-[0-9A-Za-z.+-]+)?", 64),
-        "search": OneOf(*ENGINES),
-        "num_products": Maybe(Integer(1, 1 << 40)),
-        "season": SeasonSeed(),
-    }
-    human_settings: ClassVar[Mapping[str, Any]] = {"observation_mode": "text_rich"}
 
     def __init__(
         self,
         *,
-        data: str | os.PathLike[str] | DataSet | None = None,
-        goals: str = "synthetic",
-        split: str = "train",
-        season: str = "",
-        draw: str = "uniform",
-        observation_mode: str = "text",
-        show_attributes: bool = False,
-        noun_tagger: str = "auto",
-        search: str = "bm25",
-        num_products: int | None = None,
-        task_types: Sequence[str] | None = None,
-        max_steps: int = DEFAULT_MAX_STEPS,
-        render_mode: str | None = None,
+        data: Annotated[
+            str | os.PathLike[str] | DataSet | None,
+            "a folder of official files, or a store; the name of registered data; None for the embedded shop",
+        ] = None,
+        goals: Annotated[
+            str,
+            OneOf(*KINDS),
+            '`"synthetic"`, built from attributes and options; `"human"`, written by people or in the style of people',
+        ] = "synthetic",
+        split: Annotated[str, '`"train"`, `"valid"` (official `dev`) or `"test"`'] = "train",
+        season: Season = "",
+        draw: Annotated[
+            str,
+            OneOf(*DRAWS),
+            PRESENTATION,
+            'how a seed draws the goal: `"uniform"`, or `"weighted"` as in the original WebShop',
+        ] = "uniform",
+        observation_mode: Annotated[str, OneOf(*OBSERVATION_MODES), PRESENTATION, "see above"] = "text",
+        show_attributes: Annotated[bool, Flag(), "give product pages one more button, `attributes`"] = False,
+        noun_tagger: Annotated[
+            str,
+            Text(r"[a-z]+(-[0-9A-Za-z.+-]+)?", 64),
+            '`"spacy"` uses the model `en_core_web_sm` (`"spacy-3.7.1"`: only that version), `"words"` needs '
+            'no model; `"auto"`: spaCy if it works, otherwise words',
+        ] = "auto",
+        search: Annotated[
+            str,
+            OneOf(*ENGINES),
+            'the search engine: `"bm25"` (built in, ranks as Lucene does), or `"pyserini"`, Lucene itself '
+            "(extra `pyserini`)",
+        ] = "bm25",
+        num_products: Annotated[
+            int | None,
+            Maybe(Integer(1, 1 << 40)),
+            "use only the first N products of official files",
+        ] = None,
+        task_types: TaskTypes = None,
+        max_steps: MaxSteps = DEFAULT_MAX_STEPS,
+        render_mode: Annotated[str | None, '`"ansi"`'] = None,
     ) -> None:
         settings = {
             "goals": goals,
@@ -355,17 +361,6 @@ class WebShopEnv(TextEnv):
         If enough steps are left, the path includes the texts with the required attributes that the title lacks.
         """
         return self._expert.next(self._game, self._read, self.max_steps - self.steps)
-
-    def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:
-        if self.last_score is not None:
-            return self._whole_info()
-        info = kept.copy()
-        info["state_key"] = self.state_key()
-        info["admissible_actions"] = self._game.clicks()
-        info["action_templates"] = [SEARCH]
-        info["page"] = str(self._game.page)
-        info["score_parts"] = {}
-        return info
 
     def _extra_info(self) -> dict[str, Any]:
         return {

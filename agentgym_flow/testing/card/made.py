@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from agentgym_flow.core import import_environments, module_of
 from agentgym_flow.envs import make_text_env, text_arguments, text_env_class
-from agentgym_flow.envs.plugins import import_environments, module_of
 from agentgym_flow.errors import AgentGymFlowError, BadModule
 from agentgym_flow.testing.card.findings import Finding, Status
 from agentgym_flow.testing.card.parts import ValidationRequest, serve

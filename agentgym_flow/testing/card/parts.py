@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import IO, Any, cast
 
-from agentgym_flow.envs.plugins import import_environments, load_plugins
+from agentgym_flow.core import import_environments, load_plugins
 from agentgym_flow.testing.card.findings import Finding, Status
 
 _SLOW = "Give more --minutes, or make reset() and step() faster; see Speed."

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import agentgym_flow  # noqa: F401 (registers the ids)
-from agentgym_flow.core.task_choice import draw_task
+from agentgym_flow.core.seeding import draw_task
 from agentgym_flow.envs.sokoban.grid import INFO_KEYS
 from agentgym_flow.envs.sokoban.pool import draw_tasks
 from agentgym_flow.envs.sokoban.vector import FAST_INFO_KEYS, SokobanVectorEnv
