@@ -40,8 +40,6 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from agentgym_flow.evaluation import evaluate
-from agentgym_flow.seeding import Stream
 from gymnasium.vector import AutoresetMode
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 (its usual name)
@@ -59,8 +57,10 @@ from agentgym_flow.envs.sokoban.source import ENV_ID
 from agentgym_flow.envs.sokoban.tasks import board_hash
 from agentgym_flow.envs.sokoban.vector import SokobanVectorEnv
 from agentgym_flow.errors import AgentGymFlowError, BadSetting, SearchLimit
+from agentgym_flow.evaluation import evaluate
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.rewards import GraphStore, VectorRewardFlow
+from agentgym_flow.seeding import Stream
 from agentgym_flow.training.optim import MuonAdamW
 
 Codes = npt.NDArray[np.uint8]  # cells as `agentgym_flow/SokobanGrid-v0` codes them: [boards, 64], without the border
