@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentgym_flow.leaderboard.places import REFERENCE, ROOT, SUBMISSIONS, VERDICTS
-from agentgym_flow.leaderboard.submit import make_submission
+from agentgym_flow.leaderboard.files import REFERENCE, ROOT, SUBMISSIONS, VERDICTS
+from agentgym_flow.leaderboard.submission import make_submission
 from agentgym_flow.training.config_file import algorithm_settings
 from agentgym_flow.training.run_folder import SUMMARY
 

@@ -31,7 +31,7 @@ from agentgym_flow.dataflow.weights import full
 from agentgym_flow.dataflow.wire import encode
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episodes import Episode
-from agentgym_flow.play.slots import EnvPool
+from agentgym_flow.play.groups import EnvPool
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.models import load_model

@@ -18,7 +18,7 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import BadPolicy, GenerationFailed, ServerDown, UnknownTask
-from agentgym_flow.play import EnvPool, EpisodeSpec, independent, rollout, rollout_groups
+from agentgym_flow.play import EnvPool, EpisodeSpec, groups, rollout, rollout_groups
 from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput, RandomPolicy
 from agentgym_flow.testing.example import CaveEnv
 
@@ -99,28 +99,28 @@ def test_at_most_num_envs_are_under_way_and_the_pool_is_used_again() -> None:
     assert policy.most == len(made) == 6
     rollout(policy, pool, SPECS, num_envs=6)
     assert len(made) == 6
-    groups = rollout_groups(policy, pool, [EpisodeSpec(1, 1), EpisodeSpec(2, 2)], 3)
-    assert [len(group) for group in groups] == [3, 3]
+    grouped = rollout_groups(policy, pool, [EpisodeSpec(1, 1), EpisodeSpec(2, 2)], 3)
+    assert [len(group) for group in grouped] == [3, 3]
 
 
 # ---------------------------------------------------------------- failures
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(independent, "PAUSE", 0.001)
+    monkeypatch.setattr(groups, "PAUSE", 0.001)
 
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("error", [GenerationFailed("no server answers"), ConnectionError("reset by peer")])
 def test_an_answer_that_fails_is_asked_for_again_with_the_same_draws(error: Exception) -> None:
     calm = rollout(Failing(error, 0, []), CaveEnv, SPECS)
-    policy = Failing(error, independent.TRIES - 1, [3, 4])
+    policy = Failing(error, groups.TRIES - 1, [3, 4])
     assert rollout(policy, CaveEnv, SPECS) == calm
 
 
 @pytest.mark.usefixtures("impatient")
 def test_an_answer_that_goes_on_failing_costs_its_own_episode() -> None:
     calm = rollout(Failing(OSError(), 0, []), CaveEnv, SPECS)
-    policy = Failing(GenerationFailed("no server answers"), independent.TRIES, [3, 4])
+    policy = Failing(GenerationFailed("no server answers"), groups.TRIES, [3, 4])
     episodes = rollout(policy, CaveEnv, SPECS, num_envs=4)
     lost = [episode for episode in episodes if "error" in episode.meta]
     assert [episode.seed for episode in lost] == [3, 4]

@@ -13,36 +13,28 @@ from typer.core import TyperGroup
 from agentgym_flow import __version__
 from agentgym_flow._util.signals import wait_passively
 from agentgym_flow.cli import (
-    collect,
-    compare,
     data,
     dataflow,
-    dataflow_evaluate,
-    dataflow_status,
-    demo,
     doctor,
     evaluate,
     leaderboard,
-    list_envs,
+    logs,
     play,
-    retriever,
-    shop,
+    servers,
     simulate,
     train,
     validate,
-    verify,
-    view,
-    worker,
     workflow,
 )
 from agentgym_flow.cli.console import printed, stderr
+from agentgym_flow.cli.options import Commands
 from agentgym_flow.errors import AgentGymFlowError
 
 BAD_INPUT = 2
 """The exit status after an error that the message explains; 1 means that a check said no, 130 is Ctrl-C."""
 
 
-class _Commands(TyperGroup):
+class _Group(TyperGroup):
     """Prints errors of this package and of the file system as one line, without a traceback."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -106,8 +98,8 @@ def _discard_unwritten() -> None:
             os.close(nowhere)
 
 
-app = typer.Typer(
-    cls=_Commands,
+app = Commands(
+    cls=_Group,
     name="agentgym-flow",
     help="Environments, dense rewards and verifiable episodes for LLM agents.",
     no_args_is_help=True,
@@ -149,30 +141,30 @@ def _options(
         import_environments(module)
 
 
-app.command("list")(list_envs.list_envs)
+app.command("list")(doctor.list_envs)
 app.command("play")(play.play)
-app.command("demo")(demo.demo)
+app.command("demo")(doctor.demo)
 app.command("evaluate")(evaluate.evaluate)
-app.command("collect")(collect.collect)
+app.command("collect")(evaluate.collect)
 app.command("train", context_settings=train.PASS_ON)(train.train)
 app.command("export")(train.export)
-app.command("verify")(verify.verify)
-app.command("compare")(compare.compare)
+app.command("verify")(logs.verify)
+app.command("compare")(logs.compare)
 app.command("validate")(validate.validate)
-app.command("view")(view.view)
-app.command("shop")(shop.shop)
-app.command("worker")(worker.worker)
+app.command("view")(logs.view)
+app.command("shop")(servers.shop)
+app.command("worker")(dataflow.worker)
 app.command("doctor")(doctor.doctor)
 app.command("submit")(leaderboard.submit)
 app.add_typer(data.app, name="data")
-dataflow.app.command("evaluate")(dataflow_evaluate.evaluate)
+dataflow.app.command("evaluate")(dataflow.evaluate)
 dataflow.app.command("simulate")(simulate.simulate)
 dataflow.app.command("trace")(simulate.trace)
-dataflow.app.command("serve")(dataflow_status.serve)
-dataflow.app.command("status")(dataflow_status.status)
+dataflow.app.command("serve")(dataflow.serve)
+dataflow.app.command("status")(dataflow.status)
 app.add_typer(dataflow.app, name="dataflow")
 app.add_typer(leaderboard.app, name="leaderboard")
-app.add_typer(retriever.app, name="retriever")
+app.add_typer(servers.app, name="retriever")
 app.add_typer(workflow.app, name="workflow")
 
 

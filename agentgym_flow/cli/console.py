@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -17,8 +15,6 @@ from agentgym_flow.play import LiveProgress
 _PLAIN_WIDTH = 80  # columns of a terminal with an unknown width
 _QUIET = "#_."
 _COLOURS = ("green", "yellow", "bright_blue", "cyan", "red", "magenta")
-
-Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 
 
 def stdout() -> Console:

@@ -12,8 +12,8 @@ from rich.progress import track
 
 from agentgym_flow import data as registry
 from agentgym_flow._util.files import check_free
-from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import Force, live_progress, new_table, note, printed, say, show_table, stdout
+from agentgym_flow.cli.console import live_progress, new_table, note, printed, say, show_table, stdout
+from agentgym_flow.cli.options import Commands, EnvArgs, Force
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadData, BadLevel, BadSetting, UnknownEnvironment, UnknownOption
 
@@ -33,17 +33,15 @@ _READER_OF = {
 }
 """The first word of a name that tracks use -> the environment that reads data of this name."""
 
-app = typer.Typer(
+app = Commands(
     help="Register, check and import official data, and export generated tasks as files.", no_args_is_help=True
 )
 
 
 @app.command("add")
 def add(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The name that environments and logs use, such as boxoban.")
-    ],
-    path: Annotated[str, typer.Argument(metavar="PATH", help="The file or folder.")],
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    path: Annotated[str, typer.Argument(metavar="PATH")],
     env: Annotated[
         str | None, typer.Option(help=f"Reject data that this environment cannot read: {', '.join(_READERS)}.")
     ] = None,
@@ -53,6 +51,10 @@ def add(
     With --env, the data is read as the environment reads it, and registered only if it can be played. The command
     prints what is played and left out, and the SHA-256 that logs and tracks hold. The names alfworld, boxoban-...,
     flowsteer, hotpotqa, nq and webshop imply the environment whose tracks use them.
+
+    Options:
+        name: The name that environments and logs use, such as boxoban.
+        path: The file or folder.
     """
     if not path:  # an unset variable of a shell; it would name the current folder
         raise BadData("PATH is empty; name a file or a folder")
@@ -90,18 +92,22 @@ def list_data() -> None:
 
 @app.command("export")
 def export(
-    env: Annotated[str, typer.Argument(metavar="ENV", help="The environment whose generated tasks to write.")],
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The output folder. It is created if missing.")],
-    split: Annotated[
-        str | None, typer.Option(help="ALFWorld, Sokoban: train, valid or test.", show_default="valid")
-    ] = None,
-    tasks: Annotated[int | None, typer.Option(help="ALFWorld, Sokoban: export only the first N tasks.", min=1)] = None,
-    env_arg: environments.EnvArgs = None,
+    env: Annotated[str, typer.Argument(metavar="ENV")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER")],
+    split: Annotated[str | None, typer.Option(show_default="valid")] = None,
+    tasks: Annotated[int | None, typer.Option(min=1)] = None,
+    env_arg: EnvArgs = None,
     force: Force = False,
 ) -> None:
     """Write generated tasks of ALFWorld, Search, Sokoban or WebShop as files in published formats, for other tools.
 
     For Sokoban, --env-arg size, boxes and min_pushes choose the levels.
+
+    Options:
+        env: The environment whose generated tasks to write.
+        folder: The output folder. It is created if missing.
+        split: ALFWorld, Sokoban: train, valid or test.
+        tasks: ALFWorld, Sokoban: export only the first N tasks.
     """
     from agentgym_flow.envs.alfworld.tasks import ENV_ID as GAMES
     from agentgym_flow.envs.sokoban.tasks import ENV_ID as LEVELS
@@ -182,17 +188,21 @@ def _export_games(folder: str, split: str, tasks: int | None, force: bool) -> No
 
 @app.command("import")
 def import_data(
-    env: Annotated[str, typer.Argument(metavar="ENV", help="The environment that uses the data: webshop.")],
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="The folder of the official files, or the products file.")
-    ],
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The store to create.")],
-    products: Annotated[int | None, typer.Option(help="Import only the first N records.", min=1)] = None,
+    env: Annotated[str, typer.Argument(metavar="ENV")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER")],
+    products: Annotated[int | None, typer.Option(min=1)] = None,
 ) -> None:
     """Import official files that are too large for memory (WebShop's catalogue) into a store on disk.
 
     Importing a million products takes about ten minutes. After Ctrl-C or a full disk, run the same command again: it
     continues from where it stopped.
+
+    Options:
+        env: The environment that uses the data: webshop.
+        source: The folder of the official files, or the products file.
+        folder: The store to create.
+        products: Import only the first N records.
     """
     from agentgym_flow.envs.webshop import importing
     from agentgym_flow.envs.webshop.official import official_files
@@ -242,18 +252,20 @@ def _check_import(source: Path, folder: Path, files: OfficialFiles) -> None:
 
 @app.command("check")
 def check(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="The name of registered data, or a path.")],
+    data: Annotated[str, typer.Argument(metavar="DATA")],
     env: Annotated[
         str | None,
         typer.Option(help=f"Also read the data as this environment does and print a summary: {', '.join(_READERS)}."),
     ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="Canvas: the name of the published set, if the file names do not show it.")
-    ] = None,
+    dataset: str | None = None,
 ) -> None:
     """Read data completely, and compare its digest with the registered one. A store is checked against its own digest.
 
     If no digest is known for the data, the command only prints it. Names imply the environment as in `data add`.
+
+    Options:
+        data: The name of registered data, or a path.
+        dataset: Canvas: the name of the published set, if the file names do not show it.
     """
     from agentgym_flow.envs.webshop.store import StoredCatalogue, is_store
 

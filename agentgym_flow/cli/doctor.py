@@ -1,4 +1,4 @@
-"""`agentgym-flow doctor`: show what is installed and what is missing, with the command that fixes it."""
+"""`agentgym-flow list`, `demo` and `doctor`: the environments that are here, a first look, and what is missing."""
 
 from __future__ import annotations
 
@@ -8,20 +8,67 @@ import io
 import json
 import platform
 import re
+import shlex
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import gymnasium as gym
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from agentgym_flow import __version__
 from agentgym_flow import data as registry
-from agentgym_flow.cli.console import printed, stdout
+from agentgym_flow._util.files import check_new
+from agentgym_flow.cli.console import new_table, printed, show_table, stdout
+from agentgym_flow.cli.options import Force
+from agentgym_flow.core import SPLITS
 from agentgym_flow.envs import make_text_env, text_arguments
+from agentgym_flow.episodes import Episode, Group, write_log
 from agentgym_flow.errors import AgentGymFlowError
+from agentgym_flow.play import EpisodeSpec, rollout_groups
+from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput, RandomPolicy
+
+EXTRAS: Mapping[str, str] = {"agentgym_flow/Sokoban-v0": "sokoban, for backend=gym-sokoban"}
+"""Environments that need an extra for some settings. The defaults of every environment need none."""
+
+
+def list_envs(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+    """List the environments, the number of tasks in each split, and the extras that some settings need.
+
+    Options:
+        as_json: Print JSON.
+    """
+    rows = [_row(env_id) for env_id in text_arguments.registered_ids()]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    table = new_table("id", "actions", *(f">{split}" for split in SPLITS), "extra")
+    table.columns[0].no_wrap = True
+    for row in rows:
+        sizes = [f"{row['tasks'][split]:,}" if row["tasks"] else "" for split in SPLITS]
+        table.add_row(row["id"].rpartition("/")[2], row["actions"], *sizes, row["extra"])
+    show_table(table)
+    example = 'import agentgym_flow; gymnasium.make("agentgym_flow/Sokoban-v0")'
+    stdout().print(f"\nIn a program: {example}", style="dim", soft_wrap=True)
+
+
+def _row(env_id: str) -> dict[str, Any]:
+    if not text_arguments.is_text(env_id):
+        numeric = gym.make(env_id)
+        numeric.close()
+        return {"id": env_id, "actions": str(numeric.action_space), "tasks": {}, "extra": ""}
+    tasks = {}
+    for split in SPLITS:
+        env = make_text_env(env_id, split=split)
+        tasks[split] = env.num_tasks
+        env.close()
+    return {"id": env_id, "actions": "text", "tasks": tasks, "extra": EXTRAS.get(env_id, "")}
+
 
 State = Literal["ok", "optional", "warning", "broken"]
 """`optional`: not installed, and not needed. `warning`: there, but faulty. `broken`: the package cannot work."""
@@ -51,10 +98,15 @@ class Check:
 
 
 def doctor(
-    deep: Annotated[bool, typer.Option("--deep", help="Also import torch and list its devices (slow).")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    deep: Annotated[bool, typer.Option("--deep")] = False,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Check the installation. Exits with status 1 if a required part is broken."""
+    """Check the installation. Exits with status 1 if a required part is broken.
+
+    Options:
+        deep: Also import torch and list its devices (slow).
+        as_json: Print JSON.
+    """
     # Other packages warn on import, often on standard error itself; what matters of it is a finding of ours.
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
@@ -206,3 +258,100 @@ def _terminal() -> Check:
     detail = f"{'a terminal' if console.is_terminal else 'not a terminal'}, {console.width} columns, {encoding}"
     unicode = encoding.replace("-", "").startswith("utf")
     return Check("output", "ok" if unicode else "warning", detail, "" if unicode else "export PYTHONIOENCODING=utf-8")
+
+
+ENV_ID = "agentgym_flow/Sokoban-v0"
+SEED = 30
+SKILLS = (0.0, 0.0, 0.3, 0.5, 0.6, 0.7, 0.85, 1.0)
+"""For each of the eight attempts, the probability that the expert chooses a step; otherwise the step is random."""
+
+
+class MixedPolicy:
+    """Plays like the expert with a probability that depends on the attempt, and at random otherwise."""
+
+    name = "mixed"
+
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        """Return one output per policy input."""
+        outputs = []
+        for policy_input in inputs:
+            wise = policy_input.rng.uniform() < SKILLS[policy_input.episode.attempt]
+            outputs += (ExpertPolicy() if wise else RandomPolicy()).act([policy_input])
+        return outputs
+
+
+def demo(
+    out: Path = Path(),
+    force: Force = False,
+) -> None:
+    """Play 8 attempts at one Sokoban level, print the potentials of its states, and write demo.html and demo.jsonl.
+
+    Options:
+        out: The folder for demo.html and demo.jsonl.
+    """
+    from agentgym_flow.report import write_report
+    from agentgym_flow.rewards import relabel
+
+    log, page = out / "demo.jsonl", out / "demo.html"
+    for file in (log, page):
+        check_new(file, replace=force)
+    group = rollout_groups(MixedPolicy(), lambda: make_text_env(ENV_ID), [EpisodeSpec(SEED)], len(SKILLS))[0]
+    metrics = relabel(group)
+    for episode, skill in zip(group, SKILLS, strict=True):
+        episode.meta["policy"] = f"expert in {skill:.0%} of the steps, else random"
+    console = stdout()
+    console.print(f"8 attempts at one level of {ENV_ID}, seed {SEED}:\n")
+    show_table(_attempts(group))
+    best = min((episode for episode in group if episode.success), key=lambda episode: len(episode.turns))
+    console.print(
+        f"\nTogether they saw {metrics.unique_states} states. A state's potential is 0.9 to the number of observed "
+        f"steps from it to success; its change is the dense reward of a step. Attempt {best.attempt}, step by step:\n",
+        soft_wrap=True,
+    )
+    show_table(_steps(best))
+    write_log(log, group)
+    write_report(
+        page,
+        title="Eight attempts at one Sokoban level",
+        summary={
+            "environment": f"{ENV_ID}, train task {best.task}, seed {SEED}",
+            "policies": "the expert in a share of the steps, random otherwise",
+            "successful": f"{sum(episode.success for episode in group)} of {len(group)}",
+            "states": str(metrics.unique_states),
+        },
+        groups=[group],
+    )
+    console.print(
+        printed(f"\nOpen {page} in a browser to see the graph and watch the attempts.\n")
+        .append(f"Check {log} with: agentgym-flow verify {shlex.quote(str(log))}")
+        .append("\nPlay yourself with: agentgym-flow play Sokoban-v0"),
+        soft_wrap=True,
+    )
+
+
+def _attempts(group: Group) -> Table:
+    table = new_table(">attempt", ">expert steps", "success", ">steps", ">return", ">highest potential")
+    for episode in group:
+        highest = max(max(turn.phi or 0.0, turn.phi_next or 0.0) for turn in episode.turns)
+        table.add_row(
+            str(episode.attempt),
+            f"{SKILLS[episode.attempt]:.0%}",
+            "[green]yes[/]" if episode.success else "[red]no[/]",
+            str(len(episode.turns)),
+            f"{episode.total_reward:.1f}",
+            f"{highest:.3f}",
+        )
+    return table
+
+
+def _steps(episode: Episode) -> Table:
+    table = new_table(">step", "action", ">native reward", ">potential", ">change", "")
+    first = episode.turns[0].phi or 0.0
+    table.add_row("0", "", "", f"{first:.3f}", "", "█" * round(24 * first))
+    for number, turn in enumerate(episode.turns, 1):
+        before, after = turn.phi or 0.0, turn.phi_next or 0.0
+        change = f"{after - before:+.3f}"
+        colour = "green" if after > before else "red" if after < before else "dim"
+        bar = f"[{colour}]{'█' * round(24 * after)}[/]"
+        table.add_row(str(number), turn.action, f"{turn.reward:+.1f}", f"{after:.3f}", f"[{colour}]{change}[/]", bar)
+    return table

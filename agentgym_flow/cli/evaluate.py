@@ -1,35 +1,26 @@
-"""`agentgym-flow evaluate`: evaluate a policy on a split, show the success rate so far, and write the log."""
+"""`agentgym-flow evaluate` and `collect`: let a policy play a split, for its success rate or as demonstrations."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 from rich.table import Table
 
-from agentgym_flow._util.files import check_new
 from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow._util.values import finite
-from agentgym_flow.cli import environments, executor
-from agentgym_flow.cli.console import Force, new_table, note, printed, say, share, show_facts, show_table, stdout
-from agentgym_flow.cli.on_track import on_track
+from agentgym_flow.cli import environments
+from agentgym_flow.cli.console import new_table, note, printed, say, share, show_facts, show_table, stdout
+from agentgym_flow.cli.options import EnvName, PolicyName, Split, command
 from agentgym_flow.cli.player import (
-    Attempts,
-    Episodes,
     Live,
-    NumEnvs,
-    Patience,
-    PolicyArgs,
-    PolicyName,
-    Resume,
-    TaskTypes,
-    TemplateName,
+    PlayOptions,
     explained_failure,
     guarded_policy,
-    is_complete,
     leave,
     note_remarks,
     policy_settings,
@@ -38,138 +29,205 @@ from agentgym_flow.cli.player import (
 )
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.play import Evaluation, by_task_type, check_complete, evaluation, path_of
+from agentgym_flow.leaderboard.files import track_file
+from agentgym_flow.leaderboard.submission import LOG, write_evaluation
+from agentgym_flow.leaderboard.track import Track
+from agentgym_flow.play import Evaluation, by_task_type, collect_play, evaluate_play
 
 if TYPE_CHECKING:
     from agentgym_flow.envs.canvas.backends.openai_compatible import Usage
 
 
-def evaluate(
-    context: typer.Context,
-    env: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[ENV]", help="An id such as Sokoban-v0; see `agentgym-flow list`. Omit it with --track."
-        ),
-    ] = None,
-    policy: PolicyName = "random",
-    track: Annotated[
-        str | None, typer.Option(help="Play the tasks of this leaderboard track, given by its name or its file.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="With --track: the folder for the log and the result; `submit` takes this folder.", file_okay=False
-        ),
-    ] = None,
-    split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
-    episodes: Episodes = None,
-    attempts: Attempts = 1,
-    task_type: TaskTypes = None,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of task 0. Task i is played with SEED + i.")] = 0,
-    data: executor.Data = None,
-    dataset: executor.SetName = None,
-    executor_name: executor.ExecutorName = None,
-    base_url: executor.BaseUrl = None,
-    executor_model: executor.ExecutorModel = None,
-    env_arg: environments.EnvArgs = None,
-    template: TemplateName = None,
-    policy_arg: PolicyArgs = None,
-    patience: Patience = None,
-    num_envs: NumEnvs = 64,
-    resume: Resume = False,
-    force: Force = False,
-    log: Annotated[Path | None, typer.Option(help="Write the episode log to this file (.jsonl or .jsonl.gz).")] = None,
-    by: Annotated[str | None, typer.Option(metavar="task_type", help="Also report results for each task type.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(PlayOptions):
     """Evaluate a policy on a split: print the success rate with a 95 % interval, write a log that anyone can verify.
 
     On Ctrl-C or SIGTERM the command keeps the finished episodes, summarises them, and exits with status 130 or 143.
     Continue the evaluation with --resume.
+
+    Options:
+        env: An id such as Sokoban-v0; see `agentgym-flow list`. Omit it with --track.
+        track: Play the tasks of this leaderboard track, given by its name or its file.
+        out: With --track: the folder for the log and the result; `submit` takes this folder.
+        data: A file, a folder or the name of registered data. Canvas: also a published set, from the Hub.
+        dataset: Canvas: the published set that the data belongs to.
+        executor: Canvas: the executor that runs the operators: simulated or openai.
+        base_url: Canvas: the executor's server, such as http://localhost:8000/v1.
+        executor_model: Canvas: the executor's model. Optional if the server has only one.
+        template: The prompt template of a language model: text (the default), choice, or NAME:PATH for a published
+            prompt such as verl_agent:prompts/alfworld.py.
+        log: Write the episode log to this file (.jsonl or .jsonl.gz).
+        by: Also report results for each task type.
+        as_json: Print the result as JSON.
     """
-    if by not in (None, "task_type"):
-        raise UnknownOption.among(by, ["task_type"])
-    board = None if track is None else on_track(context, track, out, data)
-    if board is not None:
-        env_id, split, seed, log = board.track.env_id, board.track.split, board.track.seed, board.log
-        episodes, attempts = board.episodes, board.track.attempts
-    elif env is None or out is not None:
-        raise BadSetting("name an environment, or a track with --track and --out")
-    else:
-        env_id = text_arguments.full_id(env)
-    ended = is_complete(log, resume, force)
-    if log is not None and not ended:  # before any request to a model
-        check_new(log, replace=force or (resume and path_of(log).exists()))
-    settings = policy_settings(
-        policy,
-        policy_arg,
-        template=template,
-        patience=patience,
-        num_envs=num_envs if board is None else None,  # entries are reproduced with the usual number of rows
-    )
-    player = guarded_policy(policy, env_id, **settings)
-    options = {"dataset": dataset, "executor": executor_name, "base_url": base_url, "model": executor_model}
-    if board is None:
-        env_kwargs = executor.env_settings(env_id, env_arg, {"data": data, **options})
-    else:
-        env_kwargs = executor.env_settings(env_id, env_arg, options) | board.env_kwargs
-    if log is not None and ended:
-        check_complete(
-            log,
-            player,
-            env_id,
-            split=split,
-            num_episodes=episodes,
-            attempts=attempts,
-            task_types=task_type,
-            seed=seed,
-            env_kwargs=env_kwargs,
+
+    context: typer.Context
+    env: Annotated[str | None, typer.Argument(metavar="[ENV]")] = None
+    policy: PolicyName = "random"
+    track: str | None = None
+    out: Annotated[Path | None, typer.Option(file_okay=False)] = None
+    split: Split = "test"
+    data: str | None = None
+    dataset: Annotated[str | None, typer.Option("--dataset")] = None
+    executor: Annotated[str | None, typer.Option("--executor")] = None
+    base_url: Annotated[str | None, typer.Option(metavar="URL")] = None
+    executor_model: Annotated[str | None, typer.Option(metavar="NAME")] = None
+    template: Annotated[str | None, typer.Option(metavar="NAME")] = None
+    log: Path | None = None
+    by: Annotated[str | None, typer.Option(metavar="task_type")] = None
+    as_json: Annotated[bool, typer.Option("--json")] = False
+
+    def run(self) -> None:
+        """Evaluate on a split or on a track."""
+        if self.by not in (None, "task_type"):
+            raise UnknownOption.among(self.by, ["task_type"])
+        if self.track is not None:
+            track, kwargs = self._read_track(self.track)
+            self._of_track(track)._evaluate(track.env_id, kwargs, track)
+        elif self.env is None or self.out is not None:
+            raise BadSetting("name an environment, or a track with --track and --out")
+        else:
+            self._evaluate(text_arguments.full_id(self.env), {})
+
+    def _read_track(self, name: str) -> tuple[Track, dict[str, Any]]:
+        """Return the track, and the arguments of its environment.
+
+        Raises:
+            BadSetting: an option sets what the track already fixes, or `--out` is missing.
+            UnknownTrack, BadTrack, BadData: the track does not exist, or its tasks or data differ from those installed.
+        """
+        for other in ("env", "split", "episodes", "attempts", "task_type", "seed", "env_arg", "dataset", "log"):
+            source = self.context.get_parameter_source(other)
+            if source is not None and source.name == "COMMANDLINE":
+                given = "ENV" if other == "env" else "--" + other.replace("_", "-")
+                raise BadSetting(f"--track sets the episodes and the output files: leave {given} out")
+        if self.out is None:
+            raise BadSetting("--track needs --out, the folder for the log and the result")
+        track = Track.read(track_file(name))
+        where = dict.fromkeys(track.data, self.data) if self.data is not None else None
+        track.check(where)
+        self.out.mkdir(parents=True, exist_ok=True)
+        return track, {key: value for key, value in track.env_settings(where).items() if key != "split"}
+
+    def _of_track(self, track: Track) -> Self:
+        """Return the options with the episodes of a track."""
+        assert self.out is not None  # checked before
+        return replace(
+            self,
+            split=track.split,
+            episodes=len(track.tasks),
+            attempts=track.attempts,
+            seed=track.seed,
+            data=None,
+            log=self.out / LOG,
         )
-        leave(log)
-    backend = executor.backend_of(env_kwargs)
-    before = backend and backend.usage
-    if backend is not None and patience is not None:
-        backend.wait_for(seconds(patience))
-    live, status = Live(num_envs), 0
-    with sigterm_raises(), live.progress, explained_failure(log, live, name=f"the log {log}"):
-        try:
-            result, _ = evaluation.evaluate(
-                player,
-                env_id,
-                split=split,
-                num_episodes=episodes,
-                attempts=attempts,
-                task_types=task_type,
-                seed=seed,
-                env_kwargs=env_kwargs,
-                num_envs=num_envs,
-                log=log,
-                replace=force,
-                resume=resume,
-                on_plan=live.begin,
-                on_episode=live.add,
-            )
-        except KeyboardInterrupt as interrupt:
-            status = exit_status(interrupt)
-            if not live.finished:
-                say_how_to_resume(log)
-                raise typer.Exit(status) from None
-            result = Evaluation.of(live.finished, player.name, live.split_tasks)
-    if board is not None and not status:
-        board.write(result.as_dict())
-    used = backend.usage.since(before) if backend and before else None
-    types = by_task_type(live.finished, player.name) if by else {}
-    _show(result, types, used, as_json)
-    if log is not None and not as_json:
-        advice = f"Check it with: {environments.check_command(log, env_kwargs, env_id)}"
-        say(f"\nThe log is {log}. {advice}")
-    note_remarks(live, player, result)
-    if status:
-        bias = "short ones finish first, so the figures are biased towards them"
-        note(f"stopped after {len(live.finished)} of {live.total} episodes; {bias}")
-        say_how_to_resume(log)
-        raise typer.Exit(status)
+
+    def _evaluate(self, env_id: str, kwargs: dict[str, Any], track: Track | None = None) -> None:
+        log, ended = self.log, self.is_complete(self.log)  # before any request to a model
+        player = guarded_policy(
+            self.policy,
+            env_id,
+            **policy_settings(
+                self.policy,
+                self.policy_arg,
+                template=self.template,
+                patience=self.patience,
+                num_envs=self.num_envs if track is None else None,  # entries are reproduced with the usual number
+            ),
+        )
+        options = {"data": self.data, "dataset": self.dataset, "executor": self.executor}
+        options |= {"base_url": self.base_url, "model": self.executor_model}
+        kwargs = environments.env_settings(env_id, self.env_arg, options) | kwargs
+        live, status = Live(self.num_envs), 0
+        play = self.play(player, env_id, kwargs, log, live)
+        if log is not None and ended:
+            play.check_complete()
+            leave(log)
+        backend = environments.backend_of(kwargs)
+        before = backend and backend.usage
+        if backend is not None and self.patience is not None:
+            backend.wait_for(seconds(self.patience))
+        with sigterm_raises(), live, explained_failure(log, live, name=f"the log {log}"):
+            try:
+                result, _ = evaluate_play(play)
+            except KeyboardInterrupt as interrupt:
+                status = exit_status(interrupt)
+                if not live.finished:
+                    say_how_to_resume(log)
+                    raise typer.Exit(status) from None
+                result = Evaluation.of(live.finished, player.name, live.split_tasks)
+        if track is not None and self.out is not None and not status:
+            write_evaluation(self.out, track.name, result.as_dict())
+        used = backend.usage.since(before) if backend and before else None
+        _show(result, by_task_type(live.finished, player.name) if self.by else {}, used, self.as_json)
+        if log is not None and not self.as_json:
+            say(f"\nThe log is {log}. Check it with: {environments.check_command(log, kwargs, env_id)}")
+        note_remarks(live, player, result)
+        if status:
+            bias = "short ones finish first, so the figures are biased towards them"
+            note(f"stopped after {len(live.finished)} of {live.total} episodes; {bias}")
+            say_how_to_resume(log)
+            raise typer.Exit(status)
+
+
+evaluate = command(
+    Evaluate,
+    "context env policy track out split episodes attempts task_type seed data dataset executor base_url executor_model "
+    "env_arg template policy_arg patience num_envs resume force log by as_json",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collect(PlayOptions):
+    """Record demonstrations of a policy, for behaviour cloning or supervised fine-tuning.
+
+    On Ctrl-C or SIGTERM the command keeps the finished episodes and exits with status 130 or 143. Continue the run with
+    --resume.
+
+    Options:
+        out: The file to write (.jsonl or .jsonl.gz).
+        form: log: an episode log. sft: one row per turn, with prompt and completion.
+        template: The prompt template of the rows: text, or another one of the environment.
+    """
+
+    env: EnvName
+    out: Annotated[Path, typer.Option()]
+    policy: PolicyName = "expert"
+    split: Split = "train"
+    form: Annotated[str, typer.Option("--format")] = "log"
+    template: str = "text"
+
+    def run(self) -> None:
+        """Play, and write the file."""
+        env_id, out = text_arguments.full_id(self.env), self.out
+        ended = self.is_complete(out)  # before any request to a model
+        settings = policy_settings(self.policy, self.policy_arg, patience=self.patience, num_envs=self.num_envs)
+        player = guarded_policy(self.policy, env_id, **settings)
+        kwargs = text_arguments.env_settings(env_id, self.env_arg)
+        live = Live(self.num_envs)
+        play = self.play(player, env_id, kwargs, out, live)
+        if ended and self.form == "log":  # rows do not show of which episodes they are
+            play.check_complete()
+        if ended:
+            leave(out)
+        with sigterm_raises(), live, explained_failure(out, live, name=str(out)):
+            try:
+                result = collect_play(play, self.form, self.template)
+            except KeyboardInterrupt as interrupt:
+                if live.finished:
+                    note(f"{out} holds {live.kept}")
+                say_how_to_resume(out)
+                raise typer.Exit(exit_status(interrupt)) from None
+        note_remarks(live, player, Evaluation.of(live.finished, player.name))
+        advice = f". Check it with: {environments.check_command(out, kwargs, env_id)}" if self.form == "log" else ""
+        say(f"{result.episodes:,} episodes, {result.turns:,} turns, {result.successes:,} successful: {out}{advice}")
+
+
+collect = command(
+    Collect,
+    "env out policy episodes attempts task_type split form template seed env_arg policy_arg patience num_envs resume "
+    "force",
+)
 
 
 def _show(result: Evaluation, types: Mapping[str, Evaluation], used: Usage | None, as_json: bool) -> None:
@@ -201,7 +259,7 @@ def _show(result: Evaluation, types: Mapping[str, Evaluation], used: Usage | Non
     troubles = {"lost episodes": result.errors, "failed requests": result.failed_requests}
     rows |= {name: str(count) for name, count in troubles.items() if count}
     if used is not None:
-        rows |= executor.used_rows(used)
+        rows |= environments.used_rows(used)
     show_facts(rows)
     if types:
         stdout().print()

@@ -1,4 +1,4 @@
-"""`agentgym-flow leaderboard` and `agentgym-flow submit`: tracks, submissions, and the checks that CI runs."""
+"""`agentgym-flow leaderboard` and `submit`: tracks, submissions, and the checks that CI runs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ import typer
 from agentgym_flow._util.files import check_new
 from agentgym_flow._util.values import decode_file
 from agentgym_flow.cli import environments, season
-from agentgym_flow.cli.console import Force, note, say, stdout
-from agentgym_flow.cli.season import Root
-from agentgym_flow.cli.verify import DataPaths, Jobs
+from agentgym_flow.cli.console import note, say, stdout
+from agentgym_flow.cli.options import Attempts, Commands, DataPaths, EnvArgs, Force, Jobs, Most, Root, Seed, Split
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSubmission
-from agentgym_flow.leaderboard.places import ROOT, SITE, TRACKS
+from agentgym_flow.leaderboard.files import ROOT, SITE, TRACKS
 from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, TRAINING, WEIGHTS
 from agentgym_flow.prompts import TURN
 
@@ -29,24 +28,23 @@ if TYPE_CHECKING:
     from agentgym_flow.leaderboard.track import Track
     from agentgym_flow.policies import Policy
 
+
 SECRET = "AGENTGYM_FLOW_SEASON_SECRET"
 """The environment variable with the season's secret."""
 
 ENOUGH = 0.95
 """The share of turns that must agree. It is below 1 because the numerics of inference engines differ slightly."""
 
-app = typer.Typer(help="Create tracks, check submissions, and publish leaderboards.", no_args_is_help=True)
+app = Commands(help="Create tracks, check submissions, and publish leaderboards.", no_args_is_help=True)
 app.add_typer(season.app, name="season")
 
 
 @app.command()
 def ci(
-    base: Annotated[str, typer.Argument(metavar="BASE", help="The commit or branch to merge into.")],
-    head: Annotated[str, typer.Argument(metavar="HEAD", help="The commit or branch with the submission.")],
-    repository: Annotated[Path, typer.Option(help="The git repository.", file_okay=False)] = Path(),
-    out: Annotated[
-        Path | None, typer.Option(help="Write verdict.json and summary.md into this folder.", file_okay=False)
-    ] = None,
+    base: Annotated[str, typer.Argument(metavar="BASE")],
+    head: Annotated[str, typer.Argument(metavar="HEAD")],
+    repository: Annotated[Path, typer.Option(file_okay=False)] = Path(),
+    out: Annotated[Path | None, typer.Option(file_okay=False)] = None,
     data: DataPaths = None,
     jobs: Jobs = None,
 ) -> None:
@@ -54,9 +52,14 @@ def ci(
 
     Exits with status 1 if the branch must not be merged. Files of the branch are never checked out, imported or run,
     and the tracks are read from BASE.
+
+    Options:
+        base: The commit or branch to merge into.
+        head: The commit or branch with the submission.
+        repository: The git repository.
+        out: Write verdict.json and summary.md into this folder.
     """
-    from agentgym_flow.leaderboard.ci import decide
-    from agentgym_flow.leaderboard.git import Repository
+    from agentgym_flow.leaderboard.ci import Repository, decide
 
     decision = decide(
         Repository(repository), base, head, data=environments.data_paths(data), jobs=jobs, make_policy=_policy()
@@ -73,12 +76,16 @@ def ci(
 
 @app.command()
 def check(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a submission.", file_okay=False)],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", file_okay=False)],
     root: Root = Path(ROOT),
     data: DataPaths = None,
     jobs: Jobs = None,
 ) -> None:
-    """Run the checks of CI on one submission. Exits with status 1 if it is rejected."""
+    """Run the checks of CI on one submission. Exits with status 1 if it is rejected.
+
+    Options:
+        folder: The folder of a submission.
+    """
     from agentgym_flow.leaderboard.ci import Decision, check_name
     from agentgym_flow.leaderboard.judge import judge
 
@@ -113,12 +120,14 @@ def publish(
 @app.command()
 def render(
     root: Root = Path(ROOT),
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing, and exit with status 1 if the rendered site is out of date.")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check")] = False,
     jobs: Jobs = None,
 ) -> None:
-    """Render the leaderboard site: self-contained pages. The same input files give the same bytes."""
+    """Render the leaderboard site: self-contained pages. The same input files give the same bytes.
+
+    Options:
+        check: Write nothing, and exit with status 1 if the rendered site is out of date.
+    """
     from agentgym_flow.leaderboard import site
 
     if not check:
@@ -131,13 +140,18 @@ def render(
 
 @app.command()
 def compare(
-    first: Annotated[str, typer.Argument(metavar="A", help="An entry: TRACK/DATE-NAME.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another entry of the same track.")],
-    most: Annotated[int, typer.Option(min=0, help="The largest number of tasks to list.")] = 20,
+    first: Annotated[str, typer.Argument(metavar="A")],
+    second: Annotated[str, typer.Argument(metavar="B")],
+    most: Most = 20,
     root: Root = Path(ROOT),
 ) -> None:
-    """Compare two entries task by task: the mean difference, its interval, a paired test, and the tasks that differ."""
-    from agentgym_flow.leaderboard.compared import compared
+    """Compare two entries task by task: the mean difference, its interval, a paired test, and the tasks that differ.
+
+    Options:
+        first: An entry: TRACK/DATE-NAME.
+        second: Another entry of the same track.
+    """
+    from agentgym_flow.leaderboard.publish import compared
 
     found = compared(root, first, second, most)
     say(f"{first} - {second}: {found.comparison.summary()}")
@@ -148,22 +162,26 @@ def compare(
 
 @app.command()
 def rescore(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of an attested entry.", file_okay=False)],
-    model: Annotated[str, typer.Option(help="The open weights: a Hugging Face folder or a downloaded model.")],
-    share: Annotated[float, typer.Option(help="The share of all turns to score, drawn at random.")] = 0.02,
-    seed: Annotated[
-        str, typer.Option(help="The seed that draws the turns. Choose one that the submitter could not know.")
-    ] = "",
-    dtype: Annotated[str, typer.Option(help="The data type of the weights, such as bfloat16.")] = "float32",
-    date: Annotated[
-        str | None, typer.Option(help="The day of the evaluation, such as 2026-11-27, if the chat template reads it.")
-    ] = None,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", file_okay=False)],
+    model: Annotated[str, typer.Option()],
+    share: float = 0.02,
+    seed: str = "",
+    dtype: str = "float32",
+    date: str | None = None,
     root: Root = Path(ROOT),
     data: DataPaths = None,
 ) -> None:
     """Recompute the log-probabilities of a share of an attested entry's completions with the open weights.
 
     Exits with status 1 if fewer than 95 % of the turns agree.
+
+    Options:
+        folder: The folder of an attested entry.
+        model: The open weights: a Hugging Face folder or a downloaded model.
+        share: The share of all turns to score, drawn at random.
+        seed: The seed that draws the turns. Choose one that the submitter could not know.
+        dtype: The data type of the weights, such as bfloat16.
+        date: The day of the evaluation, such as 2026-11-27, if the chat template reads it.
     """
     from agentgym_flow.leaderboard.submission import LOG, Submission
     from agentgym_flow.leaderboard.track import Track
@@ -190,24 +208,31 @@ def rescore(
 
 @app.command()
 def track(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the track, such as sokoban-10x10-4.")],
-    env: Annotated[str, typer.Option(metavar="ENV", help="An id such as Sokoban-v0.")],
-    title: Annotated[str, typer.Option(help="The title on the leaderboard, one line.")],
-    tasks: Annotated[int | None, typer.Option(min=1, help="Only the first N tasks of the split.")] = None,
-    env_arg: environments.EnvArgs = None,
-    split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
-    attempts: Annotated[int, typer.Option(min=1, help="Episodes per task.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of task 0. Task i is played with SEED + i.")] = 0,
-    rules: Annotated[str, typer.Option(help="The rules: open, same data, zero-shot or ten minutes.")] = "open",
-    prompt: Annotated[
-        list[str] | None,
-        typer.Option(help="An allowed prompt template: compact, choice, text or numeric. Repeatable."),
-    ] = None,
-    metric: Annotated[str, typer.Option(help="The metric that ranks entries: success or score.")] = "success",
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    env: Annotated[str, typer.Option(metavar="ENV")],
+    title: Annotated[str, typer.Option()],
+    tasks: Annotated[int | None, typer.Option(min=1)] = None,
+    env_arg: EnvArgs = None,
+    split: Split = "test",
+    attempts: Attempts = 1,
+    seed: Seed = 0,
+    rules: str = "open",
+    prompt: list[str] | None = None,
+    metric: str = "success",
     root: Root = Path(ROOT),
     force: Force = False,
 ) -> None:
-    """Create a track: list the tasks of a split with their keys, as this version of the package generates them."""
+    """Create a track: list the tasks of a split with their keys, as this version of the package generates them.
+
+    Options:
+        name: The name of the track, such as sokoban-10x10-4.
+        env: An id such as Sokoban-v0.
+        title: The title on the leaderboard, one line.
+        tasks: Only the first N tasks of the split.
+        rules: The rules: open, same data, zero-shot or ten minutes.
+        prompt: An allowed prompt template: compact, choice, text or numeric. Repeatable.
+        metric: The metric that ranks entries: success or score.
+    """
     from agentgym_flow.leaderboard.track import make_track
 
     env_id = text_arguments.full_id(env)
@@ -231,42 +256,53 @@ def track(
 
 
 def submit(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder that `evaluate --track ... --out RUN` wrote.")],
-    name: Annotated[str, typer.Option(help="The name of the entry: lower case, with hyphens.")],
-    title: Annotated[str, typer.Option(help="The title on the leaderboard, one line.")],
-    author: Annotated[list[str], typer.Option(help="An author. Repeatable.")],
-    command: Annotated[str, typer.Option(help="The command that was run, so that others can repeat it.")],
-    prompt: Annotated[str, typer.Option(help="The prompt template of the policy, such as compact or text.")],
-    trained_in: Annotated[
-        list[str] | None, typer.Option(help="An environment that the policy was trained in. Repeatable.")
-    ] = None,
-    extra_data: Annotated[str, typer.Option(help="Other data that the policy was trained on.")] = "",
-    badge: Annotated[str, typer.Option(help="The badge to apply for: reproduced, attested or replayed.")] = "replayed",
-    policy: Annotated[
-        Path | None, typer.Option(help="For reproduced: the folder with config.json and model.safetensors.")
-    ] = None,
-    link: Annotated[str | None, typer.Option(help="A link to more information, https://...")] = None,
-    model: Annotated[str | None, typer.Option(help="The name of the model.")] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Submitted weights choose the most likely token.")] = False,
-    layout: Annotated[str, typer.Option(help="The prompt layout of submitted weights: turn or conversation.")] = "turn",
-    half: Annotated[bool, typer.Option("--half", help="Store the weights in half precision.")] = False,
-    core_seconds: Annotated[float | None, typer.Option(min=0, help="The cost of training, in core-seconds.")] = None,
-    source: Annotated[
-        Path | None,
-        typer.Option(help="The source file of the training. The site shows it; it is never run.", dir_okay=False),
-    ] = None,
-    training: Annotated[
-        Path | None,
-        typer.Option(help="For tracks where CI runs the training: the YAML file of its settings.", dir_okay=False),
-    ] = None,
+    run: Annotated[Path, typer.Argument(metavar="RUN")],
+    name: Annotated[str, typer.Option()],
+    title: Annotated[str, typer.Option()],
+    author: Annotated[list[str], typer.Option()],
+    command: Annotated[str, typer.Option()],
+    prompt: Annotated[str, typer.Option()],
+    trained_in: list[str] | None = None,
+    extra_data: str = "",
+    badge: str = "replayed",
+    policy: Path | None = None,
+    link: str | None = None,
+    model: str | None = None,
+    greedy: Annotated[bool, typer.Option("--greedy")] = False,
+    layout: str = "turn",
+    half: Annotated[bool, typer.Option("--half")] = False,
+    core_seconds: Annotated[float | None, typer.Option(min=0)] = None,
+    source: Annotated[Path | None, typer.Option(dir_okay=False)] = None,
+    training: Annotated[Path | None, typer.Option(dir_okay=False)] = None,
     root: Root = Path(ROOT),
     data: DataPaths = None,
     jobs: Jobs = None,
 ) -> None:
-    """Create the folder of a submission and run the checks of CI on it. Exits with status 1 if it is rejected."""
+    """Create the folder of a submission and run the checks of CI on it. Exits with status 1 if it is rejected.
+
+    Options:
+        run: The folder that `evaluate --track ... --out RUN` wrote.
+        name: The name of the entry: lower case, with hyphens.
+        title: The title on the leaderboard, one line.
+        author: An author. Repeatable.
+        command: The command that was run, so that others can repeat it.
+        prompt: The prompt template of the policy, such as compact or text.
+        trained_in: An environment that the policy was trained in. Repeatable.
+        extra_data: Other data that the policy was trained on.
+        badge: The badge to apply for: reproduced, attested or replayed.
+        policy: For reproduced: the folder with config.json and model.safetensors.
+        link: A link to more information, https://...
+        model: The name of the model.
+        greedy: Submitted weights choose the most likely token.
+        layout: The prompt layout of submitted weights: turn or conversation.
+        half: Store the weights in half precision.
+        core_seconds: The cost of training, in core-seconds.
+        source: The source file of the training. The site shows it; it is never run.
+        training: For tracks where CI runs the training: the YAML file of its settings.
+    """
     from agentgym_flow.leaderboard.ci import Decision, check_name
     from agentgym_flow.leaderboard.judge import judge
-    from agentgym_flow.leaderboard.submit import make_submission
+    from agentgym_flow.leaderboard.submission import make_submission
 
     check_name(name)
     about: dict[str, Any] = {"name": name, "badge": badge, "prompt": prompt, "title": title, "authors": author}
@@ -292,7 +328,7 @@ def _policy() -> MakePolicy | None:
         return None
 
     def make(entry: Folder, track: Track) -> Policy:
-        from agentgym_flow.leaderboard.whole_run import settings_of, train
+        from agentgym_flow.leaderboard.reproduce import settings_of, train
         from agentgym_flow.training.submitted import submitted_policy
 
         def of(config: Path, weights: Path) -> Policy:

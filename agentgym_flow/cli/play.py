@@ -1,9 +1,13 @@
-"""`agentgym-flow play`: play in the terminal, with single keys if they suffice, otherwise by typing commands."""
+"""`agentgym-flow play`: play in the terminal, with single keys if they suffice or by typing, or watch a policy."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
-from collections.abc import Mapping
+import select
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,32 +17,21 @@ from rich.live import Live
 from rich.text import Text
 
 from agentgym_flow._util.files import check_new
-from agentgym_flow.cli import environments, keys
-from agentgym_flow.cli.console import Force, board, interactive, printed, stdout
-from agentgym_flow.cli.player import PolicyArgs, guarded_policy, policy_settings
-from agentgym_flow.cli.shown_policy import Narrator
-from agentgym_flow.core import Stream, TextEnv
+from agentgym_flow.cli.console import board, interactive, printed, stdout
+from agentgym_flow.cli.options import EnvArgs, EnvName, Force, PolicyArgs, Split
+from agentgym_flow.cli.player import guarded_policy, policy_settings
+from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env, text_arguments
 from agentgym_flow.episodes import TRUNCATED_BY, Episode, EpisodeRecorder, Turn, write_log
 from agentgym_flow.errors import RetrieverFailed
-from agentgym_flow.play import data_files
-from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput
+from agentgym_flow.play import EpisodeSpec, data_files, rollout
+from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput, PolicyOutput
+from agentgym_flow.policies.base import PolicyWrapper, ask, checked
 from agentgym_flow.prompts import PromptTemplate, template_for
 
 QUIT = "q"
-_CONTRACT = frozenset(
-    {
-        "task",
-        "task_key",
-        "goal",
-        "state_key",
-        "success",
-        "score",
-        "action_valid",
-        "admissible_actions",
-        "action_templates",
-    }
-)
+_CONTRACT = {"task", "task_key", "goal", "state_key", "success", "score", "action_valid"}
+_CONTRACT |= {"admissible_actions", "action_templates"}
 _EMPTY = ("", "None", "{}", "[]", "()")
 _LISTED = 100
 _FIELD = re.compile(r"\{(\w+)\}")
@@ -47,51 +40,43 @@ _LONGEST_KEY = 32  # a state key that is a digest tells a person nothing
 
 
 def play(
-    env: environments.EnvName,
-    split: Annotated[str, typer.Option(help="train, valid or test.")] = "train",
-    task: Annotated[int | None, typer.Option(min=0, help="The task number (default: drawn by the seed).")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the episode.")] = 0,
-    env_arg: environments.EnvArgs = None,
-    log: Annotated[Path | None, typer.Option(help="Write the episode to this file when it ends or you quit.")] = None,
+    env: EnvName,
+    split: Split = "train",
+    task: Annotated[int | None, typer.Option(min=0)] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    env_arg: EnvArgs = None,
+    log: Path | None = None,
     force: Force = False,
-    commands: Annotated[
-        bool, typer.Option("--commands", help="Type full commands even if single keys suffice.")
-    ] = False,
-    template: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Play as a language model does: read its prompt and type its answer. The prompt template is text, "
-            "choice, or NAME:PATH for a published prompt.",
-        ),
-    ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            "--policy",
-            "-p",
-            help="Watch this policy play instead: openai:MODEL@URL, hf:FOLDER, expert or any other that `evaluate` "
-            "accepts.",
-        ),
-    ] = None,
+    commands: Annotated[bool, typer.Option("--commands")] = False,
+    template: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    policy: Annotated[str | None, typer.Option("--policy", "-p")] = None,
     policy_arg: PolicyArgs = None,
 ) -> None:
     """Play one episode yourself, or watch a policy play it turn by turn (--policy).
 
     If the first letters of the actions differ, play with these letters or the arrow keys. Otherwise type the actions.
     q quits.
+
+    Options:
+        task: The task number (default: drawn by the seed).
+        seed: The seed of the episode.
+        log: Write the episode to this file when it ends or you quit.
+        commands: Type full commands even if single keys suffice.
+        template: Play as a language model does: read its prompt and type its answer. The prompt template is text,
+            choice, or NAME:PATH for a published prompt.
+        policy: Watch this policy play instead: openai:MODEL@URL, hf:FOLDER, expert or any other that `evaluate`
+            accepts.
     """
     env_id = text_arguments.full_id(env)
+    prompt = None if template is None or policy is not None else template_for(env_id, template)
+    shown = text_arguments.human_settings(env_id) if template is None and policy is None else {}
+    settings = shown | text_arguments.env_settings(env_id, env_arg)
+    if log is not None:  # before a model is loaded, and before a game that could be lost
+        check_new(log, replace=force, inputs=data_files(settings))
     if policy is not None:
-        settings = text_arguments.env_settings(env_id, env_arg)
-        check_log(log, force, settings)  # before a model is loaded
         player = guarded_policy(policy, env_id, **policy_settings(policy, policy_arg, template=template, num_envs=1))
         watch(player, make_text_env(env_id, split=split, **settings), seed, task, log)
         return
-    prompt = None if template is None else template_for(env_id, template)
-    shown = text_arguments.human_settings(env_id) if prompt is None else {}
-    settings = shown | text_arguments.env_settings(env_id, env_arg)
-    check_log(log, force, settings)
     made = make_text_env(env_id, split=split, **settings)
     recorder = EpisodeRecorder(made)
     episode = recorder.reset(seed=seed, task=task)
@@ -100,24 +85,17 @@ def play(
     goal = () if episode.goal == episode.observation else (("  goal ", "dim"), printed(episode.goal))
     console.print(Text.assemble(("Task ", "dim"), str(episode.task), *goal))
     bindings = key_bindings(recorder.info)
-    facts = Facts()
     try:
         if prompt is not None:
             _play_by_prompts(recorder, prompt, console)
-        elif bindings and not commands and keys.AVAILABLE and interactive() and not console.is_dumb_terminal:
-            _play_by_keys(recorder, bindings, console, facts)
+        elif bindings and not commands and KEYS_AVAILABLE and interactive() and not console.is_dumb_terminal:
+            _play_by_keys(recorder, bindings, console)
         else:
-            _play_by_lines(recorder, console, facts)
+            _play_by_lines(recorder, console)
         console.print(_ending(episode))
     finally:
         made.close()
         _keep(episode, log, console)
-
-
-def check_log(log: Path | None, force: bool, settings: Mapping[str, Any]) -> None:
-    """Raise if the log cannot be written, before the game starts, so that no game is lost."""
-    if log is not None:
-        check_new(log, replace=force, inputs=data_files(settings))
 
 
 def watch(policy: Policy | AsyncPolicy, env: TextEnv, seed: int, task: int | None, log: Path | None) -> None:
@@ -181,66 +159,66 @@ class Facts:
         return {key: value for key, value in now.items() if key in shown and value not in _EMPTY}
 
 
-def _play_by_keys(recorder: EpisodeRecorder, bindings: Mapping[str, str], console: Console, facts: Facts) -> None:
+def _play_by_keys(recorder: EpisodeRecorder, bindings: Mapping[str, str], console: Console) -> None:
     letters = ", ".join(f"{key} {action}" for key, action in bindings.items() if key != action)
     help_line = f"{'arrow keys or ' if any(len(key) > 1 for key in bindings) else ''}{letters}, {QUIT} quits"
-    last: Turn | None = None
-    with keys.single_keys(), Live(console=console, auto_refresh=False) as live:
+    facts = Facts()
+    with single_keys(), Live(console=console, auto_refresh=False) as live:
         while not recorder.done:
-            live.update(Group(_scene(recorder, last, facts), Text(help_line, "dim")), refresh=True)
-            key = keys.read_key()
-            if key in (QUIT, keys.END_OF_INPUT, ""):
+            live.update(Group(_scene(recorder, facts), Text(help_line, "dim")), refresh=True)
+            key = read_key()
+            if key in (QUIT, END_OF_INPUT, ""):
                 break
             action = bindings.get(key) or bindings.get(key.lower())
             if action is not None:
-                last = recorder.step(action)
-        live.update(_scene(recorder, last, facts), refresh=True)
+                recorder.step(action)
+        live.update(_scene(recorder, facts), refresh=True)
 
 
-def _play_by_lines(recorder: EpisodeRecorder, console: Console, facts: Facts) -> None:
-    last: Turn | None = None
+def _play_by_lines(recorder: EpisodeRecorder, console: Console) -> None:
+    facts = Facts()
     while not recorder.done:
-        console.print(_scene(recorder, last, facts))
+        console.print(_scene(recorder, facts))
         console.print(_choices(recorder.info, recorder.env.card.typed_forms))
-        try:
-            line = console.input("> ").strip()
-        except (EOFError, RuntimeError):  # RuntimeError: there is no standard input at all
-            break
-        if line == QUIT:
-            break
-        if line:
-            try:
-                last = recorder.step(meant(line, recorder.env.card.typed_forms))
-            except RetrieverFailed as error:
-                console.print(_no_step(error))
-    else:
-        console.print(_scene(recorder, last, facts))
+        line = _typed(console)
+        if line is None:
+            return
+        if line.strip():
+            _step(recorder, console, meant(line.strip(), recorder.env.card.typed_forms))
+    console.print(_scene(recorder, facts))
 
 
 def _play_by_prompts(recorder: EpisodeRecorder, template: PromptTemplate, console: Console) -> None:
     while not recorder.done:
-        assert recorder.episode is not None  # reset() comes before
-        rng = Stream("policy", recorder.episode.seed, recorder.episode.attempt, recorder.episode.task)
-        policy_input = PolicyInput(recorder.env, recorder.observation, recorder.info, recorder.episode, rng)
+        policy_input = PolicyInput.of(recorder)
         console.print(printed(template.prompt(policy_input)), soft_wrap=True)
-        try:
-            line = console.input("> ")
-        except (EOFError, RuntimeError):  # RuntimeError: there is no standard input at all
-            break
-        if line.strip() == QUIT:
-            break
-        try:
-            turn = recorder.step(template.parse_action(line, policy_input), completion=line)
-        except RetrieverFailed as error:
-            console.print(_no_step(error))
-            continue
-        verdict = "" if turn.action_valid else ", invalid"
-        console.print(Text.assemble(("action ", "dim"), printed(f"{turn.action} ({turn.reward:+.1f}{verdict})")))
+        line = _typed(console)
+        if line is None:
+            return
+        if turn := _step(recorder, console, template.parse_action(line, policy_input), completion=line):
+            console.print(Text.assemble(("action ", "dim"), printed(_told(turn))))
 
 
-def _no_step(error: RetrieverFailed) -> Text:
-    """Return the message for a failed step: the state has not changed, and the step can be repeated later."""
-    return Text.assemble(("No step was taken", "bold yellow"), ": ", printed(str(error)))
+def _typed(console: Console) -> str | None:
+    """Return the next line that the player types; None to quit."""
+    try:
+        line = console.input("> ")
+    except (EOFError, RuntimeError):  # RuntimeError: there is no standard input at all
+        return None
+    return None if line.strip() == QUIT else line
+
+
+def _step(recorder: EpisodeRecorder, console: Console, action: str, **of_policy: str) -> Turn | None:
+    """Take a step and return its turn. If the retriever fails, print why; the step can be repeated later."""
+    try:
+        return recorder.step(action, **of_policy)
+    except RetrieverFailed as error:
+        console.print(Text.assemble(("No step was taken", "bold yellow"), ": ", printed(str(error))))
+        return None
+
+
+def _told(turn: Turn) -> str:
+    return f"{turn.action} ({turn.reward:+.1f}{'' if turn.action_valid else ', invalid'})"
 
 
 def meant(line: str, forms: Mapping[str, str]) -> str:
@@ -263,9 +241,9 @@ def _choices(info: Mapping[str, Any], forms: Mapping[str, str]) -> Text:
     return printed(f"{' | '.join(actions[:_LISTED])}{more} | {QUIT} quits")
 
 
-def _scene(recorder: EpisodeRecorder, last: Turn | None, told: Facts) -> RenderableType:
+def _scene(recorder: EpisodeRecorder, told: Facts) -> RenderableType:
     """Return what the player sees: the observation, the last step, and the additional facts."""
-    env: TextEnv = recorder.env
+    env = recorder.env
     assert recorder.episode is not None  # reset() comes before
     facts = {
         "step": f"{env.steps} of {env.max_steps}",
@@ -274,8 +252,8 @@ def _scene(recorder: EpisodeRecorder, last: Turn | None, told: Facts) -> Rendera
     if len(recorder.info["state_key"]) <= _LONGEST_KEY:
         facts["state"] = recorder.info["state_key"]
     facts |= told.of(recorder)
-    if last is not None:
-        facts["last"] = f"{last.action} ({last.reward:+.1f}{'' if last.action_valid else ', invalid'})"
+    if recorder.episode.turns:
+        facts["last"] = _told(recorder.episode.turns[-1])
     line = Text("  ").join(Text.assemble((f"{name} ", "dim"), printed(value)) for name, value in facts.items())
     seen = (board(recorder.observation), Text()) if recorder.observation else ()
     return Group(Text(), *seen, line)
@@ -290,3 +268,143 @@ def _ending(episode: Episode) -> Text:
         return Text.assemble(("Failed", "bold red"), f": {steps}")
     full = "Out of context" if TRUNCATED_BY in episode.meta else "Left"
     return Text.assemble(("Out of steps" if episode.truncated else full, "bold yellow"), f": {steps}")
+
+
+try:
+    import termios
+    import tty
+except ImportError:  # Windows: lines are read instead of keys
+    termios = None  # type: ignore[assignment]
+
+KEYS_AVAILABLE = termios is not None
+"""Whether this system can deliver single key presses."""
+
+END_OF_INPUT = "\x04"
+"""Ctrl-D, which a terminal in single-key mode delivers as a key."""
+
+_ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
+_REST_OF_SEQUENCE = 0.05  # seconds; the bytes of an arrow key arrive together
+_PATIENCE = 0.2  # seconds
+
+
+@contextlib.contextmanager
+def single_keys() -> Iterator[None]:
+    """Make the terminal deliver keys immediately and without echo. Ctrl-C still interrupts. Restores it at the end."""
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def read_key() -> str:
+    """Wait for a key and return it: a character; `up`, `down`, `left` or `right` for arrows; `""` at end of input."""
+    descriptor = sys.stdin.fileno()
+    # A Ctrl-C between two instructions does not interrupt a read that begins right after it, so no wait is a long one.
+    while not select.select([descriptor], [], [], _PATIENCE)[0]:
+        pass
+    first = os.read(descriptor, 1)
+    if first != b"\x1b":
+        return first.decode("latin-1")
+    rest = ""
+    while len(rest) < 2 and select.select([descriptor], [], [], _REST_OF_SEQUENCE)[0]:
+        rest += os.read(descriptor, 1).decode("latin-1")
+    return _ARROWS.get(rest[1:], "\x1b") if rest[:1] in ("[", "O") else "\x1b"
+
+
+class Narrator:
+    """Prints every turn of an episode as it happens, and the answer of a model in this process while it is generated.
+
+    Args:
+        console: where to print.
+        template: the prompt template of a language model, whose first prompt is printed completely; None for other
+            policies.
+
+    Attributes:
+        episode: the episode so far, which remains here after an interruption; None before the first turn.
+    """
+
+    def __init__(self, console: Console, template: PromptTemplate | None) -> None:
+        self.episode: Episode | None = None
+        self._console, self._template = console, template
+        self._told = 0  # turns whose outcome is printed
+        self._answering = False
+
+    def play(self, policy: Policy | AsyncPolicy, env: TextEnv, seed: int, task: int | None) -> Episode:
+        """Let `policy` play one episode, close the environment, and return the episode. Raises as `rollout` does."""
+        show = getattr(policy, "show", None)
+        if show is not None:
+            show(self._tell_piece)
+        if isinstance(policy, AsyncPolicy):
+            policy = _AsyncPrintingPolicy(policy, self)
+        else:
+            policy = _PrintingPolicy(policy, self)
+        [episode] = rollout(policy, lambda: env, [EpisodeSpec(seed, task)], num_envs=1)
+        self._tell_outcome(episode)
+        return episode
+
+    def tell_prompt(self, policy_input: PolicyInput) -> None:
+        """Print the outcome of the last turn and the present policy input."""
+        self.episode = policy_input.episode
+        self._tell_outcome(policy_input.episode)
+        if not policy_input.episode.turns and self._template is not None:
+            messages = self._template.messages(policy_input)  # solved turns come before the prompt
+            self._block("prompt", printed("\n\n".join(message["content"] for message in messages)))
+        else:
+            self._block(f"turn {len(policy_input.episode.turns) + 1}", board(policy_input.observation))
+
+    def tell_output(self, output: PolicyOutput) -> None:
+        """Print the answer of the policy and the action in it."""
+        if self._answering:
+            self._console.print()
+            self._answering = False
+        elif output.completion is not None and output.completion != output.action:
+            self._block("answer", printed(output.completion))
+        self._console.print(Text.assemble(("action  ", "dim"), printed(output.action)), soft_wrap=True)
+
+    def _tell_piece(self, piece: str) -> None:
+        """Print a piece of an answer that is being generated."""
+        if not self._answering:
+            self._block("answer", Text(), end="")
+            self._answering = True
+        self._console.print(printed(piece), end="", soft_wrap=True)
+
+    def _tell_outcome(self, episode: Episode) -> None:
+        """Print the reward of turns that have not been printed yet."""
+        for turn in episode.turns[self._told :]:
+            refused = "" if turn.action_valid else ", the action was invalid"
+            self._console.print(Text.assemble(("reward  ", "dim"), f"{turn.reward:+.2f}{refused}"))
+        self._told = len(episode.turns)
+
+    def _block(self, name: str, text: Text, end: str = "\n") -> None:
+        self._console.print(Text.assemble("\n", (f"── {name}", "dim")))
+        self._console.print(text, end=end, soft_wrap=True)
+
+
+class _PrintingPolicy:
+    def __init__(self, policy: Policy, narrator: Narrator) -> None:
+        self.name = policy.name
+        self._policy, self._narrator = policy, narrator
+
+    def act(self, inputs: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        """Print and return the output of the policy for the only running episode."""
+        [policy_input] = inputs
+        self._narrator.tell_prompt(policy_input)
+        outputs = ask(self._policy, inputs)
+        self._narrator.tell_output(outputs[0])
+        return outputs
+
+
+class _AsyncPrintingPolicy(PolicyWrapper):
+    def __init__(self, policy: AsyncPolicy, narrator: Narrator) -> None:
+        super().__init__(policy)
+        self._narrator = narrator
+
+    async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
+        """Print and return the output of the policy."""
+        self._narrator.tell_prompt(policy_input)
+        output = checked(self.policy, await self.policy.respond(policy_input))
+        self._narrator.tell_output(output)
+        return output

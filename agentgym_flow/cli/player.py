@@ -6,79 +6,91 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
+from agentgym_flow._util.files import check_new
 from agentgym_flow._util.importing import what_raised
 from agentgym_flow._util.intervals import wilson
-from agentgym_flow.cli.console import live_progress, note, share
+from agentgym_flow.cli.console import note, share, stderr
+from agentgym_flow.cli.options import Attempts, EnvArgs, Force, PolicyArgs, PolicyName, Seed, Split
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import AgentGymFlowError, BadPolicy, BadResume, BadSetting, ExecutorFailed, ServerDown
-from agentgym_flow.play import ERROR, TRAIN_TASKS, EpisodePlan, Evaluation, path_of, sampled_tokens
+from agentgym_flow.play import ERROR, TRAIN_TASKS, EpisodePlan, Evaluation, LiveSuccess, Play, path_of
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput, PolicyOutput, make_policy
-from agentgym_flow.policies.base import Around
+from agentgym_flow.policies.base import PolicyWrapper
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
 
-PolicyName = Annotated[
-    str,
-    typer.Option("--policy", "-p", help="random, expert, scripted, openai:MODEL@URL, hf:FOLDER or module:callable."),
-]
-PolicyArgs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--policy-arg",
-        metavar="KEY=VALUE",
-        help="A setting of an openai: or hf: policy, such as temperature=0.7 or shots=2. Repeatable.",
-    ),
-]
-TemplateName = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="The prompt template of a language model: text (the default), choice, or NAME:PATH for a published prompt "
-        "such as verl_agent:prompts/alfworld.py.",
-    ),
-]
-Episodes = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Play only the first N tasks. By default all tasks of the split are played, or the first "
-        f"{TRAIN_TASKS} of train.",
-    ),
-]
-Attempts = Annotated[int, typer.Option(min=1, help="Episodes per task.")]
-TaskTypes = Annotated[
-    list[str] | None,
-    typer.Option("--task-type", metavar="TYPE", help="Only tasks of this type, as in info['task_type']. Repeatable."),
-]
-Patience = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION",
-        help="How long to retry when a model server stops answering in the middle of a run, such as 10m (the default). "
-        "0: record failed requests immediately, without waiting.",
-    ),
-]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Continue a stopped run that was writing this file, if there is one.")
-]
-NumEnvs = Annotated[
-    int,
-    typer.Option(
-        min=1,
-        help="Episodes played in parallel. It changes only the speed, not the results; below 16, also the last bits of "
-        "what an hf: policy computes on a CPU.",
-    ),
-]
 
+@dataclass(frozen=True, kw_only=True)
+class PlayOptions:
+    """The options of commands that let a policy play the tasks of a split and write a file.
 
-def is_complete(file: Path | None, resume: bool, force: bool) -> bool:
-    """Return whether there is nothing to resume: the file exists, without the journal of a stopped run beside it."""
-    return resume and not force and file is not None and file.is_file() and not path_of(file).exists()
+    Options:
+        task_type: Only tasks of this type, as in info['task_type']. Repeatable.
+        patience: How long to retry when a model server stops answering in the middle of a run, such as 10m (the
+            default). 0: record failed requests immediately, without waiting.
+        num_envs: Episodes played in parallel. It changes only the speed, not the results; below 16, also the last bits
+            of what an hf: policy computes on a CPU.
+        resume: Continue a stopped run that was writing this file, if there is one.
+    """
+
+    policy: PolicyName
+    split: Split
+    episodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Play only the first N tasks. By default all tasks of the split are played, or the first "
+            f"{TRAIN_TASKS} of train.",
+        ),
+    ] = None
+    attempts: Attempts = 1
+    task_type: Annotated[list[str] | None, typer.Option("--task-type", metavar="TYPE")] = None
+    seed: Seed = 0
+    env_arg: EnvArgs = None
+    policy_arg: PolicyArgs = None
+    patience: Annotated[str | None, typer.Option(metavar="DURATION")] = None
+    num_envs: Annotated[int, typer.Option(min=1)] = 64
+    resume: Annotated[bool, typer.Option("--resume")] = False
+    force: Force = False
+
+    def is_complete(self, file: Path | None) -> bool:
+        """Return whether there is nothing to resume: the file exists, without the journal of a stopped run beside it.
+
+        Raises `FileExistsError` if the file may not be written.
+        """
+        if file is None:
+            return False
+        if self.resume and not self.force and file.is_file() and not path_of(file).exists():
+            return True
+        check_new(file, replace=self.force or (self.resume and path_of(file).exists()))
+        return False
+
+    def play(
+        self, policy: Policy | AsyncPolicy, env_id: str, env_kwargs: Mapping[str, Any], file: Path | None, live: Live
+    ) -> Play:
+        """Return what these options let a policy play."""
+        return Play(
+            policy,
+            env_id,
+            self.split,
+            self.episodes,
+            self.attempts,
+            self.task_type,
+            self.seed,
+            env_kwargs,
+            self.num_envs,
+            file=file,
+            replace=self.force,
+            resume=self.resume,
+            on_plan=live.begin,
+            on_episode=live.add,
+        )
 
 
 def leave(file: Path) -> NoReturn:
@@ -186,7 +198,7 @@ class _GuardedPolicy:
             return self._policy.act(inputs)
 
 
-class _AsyncGuardedPolicy(Around):
+class _AsyncGuardedPolicy(PolicyWrapper):
     def __init__(self, policy: AsyncPolicy, description: str) -> None:
         super().__init__(policy)
         self.settings: Mapping[str, Any] = getattr(policy, "settings", {})
@@ -220,7 +232,7 @@ class _AsyncGuardedPolicy(Around):
         return output
 
 
-class Live:
+class Live(LiveSuccess):
     """The progress display, the finished episodes, and their success rate so far.
 
     Args:
@@ -228,12 +240,11 @@ class Live:
     """
 
     def __init__(self, num_envs: int) -> None:
-        self.progress = live_progress("episodes")
+        super().__init__(stderr(), "episodes")
         self.finished: list[Episode] = []
         self.split_tasks: int | None = None
         self.total = 0
         self._at_start = num_envs
-        self._successes = self._tokens = 0
         self._one_attempt = True
 
     def begin(self, plan: EpisodePlan) -> None:
@@ -241,7 +252,7 @@ class Live:
         self.split_tasks, self.total = plan.split_tasks, len(plan.tasks) * plan.attempts
         self._one_attempt = plan.attempts == 1
         self._at_start = min(self._at_start, self.total)
-        self.progress.update(0, total=self.total)
+        self.update(0, total=self.total)
 
     def add(self, episode: Episode) -> None:
         """Count a finished episode.
@@ -250,15 +261,16 @@ class Live:
         has a wrong address. Later in a run, a server that does not answer is recorded as data.
         """
         self.finished.append(episode)
-        self._successes += episode.success
-        self._tokens += sampled_tokens(episode)
+        super().add(episode)
         count = len(self.finished)
-        # Wilson's interval of episodes would be too narrow with several attempts at a task.
-        so_far = share(self._successes / count, wilson(self._successes, count) if self._one_attempt else None)
-        self.progress.update(count, f"success {so_far}", tokens=self._tokens)
         if count == self._at_start and not any(one.turns or ERROR not in one.meta for one in self.finished):
             reasons = _reasons(self.finished)
             raise BadSetting(f"the environment raised in the first step of all {count} episodes so far ({reasons})")
+
+    def rate(self) -> str:
+        """Return the success rate. Wilson's interval of episodes would be too narrow with several attempts."""
+        count = self.episodes
+        return share(self.successes / count, wilson(self.successes, count) if self._one_attempt else None)
 
     @property
     def _lost(self) -> list[Episode]:

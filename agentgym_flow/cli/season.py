@@ -10,24 +10,30 @@ from typing import Annotated
 import typer
 
 from agentgym_flow.cli.console import note, say
-from agentgym_flow.leaderboard.places import ROOT, TRACKS
+from agentgym_flow.cli.options import Commands, Root
+from agentgym_flow.leaderboard.files import ROOT, TRACKS
 from agentgym_flow.leaderboard.season import new_season, season_file
 
-app = typer.Typer(help="Commit to a season, open it, close it, and check it.", no_args_is_help=True)
+app = Commands(help="Commit to a season, open it, close it, and check it.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the season, such as s1.")]
-Root = Annotated[Path, typer.Option(help="The folder with tracks, submissions and verdicts.", file_okay=False)]
 
 
 @app.command()
 def new(
     name: Name,
-    opens: Annotated[str, typer.Option(metavar="DAY", help="The first day, year-month-day.")],
-    closes: Annotated[str, typer.Option(metavar="DAY", help="The last day.")],
-    keep: Annotated[Path, typer.Option(metavar="FILE", help="Write seed and secret to this file. Keep it private.")],
+    opens: Annotated[str, typer.Option(metavar="DAY")],
+    closes: Annotated[str, typer.Option(metavar="DAY")],
+    keep: Annotated[Path, typer.Option(metavar="FILE")],
     root: Root = Path(ROOT),
 ) -> None:
-    """Draw the seed and the secret of a season, and write their SHA-256 digests into the season's public file."""
+    """Draw the seed and the secret of a season, and write their SHA-256 digests into the season's public file.
+
+    Options:
+        opens: The first day, year-month-day.
+        closes: The last day.
+        keep: Write seed and secret to this file. Keep it private.
+    """
     file = season_file(root, name)
     for path in (file, keep):
         if path.exists():
@@ -44,15 +50,17 @@ def new(
 @app.command("open")
 def open_season(
     name: Name,
-    seed: Annotated[str, typer.Option(help="The seed that the season was committed to.")] = "",
+    seed: str = "",
     root: Root = Path(ROOT),
 ) -> None:
     """Reveal the seed of a season, and create the task lists of its tracks from tracks.toml.
 
     Without --seed, create the missing tracks of an open season, for example after their official data was added.
+
+    Options:
+        seed: The seed that the season was committed to.
     """
-    from agentgym_flow.leaderboard.definitions import made_tracks
-    from agentgym_flow.leaderboard.season import Season
+    from agentgym_flow.leaderboard.season import Season, made_tracks
 
     file = season_file(root, name)
     season = Season.read(file)
@@ -77,10 +85,14 @@ def open_season(
 @app.command()
 def close(
     name: Name,
-    secret: Annotated[str, typer.Option(help="The secret that the season was committed to.")],
+    secret: Annotated[str, typer.Option()],
     root: Root = Path(ROOT),
 ) -> None:
-    """Reveal the secret of a season, so that anyone can check its fresh tasks."""
+    """Reveal the secret of a season, so that anyone can check its fresh tasks.
+
+    Options:
+        secret: The secret that the season was committed to.
+    """
     from agentgym_flow.leaderboard.season import Season
 
     file = season_file(root, name)
@@ -94,7 +106,7 @@ def check(name: Name, root: Root = Path(ROOT)) -> None:
 
     Exits with status 1 at the first mismatch.
     """
-    from agentgym_flow.leaderboard.audit import audit
+    from agentgym_flow.leaderboard.publish import audit
 
     wrong = audit(root, name)
     for line in wrong.checked:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,8 @@ import typer
 from rich.table import Table
 
 from agentgym_flow._util.files import check_new
-from agentgym_flow.cli.console import Force, live_progress, note, say, show_table
+from agentgym_flow.cli.console import live_progress, note, say, show_table
+from agentgym_flow.cli.options import Force, command
 from agentgym_flow.errors import BadSetting, shown
 
 if TYPE_CHECKING:
@@ -21,80 +22,9 @@ if TYPE_CHECKING:
 _DEFAULT_MODES = ["synchronous", "overlap", "fixed:4", "ready:4"]
 _PICTURES = ("trace.svg", "staleness.svg", "states.svg", "trace.json", "trace.html")
 
-Modes = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[MODE]...",
-        help="synchronous, overlap, fixed:S or ready:S, where S is the staleness. Name several to compare them. "
-        f"[default: {' '.join(_DEFAULT_MODES)}]",
-    ),
-]
-Regions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--region",
-        metavar="NAME=WORKERSxPLACES[,speed=X][,gbit=X][,delay=SECONDS][,direct]",
-        help="The workers of one region, and how many episodes each plays in parallel. gbit and delay describe the "
-        "link to the trainer. direct: each worker fetches weights itself, without a relay. Repeatable. "
-        "[default: local=64x1]",
-    ),
-]
-Events = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--change",
-        metavar="HOURS:KIND:WORKERS:REGION",
-        help="Workers that join, leave or die (kill) after some hours, such as 1:join:32:local. Repeatable.",
-    ),
-]
 
-
-def simulate(
-    modes: Modes = None,
-    region: Regions = None,
-    change: Events = None,
-    updates: Annotated[int, typer.Option(help="The number of batches to train on.")] = 100,
-    groups: Annotated[int, typer.Option(help="Tasks per batch.")] = 16,
-    size: Annotated[int, typer.Option(help="Episodes per task.")] = 8,
-    median: Annotated[float, typer.Option(help="The median duration of an episode, in seconds.")] = 30.0,
-    sigma: Annotated[float, typer.Option(help="The spread of these durations (lognormal). 0: all are equal.")] = 0.8,
-    train: Annotated[
-        list[float] | None,
-        typer.Option(help="Seconds of training per batch. Repeat it for each policy. [default: 60]"),
-    ] = None,
-    train_sigma: Annotated[float, typer.Option(help="The spread of the training time.")] = 0.0,
-    one_device: Annotated[
-        bool, typer.Option("--one-device", help="Policies train one after the other, on one device.")
-    ] = False,
-    lockstep: Annotated[
-        bool,
-        typer.Option("--lockstep", help="No policy starts a batch before all policies have finished the previous one."),
-    ] = False,
-    versions: Annotated[int, typer.Option(help="How many versions of the weights a worker holds.")] = 2,
-    weights: Annotated[str, typer.Option(help="What each update transfers: full, delta or lora.")] = "delta",
-    gigabytes: Annotated[
-        float | None, typer.Option(help="The size of an update. [default: 28 for full, 1.5 for delta, 0.05 for lora]")
-    ] = None,
-    full_gigabytes: Annotated[
-        float, typer.Option(help="The size of the full weights, which workers fetch first.")
-    ] = 28.0,
-    lease_seconds: Annotated[
-        float, typer.Option(help="Seconds after which a lease expires if it is not renewed.")
-    ] = 60.0,
-    hours_to_death: Annotated[
-        float | None, typer.Option(help="The mean time until a worker dies, in hours. [default: never]")
-    ] = None,
-    restart: Annotated[float, typer.Option(help="Seconds until such a worker has restarted.")] = 30.0,
-    seeds: Annotated[int, typer.Option(min=1, help="The number of simulations. More than one gives intervals.")] = 1,
-    trace: Annotated[
-        Path | None,
-        typer.Option(help="Write events and pictures of the first seed to this folder. Needs a single mode."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print all figures as JSON lines, one per mode and seed.")
-    ] = False,
-    force: Force = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Simulate:
     """Simulate a dataflow in virtual time, and compare modes of running it.
 
     The simulation uses the manager's real bookkeeping. Episodes and training are only durations: nothing is trained.
@@ -103,53 +33,109 @@ def simulate(
     dropped because they were too stale; episodes played again because a worker died; the mean length of trained
     episodes, divided by that of all planned episodes; the staleness of weights, in updates; gigabytes of weights sent
     over links; calls to the manager per second.
-    """
-    from agentgym_flow.dataflow.simulator.scenario import Scenario
 
-    common: dict[str, Any] = {
-        "updates": updates,
-        "groups": groups,
-        "size": size,
-        "median": median,
-        "sigma": sigma,
-        "train_seconds": tuple(train or [60.0]),
-        "train_sigma": train_sigma,
-        "one_device": one_device,
-        "lockstep": lockstep,
-        "regions": tuple(_region(text) for text in region or ["local=64x1"]),
-        "changes": tuple(_change(text) for text in change or []),
-        "versions": versions,
-        "weights": weights,
-        "gigabytes": gigabytes,
-        "full_gigabytes": full_gigabytes,
-        "lease_seconds": lease_seconds,
-        "hours_to_death": math.inf if hours_to_death is None else hours_to_death,
-        "restart": restart,
-    }
-    scenarios = [Scenario(**common, **_mode(text)) for text in modes or _DEFAULT_MODES]
-    if trace is not None:
-        if len(scenarios) > 1:
-            raise BadSetting("--trace takes one mode: name it, such as fixed:4")
-        _check_pictures(trace, ("trace.jsonl", *_PICTURES), force)
-    outcomes = _simulated(scenarios, seeds, trace)
-    if as_json:
-        for scenario, found in zip(scenarios, outcomes, strict=True):
-            for seed, outcome in enumerate(found):
-                typer.echo(json.dumps({"mode": scenario.name, "seed": seed, **asdict(outcome)}))
-    else:
-        show_table(_table(scenarios, outcomes))
+    Options:
+        region: The workers of one region, and how many episodes each plays in parallel. gbit and delay describe the
+            link to the trainer. direct: each worker fetches weights itself, without a relay. Repeatable. [default:
+            local=64x1]
+        change: Workers that join, leave or die (kill) after some hours, such as 1:join:32:local. Repeatable.
+        updates: The number of batches to train on.
+        groups: Tasks per batch.
+        size: Episodes per task.
+        median: The median duration of an episode, in seconds.
+        sigma: The spread of these durations (lognormal). 0: all are equal.
+        train: Seconds of training per batch. Repeat it for each policy. [default: 60]
+        train_sigma: The spread of the training time.
+        one_device: Policies train one after the other, on one device.
+        lockstep: No policy starts a batch before all policies have finished the previous one.
+        versions: How many versions of the weights a worker holds.
+        weights: What each update transfers: full, delta or lora.
+        gigabytes: The size of an update. [default: 28 for full, 1.5 for delta, 0.05 for lora]
+        full_gigabytes: The size of the full weights, which workers fetch first.
+        lease_seconds: Seconds after which a lease expires if it is not renewed.
+        hours_to_death: The mean time until a worker dies, in hours. [default: never]
+        restart: Seconds until such a worker has restarted.
+        seeds: The number of simulations. More than one gives intervals.
+        trace: Write events and pictures of the first seed to this folder. Needs a single mode.
+        as_json: Print all figures as JSON lines, one per mode and seed.
+    """
+
+    modes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODE]...",
+            help="synchronous, overlap, fixed:S or ready:S, where S is the staleness. Name several to compare them. "
+            f"[default: {' '.join(_DEFAULT_MODES)}]",
+        ),
+    ] = None
+    region: Annotated[
+        list[str] | None,
+        typer.Option("--region", metavar="NAME=WORKERSxPLACES[,speed=X][,gbit=X][,delay=SECONDS][,direct]"),
+    ] = None
+    change: Annotated[list[str] | None, typer.Option("--change", metavar="HOURS:KIND:WORKERS:REGION")] = None
+    updates: int = 100
+    groups: int = 16
+    size: int = 8
+    median: float = 30.0
+    sigma: float = 0.8
+    train: list[float] | None = None
+    train_sigma: float = 0.0
+    one_device: Annotated[bool, typer.Option("--one-device")] = False
+    lockstep: Annotated[bool, typer.Option("--lockstep")] = False
+    versions: int = 2
+    weights: str = "delta"
+    gigabytes: float | None = None
+    full_gigabytes: float = 28.0
+    lease_seconds: float = 60.0
+    hours_to_death: float | None = None
+    restart: float = 30.0
+    seeds: Annotated[int, typer.Option(min=1)] = 1
+    trace: Path | None = None
+    as_json: Annotated[bool, typer.Option("--json")] = False
+    force: Force = False
+
+    def run(self) -> None:
+        """Simulate, and print a table or JSON."""
+        from agentgym_flow.dataflow.simulator.scenario import Scenario
+
+        common: dict[str, Any] = {
+            one.name: getattr(self, one.name) for one in fields(Scenario) if hasattr(self, one.name)
+        }
+        common |= {
+            "train_seconds": tuple(self.train or [60.0]),
+            "regions": tuple(_region(text) for text in self.region or ["local=64x1"]),
+            "changes": tuple(_change(text) for text in self.change or []),
+            "hours_to_death": math.inf if self.hours_to_death is None else self.hours_to_death,
+        }
+        scenarios = [Scenario(**common, **_mode(text)) for text in self.modes or _DEFAULT_MODES]
+        if self.trace is not None:
+            if len(scenarios) > 1:
+                raise BadSetting("--trace takes one mode: name it, such as fixed:4")
+            _check_pictures(self.trace, ("trace.jsonl", *_PICTURES), self.force)
+        outcomes = _simulated(scenarios, self.seeds, self.trace)
+        if self.as_json:
+            for scenario, found in zip(scenarios, outcomes, strict=True):
+                for seed, outcome in enumerate(found):
+                    typer.echo(json.dumps({"mode": scenario.name, "seed": seed, **asdict(outcome)}))
+        else:
+            show_table(_table(scenarios, outcomes))
+
+
+simulate = command(Simulate)
 
 
 def trace(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, or its trace.jsonl.")],
-    out: Annotated[
-        Path | None, typer.Option(help="The folder for the pictures. [default: the folder of the trace]")
-    ] = None,
+    run: Annotated[Path, typer.Argument(metavar="RUN")],
+    out: Path | None = None,
     force: Force = False,
 ) -> None:
     """Draw a run: a timeline of workers and trainers, the staleness of its weights, and the states of its slots.
 
     Open trace.json in Perfetto (ui.perfetto.dev) or chrome://tracing. trace.html shows all pictures.
+
+    Options:
+        run: The folder of a run, or its trace.jsonl.
+        out: The folder for the pictures. [default: the folder of the trace]
     """
     from agentgym_flow.dataflow.timeline import write_pictures
     from agentgym_flow.dataflow.trace import NAME, read_trace
@@ -172,7 +158,7 @@ def _check_pictures(folder: Path, names: tuple[str, ...], force: bool) -> None:
 
 def _simulated(scenarios: list[Scenario], seeds: int, folder: Path | None) -> list[list[SimulationResult]]:
     from agentgym_flow._util.files import LineWriter
-    from agentgym_flow.dataflow.simulator.simulate import simulate
+    from agentgym_flow.dataflow.simulator.simulate import simulate as play
     from agentgym_flow.dataflow.timeline import write_pictures
 
     events: list[dict[str, Any]] = []
@@ -182,7 +168,7 @@ def _simulated(scenarios: list[Scenario], seeds: int, folder: Path | None) -> li
             found.append([])
             for seed in range(seeds):
                 record = events.append if folder is not None and seed == 0 else None
-                found[-1].append(simulate(scenario, seed, record))
+                found[-1].append(play(scenario, seed, record))
                 progress.update(sum(map(len, found)))
     if folder is not None:
         events.sort(key=lambda event: event["at"])

@@ -6,22 +6,17 @@ import inspect
 import json
 import os
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import Force, new_table, note, printed, say, show_table, stdout
+from agentgym_flow.cli.console import new_table, note, printed, say, show_table, stdout
+from agentgym_flow.cli.options import EnvArgs, Force, command
 from agentgym_flow.envs import text_arguments
 from agentgym_flow.errors import BadSetting
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from agentgym_flow.training.config import Configs
-    from agentgym_flow.training.results import Results
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Click settings that let the command pass on options that it does not define."""
@@ -74,16 +69,19 @@ def _show_settings(settings: list[str], everything: bool) -> None:
 
 
 def export(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A checkpoint of a run, another folder of a model, or a GGUF file.")
-    ],
-    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.")],
-    dtype: Annotated[str, typer.Option(help="The type of the weights: float32 or bfloat16.")] = "float32",
+    model: Annotated[str, typer.Argument(metavar="MODEL")],
+    out: Annotated[Path, typer.Argument(metavar="FOLDER")],
+    dtype: str = "float32",
     force: Force = False,
 ) -> None:
     """Write a language model as one folder for a server, with adapters merged into it and a chat template.
 
     Prints how to evaluate it behind a server as in its run: the prompt template, layout and length of answers.
+
+    Options:
+        model: A checkpoint of a run, another folder of a model, or a GGUF file.
+        out: The folder to write.
+        dtype: The type of the weights: float32 or bfloat16.
     """
     from agentgym_flow.training.local_policy import export_model
 
@@ -107,96 +105,83 @@ def _argument(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def train(
-    context: typer.Context,
-    algorithm: Annotated[
-        str,
-        typer.Argument(
-            metavar="ALGO",
-            help="An algorithm such as grpo or gigpo (see --list), or module:function for your own credit function.",
-        ),
-    ],
-    env: Annotated[
-        str | None, typer.Option(metavar="ENV", help="An id such as Sokoban-v0; see `agentgym-flow list`.")
-    ] = None,
-    env_arg: environments.EnvArgs = None,
-    out: Annotated[str | None, typer.Option(metavar="FOLDER", help="The folder of the run.")] = None,
-    config: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="A YAML file of settings, or the name of one in the package, such as alfworld_1.5b."
-        ),
-    ] = None,
-    dataflow: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Let workers play the training episodes. FILE has their settings as YAML, and may be empty.",
-        ),
-    ] = None,
-    engine: Annotated[
-        str,
-        typer.Option(
-            help="Where the dataflow's manager and workers run: local, ray, ray:ADDRESS, or the URL of a manager."
-        ),
-    ] = "local",
-    policy: Annotated[
-        str, typer.Option(metavar="NAME", help="The policy that this run trains, if the dataflow has several.")
-    ] = "policy",
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Estimate the cost of the run, without loading a model or running anything."),
-    ] = False,
-    settings_only: Annotated[
-        bool, typer.Option("--settings", help="Show the main settings with the values of this run, and exit.")
-    ] = False,
-    all_settings: Annotated[
-        bool, typer.Option("--all-settings", help="Show all settings, including TRL's, and exit.")
-    ] = False,
-    _: Annotated[
-        bool, typer.Option("--list", callback=_list, is_eager=True, help="List the algorithms and exit.")
-    ] = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Train:
     """Train a policy: warm start, evaluation, training, evaluation. All results go into one folder.
 
     Give any other setting as --key value; it overrides the configuration file. Examples: --seed 1, --model FOLDER,
     --credit_settings '{"gamma": 0.8}'. The file `config.yaml` in the folder of a run lists all settings. On Ctrl-C or
     SIGTERM the command saves the weights trained so far.
+
+    Options:
+        algorithm: An algorithm such as grpo or gigpo (see --list), or module:function for your own credit function.
+        env: An id such as Sokoban-v0; see `agentgym-flow list`.
+        out: The folder of the run.
+        config: A YAML file of settings, or the name of one in the package, such as alfworld_1.5b.
+        dataflow: Let workers play the training episodes. FILE has their settings as YAML, and may be empty.
+        engine: Where the dataflow's manager and workers run: local, ray, ray:ADDRESS, or the URL of a manager.
+        policy: The policy that this run trains, if the dataflow has several.
+        dry_run: Estimate the cost of the run, without loading a model or running anything.
+        settings_only: Show the main settings with the values of this run, and exit.
+        all_settings: Show all settings, including TRL's, and exit.
+        listing: List the algorithms and exit.
     """
-    if algorithm.startswith("-") or any(word.partition("=")[0] == "--credit" for word in context.args):
-        raise BadSetting("name the algorithm once, as the first word: agentgym-flow train ALGO [--key value ...]")
-    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
-        os.environ.setdefault(name, "1")  # read once, when huggingface_hub is imported
-    settings = [*context.args, f"--credit={algorithm}"]
-    settings += [] if config is None else [f"--config={config}"]
-    settings += [] if env is None else [f"--env_id={text_arguments.full_id(env)}"]
-    settings += [f"--env-arg={pair}" for pair in env_arg or ()]
-    settings += [] if out is None else [f"--out={out}"]
-    from agentgym_flow.rewards.credit import credit_function
-    from agentgym_flow.training.main_settings import check_names
 
-    # Before the imports below, which take seconds.
-    credit_function(algorithm)
-    check_names(context.args, [name for option in context.command.params for name in option.opts])
-    from agentgym_flow.training import recipe
-    from agentgym_flow.training.config_file import parse_configs
-    from agentgym_flow.training.models import quiet
+    context: typer.Context
+    algorithm: Annotated[str, typer.Argument(metavar="ALGO")]
+    env: Annotated[str | None, typer.Option(metavar="ENV")] = None
+    env_arg: EnvArgs = None
+    out: Annotated[str | None, typer.Option(metavar="FOLDER")] = None
+    config: Annotated[str | None, typer.Option(metavar="FILE")] = None
+    dataflow: Annotated[Path | None, typer.Option(metavar="FILE")] = None
+    engine: str = "local"
+    policy: Annotated[str, typer.Option(metavar="NAME")] = "policy"
+    dry_run: Annotated[bool, typer.Option("--dry-run")] = False
+    settings_only: Annotated[bool, typer.Option("--settings")] = False
+    all_settings: Annotated[bool, typer.Option("--all-settings")] = False
+    listing: Annotated[bool, typer.Option("--list", callback=_list, is_eager=True)] = False
 
-    quiet()
-    if settings_only or all_settings:
-        _show_settings(settings, all_settings)
-        return
-    if dry_run:
-        _show_cost(settings)
-        return
-    if dataflow is None:
-        raise typer.Exit(recipe.run_command(parse_configs(settings), stdout()))
-    from agentgym_flow.dataflow.config import FlowConfig
-    from agentgym_flow.dataflow.run import train as train_with_workers
+    def run(self) -> None:
+        """Train, or show what the run would be."""
+        if self.algorithm.startswith("-") or any(word.partition("=")[0] == "--credit" for word in self.context.args):
+            raise BadSetting("name the algorithm once, as the first word: agentgym-flow train ALGO [--key value ...]")
+        for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
+            os.environ.setdefault(name, "1")  # read once, when huggingface_hub is imported
+        settings = [*self.context.args, f"--credit={self.algorithm}"]
+        settings += [] if self.config is None else [f"--config={self.config}"]
+        settings += [] if self.env is None else [f"--env_id={text_arguments.full_id(self.env)}"]
+        settings += [f"--env-arg={pair}" for pair in self.env_arg or ()]
+        settings += [] if self.out is None else [f"--out={self.out}"]
+        from agentgym_flow.rewards.credit import credit_function
+        from agentgym_flow.training.main_settings import check_names
 
-    flow = FlowConfig.read(dataflow)
+        # Before the imports below, which take seconds.
+        credit_function(self.algorithm)
+        check_names(self.context.args, [name for option in self.context.command.params for name in option.opts])
+        from agentgym_flow.training import recipe
+        from agentgym_flow.training.config_file import parse_configs
+        from agentgym_flow.training.models import quiet
 
-    def start(configs: Configs, console: Console) -> Results | None:
-        return train_with_workers(configs, flow, engine, policy, console)
+        quiet()
+        if self.settings_only or self.all_settings:
+            _show_settings(settings, self.all_settings)
+            return
+        if self.dry_run:
+            _show_cost(settings)
+            return
+        if self.dataflow is None:
+            raise typer.Exit(recipe.run_command(parse_configs(settings), stdout()))
+        from agentgym_flow.dataflow.config import FlowConfig
+        from agentgym_flow.dataflow.run import train as train_with_workers
 
-    raise typer.Exit(recipe.run_command(parse_configs(settings), stdout(), start))
+        flow = FlowConfig.read(self.dataflow)
+        raise typer.Exit(
+            recipe.run_command(
+                parse_configs(settings),
+                stdout(),
+                lambda configs, console: train_with_workers(configs, flow, self.engine, self.policy, console),
+            )
+        )
+
+
+train = command(Train)

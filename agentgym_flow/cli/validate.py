@@ -14,8 +14,8 @@ import typer
 from rich.table import Table
 
 from agentgym_flow._util.files import check_new, write_atomically
-from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import Force, live_progress, printed, show_table, stdout
+from agentgym_flow.cli.console import live_progress, printed, show_table, stdout
+from agentgym_flow.cli.options import EnvArgs, EnvName, Force
 from agentgym_flow.errors import AgentGymFlowError, MissingExtra
 from agentgym_flow.testing.card import SECTIONS, WORDS, Finding, ReportCard, errors_once
 from agentgym_flow.testing.card.made import REFUSED
@@ -32,17 +32,12 @@ _CONTRACT, _FIGURES = 0.4, 0.2  # the shares of the remaining time for two parts
 
 
 def validate(
-    env: environments.EnvName,
-    env_arg: environments.EnvArgs = None,
-    minutes: Annotated[float, typer.Option(min=0.1, help="The time limit, in minutes.")] = 10.0,
-    train: Annotated[
-        bool, typer.Option("--train/--no-train", help="Also train the tiny policy (needs the extra train).")
-    ] = True,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Write report_card.html and report_card.json into this folder."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON instead of a table.")] = False,
+    env: EnvName,
+    env_arg: EnvArgs = None,
+    minutes: Annotated[float, typer.Option(min=0.1)] = 10.0,
+    train: Annotated[bool, typer.Option("--train/--no-train")] = True,
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
     force: Force = False,
     *,
     ctx: typer.Context,
@@ -50,6 +45,12 @@ def validate(
     """Check an environment: contract, determinism, keys, rewards, baselines, speed, and whether a policy learns in it.
 
     Exits with status 0 if all essential checks pass, and with 1 otherwise.
+
+    Options:
+        minutes: The time limit, in minutes.
+        train: Also train the tiny policy (needs the extra train).
+        out: Write report_card.html and report_card.json into this folder.
+        as_json: Print the card as JSON instead of a table.
     """
     files = [] if out is None else [out / "report_card.html", out / "report_card.json"]
     for file in files:
@@ -60,7 +61,9 @@ def validate(
     begun = time.monotonic()
     with live_progress("validating") as progress:
         imports = ctx.find_root().params["modules"] or []
-        made = _made(ValidationRequest(env, {}, [], _MADE * 60 * minutes, imports, env_arg or []))
+        [made] = run_part(MADE, ValidationRequest(env, {}, [], _MADE * 60 * minutes, imports, env_arg or []))
+        if REFUSED in made.figures:  # the command line is wrong
+            raise AgentGymFlowError(made.figures[REFUSED])
         findings = [made]
         request = ValidationRequest(env, {}, [], 0.0)
         if made.status == "ok":
@@ -81,14 +84,6 @@ def validate(
     else:
         _show(card, files)
     raise typer.Exit(0 if card.passed else 1)
-
-
-def _made(request: ValidationRequest) -> Finding:
-    """Check that the environment can be made. Raises `AgentGymFlowError` if the command line is wrong."""
-    [made] = run_part(MADE, request)
-    if REFUSED in made.figures:
-        raise AgentGymFlowError(made.figures[REFUSED])
-    return made
 
 
 def _findings(request: ValidationRequest, train: bool) -> Iterator[Finding]:

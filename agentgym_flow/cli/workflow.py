@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentgym_flow._util.files import check_new, write_atomically
-from agentgym_flow.cli.console import Force, printed, say, show_facts, stdout
+from agentgym_flow.cli.console import printed, say, show_facts, stdout
+from agentgym_flow.cli.options import Commands, Force
 from agentgym_flow.errors import BadSetting, BadWorkflow
 
 if TYPE_CHECKING:
     from agentgym_flow.envs.canvas.workflow.graph import Chain
     from agentgym_flow.envs.canvas.workflow.rules import Language
 
-app = typer.Typer(help="Draw and check Canvas workflows, given as one line of text.", no_args_is_help=True)
+app = Commands(help="Draw and check Canvas workflows, given as one line of text.", no_args_is_help=True)
 
 Text = Annotated[
     str,
@@ -32,12 +33,17 @@ Published = Annotated[
 @app.command("draw")
 def draw(
     text: Text,
-    out: Annotated[Path, typer.Option(help="The file to write: .svg, or .html with a table of all instructions.")],
-    down: Annotated[bool, typer.Option("--down", help="Draw from top to bottom, for a narrow page.")] = False,
+    out: Annotated[Path, typer.Option()],
+    down: Annotated[bool, typer.Option("--down")] = False,
     published: Published = False,
     force: Force = False,
 ) -> None:
-    """Draw a workflow as SVG or HTML. Size limits are not checked."""
+    """Draw a workflow as SVG or HTML. Size limits are not checked.
+
+    Options:
+        out: The file to write: .svg, or .html with a table of all instructions.
+        down: Draw from top to bottom, for a narrow page.
+    """
     from agentgym_flow.envs.canvas.workflow.plain import plain_graph
     from agentgym_flow.report import workflow_html, workflow_svg
 

@@ -19,7 +19,7 @@ from agentgym_flow.dataflow.weights import apply, header
 from agentgym_flow.dataflow.wire import encode
 from agentgym_flow.errors import AgentGymFlowError, BadData, FlowDown, RunsFinished
 from agentgym_flow.play import PoolSlot, SharedRequests, run, take_turn
-from agentgym_flow.play.slots import ERROR, EnvPool, EpisodeSpec
+from agentgym_flow.play.groups import ERROR, EnvPool, EpisodeSpec
 from agentgym_flow.policies import AsyncPolicy, PolicyInput, PolicyOutput
 from agentgym_flow.training.policy import AsyncModelPolicy
 

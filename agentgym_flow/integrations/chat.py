@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from agentgym_flow.core import Stream
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episodes import Episode, EpisodeRecorder, Turn
 from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption, shown
@@ -59,9 +58,8 @@ class ChatEnv:
 
         Raises `UnknownTask` if there is no such task.
         """
-        episode = self._recorder.reset(seed=seed, task=task, attempt=attempt)
-        rng = Stream("policy", seed, attempt, episode.task)
-        self._policy_input = PolicyInput(self.env, self._recorder.observation, self._recorder.info, episode, rng)
+        self._recorder.reset(seed=seed, task=task, attempt=attempt)
+        self._policy_input = PolicyInput.of(self._recorder)
         return self.template.messages(self._policy_input)
 
     def step(self, answer: str) -> Turn:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
-from agentgym_flow.errors import BadSubmission
-from agentgym_flow.leaderboard.git import PLAIN, FileChange, Repository
+from agentgym_flow.errors import BadSetting, BadSubmission
+from agentgym_flow.leaderboard.files import REFERENCE, ROOT, SEASONS, SITE, SUBMISSIONS, TRACKS, VERDICTS
 from agentgym_flow.leaderboard.judge import judge
-from agentgym_flow.leaderboard.places import REFERENCE, ROOT, SEASONS, SITE, SUBMISSIONS, TRACKS, VERDICTS
 from agentgym_flow.leaderboard.reproduce import MakePolicy
 from agentgym_flow.leaderboard.submission import MOST_BYTES
 from agentgym_flow.leaderboard.verdict import SubmissionVerdict
@@ -66,7 +67,7 @@ def decide(
         BadTrack, BadData, MissingExtra: see `judge`.
     """
     changes = repository.changes(base, head)
-    if not any(_is_for_boards(change.path) for change in changes):
+    if not any(change.path.startswith((f"{_SUBMISSIONS}/", f"{_VERDICTS}/", f"{_SITE}/")) for change in changes):
         return Decision()
     try:
         place, blobs = _one_new_entry(repository, base, changes)
@@ -90,10 +91,6 @@ def check_name(name: str) -> None:
     """Raise `BadSubmission` if the name is reserved for reference entries, which `judge` also judges."""
     if name.startswith(REFERENCE):
         raise BadSubmission(f"names that begin with {REFERENCE!r} are for policies of the package: choose another")
-
-
-def _is_for_boards(path: str) -> bool:
-    return path.startswith((f"{_SUBMISSIONS}/", f"{_VERDICTS}/", f"{_SITE}/"))
 
 
 def _one_new_entry(
@@ -128,3 +125,77 @@ def _one_new_entry(
     if repository.names(base, f"{_SUBMISSIONS}/{place[0]}/{place[1]}"):
         raise BadSubmission(f"{place[0]}/{place[1]} already exists: entries do not change, so add a new one")
     return place, blobs
+
+
+PLAIN = "100644"
+"""The mode of a plain file."""
+
+_SECONDS = 120.0
+
+
+class FileChange(NamedTuple):
+    """One file that a branch changes.
+
+    Attributes:
+        path: its path in the repository.
+        status: A for added, M for modified, D for deleted, T for a changed type.
+        mode: the mode of the new file, such as `PLAIN`.
+        blob: the git object with its content.
+    """
+
+    path: str
+    status: str
+    mode: str
+    blob: str
+
+
+class Repository:
+    """A git repository on disk.
+
+    Args:
+        path: a folder in it.
+
+    Methods raise `BadSetting` if git fails.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def commit(self, name: str) -> str:
+        """Return the hash of the commit named by a branch, a tag or a hash."""
+        return self._git("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").decode("ascii").strip()
+
+    def changes(self, base: str, head: str) -> list[FileChange]:
+        """Return the files that `head` changes since it branched off `base`."""
+        options = ["--raw", "-z", "--no-renames", "--no-abbrev", "--no-ext-diff", "--no-textconv"]
+        out = self._git("diff", *options, f"{self.commit(base)}...{self.commit(head)}", "--")
+        words = out.decode("utf-8", "surrogateescape").split("\0")
+        found = []
+        for about, path in zip(words[:-1:2], words[1::2], strict=True):
+            _, mode, _, blob, status = about.split(" ")
+            found.append(FileChange(path, status[0], mode, blob))
+        return found
+
+    def names(self, commit: str, folder: str) -> list[str]:
+        """Return the paths of all files below a folder at a commit."""
+        out = self._git("ls-tree", "-r", "-z", "--name-only", self.commit(commit), "--", f"{folder}/")
+        return [name for name in out.decode("utf-8", "surrogateescape").split("\0") if name]
+
+    def size(self, blob: str) -> int:
+        """Return the size of an object in bytes."""
+        return int(self._git("cat-file", "-s", blob))
+
+    def read(self, blob: str) -> bytes:
+        """Return the content of an object, given by its hash or `COMMIT:PATH`."""
+        return self._git("cat-file", "blob", blob)
+
+    def _git(self, *words: str) -> bytes:
+        command: Sequence[str] = ["git", "-c", "core.quotePath=false", *words]
+        try:
+            done = subprocess.run(command, cwd=self._path, capture_output=True, timeout=_SECONDS, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BadSetting(f"git {words[0]} in {self._path}: {error}") from error
+        if done.returncode:
+            said = done.stderr.decode("utf-8", "replace").strip()
+            raise BadSetting(f"git {words[0]} in {self._path}: {said:.500}")
+        return done.stdout

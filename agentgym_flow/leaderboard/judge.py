@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from agentgym_flow.episodes import LogLimits
-from agentgym_flow.errors import BadSubmission, BadTrack, MissingExtra
-from agentgym_flow.leaderboard.attest import check_completions
-from agentgym_flow.leaderboard.budget import MOST_SECONDS, within
-from agentgym_flow.leaderboard.coverage import claims
-from agentgym_flow.leaderboard.places import TRACKS
+from agentgym_flow.episodes import EpisodeRecorder, LoggedEpisode, LogLimits, scan_log
+from agentgym_flow.errors import BadLog, BadSubmission, BadTrack, MissingExtra, UnknownTemplate
+from agentgym_flow.leaderboard.files import TRACKS
 from agentgym_flow.leaderboard.reproduce import MakePolicy, fresh_track, played, season_of
-from agentgym_flow.leaderboard.rules import check_rules
 from agentgym_flow.leaderboard.season import FreshSeed, Season, season_file
-from agentgym_flow.leaderboard.submission import ATTESTED, LOG, REPRODUCED, Folder, check_place
+from agentgym_flow.leaderboard.submission import ATTESTED, LOG, REPRODUCED, Folder, check_place, check_rules
 from agentgym_flow.leaderboard.track import Track
-from agentgym_flow.leaderboard.verdict import DivergencePoint, Reason, SubmissionVerdict, scored
+from agentgym_flow.leaderboard.verdict import DivergencePoint, Reason, SubmissionVerdict, claims, scored
+from agentgym_flow.policies import PolicyInput
+from agentgym_flow.policies.openai_chat import LOGPROBS
+from agentgym_flow.prompts import PromptTemplate, template_for
 from agentgym_flow.replay import verify_log
+from agentgym_flow.replay.stepping import step_again
+
+MOST_SECONDS = 300.0
+"""The time limit for replaying the episodes of a submission. Honest submissions of 500 episodes take at most 30 s."""
 
 MOST_UNPACKED = 256 << 20
 """The largest size of a log, uncompressed, in bytes."""
@@ -80,7 +87,10 @@ def judge(
             check = "weights"
             if make_policy is None:
                 raise MissingExtra.of("torch", "train")
-            drawn = _drawn_with(root, track, secret)
+            if track.season:
+                drawn = Season.read(season_file(root, track.season)).drawn_with(secret)
+            else:
+                drawn = FreshSeed(secret.encode("utf-8"), public=not secret)
             season = season_of(drawn.secret, entry.digest)
             policy, track = make_policy(entry, track), fresh_track(track, season)
             verdict, said = replace(verdict, season=season, rehearsal=drawn.public), played(policy, track)
@@ -103,12 +113,6 @@ def limits_of(track: Track) -> LogLimits:
     )
 
 
-def _drawn_with(root: Path, track: Track, secret: str) -> FreshSeed:
-    if not track.season:
-        return FreshSeed(secret.encode("utf-8"), public=not secret)
-    return Season.read(season_file(root, track.season)).drawn_with(secret)
-
-
 def _check_bar(verdict: SubmissionVerdict, track: Track) -> None:
     """Raise `BadSubmission` unless the lower end of the interval reaches the bar of the track."""
     assert verdict.score is not None
@@ -128,3 +132,79 @@ def _track(tracks: Path, name: str) -> Track:
     if not track.tasks:
         raise BadTrack(f"track {name} has no tasks")
     return track
+
+
+def within(seconds: float, what: str) -> Callable[[int], None]:
+    """Return a function that raises `BadSubmission` if it is called more than `seconds` after now."""
+    end = time.monotonic() + seconds
+
+    def check(line: int) -> None:
+        if time.monotonic() > end:
+            raise BadSubmission(f"{what}: not done after {seconds:g} seconds, at line {line}")
+
+    return check
+
+
+def check_completions(
+    log: Path, track: Track, prompt: str, limits: LogLimits, data: Mapping[str, str | Path] | None = None
+) -> None:
+    """Check the completions of a language model: each has log-probabilities, and parsing it gives the logged action.
+
+    This proves that the actions come from these texts. It does not prove that a model wrote the texts: for that,
+    somebody with the weights can recompute the log-probabilities of a random share of them
+    (`agentgym-flow leaderboard rescore`).
+
+    Args:
+        log: the log, whose episodes are already verified.
+        track: its track.
+        prompt: the name of a prompt template that is part of the package.
+        limits: limits on reading the log.
+        data: paths of official data, by name.
+
+    Raises `BadSubmission` at the first turn without completion or log-probabilities, or whose completion gives another
+    action.
+    """
+    template = _own_template(track, prompt)
+    with closing(track.make_env(data)) as env:
+        recorder = EpisodeRecorder(env)
+        for number, logged in scan_log(log, limits):
+            if isinstance(logged, BadLog):
+                raise BadSubmission(str(logged))
+            where = f"{log.name} line {number}"
+            if logged.completions is None:
+                raise BadSubmission(f"{where}: there are no completions; attested entries need a language model")
+            _check_logprobs(logged, where)
+            steps = zip(logged.actions, logged.completions, step_again(recorder, logged), strict=False)
+            for step, (action, completion, _) in enumerate(steps, 1):
+                parsed = template.parse_action(completion, PolicyInput.of(recorder))
+                if parsed != action:
+                    raise BadSubmission(
+                        f"{where}: step {step}: prompt template {prompt} reads {parsed!r:.80} from the completion, and "
+                        f"the log has {action!r:.80}"
+                    )
+
+
+def _own_template(track: Track, prompt: str) -> PromptTemplate:
+    if ":" in prompt:
+        raise BadSubmission(f"prompt: {prompt!r:.60} reads a file; name a template of the environment")
+    try:
+        return template_for(track.env_id, prompt)
+    except UnknownTemplate as error:
+        raise BadSubmission(f"prompt: {error}") from None
+
+
+def _check_logprobs(logged: LoggedEpisode, where: str) -> None:
+    turns: Any = (logged.meta or {}).get(LOGPROBS)
+    if not isinstance(turns, list) or len(turns) != len(logged.actions):
+        raise BadSubmission(
+            f"{where}: meta.{LOGPROBS} must be a list of {len(logged.actions)}, one list for each turn: evaluate with "
+            f"--policy-arg {LOGPROBS}=true"
+        )
+    assert logged.completions is not None  # checked before
+    for step, (tokens, completion) in enumerate(zip(turns, logged.completions, strict=True), 1):
+        known = isinstance(tokens, list) and all(
+            isinstance(one, int | float) and not isinstance(one, bool) and math.isfinite(one) and one <= 1e-3
+            for one in tokens
+        )
+        if not known or (completion and not tokens):
+            raise BadSubmission(f"{where}: step {step}: meta.{LOGPROBS} must hold a number of at most 0 for each token")

@@ -1,13 +1,18 @@
-"""Compute the missing verdicts of merged entries."""
+"""What is done with merged entries: compute missing verdicts, compare two entries, and audit a season."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.leaderboard.comparison import Comparison, compare
+from agentgym_flow.leaderboard.files import SUBMISSIONS, TRACKS, VERDICTS
 from agentgym_flow.leaderboard.judge import judge
-from agentgym_flow.leaderboard.places import SUBMISSIONS, VERDICTS
-from agentgym_flow.leaderboard.reproduce import MakePolicy
+from agentgym_flow.leaderboard.reproduce import MakePolicy, season_of
+from agentgym_flow.leaderboard.season import Season, definitions, season_file
+from agentgym_flow.leaderboard.track import Track, TrackTask
 from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 
 
@@ -41,3 +46,92 @@ def publish(
         verdict = judge(entry, place, root, data=data, jobs=jobs, make_policy=make_policy, secret=secret)
         verdict.write(file)
         yield verdict
+
+
+@dataclass(frozen=True)
+class EntryComparison:
+    """A comparison of two entries, and the tasks with the largest differences."""
+
+    comparison: Comparison
+    tasks: list[TrackTask]
+
+
+def compared(root: Path, first: str, second: str, most: int = 20) -> EntryComparison:
+    """Compare two entries.
+
+    Args:
+        root: the folder of the leaderboards.
+        first: `<track>/<date>-<name>`.
+        second: another entry of the track.
+        most: the largest number of tasks to name.
+
+    Raises `BadSetting` if an entry does not exist or is not accepted, or the entries have played different tasks.
+    """
+    verdicts = _accepted(root, first), _accepted(root, second)
+    tracks = {name.partition("/")[0] for name in (first, second)}
+    if len(tracks) != 1:
+        raise BadSetting(f"{first} and {second} are entries of different tracks")
+    if any(verdict.season for verdict in verdicts):
+        raise BadSetting("reproduced entries have played different tasks: compare their intervals")
+    track = Track.read(root / TRACKS / f"{tracks.pop()}.json")
+    found = compare(verdicts[0].scores, verdicts[1].scores, most)
+    return EntryComparison(found, [track.tasks[one.task] for one in found.tasks])
+
+
+def _accepted(root: Path, name: str) -> SubmissionVerdict:
+    file = verdict_file(root, root / SUBMISSIONS / name)
+    if name.count("/") != 1 or ".." in name:
+        raise BadSetting(f"{name!r:.120} is not an entry: name it TRACK/DATE-NAME")
+    if not file.is_file():
+        raise BadSetting(
+            f"{name!r:.120} has no verdict in {root}: correct the name, or run `agentgym-flow leaderboard publish`"
+        )
+    verdict = SubmissionVerdict.read(file)
+    if not verdict.accepted:
+        raise BadSetting(f"{name} was refused, so it has no scores")
+    return verdict
+
+
+@dataclass(frozen=True)
+class Audit:
+    """One line per check, and the first problem; empty if there is none."""
+
+    checked: list[str]
+    problem: str = ""
+
+
+def audit(root: Path, name: str) -> Audit:
+    """Check the tracks of an open season, and the draws if its secret is revealed.
+
+    Raises:
+        BadSeason, BadTrack, BadSubmission: a file of the leaderboards is damaged.
+    """
+    season = Season.read(season_file(root, name))
+    checked = [f"season {name}: seed and secret, where revealed, are those committed to"]
+    if not season.seed:
+        return Audit(checked)
+    tracks = set()
+    for definition in definitions(root):
+        file = root / TRACKS / f"{definition.name}-{name}.json"
+        if not file.is_file():
+            continue
+        tracks.add(file.stem)
+        if not definition.here:
+            checked.append(f"track {file.stem}: not checked, its official data is not here")
+        elif Track.read(file) != definition.made(season):
+            return Audit(checked, f"track {file.stem}: the seed gives other tasks")
+        else:
+            checked.append(f"track {file.stem}: its tasks come from the seed")
+    if not season.secret:
+        return Audit(checked)
+    drawn = 0
+    for folder in entries(root):
+        file = verdict_file(root, folder)
+        if folder.parent.name not in tracks or not file.is_file():
+            continue
+        verdict = SubmissionVerdict.read(file)
+        if verdict.season:
+            if verdict.season != season_of(season.secret.encode("ascii"), verdict.submission_sha256):
+                return Audit(checked, f"{verdict.submission}: its tasks were not drawn with the secret")
+            drawn += 1
+    return Audit([*checked, f"{drawn} draws of fresh tasks come from the secret"])

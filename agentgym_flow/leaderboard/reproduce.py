@@ -1,23 +1,39 @@
-"""Fresh tasks for submitted weights: they are drawn after the submission, so training on them is impossible."""
+"""Fresh tasks for submitted weights, and tracks on which CI trains the weights itself.
+
+Fresh tasks are drawn after the submission, so training on them is impossible. Where CI trains, a submission contains
+settings: numbers, booleans and names from lists. Trainer, model, prompt and environment are those of the package, and
+no submitted code is run.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import AgentGymFlowError, BadSubmission
-from agentgym_flow.leaderboard.budget import MOST_CORE_SECONDS, BudgetedPolicy
-from agentgym_flow.leaderboard.coverage import Claims
-from agentgym_flow.leaderboard.submission import Folder
+from agentgym_flow.leaderboard.files import check_schema, plain_yaml
+from agentgym_flow.leaderboard.submission import TRAINING, Folder
 from agentgym_flow.leaderboard.track import Track, make_track
+from agentgym_flow.leaderboard.verdict import Claims
 from agentgym_flow.play import rollout
-from agentgym_flow.play.slots import EpisodeSpec
-from agentgym_flow.policies import Policy
+from agentgym_flow.play.groups import EpisodeSpec
+from agentgym_flow.policies import Policy, PolicyInput, PolicyOutput
+
+if sys.platform != "win32":  # on Windows this module can only be imported
+    import resource
 
 MakePolicy = Callable[[Folder, Track], Policy]
 """A function that makes the policy of a submission for a track; raises `BadSubmission` if the weights are invalid."""
@@ -72,3 +88,86 @@ def played(policy: Policy, track: Track) -> Claims:
         scores[place] = float(episode.success) if track.metric == "success" else episode.score
         steps[place] = len(episode.turns)
     return Claims(scores, steps)
+
+
+MOST_CORE_SECONDS = 600.0
+"""The time limit for evaluating submitted weights: five minutes on two cores."""
+
+
+class BudgetedPolicy:
+    """A policy with a limit on its total core-seconds. When they are used up, `act` raises `BadSubmission`."""
+
+    def __init__(self, policy: Policy, core_seconds: float) -> None:
+        self.name = policy.name
+        self._policy = policy
+        self._end = time.process_time() + core_seconds
+        self._core_seconds = core_seconds
+
+    def act(self, inputs: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
+        """Return the outputs of the policy."""
+        if time.process_time() > self._end:
+            raise BadSubmission(f"the policy cannot play the track in {self._core_seconds:g} core-seconds")
+        return self._policy.act(inputs)
+
+
+TRAINING_SECONDS = 600.0
+"""The time limit of a training: ten minutes on two cores."""
+
+PROMPT = "compact"
+"""The prompt template of these policies and of their submissions."""
+
+_MOST_MEMORY = 12 << 30
+_THREADS = 2
+
+
+def settings_of(raw: bytes) -> Mapping[str, Any]:
+    """Return the settings in a `training.yaml`. Raises `BadSubmission` unless they follow `training-1.json`."""
+    settings: Mapping[str, Any] = plain_yaml(raw, TRAINING)
+    check_schema("training-1", settings, BadSubmission, TRAINING)
+    return settings
+
+
+def train(settings: Mapping[str, Any], track: Track, scratch: Path) -> Path:
+    """Train for a track, and return the folder with the weights, below `scratch`.
+
+    Raises `BadSubmission` if the run fails, or is not finished after `TRAINING_SECONDS`.
+    """
+    kwargs = {name: value for name, value in track.kwargs.items() if name != "season" and value is not None}
+    given = {name: value for name, value in settings.items() if name != "algorithm"}
+    given |= {
+        "env_kwargs": {**kwargs, "max_steps": track.max_steps},
+        "template": PROMPT,
+        "model": "tiny",
+        "threads": _THREADS,
+        "validations": 0,
+        "eval_episodes": 1,
+        "save_strategy": "no",
+        "output_dir": str(scratch / "run"),
+    }
+    words = ["train", str(settings["algorithm"]), "--env", track.env_id]
+    for name, value in given.items():
+        words += [f"--{name}", value if isinstance(value, str) else json.dumps(value)]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "agentgym_flow", *words],
+        cwd=scratch,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env={**os.environ, "OMP_NUM_THREADS": str(_THREADS), "HF_HUB_OFFLINE": "1"},
+        start_new_session=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY, _MOST_MEMORY)),
+    )
+    try:
+        _, said = run.communicate(timeout=TRAINING_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise BadSubmission(f"{TRAINING}: training is not done after {TRAINING_SECONDS:g} seconds") from None
+    finally:
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.communicate()
+    if run.returncode:
+        last = next((line for line in reversed(said.splitlines()) if line.strip()), f"status {run.returncode}")
+        raise BadSubmission(f"{TRAINING}: training fails: {last:.300}")
+    return scratch / "run" / "checkpoint"

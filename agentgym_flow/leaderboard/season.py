@@ -1,4 +1,4 @@
-"""A season of the leaderboards, and its commitment to two random numbers that generate all tasks.
+"""A season of the leaderboards, its commitment to two random numbers, and the definitions of its tracks.
 
 Before a season opens, its file contains the SHA-256 of both numbers. The *seed* is revealed when the season opens. It
 generates the task lists of the tracks, so training on them before is impossible. The *secret* is revealed when the
@@ -10,15 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
+from agentgym_flow import data as registry
 from agentgym_flow._util.files import write_atomically
 from agentgym_flow._util.values import decode_file
-from agentgym_flow.errors import BadSeason, BadSetting
-from agentgym_flow.leaderboard import schemas
-from agentgym_flow.leaderboard.places import SEASONS
+from agentgym_flow.errors import BadSeason, BadSetting, BadTrack
+from agentgym_flow.leaderboard.files import DEFINITIONS, SEASONS, check_schema
+from agentgym_flow.leaderboard.track import Track, make_track
 
 SCHEMA = "agentgym_flow.season/1"
 """The `schema` of the file of a season."""
@@ -63,7 +66,7 @@ class Season:
         except OSError as error:
             raise BadSeason(f"{path.name} cannot be read ({error.strerror})") from None
         value = decode_file(raw, BadSeason, path.name)
-        schemas.check("season-1", value, BadSeason, path.name)
+        check_schema("season-1", value, BadSeason, path.name)
         season = cls(**value)
         if season.name != path.stem:
             raise BadSeason(f"{path.name}: the season is called {season.name!r}, its file must be called like it")
@@ -108,7 +111,7 @@ def new_season(name: str, opens: str, closes: str) -> tuple[Season, str, str]:
     """Return a new season with its commitment, its seed and its secret."""
     seed, secret = secrets.token_hex(32), secrets.token_hex(32)
     season = Season(SCHEMA, name, opens, closes, _sha256(seed), _sha256(secret))
-    schemas.check("season-1", asdict(season), BadSeason, f"season {name}")
+    check_schema("season-1", asdict(season), BadSeason, f"season {name}")
     return season, seed, secret
 
 
@@ -119,3 +122,68 @@ def season_file(root: Path, name: str) -> Path:
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A track without tasks, as in the file `tracks.toml`, whose schema is `tracks-1.json`.
+
+    Attributes:
+        name: the name of the track, without the season.
+        title: one line for the board.
+        env_id: the environment, such as `agentgym_flow/Sokoban-v0`.
+        data: the name under which official data must be registered; empty for generated tasks.
+        split: the split.
+        kwargs: arguments of the environment.
+        others: further arguments of `make_track`.
+    """
+
+    name: str
+    title: str
+    env_id: str
+    data: str
+    split: str
+    kwargs: Mapping[str, Any]
+    others: Mapping[str, Any]
+
+    @property
+    def here(self) -> bool:
+        """Whether its tasks can be created on this machine."""
+        return not self.data or registry.place(self.data) is not None
+
+    def made(self, season: Season) -> Track:
+        """Return the track of a season. Raises `BadTrack` or `BadData`."""
+        drawn = {"data": self.data} if self.data else {"season": season.seed}
+        kwargs, name = {**self.kwargs, **drawn}, f"{self.name}-{season.name}"
+        return make_track(
+            self.env_id, name, self.title, season=season.name, kwargs=kwargs, split=self.split, **self.others
+        )
+
+
+def definitions(root: Path) -> list[Definition]:
+    """Return the definitions in the file of the leaderboards; none without a file. Raises `BadTrack`."""
+    file = root / DEFINITIONS
+    if not file.is_file():
+        return []
+    try:
+        value = tomllib.loads(file.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadTrack(f"{file.name}: not TOML ({error})") from None
+    check_schema("tracks-1", value, BadTrack, file.name)
+    defaults = {"data": "", "split": "test", "kwargs": {}}
+    found = []
+    for name, one in value.items():
+        own = {key: one.pop(key, default) for key, default in defaults.items()}
+        found.append(Definition(name, one.pop("title"), one.pop("env_id"), **own, others=one))
+    return found
+
+
+def made_tracks(root: Path, season: Season) -> Iterator[tuple[Definition, Track | None]]:
+    """Yield each definition with its track of an open season; None if its official data is not on this machine.
+
+    Raises `BadTrack` or `BadData`.
+    """
+    if not season.seed:
+        raise BadTrack(f"season {season.name} is not open: its seed is not revealed yet")
+    for definition in definitions(root):
+        yield definition, definition.made(season) if definition.here else None

@@ -6,8 +6,10 @@ Submissions are untrusted. Only files with known names and limited size are read
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-import re
+import shlex
+import shutil
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,8 +17,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Self
 
+from agentgym_flow._util.files import write_folder_atomically
+from agentgym_flow._util.values import decode_file
 from agentgym_flow.errors import BadSubmission, MissingExtra
-from agentgym_flow.leaderboard import schemas
+from agentgym_flow.leaderboard.files import SUBMISSIONS, check_schema, plain_yaml
+from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.prompts import TURN
 
 SCHEMA = "agentgym_flow.submission/1"
@@ -92,7 +97,7 @@ class Submission:
     def parse(cls, text: bytes) -> Self:
         """Return the submission described by a `submission.yaml`. Raises `BadSubmission`."""
         value = plain_yaml(text, ABOUT)
-        schemas.check("submission-1", value, BadSubmission, ABOUT)
+        check_schema("submission-1", value, BadSubmission, ABOUT)
         submission = cls(**value)
         try:
             date.fromisoformat(submission.date)
@@ -170,57 +175,157 @@ def _files(path: Path) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def plain_yaml(raw: bytes, where: str) -> Any:
-    """Return the value of a YAML text. Tags, anchors, aliases and repeated keys are not allowed.
+SAME_DATA, ZERO_SHOT, TEN_MINUTES = "same data", "zero-shot", "ten minutes"
 
-    Raises `BadSubmission` with a message that starts with `where`.
+NO_MODEL, SHORT, TEXT, NUMERIC = CLASSES = ("none", "compact", "text", "numeric")
+"""The classes of prompts. Entries of different classes are in separate tables. `none` is for scripts."""
+
+_CLASS_OF = {"none": NO_MODEL, "compact": SHORT, "compact-turned": SHORT, "choice": SHORT, "numeric": NUMERIC}
+
+
+def class_of(prompt: str) -> str:
+    """Return the class of a prompt template. Unknown templates are texts."""
+    return _CLASS_OF.get(prompt, TEXT)
+
+
+def check_rules(entry: Folder, track: Track) -> None:
+    """Raise `BadSubmission` at the first rule of the track that the submission's description breaks."""
+    about, training = entry.about, entry.about.training
+    admitted = {class_of(prompt) for prompt in track.prompts} | ({NO_MODEL} if track.rules != ZERO_SHOT else set())
+    if class_of(about.prompt) not in admitted:
+        raise BadSubmission(f"{ABOUT}: prompt: track {track.name} admits {', '.join(track.prompts)}")
+    if track.rules == SAME_DATA and (training["data"] or set(training["environments"]) - {track.env_id}):
+        raise BadSubmission(f"{ABOUT}: training: track {track.name} admits nothing but {track.env_id}")
+    if track.rules == ZERO_SHOT and (training["environments"] or not about.model):
+        raise BadSubmission(
+            f"{ABOUT}: track {track.name} is for language models that learnt in no environment: name the model, and "
+            "leave training.environments empty"
+        )
+    if (track.rules == TEN_MINUTES) != (TRAINING in entry.names):
+        brings = "needs this file" if track.rules == TEN_MINUTES else "takes no such file"
+        raise BadSubmission(f"{TRAINING}: track {track.name}, with the rules {track.rules}, {brings}")
+    if track.core_seconds:
+        spent = training.get("core_seconds")
+        if spent is None or spent > track.core_seconds:
+            raise BadSubmission(
+                f"{ABOUT}: training.core_seconds must be there, and at most {track.core_seconds:,g}, got {spent}"
+            )
+        if SOURCE not in entry.names:
+            raise BadSubmission(f"{SOURCE} is missing: track {track.name} shows the source of the training")
+
+
+EVALUATION = "evaluation.json"
+"""The file in which `agentgym-flow evaluate --track` writes the track and the result."""
+
+
+def make_submission(
+    run: Path,
+    about: Mapping[str, Any],
+    root: Path,
+    *,
+    policy: Path | None = None,
+    half: bool = False,
+    source: Path | None = None,
+    training: Path | None = None,
+    day: str = "",
+) -> Path:
+    """Create the folder of a submission below `root`, and return it.
+
+    Args:
+        run: the output folder of `agentgym-flow evaluate --track ... --out`.
+        about: the content of `submission.yaml` without `schema`, `track` and `date`, see `submission-1.json`.
+        root: the folder of the leaderboards.
+        policy: the folder with `config.json` and `model.safetensors`, for the badge *reproduced*.
+        half: store the weights in half precision. CI scores the stored weights.
+        source: the source file of the training.
+        training: the settings with which CI trains, instead of a policy.
+        day: the date, year-month-day; empty for today.
+
+    Raises:
+        BadSubmission: a file or an entry is missing or invalid.
+        FileExistsError: the entry exists already.
     """
+    track = evaluated(run)
+    name, day = about["name"], day or date.today().isoformat()
+    value = {"schema": SCHEMA, "track": track, "name": name, "date": day, **about}
+    check_schema("submission-1", value, BadSubmission, ABOUT)
+    if (about["badge"] == REPRODUCED) != (policy is not None or training is not None):
+        raise BadSubmission(f"badge: {REPRODUCED} needs the folder of the policy, and only this badge takes one")
+    place = root / SUBMISSIONS / track / f"{day}-{name}"
+    if place.exists():
+        raise FileExistsError(f"{place} already exists: entries do not change, so choose another name")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with write_folder_atomically(place) as partial:
+        partial.mkdir(exist_ok=True)
+        (partial / ABOUT).write_text(_yaml(value), "utf-8")
+        shutil.copyfile(run / LOG, partial / LOG)
+        (partial / README).write_text(f"# {about['title']}\n\n```bash\n{about['command']}\n```\n", "utf-8")
+        for given, name in ((source, SOURCE), (training, TRAINING)):
+            if given is not None:
+                shutil.copyfile(given, partial / name)
+        if policy is not None:
+            (partial / "policy").mkdir()
+            for name in (WEIGHTS, MODEL_CONFIG):
+                given = policy / Path(name).name
+                if not given.is_file():
+                    raise BadSubmission(f"{given} is missing: name the folder in which the policy was saved")
+                shutil.copyfile(given, partial / name)
+            if half:
+                _halve(partial / WEIGHTS)
+    return place
+
+
+def _halve(weights: Path) -> None:
+    """Store float32 weights as float16. Raises `BadSubmission` if a number does not fit."""
+    try:
+        import numpy as np
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file, save_file
+    except ImportError as error:
+        raise MissingExtra.of("safetensors", "train") from error
+    try:
+        halves = {name: value.astype(np.float16) for name, value in load_file(weights).items()}
+    except (SafetensorError, TypeError, KeyError) as error:
+        raise BadSubmission(f"{WEIGHTS} cannot be halved ({error!s:.200}): leave it as it is") from None
+    for name, value in halves.items():
+        if not np.isfinite(value).all():
+            raise BadSubmission(f"{WEIGHTS}: {name} does not fit into half precision: leave it as it is")
+    save_file(halves, weights, {"format": "pt"})
+
+
+def evaluated(run: Path) -> str:
+    """Return the track that was evaluated in a folder. Raises `BadSubmission` if there is no such evaluation."""
+    for name in (EVALUATION, LOG):
+        if not (run / name).is_file():
+            raise BadSubmission(
+                f"{run} has no {name}: run agentgym-flow evaluate --track TRACK ... --out {shlex.quote(str(run))}"
+            )
+    value = decode_file((run / EVALUATION).read_bytes(), BadSubmission, EVALUATION)
+    if not isinstance(value, dict) or not isinstance(value.get("track"), str):
+        raise BadSubmission(f"{EVALUATION} names no track")
+    return str(value["track"])
+
+
+def write_evaluation(run: Path, track: str, result: Mapping[str, Any]) -> None:
+    """Write the result of an evaluation next to its log."""
+    (run / EVALUATION).write_text(json.dumps({"track": track, **result}, indent=1) + "\n", "utf-8")
+
+
+def _yaml(value: Mapping[str, Any]) -> str:
     try:
         import yaml  # type: ignore[import-untyped]
     except ImportError as error:
         raise MissingExtra.of("PyYAML", "leaderboard") from error
-    try:
-        text = raw.decode("utf-8")
-        depth = 0
-        for token in yaml.scan(text, Loader=yaml.SafeLoader):  # stops early, because deep nesting takes quadratic time
-            name = type(token).__name__
-            depth += name.endswith("StartToken") - name.endswith("EndToken")
-            if depth > 2 * _MOST_DEEP:
-                raise BadSubmission(f"{where} line {token.start_mark.line + 1}: nested more than {_MOST_DEEP} deep")
-            if isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken | yaml.DirectiveToken):
-                raise BadSubmission(
-                    f"{where} line {token.start_mark.line + 1}: anchors, aliases and tags are forbidden"
-                )
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        return None if node is None else _value(node, 0, where)
-    except UnicodeDecodeError as error:
-        raise BadSubmission(f"{where}: byte {error.start} is not UTF-8") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        if isinstance(error, BadSubmission):
-            raise
-        raise BadSubmission(f"{where}: not valid YAML ({' '.join(str(error).split()):.200})") from None
+    quoted = dict(value) | {"date": _Quoted(value["date"])}
+
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc]
+        """Writes dates as text."""
+
+    Dumper.add_representer(
+        _Quoted, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style='"')
+    )
+    return str(yaml.dump(quoted, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100))
 
 
-def _value(node: Any, depth: int, where: str) -> Any:
-    """Return the value of a YAML node. Numbers, true, false and null are read as in JSON, all other scalars as text."""
-    line = node.start_mark.line + 1
-    if depth > _MOST_DEEP:
-        raise BadSubmission(f"{where} line {line}: nested more than {_MOST_DEEP} deep")
-    if node.id == "mapping":
-        pairs = [(str(key.value), _value(value, depth + 1, where)) for key, value in node.value]
-        if len(dict(pairs)) != len(pairs):
-            raise BadSubmission(f"{where} line {line}: a name occurs twice")
-        return dict(pairs)
-    if node.id == "sequence":
-        return [_value(item, depth + 1, where) for item in node.value]
-    if node.style is None and node.value in _WORDS:
-        return _WORDS[node.value]
-    if node.style is None and _NUMBER.fullmatch(node.value):
-        number = float(node.value)
-        return int(node.value) if node.value.lstrip("-").isdigit() else number
-    return node.value
-
-
-_MOST_DEEP = 8
-_WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
-_NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?([eE][-+]?[0-9]{1,2})?")
+class _Quoted(str):
+    """A text that YAML writes in quotes."""

@@ -15,7 +15,7 @@ from agentgym_flow._util.values import decode_file
 from agentgym_flow.core import TextEnv, stable_hash
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadData, BadTrack
-from agentgym_flow.leaderboard import schemas
+from agentgym_flow.leaderboard.files import check_schema
 
 SCHEMA = "agentgym_flow.track/1"
 """The `schema` of a track file."""
@@ -95,7 +95,7 @@ class Track:
     @classmethod
     def parse(cls, value: Any, where: str) -> Self:
         """Return the track described by plain data. Raises `BadTrack` with a message that starts with `where`."""
-        schemas.check("track-1", value, BadTrack, where)
+        check_schema("track-1", value, BadTrack, where)
         tasks = tuple(TrackTask(*task) for task in value["tasks"])
         numbers = [task.number for task in tasks]
         if numbers != sorted(set(numbers)):

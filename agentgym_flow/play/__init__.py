@@ -5,14 +5,29 @@ from typing import TYPE_CHECKING
 from agentgym_flow._util.exports import on_demand
 
 if TYPE_CHECKING:
-    from agentgym_flow.play.demonstrations import collect
-    from agentgym_flow.play.evaluation import Difference, Evaluation, by_task_type, evaluate, paired_difference
-    from agentgym_flow.play.groups import ERROR, EnvPool, EpisodeSpec, rollout, rollout_groups
-    from agentgym_flow.play.independent import SharedRequests, run, take_turn
+    from agentgym_flow.play.demonstrations import collect, collect_play
+    from agentgym_flow.play.evaluation import (
+        Difference,
+        Evaluation,
+        by_task_type,
+        evaluate,
+        evaluate_play,
+        paired_difference,
+    )
+    from agentgym_flow.play.groups import (
+        ERROR,
+        EnvPool,
+        EpisodeSpec,
+        PoolSlot,
+        SharedRequests,
+        rollout,
+        rollout_groups,
+        run,
+        take_turn,
+    )
     from agentgym_flow.play.journal import path_of
     from agentgym_flow.play.progress import LiveProgress, LiveSuccess, sampled_tokens
-    from agentgym_flow.play.slots import PoolSlot
-    from agentgym_flow.play.split import TRAIN_TASKS, EpisodePlan, check_complete, data_files, play_split
+    from agentgym_flow.play.split import TRAIN_TASKS, EpisodePlan, Play, data_files, play_split
 else:
     __getattr__ = on_demand(__name__)  # hidden from type checkers, which would accept any name
 
@@ -26,13 +41,15 @@ __all__ = [
     "Evaluation",
     "LiveProgress",
     "LiveSuccess",
+    "Play",
     "PoolSlot",
     "SharedRequests",
     "by_task_type",
-    "check_complete",
     "collect",
+    "collect_play",
     "data_files",
     "evaluate",
+    "evaluate_play",
     "paired_difference",
     "path_of",
     "play_split",

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow.core import Stream, TextEnv
-from agentgym_flow.episodes import Episode, EpisodeRecorder, LogWriter, Turn
+from agentgym_flow.core import TextEnv
+from agentgym_flow.episodes import Episode, EpisodeRecorder, LoggedEpisode, LogWriter
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.play.split import EpisodePlan, data_files, journalled, maker, play_split
+from agentgym_flow.play.split import EpisodePlan, Play, play_split
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput
 from agentgym_flow.prompts import Message, PromptTemplate, template_for
+from agentgym_flow.replay.stepping import step_again
 
 FORMATS = ("log", "sft")
 """The formats that `collect` can write."""
@@ -53,23 +54,17 @@ def rows_of(episode: Episode, env: TextEnv, template: PromptTemplate) -> Iterato
 
     Raises `BadSetting` if the template has no completion for one of the actions.
     """
-    recording = [episode.recording, *(turn.recording for turn in episode.turns)]
-    if any(entry is not None for entry in recording):
-        env.use_recording(recording)
     recorder = EpisodeRecorder(env)
-    again = recorder.reset(seed=episode.seed, task=episode.task, attempt=episode.attempt)
-    rng = Stream("policy", episode.seed, episode.attempt, episode.task)
-    for turn in episode.turns:
-        policy_input = PolicyInput(env, recorder.observation, recorder.info, again, rng)
-        said: Message = {"role": "assistant", "content": _completion(turn, template, policy_input)}
-        yield {"prompt": template.messages(policy_input), "completion": [said]}
-        recorder.step(turn.action, completion=turn.completion, policy=turn.policy)
-
-
-def _completion(turn: Turn, template: PromptTemplate, policy_input: PolicyInput) -> str:
-    if turn.completion is not None and template.parse_action(turn.completion, policy_input) == turn.action:
-        return turn.completion
-    return completion_for(template, turn.action, policy_input)
+    for number, again in enumerate(step_again(recorder, LoggedEpisode.of(episode))):
+        if number:  # a template may show earlier answers
+            last = episode.turns[number - 1]
+            again.turns[-1].completion, again.turns[-1].policy = last.completion, last.policy
+        turn, policy_input = episode.turns[number], PolicyInput.of(recorder)
+        completion = turn.completion
+        if completion is None or template.parse_action(completion, policy_input) != turn.action:
+            completion = completion_for(template, turn.action, policy_input)
+        answer: Message = {"role": "assistant", "content": completion}
+        yield {"prompt": template.messages(policy_input), "completion": [answer]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,34 +130,38 @@ def collect(
         UnknownTemplate: the environment has no such template.
         BadSetting: the template has no completion for an action of the policy. Other errors are those of `evaluate`.
     """
+    play = Play(
+        policy,
+        env_id,
+        split,
+        num_episodes,
+        attempts,
+        task_types,
+        seed,
+        env_kwargs,
+        num_envs,
+        file=Path(out),
+        replace=replace,
+        resume=resume,
+        on_plan=on_plan,
+        on_episode=on_episode,
+    )
+    return collect_play(play, form, template)
+
+
+def collect_play(play: Play, form: str, template: str) -> CollectionSummary:
+    """Play, and write the episodes or rows of them. The arguments and errors are those of `collect`."""
     if form not in FORMATS:
         raise UnknownOption.among(form, FORMATS)
-    prompts = template_for(env_id, template) if form == "sft" else None
+    if form == "log":
+        return CollectionSummary.of(play_split(play))
+    prompts = template_for(play.env_id, template)
+    env: TextEnv | None = None
+
+    def write_rows(writer: LogWriter, episode: Episode) -> None:
+        nonlocal env
+        env = env or stack.enter_context(closing(play.maker()()))
+        writer.write_lines(json.dumps(row) for row in rows_of(episode, env, prompts))
+
     with ExitStack() as stack:
-        kept = journalled(policy, Path(out), replace=replace, resume=resume, inputs=data_files(env_kwargs))
-        journal, replacing = stack.enter_context(kept)
-        writer = stack.enter_context(LogWriter(out, keep_finished=True, replace=replacing))
-        write: Callable[[Episode], None] = writer.write
-        if prompts is not None:
-            env = stack.enter_context(closing(maker(env_id, {**(env_kwargs or {}), "split": split})()))
-
-            def write_rows(episode: Episode) -> None:
-                writer.write_lines(json.dumps(row) for row in rows_of(episode, env, prompts))
-
-            write = write_rows
-        episodes = play_split(
-            policy,
-            env_id,
-            split=split,
-            num_episodes=num_episodes,
-            attempts=attempts,
-            task_types=task_types,
-            seed=seed,
-            env_kwargs=env_kwargs,
-            num_envs=num_envs,
-            write=write,
-            journal=journal,
-            on_plan=on_plan,
-            on_episode=on_episode,
-        )
-    return CollectionSummary.of(episodes)
+        return CollectionSummary.of(play_split(play, write_rows))

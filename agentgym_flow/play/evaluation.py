@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow._util.intervals import Interval, bootstrap, bounded_interval, mean_interval, share_interval
-from agentgym_flow.episodes import TRUNCATED_BY, Episode, LogWriter
+from agentgym_flow.episodes import TRUNCATED_BY, Episode
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.play.groups import ERROR
-from agentgym_flow.play.split import EpisodePlan, data_files, journalled, play_split
+from agentgym_flow.play.split import EpisodePlan, Play, play_split
 from agentgym_flow.policies.base import CONTEXT, AsyncPolicy, Policy
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
 
@@ -206,37 +206,38 @@ def evaluate(
         FileExistsError: the log exists already.
         OSError: the log cannot be written; no partial log remains. Errors of the policy and of a reset propagate.
     """
-    if resume and log is None:
+    play = Play(
+        policy,
+        env_id,
+        split,
+        num_episodes,
+        attempts,
+        task_types,
+        seed,
+        env_kwargs,
+        num_envs,
+        file=None if log is None else Path(log),
+        replace=replace,
+        resume=resume,
+        on_plan=on_plan,
+        on_episode=on_episode,
+    )
+    return evaluate_play(play)
+
+
+def evaluate_play(play: Play) -> tuple[Evaluation, list[Episode]]:
+    """Return the results of a policy and its episodes. Raises the errors of `evaluate`."""
+    if play.resume and play.file is None:
         raise BadSetting("resume needs the log of the evaluation that was stopped")
     plans: list[EpisodePlan] = []
 
     def keep_plan(plan: EpisodePlan) -> None:
         plans.append(plan)
-        if on_plan is not None:
-            on_plan(plan)
+        if play.on_plan is not None:
+            play.on_plan(plan)
 
-    with ExitStack() as stack:
-        journal, writer = None, None
-        if log is not None:
-            kept = journalled(policy, Path(log), replace=replace, resume=resume, inputs=data_files(env_kwargs))
-            journal, replacing = stack.enter_context(kept)
-            writer = stack.enter_context(LogWriter(log, keep_finished=True, replace=replacing))
-        episodes = play_split(
-            policy,
-            env_id,
-            split=split,
-            num_episodes=num_episodes,
-            attempts=attempts,
-            task_types=task_types,
-            seed=seed,
-            env_kwargs=env_kwargs,
-            num_envs=num_envs,
-            write=None if writer is None else writer.write,
-            journal=journal,
-            on_plan=keep_plan,
-            on_episode=on_episode,
-        )
-    return Evaluation.of(episodes, policy.name, plans[0].split_tasks), episodes
+    episodes = play_split(dataclasses.replace(play, on_plan=keep_plan))
+    return Evaluation.of(episodes, play.policy.name, plans[0].split_tasks), episodes
 
 
 class Difference(NamedTuple):

@@ -19,8 +19,9 @@ from agentgym_flow.core import TextEnv, stable_hash
 from agentgym_flow.episodes import Episode, EpisodeRecorder, LoggedEpisode
 from agentgym_flow.errors import BadLog, BadResume
 from agentgym_flow.play.groups import ERROR
-from agentgym_flow.policies.base import Around, AsyncPolicy, Policy, PolicyInput, PolicyOutput, checked
+from agentgym_flow.policies.base import AsyncPolicy, Policy, PolicyInput, PolicyOutput, PolicyWrapper, checked
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS, LOGPROBS, OpenAIPolicy
+from agentgym_flow.replay.stepping import step_again
 
 SUFFIX = ".unfinished"
 """The suffix of a journal's name."""
@@ -219,13 +220,10 @@ def _failures(policy_input: PolicyInput) -> list[dict[str, Any]]:
 
 def _step_again(env: TextEnv, logged: LoggedEpisode) -> Episode:
     recorder = EpisodeRecorder(env)
-    if logged.recording is not None:
-        env.use_recording(logged.recording)
-    episode = recorder.reset(seed=logged.seed, task=logged.task, attempt=logged.attempt)
-    for action in logged.actions:
-        if recorder.done:
-            break
-        recorder.step(action)
+    for _ in step_again(recorder, logged):
+        pass
+    episode = recorder.episode
+    assert episode is not None
     episode.meta = {}
     logged.add_remarks(episode)
     if LoggedEpisode.of(episode).line() != logged.line():
@@ -236,7 +234,7 @@ def _step_again(env: TextEnv, logged: LoggedEpisode) -> Episode:
     return episode
 
 
-class _RecordedPolicy(Around):
+class _RecordedPolicy(PolicyWrapper):
     """A policy that reuses recorded answers and records new ones."""
 
     def __init__(self, policy: AsyncPolicy, journal: Journal) -> None:
@@ -250,7 +248,7 @@ class _RecordedPolicy(Around):
         known = self._journal.output(policy_input)
         if known is not None:
             inner = self.policy
-            while isinstance(inner, Around):
+            while isinstance(inner, PolicyWrapper):
                 inner = inner.policy
             if isinstance(inner, OpenAIPolicy):
                 inner.messages(policy_input)  # a conversation goes on from them

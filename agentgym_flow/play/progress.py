@@ -93,14 +93,18 @@ class LiveSuccess(LiveProgress):
 
     def __init__(self, console: Console, what: str, total: int | None = None) -> None:
         super().__init__(console, what, total)
-        self._episodes = self._successes = self._tokens = 0
+        self.episodes = self.successes = self._tokens = 0
 
     def add(self, episode: Episode) -> None:
         """Count a finished episode."""
-        self._episodes += 1
-        self._successes += episode.success
+        self.episodes += 1
+        self.successes += episode.success
         self._tokens += sampled_tokens(episode)
-        self.update(self._episodes, f"success {self._successes / self._episodes:.1%}", tokens=self._tokens)
+        self.update(self.episodes, f"success {self.rate()}", tokens=self._tokens)
+
+    def rate(self) -> str:
+        """Return the success rate as shown."""
+        return f"{self.successes / self.episodes:.1%}"
 
 
 def sampled_tokens(episode: Episode) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
 from agentgym_flow.core import Stream, TextEnv
-from agentgym_flow.episodes import Episode
+from agentgym_flow.episodes import Episode, EpisodeRecorder
 from agentgym_flow.errors import BadPolicy, BadSetting
 
 NO_ANSWER = ""
@@ -40,6 +40,14 @@ class PolicyInput:
     info: dict[str, Any]
     episode: Episode
     rng: Stream
+
+    @classmethod
+    def of(cls, recorder: EpisodeRecorder) -> Self:
+        """Return the input at the present turn of a recorder, with a new random stream of its episode."""
+        episode = recorder.episode
+        assert episode is not None, "reset() comes first"
+        rng = Stream("policy", episode.seed, episode.attempt, episode.task)
+        return cls(recorder.env, recorder.observation, recorder.info, episode, rng)
 
     def candidates(self) -> list[str]:
         """Return concrete actions to choose from, built only from shown text; see `TextEnv.candidates`."""
@@ -101,7 +109,7 @@ class AsyncPolicy(Protocol):
         """Return the output for one input."""
 
 
-class Around:
+class PolicyWrapper:
     """Base of policies that wrap an `AsyncPolicy`. It enters the wrapped policy if that is a context manager.
 
     Attributes:

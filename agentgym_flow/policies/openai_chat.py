@@ -91,6 +91,9 @@ class OpenAIPolicy:
     """
 
     ignores_rng = True
+    _client: openai.AsyncOpenAI
+    _room: asyncio.Semaphore
+    _probing: asyncio.Lock
 
     def __init__(
         self,
@@ -129,34 +132,27 @@ class OpenAIPolicy:
         self.max_tokens = check_positive("max_tokens", max_tokens)
         self.concurrency = check_positive("concurrency", concurrency)
         self.patience = check_patience(patience)
-        self.settings: dict[str, Any] = {
-            "template": self.template.name,
-            "temperature": temperature,
-            "max_tokens": max_tokens,
-        }
+        self.settings: dict[str, Any] = {"template": self.template.name}
+        self.settings |= {"temperature": temperature, "max_tokens": max_tokens}
         if not isinstance(logprobs, bool):
             raise BadSetting(f"logprobs must be true or false, got {shown(logprobs)}")
-        if changed:
-            self.settings["template_settings"] = changed
-        if layout != TURN:
-            self.settings["layout"] = layout
-        self._logprobs = logprobs
-        if logprobs:
-            self.settings["logprobs"] = True
         if not isinstance(chat_template_kwargs, Mapping | None):
             raise BadSetting(f"chat_template_kwargs must be a mapping, got {shown(chat_template_kwargs)}")
+        self._logprobs = logprobs
         self._template_settings = dict(chat_template_kwargs or {})
-        if self._template_settings:
-            self.settings["chat_template_kwargs"] = self._template_settings
+        optional = {
+            "template_settings": changed,
+            "layout": "" if layout == TURN else layout,
+            "logprobs": logprobs,
+            "chat_template_kwargs": self._template_settings,
+        }
+        self.settings |= {name: value for name, value in optional.items() if value}
         self.refusal = ""
         self._dialect = Dialect()
         self._answered: RequestTiming | None = None  # the last answered request
         self._said: dict[int, tuple[int, list[Message]]] = {}  # of each episode: the last turn, and its messages
         self._access = {"base_url": checked_url(url), "timeout": timeout, "max_retries": max_retries}
         self._package = openai_package()
-        self._client: openai.AsyncOpenAI
-        self._room: asyncio.Semaphore
-        self._probing: asyncio.Lock
 
     @property
     def remarks(self) -> list[str]:

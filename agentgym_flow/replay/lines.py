@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from agentgym_flow.episodes import Episode, LogLimits, Turn, read_line
 from agentgym_flow.errors import BadLog, BeyondLimits
 from agentgym_flow.replay.divergence import Divergence, ReplayOutcome
 from agentgym_flow.replay.stepping import Environments, check, settings_of
-from agentgym_flow.replay.tally import LogPosition, Tally, brief
 
 Line = tuple[int, bytes]
 """The number of a line and the line."""
@@ -46,6 +45,24 @@ class LinePlan:
 _NOTHING = ReplayOutcome()
 
 
+class LinePosition(NamedTuple):
+    """The position of an episode in the log, for counting.
+
+    Attributes:
+        settings: a digest of the environment, its settings, its data and the split, in hex.
+        task: the task.
+        seed: the seed.
+        attempt: the attempt.
+        num_tasks: the number of tasks in the split; 0 if no environment could be made.
+    """
+
+    settings: str
+    task: int
+    seed: int
+    attempt: int
+    num_tasks: int
+
+
 @dataclass(frozen=True, slots=True)
 class LineResult:
     """The result of checking a line.
@@ -64,7 +81,7 @@ class LineResult:
     number: int
     malformed: str = ""
     claim: tuple[bool, float] = (False, 0.0)
-    place: LogPosition | None = None
+    place: LinePosition | None = None
     divergence: Divergence | None = None
     outcome: ReplayOutcome = _NOTHING
     episode: Episode | None = None
@@ -75,13 +92,6 @@ class LineResult:
         """Return the result for a line that cannot be read."""
         return cls(number, f"{error!s:.{_LONGEST_MESSAGE}}", given_up=isinstance(error, BeyondLimits))
 
-    def count(self, tally: Tally) -> None:
-        """Add the line to a tally."""
-        if self.place is None:
-            tally.add_malformed(self.number, self.malformed, self.given_up)
-        else:
-            tally.add(self.number, self.claim, self.place, self.divergence, self.outcome)
-
     def to_json(self) -> bytes:
         """Return JSON that `from_json` converts back to an equal object."""
         place, apart, episode = self.place, self.divergence, self.episode
@@ -90,7 +100,7 @@ class LineResult:
             self.malformed,
             self.claim,
             place,
-            apart and [apart.step, apart.what, brief(apart.logged), brief(apart.replayed)],
+            apart and [apart.step, apart.what, _brief(apart.logged), _brief(apart.replayed)],
             self.outcome,
             episode and [_members(episode, _OF_EPISODE), [_members(turn, _OF_TURN) for turn in episode.turns]],
             self.given_up,
@@ -105,7 +115,7 @@ class LineResult:
             number,
             malformed,
             (claim[0], claim[1]),
-            place and LogPosition(*place),
+            place and LinePosition(*place),
             apart and Divergence(*apart),
             ReplayOutcome(*outcome),
             episode and Episode(**episode[0], turns=[Turn(**turn) for turn in episode[1]]),
@@ -115,6 +125,11 @@ class LineResult:
 
 def _members(of: Episode | Turn, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(of, name) for name in names}
+
+
+def _brief(value: Any) -> Any:
+    """Return a value of a divergence, cut to a limited length."""
+    return value if value is None or len(text := repr(value)) <= 200 else f"{text[:200]}..."
 
 
 class LineChecker:
@@ -145,13 +160,5 @@ class LineChecker:
             return LineResult(number, f"{where}: {error}")
         divergence, outcome, episode = check(logged, self._environments, self._plan.keep, settings)
         num_tasks = self._environments.num_tasks(settings, logged.max_steps)
-        place = LogPosition(sha256(settings).hexdigest()[:32], logged.task, logged.seed, logged.attempt, num_tasks)
+        place = LinePosition(sha256(settings).hexdigest()[:32], logged.task, logged.seed, logged.attempt, num_tasks)
         return LineResult(number, "", (logged.success, logged.score), place, divergence, outcome, episode)
-
-
-def given_up(number: int, plan: LinePlan, why: str) -> LineResult:
-    """Return the result for a line whose check did not finish.
-
-    The line counts as unreadable and is not parsed again, because parsing may have been the problem.
-    """
-    return LineResult(number, f"{plan.name} line {number}: {why}", given_up=True)

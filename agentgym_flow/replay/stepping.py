@@ -288,15 +288,28 @@ def _step_again(logged: LoggedEpisode, env: TextEnv, keep: Sequence[str] = ()) -
     recorder = EpisodeRecorder(env)
     env.request_info(key for key in keep if key in env.optional_info)
     try:
-        env.use_recording(_recording(logged))
-        episode = recorder.reset(seed=logged.seed, task=logged.task, attempt=logged.attempt)
+        steps = step_again(recorder, logged)
+        next(steps, None)
         recorder.keep = tuple(key for key in keep if key in recorder.info)
-        for action in logged.actions:
-            if recorder.done:
-                break
-            recorder.step(action)
+        for _ in steps:
+            pass
     except AgentGymFlowError:
         raise
     except Exception as error:
         raise BadLog(f"{logged.env_id} failed on replay: {type(error).__name__}: {error}") from error
-    return episode
+    assert recorder.episode is not None
+    return recorder.episode
+
+
+def step_again(recorder: EpisodeRecorder, logged: LoggedEpisode) -> Iterator[Episode]:
+    """Start a logged episode again, and yield it before each of its actions; afterwards it is `recorder.episode`.
+
+    Stops early if the environment ends the episode. External requests are answered from the recorded responses.
+    """
+    recorder.env.use_recording(_recording(logged))
+    episode = recorder.reset(seed=logged.seed, task=logged.task, attempt=logged.attempt)
+    for action in logged.actions:
+        if recorder.done:
+            return
+        yield episode
+        recorder.step(action)

@@ -20,7 +20,7 @@ from agentgym_flow.envs import make_text_env, text_env_class
 from agentgym_flow.episodes import Episode, LogWriter, read_log
 from agentgym_flow.errors import BadData
 from agentgym_flow.generation import Generator
-from agentgym_flow.play import Evaluation, LiveSuccess, play_split
+from agentgym_flow.play import Evaluation, LiveSuccess, Play, play_split
 from agentgym_flow.policies import AsyncPolicy, Policy
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.replay import LogVerdict, verify_log
@@ -246,7 +246,7 @@ class ModelEvaluator:
         split: str,
         on_episode: Callable[[Episode], None] | None = None,
     ) -> list[Episode]:
-        return play_split(
+        play = Play(
             policy,
             self._run.env_id,
             split=split,
@@ -256,6 +256,7 @@ class ModelEvaluator:
             share=share,
             on_episode=on_episode,
         )
+        return play_split(play)
 
 
 def _success(episodes: Sequence[Episode]) -> float:

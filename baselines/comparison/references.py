@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import partial
 
 from agentgym_flow.episodes import Episode
-from agentgym_flow.play import play_split
+from agentgym_flow.play import Play, play_split
 from agentgym_flow.policies import AsyncPolicy, Policy, make_policy
 from agentgym_flow.training.run_config import RunConfig
 from baselines.comparison.outcome import Outcome
@@ -39,7 +39,7 @@ def play_reference(setting: Setting, cell: Cell, split: str) -> Outcome:
         chosen = {of_type: strategies.whole(text) for of_type, text in chosen.items()}
     else:
         policy = make_policy(POLICIES[cell.name], setting.env_id)
-    episodes: Sequence[Episode] = play_split(
+    played = Play(
         policy,
         setting.env_id,
         split=split,
@@ -47,6 +47,7 @@ def play_reference(setting: Setting, cell: Cell, split: str) -> Outcome:
         num_envs=agent.num_envs,
         num_episodes=_count(run, split),
     )
+    episodes: Sequence[Episode] = play_split(played)
     figures = figures_of(episodes, partial(run.make_env, split))
     return make_outcome(
         cell,

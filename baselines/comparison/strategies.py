@@ -15,7 +15,7 @@ import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import BadData
-from agentgym_flow.play import play_split
+from agentgym_flow.play import Play, play_split
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 
 ALL_TYPES = ""
@@ -90,13 +90,13 @@ def choose(strategies: Strategies, env_id: str, *, by_type: bool, **play: Any) -
         strategies: the list.
         env_id: the environment.
         by_type: also select one for each task type.
-        play: further arguments of `play_split`: `env_kwargs` and `num_episodes`.
+        play: further fields of `Play`: `env_kwargs` and `num_episodes`.
 
     Raises `BadData` if the environment never accepts the actions of a strategy.
     """
     successes: dict[str, dict[str, int]] = defaultdict(dict)  # task type -> text -> successes
     for text in strategies.texts:
-        episodes = play_split(FixedPolicy(strategies, {ALL_TYPES: text}), env_id, split="valid", **play)
+        episodes = play_split(Play(FixedPolicy(strategies, {ALL_TYPES: text}), env_id, split="valid", **play))
         if not any(_accepted(episode) for episode in episodes):
             said = episodes[0].turns[0].next_observation
             raise BadData(f"{env_id} does not accept the fixed strategy {text!r}: {said:.200}")

@@ -14,15 +14,17 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from agentgym_flow import __version__
 from agentgym_flow.cli import app, doctor, evaluate
 from agentgym_flow.cli.console import board, printed
+from agentgym_flow.cli.doctor import EXTRAS
 from agentgym_flow.cli.environments import check_command
-from agentgym_flow.cli.list_envs import EXTRAS
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.canvas.tasks.published import PublishedTasks
 from agentgym_flow.envs.search.tasks import QuestionSource
@@ -59,6 +61,19 @@ def test_version_is_printed_and_every_command_has_help(run):
         assert run(command, "--help").exit_code == 0
 
 
+def test_every_option_and_argument_of_every_command_is_described():
+    """A docstring whose section `Options:` misses one, or names another, leaves it without help."""
+
+    def check(command: Any, path: str) -> None:
+        for option in command.params:
+            assert option.name in ("help", "install_completion", "show_completion") or option.help, (path, option.name)
+        assert "Options:" not in (command.help or ""), path
+        for name, below in getattr(command, "commands", {}).items():
+            check(below, f"{path} {name}")
+
+    check(typer.main.get_command(app), "agentgym-flow")
+
+
 def test_help_loads_neither_torch_nor_an_environment():
     code = "import sys; sys.argv = ['agentgym-flow', '--help']\nfrom agentgym_flow.cli import main\n"
     code += "try: main()\nexcept SystemExit: print(*sys.modules, file=sys.stderr)"
@@ -81,7 +96,7 @@ def test_traceback_shows_where_the_error_was_raised(run):
 
 
 def test_a_bug_is_not_hidden(run, monkeypatch):
-    monkeypatch.setattr(evaluate.evaluation, "evaluate", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(evaluate, "evaluate_play", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run("evaluate", "Sokoban-v0")
 

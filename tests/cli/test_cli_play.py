@@ -286,7 +286,7 @@ class Async:
 @pytest.mark.parametrize(("error", "status"), [("KeyboardInterrupt", 130), ("ValueError", 2)])
 def test_interrupted_watching_keeps_the_turns_so_far(policy, error, status, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("agentgym_flow.play.independent.PAUSE", 0.0)
+    monkeypatch.setattr("agentgym_flow.play.groups.PAUSE", 0.0)
     name, log = f"interrupted_{policy}_{error}", tmp_path / "log.jsonl"
     Path(f"{name}.py").write_text(INTERRUPTED.format(steps=2, error=error))
     result = play("--policy", f"{name}:{policy}", "--log", str(log))

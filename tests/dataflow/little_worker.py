@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Sequence
 
-from agentgym_flow.cli.worker import follow_trainer
+from agentgym_flow.cli.dataflow import follow_trainer
 from agentgym_flow.dataflow.network.client import HttpFlow, read_token
 from agentgym_flow.dataflow.records import Commit, Flow, Lease, LeaseKey
 

@@ -13,7 +13,7 @@ from agentgym_flow.episodes import LoggedEpisode
 from agentgym_flow.leaderboard.submission import ABOUT, LOG, README
 from agentgym_flow.leaderboard.track import Track, make_track
 from agentgym_flow.play import rollout
-from agentgym_flow.play.slots import EpisodeSpec
+from agentgym_flow.play.groups import EpisodeSpec
 from agentgym_flow.policies import ExpertPolicy, Policy, RandomPolicy
 
 TRACK = "sokoban-small"

@@ -14,9 +14,8 @@ from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.leaderboard.ci import Decision, decide
-from agentgym_flow.leaderboard.git import Repository
-from agentgym_flow.leaderboard.places import ROOT
+from agentgym_flow.leaderboard.ci import Decision, Repository, decide
+from agentgym_flow.leaderboard.files import ROOT
 from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_flow.leaderboard.places import SUBMISSIONS
+from agentgym_flow.leaderboard.files import SUBMISSIONS
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.run_folder import SUMMARY
 from baselines import entries

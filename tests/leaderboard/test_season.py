@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSeason, BadSetting, BadSubmission
-from agentgym_flow.leaderboard.audit import audit
 from agentgym_flow.leaderboard.judge import judge
+from agentgym_flow.leaderboard.publish import audit
 from agentgym_flow.leaderboard.reproduce import fresh_track, season_of
 from agentgym_flow.leaderboard.season import Season, new_season, season_file
 from agentgym_flow.leaderboard.submission import ABOUT, SOURCE

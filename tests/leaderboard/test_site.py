@@ -19,16 +19,13 @@ from typer.testing import CliRunner
 from agentgym_flow import __version__
 from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.leaderboard import watching
-from agentgym_flow.leaderboard.board import boards
-from agentgym_flow.leaderboard.compared import compared
+from agentgym_flow.leaderboard import site
+from agentgym_flow.leaderboard.board import MOST_POINTS, achieved_within, boards, outcomes
 from agentgym_flow.leaderboard.comparison import paired_p_value, rank_ranges, unpaired_p_value
-from agentgym_flow.leaderboard.outcomes import MOST_POINTS, achieved_within, outcomes
-from agentgym_flow.leaderboard.publish import publish
-from agentgym_flow.leaderboard.site import first_difference, pages, render
+from agentgym_flow.leaderboard.publish import compared, publish
+from agentgym_flow.leaderboard.site import EpisodeListing, chosen, first_difference, pages, render
 from agentgym_flow.leaderboard.submission import Submission
 from agentgym_flow.leaderboard.track import make_track
-from agentgym_flow.leaderboard.watching import EpisodeListing, chosen
 
 PAGES = """\
 import hashlib, json, sys
@@ -135,7 +132,7 @@ def test_solved_tasks_have_potentials_and_graphs_and_attempts_share_them(root: P
 
 
 def test_a_large_page_has_fewer_tasks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "MOST_CHARACTERS", 1_000)
+    monkeypatch.setattr(site, "MOST_CHARACTERS", 1_000)
     made = pages(root, jobs=0)
     place = f"{TRACK}/2026-11-23-mine"
     assert made[f"{place}/episodes.html"].count("<tr data-episode=") == 2, "the attempts at one task"

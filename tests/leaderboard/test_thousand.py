@@ -19,9 +19,8 @@ from entries import PLACE, TRACK, YAML, board, files, lines, packed, played, ran
 
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard import judge as judging
-from agentgym_flow.leaderboard.budget import BudgetedPolicy
 from agentgym_flow.leaderboard.judge import judge
-from agentgym_flow.leaderboard.reproduce import fresh_track
+from agentgym_flow.leaderboard.reproduce import BudgetedPolicy, fresh_track
 from agentgym_flow.leaderboard.submission import ABOUT, LOG, README
 from agentgym_flow.leaderboard.verdict import CHECKS, SubmissionVerdict
 from agentgym_flow.policies import ExpertPolicy, RandomPolicy

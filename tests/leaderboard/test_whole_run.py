@@ -13,11 +13,11 @@ from entries import PLACE, YAML, board, files, track, write
 
 from agentgym_flow.cli.leaderboard import _policy
 from agentgym_flow.errors import BadSubmission
-from agentgym_flow.leaderboard import whole_run
+from agentgym_flow.leaderboard import reproduce
 from agentgym_flow.leaderboard.judge import judge
+from agentgym_flow.leaderboard.reproduce import settings_of
 from agentgym_flow.leaderboard.submission import ABOUT, TRAINING
 from agentgym_flow.leaderboard.verdict import SubmissionVerdict
-from agentgym_flow.leaderboard.whole_run import settings_of
 
 REPRODUCED = YAML.replace("badge: replayed", "badge: reproduced").replace("prompt: none", "prompt: compact").encode()
 SMALL = b"""\
@@ -50,7 +50,7 @@ def test_ci_trains_and_plays(tmp_path: Path) -> None:
 
 
 def test_a_run_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_run, "MOST_SECONDS", 0.5)
+    monkeypatch.setattr(reproduce, "TRAINING_SECONDS", 0.5)
     verdict = judged(tmp_path, SMALL.replace(b"max_steps: 1\n", b"max_steps: 100000\n"))
     assert verdict.reason is not None
     assert verdict.reason.check == "weights"

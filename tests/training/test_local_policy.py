@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
-from agentgym_flow.cli.shown_policy import Narrator
+from agentgym_flow.cli.play import Narrator
 from agentgym_flow.episodes import read_log
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption, UnknownTemplate
 from agentgym_flow.generation import transformers_generator

@@ -15,7 +15,7 @@ from agentgym_flow.episodes import LoggedEpisode
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.leaderboard.track import Track, make_track
 from agentgym_flow.play import rollout
-from agentgym_flow.play.slots import EpisodeSpec
+from agentgym_flow.play.groups import EpisodeSpec
 from agentgym_flow.prompts import template_for
 from agentgym_flow.training.models import load_model
 from agentgym_flow.training.policy import ModelPolicy

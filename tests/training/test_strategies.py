@@ -14,7 +14,7 @@ import yaml
 import agentgym_flow  # noqa: F401  (registers the ids)
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadData
-from agentgym_flow.play import play_split
+from agentgym_flow.play import Play, play_split
 from agentgym_flow.policies import ExpertPolicy, Policy, RandomPolicy
 from agentgym_flow.rewards.structure import Profile, StructureReward
 from baselines.comparison.outcome import Outcome, Raw
@@ -65,7 +65,7 @@ def test_every_packaged_strategy_is_accepted_as_a_whole() -> None:
     strategies = packaged()
     assert len(set(map(strategies.whole, strategies.texts))) == len(strategies.texts) >= 20
     for text in strategies.texts:
-        episodes = play_split(FixedPolicy(strategies, {ALL_TYPES: text}), CANVAS, split="valid", num_episodes=3)
+        episodes = play_split(Play(FixedPolicy(strategies, {ALL_TYPES: text}), CANVAS, split="valid", num_episodes=3))
         for episode in episodes:
             assert len(episode.turns) == len(strategies.actions) == 2
             assert all(turn.action_valid for turn in episode.turns), (text, episode.turns[-1].next_observation)
@@ -77,7 +77,7 @@ def test_the_best_strategy_has_the_most_successes_and_the_first_of_equals_wins()
     strategies = only(*texts)
 
     def wins(text: str, of_type: str) -> int:
-        played = play_split(FixedPolicy(strategies, {ALL_TYPES: text}), CANVAS, split="valid", num_episodes=TASKS)
+        played = play_split(Play(FixedPolicy(strategies, {ALL_TYPES: text}), CANVAS, split="valid", num_episodes=TASKS))
         return sum(episode.success for episode in played if of_type in (ALL_TYPES, episode.task_type))
 
     chosen = choose(strategies, CANVAS, by_type=True, num_episodes=TASKS)
@@ -91,7 +91,7 @@ def test_the_best_strategy_has_the_most_successes_and_the_first_of_equals_wins()
 def test_a_fixed_policy_plays_the_strategy_of_the_type_and_then_its_last_action_again() -> None:
     strategies = Strategies(["first {strategy}", "last"], ["a", "b"], {})
     policy = FixedPolicy(strategies, {ALL_TYPES: "a", "code": "b"})
-    episodes = play_split(policy, CANVAS, split="valid", num_episodes=3, env_kwargs={"max_steps": 3})
+    episodes = play_split(Play(policy, CANVAS, split="valid", num_episodes=3, env_kwargs={"max_steps": 3}))
     assert {episode.task_type: [turn.action for turn in episode.turns] for episode in episodes} == {
         "arithmetic": ["first a", "last", "last"],
         "code": ["first b", "last", "last"],
@@ -143,9 +143,8 @@ def test_the_fixed_row_is_that_of_the_strategy_chosen_on_validation_tasks(refere
             strategies, CANVAS, by_type=name == FIXED_BY_TYPE, num_episodes=TASKS, env_kwargs=kwargs, num_envs=8
         )
         assert references[name].chosen == {of_type: strategies.whole(text) for of_type, text in chosen.items()}
-        played = play_split(
-            FixedPolicy(strategies, chosen), CANVAS, split="test", num_episodes=TASKS, env_kwargs=kwargs
-        )
+        play = Play(FixedPolicy(strategies, chosen), CANVAS, split="test", num_episodes=TASKS, env_kwargs=kwargs)
+        played = play_split(play)
         assert references[name].sampled == "".join(str(int(episode.success)) for episode in played)
 
 
@@ -165,7 +164,7 @@ def test_other_strategies_are_another_run(monkeypatch: pytest.MonkeyPatch, tmp_p
 @pytest.mark.parametrize("profile", ["executed", "paper"])
 def test_figures_of_designs_are_those_of_the_wrapper(policy: Policy, profile: Profile) -> None:
     kwargs = {"max_steps": 6}
-    episodes = play_split(policy, CANVAS, split="test", num_episodes=9, env_kwargs=kwargs)
+    episodes = play_split(Play(policy, CANVAS, split="test", num_episodes=9, env_kwargs=kwargs))
     figures = figures_of(episodes, lambda: make_text_env(CANVAS, split="test", **kwargs))
     env = StructureReward(gym.make(CANVAS, split="test", **kwargs), profile=profile)
     rewards, designs = [], []
@@ -181,7 +180,7 @@ def test_figures_of_designs_are_those_of_the_wrapper(policy: Policy, profile: Pr
 
 def test_an_episode_without_turns_has_the_initial_design() -> None:
     """Such as one whose first prompt exceeds the limit of the model."""
-    first, second = play_split(ExpertPolicy(), CANVAS, split="test", num_episodes=2)
+    first, second = play_split(Play(ExpertPolicy(), CANVAS, split="test", num_episodes=2))
     figures, alone = (
         figures_of(episodes, lambda: make_text_env(CANVAS, split="test"))
         for episodes in ([replace(first, turns=[]), second], [second])

@@ -26,7 +26,7 @@ from agentgym_flow.episodes import TRUNCATED_BY, Episode, EpisodeRecorder, Group
 from agentgym_flow.errors import BadSetting, ContextFull, Forged, shown
 from agentgym_flow.generation import Completion
 from agentgym_flow.play import ERROR
-from agentgym_flow.play.slots import EnvPool
+from agentgym_flow.play.groups import EnvPool
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.base import CONTEXT
 

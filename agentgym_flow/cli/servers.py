@@ -1,0 +1,199 @@
+"""`agentgym-flow retriever` and `shop`: an index of passages, and WebShop as a web page, behind local servers."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentgym_flow.cli import environments
+from agentgym_flow.cli.console import live_progress, note, say, stderr
+from agentgym_flow.cli.options import Commands, Port
+from agentgym_flow.errors import BadData, BadSetting
+
+if TYPE_CHECKING:
+    from agentgym_flow.retrieval.builder import ImportProgress
+    from agentgym_flow.retrieval.passage import Retriever
+
+
+EMBEDDED = "embedded"
+"""Stands for the articles of Search's generated questions, which are indexed at start. For a folder of this name, write
+`./embedded`."""
+
+app = Commands(
+    help="Index a corpus of passages, and serve it with the /retrieve protocol of Search-R1.", no_args_is_help=True
+)
+
+Kind = Annotated[
+    str, typer.Option(help="bm25 (words), dense (meaning) or hybrid (both). dense and hybrid need an extra.")
+]
+Index = Annotated[
+    str | None, typer.Option(help="The vector index: flat, ivf, hnsw or pq.", show_default="by the number of passages")
+]
+
+
+@app.command("build")
+def build(
+    source: Annotated[str, typer.Argument(metavar="SOURCE")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER")],
+    kind: Kind = "bm25",
+    index: Index = None,
+) -> None:
+    """Index a corpus. After Ctrl-C, a kill or a full disk, run the same command again: it continues from there.
+
+    With --kind dense, a FOLDER that already has a finished word index gets vectors too, without reading SOURCE again.
+
+    Options:
+        source: The corpus: JSON lines as in Search-R1, or a JSON list.
+        folder: The folder to create.
+    """
+    from agentgym_flow.retrieval.building import build_retriever
+
+    if not source or not folder:  # an unset variable of a shell; it would name the current folder
+        raise BadData("SOURCE or FOLDER is empty; name a file and a folder")
+    try:
+        with live_progress("") as progress:
+
+            def show(now: ImportProgress) -> None:
+                progress.update(now.done, f"{now.documents:,} passages", what=now.phase, total=now.total)
+
+            build_retriever(source, folder, kind=kind, index=index, progress=show)
+    except KeyboardInterrupt:
+        note("stopped; progress is kept: run the same command again to continue")
+        raise typer.Exit(130) from None
+    options = ("" if kind == "bm25" else f" --kind {kind}") + ("" if index is None else f" --index {index}")
+    advice = f"Serve it with: agentgym-flow retriever serve {shlex.quote(folder)}{options}"
+    say(f"{folder} is ready. {advice}")
+
+
+@app.command("serve")
+def serve(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER")],
+    kind: Kind = "bm25",
+    index: Index = None,
+    port: Port = 8000,
+    host: str = "127.0.0.1",
+    token: Annotated[str | None, typer.Option(envvar="AGENTGYM_FLOW_RETRIEVER_TOKEN")] = None,
+    topk: Annotated[int, typer.Option(min=1)] = 3,
+    max_batch: Annotated[int, typer.Option(min=1)] = 64,
+    max_waiting: Annotated[int, typer.Option(min=1)] = 16_384,
+) -> None:
+    """Serve an index as POST /retrieve, with the protocol of Search-R1. GET /health reports the status of the server.
+
+    Ctrl-C stops the server after it has answered the running requests. Works with `RemoteRetriever`, Search-R1, SkyRL
+    and other clients of the same protocol.
+
+    Options:
+        folder: A folder that `retriever build` created, or `embedded`: the articles of the generated questions.
+        host: The address to listen on. Addresses that other machines can reach need a token.
+        token: The token that clients must send.
+        topk: Passages per query if a request does not set topk.
+        max_batch: The largest number of queries searched in one batch.
+        max_waiting: Queries that may wait. Further ones get status 503.
+    """
+    from agentgym_flow.retrieval import server  # reports a missing extra before data is read
+    from agentgym_flow.retrieval.building import open_retriever
+
+    if not folder:  # an unset variable of a shell; it would name the current folder
+        raise BadData("FOLDER is empty; name a folder that `retriever build` created")
+    with stderr().status("opening the index"):
+        embedded = folder == EMBEDDED
+        retriever = _embedded(kind, index) if embedded else open_retriever(folder, kind=kind, index=index)
+
+    def on_ready(address: str) -> None:
+        say(f"The retriever answers at {address}/retrieve. Ctrl-C ends it.")
+
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve(
+            retriever,
+            port=port,
+            host=host,
+            token=token,
+            topk=topk,
+            max_batch=max_batch,
+            max_waiting=max_waiting,
+            on_ready=on_ready,
+        )
+
+
+def _embedded(kind: str, index: str | None) -> Retriever:
+    from agentgym_flow.envs.search import tasks
+
+    if kind != "bm25" or index is not None:
+        raise BadSetting(
+            "the embedded articles are served by bm25; for vectors make a folder of them: agentgym-flow data export "
+            "search FOLDER; agentgym-flow retriever build FOLDER/corpus.jsonl INDEX --kind dense"
+        )
+    return tasks.retriever()
+
+
+def shop(
+    split: str = "train",
+    task: Annotated[int | None, typer.Option(min=0)] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    goals: str = "synthetic",
+    data: str | None = None,
+    noun_tagger: str = "auto",
+    search: str = "bm25",
+    max_steps: Annotated[int, typer.Option(min=1)] = 100,
+    show_attributes: Annotated[bool, typer.Option("--show-attributes")] = False,
+    port: Port = 8000,
+    out: Path = Path("runs/shop"),
+    token: Annotated[str | None, typer.Option(envvar="AGENTGYM_FLOW_SHOP_TOKEN")] = None,
+    open_page: Annotated[bool, typer.Option("--open/--no-open")] = False,
+) -> None:
+    """Serve the shop on this machine: a person shops in the browser as an agent does, and every visit is recorded.
+
+    When a visit ends, the shop writes two files: an episode log that `agentgym-flow verify` can check, and the pages in
+    the format of WebShop's logs. All visits are listed at /admin. Ctrl-C closes the shop.
+
+    Options:
+        split: The split that the start page preselects: train, valid or test.
+        task: The task that it preselects (default: drawn).
+        seed: Visit n in the folder has the seed SEED + n.
+        goals: The instructions: synthetic or human.
+        data: Official data: a folder, a store or a registered name. Default: the embedded shop.
+        noun_tagger: How the score finds nouns in titles: spacy, words or auto.
+        search: The search engine: bm25 (built in) or pyserini (Lucene).
+        max_steps: The largest number of searches and clicks per visit.
+        show_attributes: Give products a page with the attributes that goals are made of.
+        out: The folder of the logs.
+        token: The token that protects the list of all visits.
+        open_page: Open the shop in the browser.
+    """
+    from agentgym_flow.envs.webshop.site.app import serve  # reports a missing extra before data is read
+    from agentgym_flow.envs.webshop.site.sessions import EPISODE, Shop
+
+    with stderr().status("opening the shop"):
+        kept = Shop(
+            out,
+            split=split,
+            task=task,
+            seed=seed,
+            goals=goals,
+            data=data,
+            max_steps=max_steps,
+            show_attributes=show_attributes,
+            noun_tagger=noun_tagger,
+            search=search,
+        )
+
+    def on_ready(address: str) -> None:
+        sentence = f"The shop is open: {address} (all visits: {address}admin). Ctrl-C closes it."
+        say(sentence)
+        if open_page and not webbrowser.open(address):
+            note("cannot open a browser")
+
+    try:
+        serve(kept, port=port, token=token, on_ready=on_ready)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        if kept.written:
+            visits = f"{kept.written} visit{'s are' if kept.written > 1 else ' is'}"
+            command = environments.check_command(out / f"NUMBER-ID{EPISODE}", {"data": data})
+            say(f"\n{visits} in {out}. Check one with: {command}")

@@ -1,0 +1,117 @@
+"""The files of the leaderboards: where they are, how YAML is read, and the JSON Schemas that they follow."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentgym_flow.errors import AgentGymFlowError, BadSubmission, MissingExtra, UnknownTrack
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+
+ROOT = "leaderboards"
+"""The root folder of the leaderboards in the repository."""
+
+SEASONS, TRACKS, SUBMISSIONS, VERDICTS, SITE = "seasons", "tracks", "submissions", "verdicts", "site"
+"""The folders below the root."""
+
+DEFINITIONS = "tracks.toml"
+"""The file below the root that defines the tracks of every season."""
+
+REFERENCE = "reference-"
+"""The prefix of the names of reference entries, which are not ranked."""
+
+
+def track_file(name: str, root: Path = Path(ROOT)) -> Path:
+    """Return the file of a track, given by its path or its name. Raises `UnknownTrack`."""
+    if name.endswith(".json") and Path(name).is_file():
+        return Path(name)
+    file = root / TRACKS / f"{name}.json"
+    if "/" in name or not file.is_file():
+        known = sorted(one.stem for one in (root / TRACKS).glob("*.json"))
+        raise UnknownTrack.among(name, known, f"Tracks are files in {root / TRACKS}; a path to one works as well.")
+    return file
+
+
+def check_schema(schema: str, value: Any, error: type[AgentGymFlowError], where: str) -> None:
+    """Raise `error` with a message that starts with `where`, unless `value` follows the schema, such as `track-1`.
+
+    Raises `MissingExtra` if the package jsonschema is not installed.
+    """
+    found = next(iter(sorted(_validator(schema).iter_errors(value), key=lambda one: list(map(str, one.path)))), None)
+    if found is None:
+        return
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in found.path).lstrip(".")
+    raise error(f"{where}: {f'{place}: ' if place else ''}{found.message:.300}")
+
+
+@cache
+def _validator(schema: str) -> Draft202012Validator:
+    try:
+        from jsonschema import Draft202012Validator
+    except ImportError as error:
+        raise MissingExtra.of("jsonschema", "leaderboard") from error
+    text = files("agentgym_flow.leaderboard").joinpath("schemas", f"{schema}.json").read_text("utf-8")
+    return Draft202012Validator(json.loads(text))
+
+
+def plain_yaml(raw: bytes, where: str) -> Any:
+    """Return the value of a YAML text. Tags, anchors, aliases and repeated keys are not allowed.
+
+    Raises `BadSubmission` with a message that starts with `where`.
+    """
+    try:
+        import yaml  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MissingExtra.of("PyYAML", "leaderboard") from error
+    try:
+        text = raw.decode("utf-8")
+        depth = 0
+        for token in yaml.scan(text, Loader=yaml.SafeLoader):  # stops early, because deep nesting takes quadratic time
+            name = type(token).__name__
+            depth += name.endswith("StartToken") - name.endswith("EndToken")
+            if depth > 2 * _MOST_DEEP:
+                raise BadSubmission(f"{where} line {token.start_mark.line + 1}: nested more than {_MOST_DEEP} deep")
+            if isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken | yaml.DirectiveToken):
+                raise BadSubmission(
+                    f"{where} line {token.start_mark.line + 1}: anchors, aliases and tags are forbidden"
+                )
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        return None if node is None else _value(node, 0, where)
+    except UnicodeDecodeError as error:
+        raise BadSubmission(f"{where}: byte {error.start} is not UTF-8") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        if isinstance(error, BadSubmission):
+            raise
+        raise BadSubmission(f"{where}: not valid YAML ({' '.join(str(error).split()):.200})") from None
+
+
+def _value(node: Any, depth: int, where: str) -> Any:
+    """Return the value of a YAML node. Numbers, true, false and null are read as in JSON, all other scalars as text."""
+    line = node.start_mark.line + 1
+    if depth > _MOST_DEEP:
+        raise BadSubmission(f"{where} line {line}: nested more than {_MOST_DEEP} deep")
+    if node.id == "mapping":
+        pairs = [(str(key.value), _value(value, depth + 1, where)) for key, value in node.value]
+        if len(dict(pairs)) != len(pairs):
+            raise BadSubmission(f"{where} line {line}: a name occurs twice")
+        return dict(pairs)
+    if node.id == "sequence":
+        return [_value(item, depth + 1, where) for item in node.value]
+    if node.style is None and node.value in _WORDS:
+        return _WORDS[node.value]
+    if node.style is None and _NUMBER.fullmatch(node.value):
+        number = float(node.value)
+        return int(node.value) if node.value.lstrip("-").isdigit() else number
+    return node.value
+
+
+_MOST_DEEP = 8
+_WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
+_NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?([eE][-+]?[0-9]{1,2})?")
