@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import inspect
 import io
 import json
 import platform
@@ -26,7 +27,7 @@ from agentgym_flow import data as registry
 from agentgym_flow._util.files import check_new
 from agentgym_flow.cli.console import new_table, printed, show_table, stdout
 from agentgym_flow.cli.options import Force
-from agentgym_flow.core import SPLITS
+from agentgym_flow.core import SPLITS, arguments_of, text_env_class
 from agentgym_flow.envs import make_text_env, text_arguments
 from agentgym_flow.episodes import Episode, Group, write_log
 from agentgym_flow.errors import AgentGymFlowError
@@ -37,12 +38,20 @@ EXTRAS: Mapping[str, str] = {"agentgym_flow/Sokoban-v0": "sokoban, for backend=g
 """Environments that need an extra for some settings. The defaults of every environment need none."""
 
 
-def list_envs(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+def list_envs(
+    env: Annotated[str | None, typer.Argument()] = None, as_json: Annotated[bool, typer.Option("--json")] = False
+) -> None:
     """List the environments, the number of tasks in each split, and the extras that some settings need.
 
+    With an environment, list its arguments, which --env-arg sets.
+
     Options:
+        env: The environment whose arguments to list.
         as_json: Print JSON.
     """
+    if env is not None:
+        _list_arguments(text_arguments.full_id(env), as_json)
+        return
     rows = [_row(env_id) for env_id in text_arguments.registered_ids()]
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
@@ -55,6 +64,22 @@ def list_envs(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     show_table(table)
     example = 'import agentgym_flow; gymnasium.make("agentgym_flow/Sokoban-v0")'
     stdout().print(f"\nIn a program: {example}", style="dim", soft_wrap=True)
+
+
+def _list_arguments(env_id: str, as_json: bool) -> None:
+    arguments = arguments_of(text_env_class(env_id))
+    rows = [
+        {"argument": name, "default": one.default, "meaning": one.meaning}
+        for name, one in arguments.items()
+        if one.default is not inspect.Parameter.empty  # *args and **kwargs of other people's environments
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1, default=str))
+        return
+    table = new_table("argument", "default", "meaning")
+    for row in rows:
+        table.add_row(str(row["argument"]), json.dumps(row["default"], default=str), str(row["meaning"]))
+    show_table(table)
 
 
 def _row(env_id: str) -> dict[str, Any]:

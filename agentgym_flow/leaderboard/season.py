@@ -69,7 +69,7 @@ class Season:
         check_schema("season-1", value, BadSeason, path.name)
         season = cls(**value)
         if season.name != path.stem:
-            raise BadSeason(f"{path.name}: the season is called {season.name!r}, its file must be called like it")
+            raise BadSeason(f"{path.name}: the season is called {season.name!r}, so its file must have this name")
         for what in ("seed", "secret"):
             shown = getattr(season, what)
             if shown and _sha256(shown) != getattr(season, f"{what}_sha256"):

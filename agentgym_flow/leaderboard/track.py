@@ -89,7 +89,7 @@ class Track:
             raise BadTrack(f"{path.name} cannot be read ({error.strerror})") from None
         track = cls.parse(decode_file(raw, BadTrack, path.name), path.name)
         if track.name != path.stem:
-            raise BadTrack(f"{path.name}: the track is called {track.name!r}, its file must be called like it")
+            raise BadTrack(f"{path.name}: the track is called {track.name!r}, so its file must have this name")
         return track
 
     @classmethod

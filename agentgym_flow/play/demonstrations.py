@@ -104,7 +104,7 @@ def collect(
     """Let `policy` play tasks of a split and record its episodes in `out`, in order of seeds.
 
     `out` is written at the end. After Ctrl-C, or if the policy or a reset raises, it contains the finished episodes,
-    and a journal next to it allows to resume (`play.journal`).
+    and a journal next to it, from which a stopped run is resumed (`play.journal`).
 
     Args:
         policy: the policy that plays.

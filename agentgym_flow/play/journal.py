@@ -1,4 +1,4 @@
-"""The journal of an evaluation or collection, which allows to resume it: settings, finished episodes, answers.
+"""The journal of an evaluation or collection, from which it is resumed: settings, finished episodes, answers.
 
 The journal is a file of JSON lines next to the log, `<log>.unfinished`. Every line is written to disk immediately, so
 Ctrl-C, a kill or a failing server loses no finished episode and no paid answer. The journal is removed when the log is

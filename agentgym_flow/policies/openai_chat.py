@@ -58,7 +58,7 @@ class OpenAIPolicy:
         env_id: the environment, which determines the prompt.
         template: the name of the prompt template, or `NAME:PATH` for published prompts; see
             `agentgym_flow.template_for`. If the template also writes the start of the answer (Search-R1), the
-            server must support to continue it, as vLLM does.
+            server must be able to continue a message, as vLLM is.
         template_settings: new values for fields of the prompt template.
         shots: the number of solved turns in front of the first prompt, a shorter form of
             `template_settings={"shots": N}`.

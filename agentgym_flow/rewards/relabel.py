@@ -165,12 +165,12 @@ def relabel(
     started = time.perf_counter()
     steps = [turn_edges(episode, bridge_noops) for episode in group]
     graph = graph_of(group, steps, gamma, edges)
-    worth = cache(graph.potential)
+    potential = cache(graph.potential)
     decisions: Counter[str] = Counter()
     positive = visits = 0
     for of_episode in steps:
         for turn, state, reached, _ in of_episode:
-            turn.phi, turn.phi_next = worth(state), worth(reached)
+            turn.phi, turn.phi_next = potential(state), potential(reached)
             turn.anchor = f"{group.task_key}/{state}"
             visits += 1
             if turn.is_by(policy):

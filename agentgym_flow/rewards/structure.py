@@ -159,8 +159,8 @@ class StructureScore:
 
     def design(self, workflow: Mapping[str, Any]) -> float:
         """Return S, in [0, 1]. Raises the errors of `parts`."""
-        worth = math.fsum(self.weights[part] for part, there in self.parts(workflow).items() if there)
-        return min(1.0, round(worth, _DIGITS))
+        score = math.fsum(self.weights[part] for part, there in self.parts(workflow).items() if there)
+        return min(1.0, round(score, _DIGITS))
 
     def reward(self, workflow: Mapping[str, Any], correctness: float) -> float:
         """Return R of an episode that ends with `workflow` and an answer of this correctness, in [0, 1].
@@ -171,12 +171,12 @@ class StructureScore:
         if self.profile == "executed" and not _field(workflow, "finished"):
             correctness = 0.0
         if self.diversity and self.release == "answer_first":
-            worth = correctness + (1.0 - correctness) * (design - 1.0)
+            total = correctness + (1.0 - correctness) * (design - 1.0)
         else:
             released = not self.diversity or self.release == "always" or design >= 1.0
-            worth = -1.0 + design + (correctness if released else 0.0)
+            total = -1.0 + design + (correctness if released else 0.0)
         cost = self.cost_weight * float(_field(workflow, self.cost_of)) if self.cost_weight else 0.0
-        return round(worth - cost, _DIGITS)
+        return round(total - cost, _DIGITS)
 
     def _names(self, workflow: Mapping[str, Any]) -> list[str]:
         """Return the names of the operators that count."""

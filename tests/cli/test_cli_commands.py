@@ -112,6 +112,16 @@ def test_list_names_every_id_and_its_tasks(run):
     assert "10,000" in table
 
 
+def test_list_shows_the_arguments_of_an_environment(run):
+    shown = run("list", "sokoban")
+    assert shown.exit_code == 0
+    assert re.search(r"min_pushes +1 +the minimum number of pushes", shown.stdout)
+    rows = json.loads(run("list", "Canvas", "--json").stdout)
+    assert all(row["meaning"] for row in rows)
+    assert {row["argument"]: row["default"] for row in rows}["prompting"] == "inline"
+    assert run("list", "Chess").exit_code == 2
+
+
 def test_the_extras_of_the_list_are_those_of_the_package():
     provided = importlib.metadata.metadata("agentgym_flow").get_all("Provides-Extra")
     for env_id, needs in EXTRAS.items():
