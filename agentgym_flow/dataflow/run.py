@@ -108,10 +108,10 @@ def check(configs: Configs) -> None:
 def _engine(recipe: Recipe, config: FlowConfig, engine: str, policy: str) -> Iterator[Engine | None]:
     """Yield the engine in the main process, and None in the others."""
     folder = recipe.folder.path
-    recipe.together.on_main_process(partial(_settle, folder / SETTINGS, {POLICY: policy, **config.lasting()}))
+    recipe.processes.on_main_process(partial(_settle, folder / SETTINGS, {POLICY: policy, **config.lasting()}))
     with ExitStack() as stack:
         running: list[Engine] = []
-        recipe.together.on_main_process(
+        recipe.processes.on_main_process(
             lambda: running.append(stack.enter_context(engine_of(engine, config, folder / FOLDER)))
         )
         yield running[0] if running else None

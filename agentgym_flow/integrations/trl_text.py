@@ -42,7 +42,7 @@ from agentgym_flow.training._trl import frozen_model
 from agentgym_flow.training.chat_template import checked_date, write_date, write_settings
 from agentgym_flow.training.outcomes import is_lost
 from agentgym_flow.training.policy import ModelPolicy, pad_token
-from agentgym_flow.training.processes import Together
+from agentgym_flow.training.processes import Processes
 from agentgym_flow.training.rows import TrainingRow, rows
 
 NOT_READ = {
@@ -80,7 +80,7 @@ class TextRollout:
         self._answer_tokens = answer_tokens
         self._date = checked_date(date)
         self._policy: ModelPolicy | None = None
-        self._together: Together | None = None
+        self._processes: Processes | None = None
         self._attempts: Counter[tuple[int, int | None]] = Counter()
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
@@ -97,8 +97,8 @@ class TextRollout:
         with frozen_model(trainer) as model:
             episodes = rollout(self._current_policy(trainer, model), self._pool, specs)
         lost = [is_lost(episode) for episode in episodes]
-        self._together = self._together or Together()
-        if all(self._together.share(lambda: all(lost))):
+        self._processes = self._processes or Processes()
+        if all(self._processes.share(lambda: all(lost))):
             error = episodes[0].meta[ERROR]
             raise TrainingFailed(
                 f"environment or policy raised in all {len(episodes)} episodes of a batch: {error['class']}: "

@@ -31,7 +31,7 @@ from agentgym_flow.errors import UnsupportedTRL
 from agentgym_flow.generation.padding import positions_from_mask
 from agentgym_flow.training import scoring
 from agentgym_flow.training.config import LOSS_TYPES, AgentConfig
-from agentgym_flow.training.processes import PLAY, Together, out_of_memory, take_state
+from agentgym_flow.training.processes import PLAY, Processes, out_of_memory, take_state
 from agentgym_flow.training.run_folder import PARTIAL, STEP_FOLDER, UNLOGGED, keep_last, writing
 
 TESTED = ("1.16",)
@@ -194,11 +194,11 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
 
     Args:
         args: the settings.
-        together: the processes of the run; created here if None.
+        processes: the processes of the run; created here if None.
         kwargs: the other arguments of TRL's trainer.
     """
 
-    def __init__(self, args: AgentConfig, together: Together | None = None, **kwargs: Any) -> None:
+    def __init__(self, args: AgentConfig, processes: Processes | None = None, **kwargs: Any) -> None:
         take_state(args)
         beta, args.beta = args.beta, 0.0  # else TRL loads a reference model by name; subclasses have their own
         try:
@@ -211,7 +211,7 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
                 raise _unsupported(f"GRPOTrainer.{name} is gone")
         self.shares = bool(args.share_prefixes) and not self.aux_loss_enabled
         self.model.register_forward_pre_hook(positions_from_mask, with_kwargs=True)
-        self._together = together or Together(args.ddp_timeout)
+        self._processes = processes or Processes(args.ddp_timeout)
         self._resumed: Path | None = None
         self.add_callback(_StartCallback(self))
 
@@ -319,8 +319,8 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
         output, name = Path(self.args.output_dir), STEP_FOLDER.format(self.state.global_step)
         unfinished = output / PARTIAL / name
         # Writing, hashing and flushing a large model takes minutes, so processes wait without a timeout.
-        self._together.share(partial(self._write_checkpoint, model, trial, output / name, unfinished))
-        self._together.on_main_process(partial(self._complete, output / name, unfinished))
+        self._processes.share(partial(self._write_checkpoint, model, trial, output / name, unfinished))
+        self._processes.on_main_process(partial(self._complete, output / name, unfinished))
 
     def _complete(self, folder: Path, unfinished: Path) -> None:
         with writing(folder, unfinished):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from agentgym_flow.policies import PolicyInput
     from agentgym_flow.training.policy import AsyncModelPolicy, ModelPolicy
-    from agentgym_flow.training.processes import Together
+    from agentgym_flow.training.processes import Processes
 
 
 # ---------------------------------------------------------------- sources of groups
@@ -91,7 +91,7 @@ class OwnRollout:
         envs: the environments.
         tasks: selects the tasks.
         args: the settings.
-        together: the processes of the run.
+        processes: the processes of the run.
         frozen_model: returns a context that yields the model to sample from.
     """
 
@@ -101,14 +101,14 @@ class OwnRollout:
         envs: EnvPool,
         tasks: TaskReplay,
         args: AgentConfig,
-        together: Together,
+        processes: Processes,
         frozen_model: Callable[[], AbstractContextManager[PreTrainedModel]],
     ) -> None:
         self.policy = policy
         self.envs = envs
         self.tasks = tasks
         self.args = args
-        self.together = together
+        self.processes = processes
         self.frozen_model = frozen_model
         self._structure = args.structure_score
         self._stop = stop_on(args.stop_when)
@@ -162,11 +162,11 @@ class OwnRollout:
 
     def _play(self, specs: list[EpisodeSpec], version: int) -> list[Group]:
         """Play the episodes, each process its share; return the groups of all processes."""
-        mine = specs[self.together.part(len(specs))]
+        mine = specs[self.processes.part(len(specs))]
         with self.frozen_model() as model:
             self.policy.generator.update(model, version)
             play = partial(rollout, self.policy, self.envs, mine, num_envs=self.args.num_envs, stop=self._stop)
-            everyone = [episode for share in self.together.share(play) for episode in share]
+            everyone = [episode for share in self.processes.share(play) for episode in share]
         size = self.args.num_generations
         played = [Group(everyone[first : first + size]) for first in range(0, len(everyone), size)]
         if self._structure is None:

@@ -25,7 +25,7 @@ from agentgym_flow.policies import AsyncPolicy, Policy
 from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.replay import LogVerdict, verify_log
 from agentgym_flow.training.policy import model_policy, transformers_generator
-from agentgym_flow.training.processes import Together
+from agentgym_flow.training.processes import Processes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -96,7 +96,7 @@ class ModelEvaluator:
         tokenizer: the model's tokenizer.
         template: the prompt template.
         folder: the folder of the logs.
-        together: the processes that share the episodes; None: created here.
+        processes: the processes that share the episodes; None: created here.
         generator: the backend that samples; callers update its weights before every evaluation. None: Transformers.
         console: shows the progress of evaluations; None: nothing is shown.
 
@@ -117,7 +117,7 @@ class ModelEvaluator:
         tokenizer: PreTrainedTokenizerBase,
         template: PromptTemplate,
         folder: Path,
-        together: Together | None = None,
+        processes: Processes | None = None,
         generator: Generator | None = None,
         console: Console | None = None,
     ) -> None:
@@ -126,7 +126,7 @@ class ModelEvaluator:
         self._run, self._agent = run, agent
         self._model, self._tokenizer, self._template = model, tokenizer, template
         self._folder = folder
-        self._together = together or Together()
+        self._processes = processes or Processes()
         self._generator = generator
         self._console = console or Console(quiet=True)
 
@@ -150,7 +150,7 @@ class ModelEvaluator:
     def validate(self, episodes: int) -> float:
         """Return the sampled success rate on the first `episodes` validation tasks; all processes must call this."""
         played = self._gathered("validation", self._run.env_settings, episodes, greedy=False, split="valid")
-        return self._together.on_main_process(lambda: _success(played or []))
+        return self._processes.on_main_process(lambda: _success(played or []))
 
     def validate_on_main_process(self, episodes: int) -> float:
         """Return the same, played by this process alone with Transformers, so that weights may change between calls."""
@@ -200,9 +200,9 @@ class ModelEvaluator:
                 done.extend(self._read(log))
             return len(done) == min(count, tasks)
 
-        if self._together.on_main_process(is_done):
+        if self._processes.on_main_process(is_done):
             return EvaluationRun(Evaluation.of(done, name, tasks), done, log) if done else None
-        own = len(range(self._together.rank, min(count, tasks), self._together.count))
+        own = len(range(self._processes.rank, min(count, tasks), self._processes.count))
         with LiveSuccess(self._console, f"Evaluating {name.replace('_', ' training, ', 1)}", own) as progress:
             episodes = self._gathered(name, kwargs, count, greedy=greedy, split=split, on_episode=progress.add)
         if episodes is None:
@@ -223,12 +223,12 @@ class ModelEvaluator:
         on_episode: Callable[[Episode], None] | None = None,
     ) -> list[Episode] | None:
         """Play the first `count` tasks of a split in all processes; return the ordered episodes in the main one."""
-        rank, ranks = self._together.rank, self._together.count
+        rank, ranks = self._processes.rank, self._processes.count
         policy = self._policy(name, self._generator, greedy=greedy)
         share = partial(
             self._share, policy, kwargs, count, slice(rank, None, ranks), split=split, on_episode=on_episode
         )
-        shares = self._together.gather(share)
+        shares = self._processes.gather(share)
         if shares is None:
             return None
         episodes: list[Episode | None] = [None] * sum(map(len, shares))

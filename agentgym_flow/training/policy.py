@@ -27,7 +27,7 @@ from agentgym_flow.prompts import CONVERSATION, LAYOUTS, TURN, IndexTemplate, Pr
 from agentgym_flow.training.chat_template import ThoughtStyle, is_plain, thought_style
 from agentgym_flow.training.config import SERVERS, VLLM, AgentConfig
 from agentgym_flow.training.conversation import Conversation, check_words
-from agentgym_flow.training.processes import Together
+from agentgym_flow.training.processes import Processes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -405,7 +405,7 @@ def transformers_generator(
 
 
 def make_generator(
-    args: AgentConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, together: Together
+    args: AgentConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, processes: Processes
 ) -> Generator:
     """Return the generator that the settings select; all processes must call this.
 
@@ -414,7 +414,7 @@ def make_generator(
         model: the current model.
         tokenizer: the model's tokenizer.
         folder: a folder of the run for transferring weights to the generator.
-        together: the processes of the run.
+        processes: the processes of the run.
 
     Raises:
         MissingExtra: vLLM is not installed.
@@ -429,7 +429,7 @@ def make_generator(
         return VLLMEngine(
             model,
             tokenizer,
-            folder / f"process-{together.rank}",
+            folder / f"process-{processes.rank}",
             dtype=half,
             memory_share=args.vllm_gpu_memory_utilization,
             max_model_len=args.vllm_max_model_length,
@@ -443,7 +443,7 @@ def make_generator(
             folder,
             dtype=half,
             silence=args.vllm_server_timeout,
-            on_main_process=together.on_main_process,
-            rank=together.rank,
+            on_main_process=processes.on_main_process,
+            rank=processes.rank,
         )
     return transformers_generator(args, model, tokenizer)

@@ -1,7 +1,7 @@
 """One run in several processes: work of the main process alone, shared work, a common end, and parts of a batch.
 
 `accelerate launch` starts the same program several times. The main process alone makes the run folder and clones
-behaviour (`Together.on_main_process`); all processes share evaluations (`Together.gather`). With one process these
+behaviour (`Processes.on_main_process`); all processes share evaluations (`Processes.gather`). With one process these
 methods only call the function.
 """
 
@@ -37,7 +37,7 @@ MAIN = 0
 T = TypeVar("T")
 
 
-class Together:
+class Processes:
     """The processes of this run. Create the settings first: they select device and backend.
 
     Collective operations of `torch.distributed` fail if one process is later than the others by `ddp_timeout`, but an

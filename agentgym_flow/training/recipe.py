@@ -41,7 +41,7 @@ from agentgym_flow.training.models import (
     with_lora,
 )
 from agentgym_flow.training.policy import make_generator
-from agentgym_flow.training.processes import Together, leave, naming_lost_process
+from agentgym_flow.training.processes import Processes, leave, naming_lost_process
 from agentgym_flow.training.results import Results, describe_run, group_to_show, write_results
 from agentgym_flow.training.run_config import LAST_RUN
 from agentgym_flow.training.run_folder import (
@@ -76,25 +76,25 @@ class Recipe:
         configs: the settings.
         folder: the run folder.
         console: shows progress.
-        together: the processes of the run.
+        processes: the processes of the run.
 
     Raises:
         AgentGymFlowError: a setting is invalid. All settings are checked here, before any work.
     """
 
-    def __init__(self, configs: Configs, folder: RunFolder, console: Console, together: Together) -> None:
+    def __init__(self, configs: Configs, folder: RunFolder, console: Console, processes: Processes) -> None:
         self.run, self.warm, self.agent = run, _, agent = configs
         self.folder = folder
         self.console = console
-        self.together = together
-        self.template = template_of(run, folder.vocabulary, together)
+        self.processes = processes
+        self.template = template_of(run, folder.vocabulary, processes)
         with loaded_whole() if self.warm.warm_start_levels else nullcontext():  # only the main process clones
             self.model, self.tokenizer = load_model(
                 run.model, self.template, seed=agent.seed, dtype=run.dtype, chat_template=run.chat_template
             )
         if run.lora:
             self.model = with_lora(self.model, seed=agent.seed, **run.lora_settings)
-        self.generator = make_generator(agent, self.model, self.tokenizer, folder.weights, together)
+        self.generator = make_generator(agent, self.model, self.tokenizer, folder.weights, processes)
         self.evaluator = ModelEvaluator(
             run,
             agent,
@@ -102,7 +102,7 @@ class Recipe:
             self.tokenizer,
             self.template,
             folder.evaluations,
-            together,
+            processes,
             self.generator,
             console=console,
         )
@@ -114,25 +114,25 @@ class Recipe:
             self.tokenizer,
             self.template,
             run.make_env,
-            together=together,
+            processes=processes,
             generator=self.generator,
         )
         self.cloned: WarmStart | None = None
         self.evaluations: dict[str, ModelEvaluation] = {}
         self._checkpoint: Path | None = None
-        self._trained = together.on_main_process(self._read_trained)
+        self._trained = processes.on_main_process(self._read_trained)
         goes_on_from = 0
         if self._trained is not None:  # the run was stopped after training
             goes_on_from = self._trained.steps
             console.print(f"Training is finished: going on from {folder.checkpoint.name}", markup=False)
         else:
-            self._checkpoint, damaged = together.on_main_process(partial(last_intact, folder.path))
+            self._checkpoint, damaged = processes.on_main_process(partial(last_intact, folder.path))
             for problem in damaged:
                 console.print(f"Left out: {problem}", style="yellow", markup=False, soft_wrap=True)
         if self._checkpoint is not None:  # the run is resumed
             goes_on_from = progress_of(self._checkpoint).step
             console.print(f"Going on from {self._checkpoint.name}", markup=False)
-        self.metrics = MetricsFile(folder.metrics, goes_on_from if together.is_main else None)
+        self.metrics = MetricsFile(folder.metrics, goes_on_from if processes.is_main else None)
         self._started = time.perf_counter()
 
     def clone_behaviour(self) -> None:
@@ -160,8 +160,8 @@ class Recipe:
             if self.run.model != TINY:
                 return
             self.warm = replace(self.warm, warm_start_noise=1.0, warm_start_imitate_noise=True)
-        self.cloned = self.together.on_main_process(self._clone_behaviour)
-        if not self.together.is_main:  # the reference policy of the KL term is a copy of these weights
+        self.cloned = self.processes.on_main_process(self._clone_behaviour)
+        if not self.processes.is_main:  # the reference policy of the KL term is a copy of these weights
             restore_warm_start(self.folder.warm_start, self.model)
 
     @property
@@ -218,7 +218,7 @@ class Recipe:
         if self._trained is not None:
             self._restore_trained(self._trained)
             return
-        self.together.on_main_process(self._remove_stale_logs)
+        self.processes.on_main_process(self._remove_stale_logs)
         progress = TrainingProgress(self.console)
         self.trainer.add_callback(self.metrics)
         self.trainer.add_callback(progress)
@@ -232,7 +232,7 @@ class Recipe:
                     self.trainer.train(self._checkpoint)
             except KeyboardInterrupt:
                 # After a second signal the processes are out of step and must not wait for each other.
-                if self.together.is_main and not is_deepspeed_zero3_enabled():
+                if self.processes.is_main and not is_deepspeed_zero3_enabled():
                     save_model(self.folder.checkpoint, self.model, self.tokenizer)
                 raise
             finally:
@@ -241,11 +241,11 @@ class Recipe:
 
     def finish(self) -> Results:
         """Replay all logged episodes, write curve, report and summary, print them, and return the results."""
-        return self.together.on_main_process(self._finish)
+        return self.processes.on_main_process(self._finish)
 
     def finish_without_evaluation(self) -> None:
         """Write the summary of a run without evaluation, and print where its files are."""
-        self.together.on_main_process(self._finish_without_evaluation)
+        self.processes.on_main_process(self._finish_without_evaluation)
 
     def _finish_without_evaluation(self) -> None:
         self.folder.summarise("finished", {"seconds": time.perf_counter() - self._started})
@@ -297,7 +297,7 @@ class Recipe:
         if is_deepspeed_zero3_enabled():
             weights = self.trainer.accelerator.get_state_dict(self.trainer.model_wrapped)
         made_with = self.trainer.made_with()
-        self.together.on_main_process(partial(self._write_model, weights, made_with))
+        self.processes.on_main_process(partial(self._write_model, weights, made_with))
 
     def _write_model(self, weights: Mapping[str, torch.Tensor] | None, made_with: Mapping[str, Any]) -> None:
         save_model(self.folder.checkpoint, self.model, self.tokenizer, weights)
@@ -316,18 +316,18 @@ def open_run(configs: Configs, console: Console) -> Iterator[Recipe]:
     `OSError` if the folder cannot be created, and `Terminated` after SIGTERM.
     """
     run, _, agent = configs
-    together = Together(agent.ddp_timeout)
-    console.quiet = console.quiet or not together.is_main
+    processes = Processes(agent.ddp_timeout)
+    console.quiet = console.quiet or not processes.is_main
     if run.threads is not None:
         torch.set_num_threads(run.threads)
     with sigterm_raises():
-        folder, agent.date = together.on_main_process(partial(_open_folder, configs))
+        folder, agent.date = processes.on_main_process(partial(_open_folder, configs))
         agent.output_dir = str(folder.path)
         console.print(f"Run folder: {folder.path}", soft_wrap=True, markup=False)
         with folder.guard(), naming_lost_process():
-            together.on_main_process(partial(write_config, folder.config, configs))
+            processes.on_main_process(partial(write_config, folder.config, configs))
             console.print(f"Settings:   {folder.config}", soft_wrap=True, markup=False)
-            recipe = Recipe(configs, folder, console, together)
+            recipe = Recipe(configs, folder, console, processes)
             try:
                 yield recipe
             finally:

@@ -33,7 +33,7 @@ from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.prompts import FIXED, PromptTemplate, SettingsTemplate, WordTemplate, words_of
 
 if TYPE_CHECKING:
-    from agentgym_flow.training.processes import Together
+    from agentgym_flow.training.processes import Processes
     from agentgym_flow.training.run_config import RunConfig
 
 # ---------------------------------------------------------------- the model
@@ -154,13 +154,13 @@ def collect_vocabulary(make_env: Callable[[], TextEnv]) -> tuple[str, ...]:
     return (*FIXED, *list(dict.fromkeys(word for word in (*shown, *manual) if word not in FIXED))[:SIZE])
 
 
-def template_of(run: RunConfig, saved: Path | None = None, together: Together | None = None) -> PromptTemplate:
+def template_of(run: RunConfig, saved: Path | None = None, processes: Processes | None = None) -> PromptTemplate:
     """Return the prompt template of a run, with a vocabulary if the model is the tiny policy.
 
     Args:
         run: the settings.
         saved: the file of a collected vocabulary: read if it exists, written otherwise.
-        together: the processes of the run; the main process collects or reads the vocabulary for all.
+        processes: the processes of the run; the main process collects or reads the vocabulary for all.
 
     Raises:
         AgentGymFlowError: the environment or prompt template is unknown, or the environment proposes no actions.
@@ -171,7 +171,7 @@ def template_of(run: RunConfig, saved: Path | None = None, together: Together | 
     if run.model != TINY or not isinstance(template, WordTemplate):
         return template
     work = partial(_load_or_collect, run, saved)
-    return replace(template, vocabulary=work() if together is None else together.on_main_process(work))
+    return replace(template, vocabulary=work() if processes is None else processes.on_main_process(work))
 
 
 def _load_or_collect(run: RunConfig, saved: Path | None) -> tuple[str, ...]:

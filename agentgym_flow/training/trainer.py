@@ -56,7 +56,7 @@ from agentgym_flow.training.policy import (
     pad_token,
     transformers_generator,
 )
-from agentgym_flow.training.processes import UPDATE, Together, out_of_memory
+from agentgym_flow.training.processes import UPDATE, Processes, out_of_memory
 from agentgym_flow.training.reference import Reference
 from agentgym_flow.training.rows import Batch, collate, collate_merged, merge, rows, thin_rows, trim_padding
 from agentgym_flow.training.run_config import mapping
@@ -96,7 +96,7 @@ class AgentTrainer(RowTrainer):
         template: the prompt template.
         make_env: creates a training environment.
         callbacks: callbacks of the Hugging Face trainer.
-        together: the processes of the run, which wait for each other's episodes; created here if None.
+        processes: the processes of the run, which wait for each other's episodes; created here if None.
         source: provides the groups to train on; None: they are played here when needed.
         generator: the backend that samples; None: Transformers in this process.
         acts_as: the name of the policy in training if several policies share an episode (`Turn.policy`): only its turns
@@ -118,7 +118,7 @@ class AgentTrainer(RowTrainer):
         template: PromptTemplate,
         make_env: Callable[[], TextEnv],
         callbacks: Sequence[TrainerCallback] = (),
-        together: Together | None = None,
+        processes: Processes | None = None,
         source: GroupSource | None = None,
         generator: Generator | None = None,
         acts_as: str | None = None,
@@ -155,14 +155,14 @@ class AgentTrainer(RowTrainer):
         super().__init__(
             model=model,
             args=args,
-            together=together,
+            processes=processes,
             processing_class=tokenizer,
             train_dataset=rows_of_trl,
             callbacks=list(callbacks),
             optimizers=(muon_of(model, args), None),
         )
         envs = EnvPool(make_env, keep=args.info_keys)
-        self.source = source or OwnRollout(self.policy, envs, tasks, args, self._together, self.frozen_model)
+        self.source = source or OwnRollout(self.policy, envs, tasks, args, self._processes, self.frozen_model)
         self.remove_callback(PrinterCallback)  # metrics are shown and stored by our callbacks
         self.add_callback(self._clock)
         if not is_deepspeed_zero3_enabled():  # then the model is whole only in `begin`
@@ -215,7 +215,7 @@ class AgentTrainer(RowTrainer):
         checkpoint = None if resume_from_checkpoint is None else Path(resume_from_checkpoint)
         if checkpoint is not None:
             progress_of(checkpoint)
-            self._together.on_main_process(partial(check_intact, checkpoint))
+            self._processes.on_main_process(partial(check_intact, checkpoint))
             check_made_with(checkpoint, self.made_with())
             self.played = TrainingOutcomes(**json.loads((checkpoint / PLAYED).read_text("utf-8")))
             self.source.load_state_dict(json.loads((checkpoint / SOURCE).read_text("utf-8")))
@@ -290,7 +290,7 @@ class AgentTrainer(RowTrainer):
         if weigh is not None:
             weights = weigh(self.groups, observations=not self.args.mask_observations, policy=self.acts_as)
         episodes = [episode for group in self.groups for episode in group]
-        share = self._together.part(len(episodes))
+        share = self._processes.part(len(episodes))
         batch, counts = self._rows(
             episodes[share], [a for group in advantages for a in group][share], [w for g in weights for w in g][share]
         )

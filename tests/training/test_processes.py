@@ -16,13 +16,13 @@ from accelerate.state import AcceleratorState, PartialState
 
 from agentgym_flow._util.signals import Terminated
 from agentgym_flow.errors import TrainingFailed
-from agentgym_flow.training.processes import Together, naming_lost_process
+from agentgym_flow.training.processes import Processes, naming_lost_process
 
 TIMEOUT = 1.0
 SLOW = 2.5
 """Seconds; a collective operation would have failed."""
 
-Work = Callable[[Together], Any]
+Work = Callable[[Processes], Any]
 
 
 def _become(rank: int, port: int, work: Work, ends: list[Any]) -> None:
@@ -40,9 +40,9 @@ def _become(rank: int, port: int, work: Work, ends: list[Any]) -> None:
     }
     os.environ |= {name: str(value) for name, value in places.items()}
     PartialState(cpu=True, backend="gloo")
-    processes: Together | None = None
+    processes: Processes | None = None
     try:
-        processes = Together(TIMEOUT)  # kept until the end: the main process's serves those that come late
+        processes = Processes(TIMEOUT)  # kept until the end: the main process's serves those that come late
         ends[rank].send(work(processes))
     except BaseException as error:
         ends[rank].send(f"{type(error).__name__}: {error}")
@@ -79,7 +79,7 @@ def together(count: int, work: Work, stopped: int | None = None) -> list[Any]:
 
 
 def test_work_may_take_longer_than_a_collective_operation_waits() -> None:
-    def work(processes: Together) -> Any:
+    def work(processes: Processes) -> Any:
         def slowly() -> int:
             time.sleep(SLOW)
             return os.getpid()
@@ -96,7 +96,7 @@ def test_work_may_take_longer_than_a_collective_operation_waits() -> None:
 
 
 def test_the_first_to_fail_ends_all_and_says_why() -> None:
-    def work(processes: Together) -> Any:
+    def work(processes: Processes) -> Any:
         def share() -> None:
             if processes.rank == 2:
                 raise TrainingFailed("no luck")
@@ -105,7 +105,7 @@ def test_the_first_to_fail_ends_all_and_says_why() -> None:
 
         return processes.gather(share)
 
-    def begin(processes: Together) -> Any:
+    def begin(processes: Processes) -> Any:
         # What a launcher does to the others once the failed one has left; here the main process need not wait for that.
         return work(processes) if processes.rank != 1 else processes.rank
 
@@ -117,7 +117,7 @@ def test_the_first_to_fail_ends_all_and_says_why() -> None:
 
 
 def test_a_signal_to_one_reaches_all() -> None:
-    def work(processes: Together) -> Any:
+    def work(processes: Processes) -> Any:
         def share() -> None:
             if processes.rank == 1:
                 raise Terminated
@@ -129,7 +129,7 @@ def test_a_signal_to_one_reaches_all() -> None:
 
 @pytest.mark.parametrize("gone", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_process_that_says_nothing_is_lost(gone: signal.Signals) -> None:
-    def work(processes: Together) -> Any:
+    def work(processes: Processes) -> Any:
         return processes.gather(lambda: os.kill(os.getpid(), gone) if processes.rank == 1 else None)
 
     main, _ = together(2, work, stopped=1)
@@ -137,14 +137,14 @@ def test_a_process_that_says_nothing_is_lost(gone: signal.Signals) -> None:
 
 
 def test_without_the_main_process_the_others_end() -> None:
-    def work(processes: Together) -> Any:
+    def work(processes: Processes) -> Any:
         return processes.on_main_process(lambda: os.kill(os.getpid(), signal.SIGKILL))
 
     assert together(2, work)[1].startswith("LostProcess: process 0 is gone or cannot be reached: see its last output")
 
 
 def test_a_collective_operation_without_its_partner_names_it() -> None:
-    def work(processes: Together) -> Any:
+    def work(processes: Processes) -> Any:
         if processes.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         with naming_lost_process():
@@ -155,5 +155,5 @@ def test_a_collective_operation_without_its_partner_names_it() -> None:
 
 
 def test_one_process_waits_for_nobody() -> None:
-    processes = Together()
+    processes = Processes()
     assert (processes.on_main_process(lambda: 1), processes.gather(lambda: 2)) == (1, [2])

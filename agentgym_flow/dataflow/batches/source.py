@@ -114,8 +114,8 @@ class LeasedGroups:
             Superseded: another trainer of the policy has taken over.
         """
         with self._own.frozen_model() as model:
-            self._own.together.on_main_process(partial(self._publish, model, batch, version))
-        return self._own.together.on_main_process(partial(self._take, batch))
+            self._own.processes.on_main_process(partial(self._publish, model, batch, version))
+        return self._own.processes.on_main_process(partial(self._take, batch))
 
     def _publish(self, model: PreTrainedModel, batch: int, version: int) -> None:
         check_finite(model)
