@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import TYPE_CHECKING, Annotated
 
 import gymnasium as gym
 import numpy as np
@@ -9,9 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym_flow.core import Stream, TextEnv, Transition, check_positive, check_split, task_identity
+from agentgym_flow.core import (
+    PRESENTATION,
+    Flag,
+    Integer,
+    OneOf,
+    Stream,
+    TextEnv,
+    Transition,
+    arguments_of,
+    check_positive,
+    check_split,
+    task_identity,
+)
 from agentgym_flow.errors import BadAction, BadSetting, ResetNeeded, UnknownOption, UnknownSplit, UnknownTask
 from agentgym_flow.testing.example import CaveEnv
+
+if TYPE_CHECKING:
+    from nowhere import Die
 
 
 class DiceEnv(TextEnv):
@@ -304,3 +320,41 @@ def test_info_has_the_keys_of_this_step_and_no_others() -> None:
     assert again["task"] != first["task"]
     assert again["task_key"] != first["task_key"]
     assert list(again) == [*CONTRACT_KEYS, "even", "steps_left"]
+
+
+class DeclaredDiceEnv(DiceEnv):
+    """Dice.
+
+    ## Arguments
+    {arguments}
+    """
+
+    presentation_settings = frozenset()
+
+    def __init__(
+        self,
+        die: Annotated[Die | None, "its type exists for type checkers only"] = None,
+        polite: Annotated[bool, Flag(), PRESENTATION, "say please"] = False,
+        bonus: Annotated[int, Integer(0, 9), "what a right guess adds"] = 0,
+    ) -> None:
+        super().__init__(polite, bonus)
+
+
+def test_the_signature_declares_settings_and_writes_the_manual() -> None:
+    assert DeclaredDiceEnv.logged_settings is not None
+    assert list(DeclaredDiceEnv.logged_settings) == ["polite", "bonus"]
+    assert DeclaredDiceEnv.presentation_settings == {"polite"}
+    assert arguments_of(DeclaredDiceEnv)["bonus"].type == "int"
+    assert "    | `bonus` | `0` | what a right guess adds |" in str(DeclaredDiceEnv.__doc__)
+    with pytest.raises(BadSetting, match="bonus must be an integer from 0 to 9"):
+        DeclaredDiceEnv(bonus=10)
+    assert DiceEnv.logged_settings is None
+
+
+def test_a_declaration_that_cannot_be_read_is_an_error() -> None:
+    words = ("a", "b")  # local names are not the module's
+    with pytest.raises(TypeError):
+
+        class LocalEnv(DiceEnv):
+            def __init__(self, bonus: Annotated[str, OneOf(*words), "what it adds"] = "a") -> None:
+                super().__init__()

@@ -16,6 +16,7 @@ Declared values are plain data without paths and addresses, so that an untrusted
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import operator
 import re
@@ -189,17 +190,27 @@ class Argument(NamedTuple):
     meaning: str
 
 
+class _Names(dict[str, Any]):
+    """The names of a module and the built-in ones; one that is imported for type checkers only is `Any`."""
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, Any)
+
+
 def arguments_of(maker: Callable[..., Any]) -> dict[str, Argument]:
-    """Return the arguments of a class or function by name, in order; those with a name that does not exist unread."""
-    try:
-        parameters = inspect.signature(maker, eval_str=True).parameters
-    except NameError:
-        parameters = inspect.signature(maker).parameters
+    """Return the arguments of a class or function by name, in order."""
+    function: Any = maker
+    names = _Names(getattr(function.__init__ if isinstance(maker, type) else function, "__globals__", {}))
     found = {}
-    for name, parameter in parameters.items():
-        kind, *more = (
-            get_args(parameter.annotation) if get_origin(parameter.annotation) is Annotated else [parameter.annotation]
-        )
+    for name, parameter in inspect.signature(maker).parameters.items():
+        annotation = parameter.annotation
+        if isinstance(annotation, str):
+            try:  # the code of the module itself, as `inspect.get_annotations` runs it
+                annotation = eval(annotation, {}, names)
+            except Exception:
+                if "Annotated" in annotation:  # a declaration that cannot be read
+                    raise
+        kind, *more = get_args(annotation) if get_origin(annotation) is Annotated else [annotation]
         found[name] = Argument(
             kind if isinstance(kind, str) else inspect.formatannotation(kind),
             parameter.default,
