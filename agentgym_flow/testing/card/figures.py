@@ -168,8 +168,8 @@ def _speed(env: TextEnv, deadline: float) -> tuple[Finding, float]:
 def _start_up(request: ValidationRequest) -> Finding:
     program = (
         "import json, sys, time\nbegun = time.perf_counter()\nrequest = json.load(sys.stdin)\n"
-        "from agentgym_flow.envs import make_text_env, plugins\n"
-        "[plugins.import_environments(module) for module in request['modules']]\n"
+        "from agentgym_flow.core import import_environments, make_text_env\n"
+        "[import_environments(module) for module in request['modules']]\n"
         "make_text_env(request['env_id'], **request['kwargs']).reset(seed=0)\n"
         "print('', time.perf_counter() - begun, sep='\\n', file=sys.stderr)\n"
     )
