@@ -9,6 +9,8 @@ has the rules, later ones the results of actions, and an answer is written token
 features and no list of actions to choose from. The settings are in `learning_from_text_NAME.yaml`; further arguments
 override them, as for `agentgym-flow train`.
 
+`--shots 0,2` first evaluates the model as it came, once, with as many solved turns in front of every conversation.
+
 Each seed clones demonstrations. From there, every algorithm trains the model, and as a control cloning continues on the
 same demonstrations for their mean CPU time. All are evaluated on the same test tasks, sampled and greedy, and all logs
 are verified. The tables have 95 % intervals, and gains are paired by task: over the cloned model, and over cloning
@@ -41,6 +43,7 @@ from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.model_evaluation import problems
 from agentgym_flow.training.models import is_adapter, quiet
 from agentgym_flow.training.recipe import Recipe, open_run
+from agentgym_flow.training.run_config import mapping
 
 NAME = "learning_from_text_{}.yaml"
 NAMES = ("alfworld", "sokoban", "search_pretrained", "sokoban_pretrained")
@@ -98,6 +101,13 @@ class Experiment:
         adapters = ["--lora=false"] if is_adapter(str(model)) else []  # these are trained on
         paths = [f"--output_dir={self._folder / name}", f"--model={model}"]
         return parse_configs([*self._fixed, *adapters, *paths, *more])
+
+    def untrained(self, shots: int) -> Stage:
+        """Evaluate the model as it came, with this number of solved turns in front of the first prompt."""
+        name = f"{shots} shots"
+        settings = mapping("template_settings", self._configs(name, self._model)[0].template_settings)
+        shown = f"--template_settings={json.dumps({**settings, 'shots': shots})}"
+        return self._stage(name, lambda: self._configs(name, self._model, shown), lambda recipe: None)
 
     def clone(self) -> Stage:
         """Clone demonstrations into the model."""
@@ -178,14 +188,16 @@ def gain(before: Sequence[Stage], after: Sequence[Stage], evaluation: str) -> st
     return f"{100 * mean(differences):+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
-def print_table(stages: Mapping[str, Sequence[Stage]]) -> None:
+def print_table(untrained: Mapping[str, Sequence[Stage]], stages: Mapping[str, Sequence[Stage]]) -> None:
     """Print success of all stages, given as one per seed, and gains over the cloned model and over cloning on."""
     for evaluation in stages[CLONED][0].episodes:
         heads = (evaluation, "success", "gain over cloned", "gain over cloned on", "each seed", "turns", "CPU minutes")
         print(f"\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-        for name, found in stages.items():
+        for name, found in {**untrained, **stages}.items():
             gains = [
-                gain(stages[base], found, evaluation) if base in stages and name not in (base, CLONED) else ""
+                gain(stages[base], found, evaluation)
+                if base in stages and name not in (base, CLONED, *untrained)
+                else ""
                 for base in (CLONED, CLONED_ON)
             ]
             each = ", ".join(f"{100 * mean(e.success for e in stage.episodes[evaluation]):.1f}" for stage in found)
@@ -204,6 +216,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--algorithms", default="rewardflow")
+    parser.add_argument("--shots", type=lambda text: [int(number) for number in text.split(",")], default=[])
     parser.add_argument("--output", type=Path)
     chosen, others = parser.parse_known_args()
     if chosen.seeds < 1:
@@ -213,9 +226,12 @@ def main() -> None:
     quiet()
     settings = Path(__file__).with_name(NAME.format(chosen.name))
     output = chosen.output or Path("runs") / settings.stem
+    untrained: dict[str, list[Stage]] = {}
     stages: dict[str, list[Stage]] = {}
     for seed in range(chosen.seeds):
         experiment = Experiment(settings, output, seed, chosen.model, others)
+        if seed == 0:
+            untrained = {f"{shots} shots": [experiment.untrained(shots)] for shots in chosen.shots}
         cloned = experiment.clone()
         stages.setdefault(CLONED, []).append(cloned)
         trained = {algorithm: experiment.learn(algorithm) for algorithm in chosen.algorithms.split(",")}
@@ -223,7 +239,7 @@ def main() -> None:
             stages.setdefault(algorithm, []).append(stage)
         seconds = mean(stage.seconds for stage in trained.values())
         stages.setdefault(CLONED_ON, []).append(experiment.clone_on(cloned, seconds))
-        print_table(stages)
+        print_table(untrained, stages)
 
 
 if __name__ == "__main__":

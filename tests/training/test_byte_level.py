@@ -69,13 +69,14 @@ def test_a_language_model_is_cloned_trained_and_cloned_on(
     if pretrained:
         short = {"dtype": "float32", "per_device_train_batch_size": 8, "warm_start_learning_rate": 0.02}
         short["env_kwargs"] = json.dumps({"size": 5, "max_steps": 4})
-        command += ["--model", folder, *(f"--{key}={value}" for key, value in short.items())]
+        command += ["--shots=0,1", "--model", folder, *(f"--{key}={value}" for key, value in short.items())]
     said = run_processes(command)
     tables = [table.splitlines() for table in said.split("\n\n| ")[1:]]
     has_official = name == "alfworld" and Path(os.environ.get("AGENTGYM_FLOW_TEST_DATA", ""), "alfworld").is_dir()
     assert [table[0].split(" | ")[0] for table in tables] == ["sampled", "greedy", *["official"] * has_official]
+    stages = [*["| 0 shots", "| 1 shots"] * pretrained, "| cloned", "| rewardflow", "| cloned on"]
     for table in tables:
-        assert [line.split(" | ")[0] for line in table[2:5]] == ["| cloned", "| rewardflow", "| cloned on"]
+        assert [line.split(" | ")[0] for line in table[2 : 2 + len(stages)]] == stages
     losses = json.loads((tmp_path / "seed-0" / "cloned" / "warm_start" / "warm_start.json").read_text("utf-8"))[
         "losses"
     ]
