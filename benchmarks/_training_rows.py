@@ -29,7 +29,8 @@ from agentgym_flow.training.loss import completion_logprobs
 from agentgym_flow.training.models import load_model
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import TrainingRow, collate, rows
-from agentgym_flow.training.tiny import template_of, word_tokenizer
+from agentgym_flow.training.run_config import template_of
+from agentgym_flow.training.tiny import word_tokenizer
 from agentgym_flow.training.warm_start import NoisyExpert, warm_start
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"

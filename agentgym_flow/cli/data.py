@@ -157,8 +157,7 @@ def _writer(env_id: str, *, besides: tuple[str, ...]) -> tuple[Callable[[str], l
 
 
 def _export_levels(folder: str, split: str, tasks: int | None, settings: Mapping[str, Any]) -> None:
-    from agentgym_flow.envs.sokoban.official import export_levels
-    from agentgym_flow.envs.sokoban.tasks import LevelSource
+    from agentgym_flow.envs.sokoban.tasks import LevelSource, export_levels
 
     known = ("size", "boxes", "min_pushes")
     for name in settings:

@@ -20,9 +20,8 @@ from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.models import load_model
 from agentgym_flow.training.policy import ModelPolicy, transformers_generator
-from agentgym_flow.training.run_config import mapping
+from agentgym_flow.training.run_config import mapping, template_of
 from agentgym_flow.training.run_folder import CONFIG, VOCABULARY
-from agentgym_flow.training.tiny import template_of
 
 BEFORE, AFTER = MOMENTS = ("before", "after")
 """With the weights before and after training."""

@@ -1,4 +1,4 @@
-"""Callbacks of a training run: metrics file, progress display, validation, the time of updates, and Ctrl-C."""
+"""Callbacks of a training run: metrics file, progress display, validation, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -125,30 +125,6 @@ class Validation(TrainerCallback):  # type: ignore[misc]
         due, before = (step * self._times // state.max_steps for step in (state.global_step, state.global_step - 1))
         if due > before:
             self._trainer.record({"valid_success": self._validate()})
-
-
-class UpdateClock(TrainerCallback):  # type: ignore[misc]
-    """Measures the metric `time/update`, in seconds per batch, without the time of other callbacks.
-
-    Args:
-        record: records metrics, as `RowTrainer.record` does.
-
-    Attributes:
-        making: total seconds spent making batches; the trainer adds to it.
-    """
-
-    def __init__(self, record: Callable[[dict[str, float]], None]) -> None:
-        self._record = record
-        self.making = 0.0
-
-    def on_step_begin(self, args: AgentConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Start the clock."""
-        self._began = time.perf_counter() - self.making
-
-    def on_step_end(self, args: AgentConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Record the time of the step, scaled to a batch."""
-        step = time.perf_counter() - self.making - self._began
-        self._record({"time/update": step * args.steps_per_batch})
 
 
 # ---------------------------------------------------------------- Ctrl-C and SIGTERM

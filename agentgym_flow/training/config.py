@@ -17,6 +17,7 @@ import torch
 from trl import GRPOConfig
 
 from agentgym_flow._util.openai_access import checked_url
+from agentgym_flow.core import check_integer
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.prompts import CONVERSATION, LAYOUTS, TURN
 from agentgym_flow.rewards.credit import CREDIT, OFFICIAL_READS, credit_function, settings_of
@@ -26,7 +27,7 @@ from agentgym_flow.training.chat_template import checked_date
 from agentgym_flow.training.main_settings import NOT_USED
 from agentgym_flow.training.off_policy import Bounds
 from agentgym_flow.training.processes import isolated_state, processes, share_out
-from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, at_least, check_rate, mapping
+from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, check_rate, mapping
 
 NATIVE, STRUCTURE = REWARDS = ("native", "structure")
 """The rewards of training: the environment's own, or a score of the workflow's design."""
@@ -190,15 +191,15 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         if self.stop_when == "null":  # on the command line; in YAML it is None already
             self.stop_when = None
         self.date = checked_date(self.date)
-        at_least("num_envs", self.num_envs, 1)
-        at_least("generation_rows", self.generation_rows or 0, 0)
-        at_least("max_sampling_rounds", self.max_sampling_rounds, 2)
-        at_least("num_generations", self.num_generations, 2)  # credit compares the attempts of a group
+        check_integer("num_envs", self.num_envs, 1)
+        check_integer("generation_rows", self.generation_rows or 0, 0)
+        check_integer("max_sampling_rounds", self.max_sampling_rounds, 2)
+        check_integer("num_generations", self.num_generations, 2)  # credit compares the attempts of a group
         for name in ("max_steps", "num_iterations", "per_device_train_batch_size", "gradient_accumulation_steps"):
-            at_least(name, getattr(self, name), 1)
+            check_integer(name, getattr(self, name), 1)
         for name in ("steps_per_generation", "max_completion_length"):
             if getattr(self, name) is not None:
-                at_least(name, getattr(self, name), 1)
+                check_integer(name, getattr(self, name), 1)
         for name, (wanted, fits) in NUMBERS.items():
             value = getattr(self, name)
             if value is not None and not fits(value):

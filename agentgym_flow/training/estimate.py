@@ -31,9 +31,9 @@ from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.memory import LAYOUTS, Memory, config_of, memory
 from agentgym_flow.training.models import is_own_model, load_model, load_tokenizer
 from agentgym_flow.training.policy import prompt_text, prompt_tokens
-from agentgym_flow.training.run_config import RunConfig, mapping
+from agentgym_flow.training.run_config import RunConfig, mapping, template_of
 from agentgym_flow.training.scoring import pack
-from agentgym_flow.training.tiny import TINY, template_of
+from agentgym_flow.training.tiny import TINY
 from agentgym_flow.training.warm_start import check_demonstrations, fit_demonstrations
 
 if TYPE_CHECKING:

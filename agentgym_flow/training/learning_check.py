@@ -30,7 +30,7 @@ from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.estimate import probe
 from agentgym_flow.training.models import quiet
 from agentgym_flow.training.recipe import Recipe, open_run
-from agentgym_flow.training.tiny import template_of
+from agentgym_flow.training.run_config import template_of
 from agentgym_flow.training.warm_start import clone, demonstrations
 
 T = TypeVar("T")

@@ -24,8 +24,8 @@ from accelerate.utils import broadcast_object_list
 from transformers import TrainingArguments
 
 from agentgym_flow._util.signals import Terminated
+from agentgym_flow.core import check_integer
 from agentgym_flow.errors import BadSetting, LostProcess, OtherProcessFailed, TrainingFailed
-from agentgym_flow.training.run_config import at_least
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -289,7 +289,7 @@ def share_out(args: GRPOConfig, count: int) -> None:
     if args.groups_per_batch is None:
         args.steps_per_generation = args.steps_per_generation or 4
     else:
-        episodes = at_least("groups_per_batch", args.groups_per_batch, 1) * args.num_generations
+        episodes = check_integer("groups_per_batch", args.groups_per_batch, 1) * args.num_generations
         passes, left = divmod(episodes, count * args.per_device_train_batch_size)
         if left:
             raise BadSetting(

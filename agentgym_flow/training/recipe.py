@@ -43,7 +43,7 @@ from agentgym_flow.training.models import (
 from agentgym_flow.training.policy import make_generator
 from agentgym_flow.training.processes import Processes, leave, naming_lost_process
 from agentgym_flow.training.results import Results, describe_run, group_to_show, write_results
-from agentgym_flow.training.run_config import LAST_RUN
+from agentgym_flow.training.run_config import LAST_RUN, template_of
 from agentgym_flow.training.run_folder import (
     CONFIG,
     MANIFEST,
@@ -58,7 +58,7 @@ from agentgym_flow.training.run_folder import (
     read_trained,
     record_trained,
 )
-from agentgym_flow.training.tiny import TINY, template_of
+from agentgym_flow.training.tiny import TINY
 from agentgym_flow.training.trainer import AgentTrainer
 from agentgym_flow.training.warm_start import (
     WarmStart,

@@ -6,18 +6,23 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from agentgym_flow.core import TextEnv
+from agentgym_flow._util.files import write_atomically
+from agentgym_flow.core import TextEnv, check_integer
 from agentgym_flow.data import DataSet, resolve
 from agentgym_flow.envs import DEFAULT_ENV, make_text_env
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.prompts import PromptTemplate, template_for
+from agentgym_flow.prompts import PromptTemplate, SettingsTemplate, WordTemplate, template_for
 from agentgym_flow.training.chat_template import NONE
 from agentgym_flow.training.models import ALL_LINEAR, is_adapter, is_gguf
-from agentgym_flow.training.tiny import TINY
+from agentgym_flow.training.tiny import TINY, collect_vocabulary
+
+if TYPE_CHECKING:
+    from agentgym_flow.training.processes import Processes
 
 DTYPES = ("float32", "bfloat16")
 """Values of `dtype`."""
@@ -105,11 +110,11 @@ class RunConfig:
         self._check_dtype()
         if not 0 <= self.lora_dropout < 1:
             raise BadSetting(f"lora_dropout must be at least 0 and below 1, got {self.lora_dropout}")
-        at_least("validations", self.validations, 0)
+        check_integer("validations", self.validations, 0)
         if self.threads is not None:
-            at_least("threads", self.threads, 1)
+            check_integer("threads", self.threads, 1)
         for name in ("lora_rank", "lora_alpha", "validation_episodes", "eval_episodes", "also_on_episodes"):
-            at_least(name, getattr(self, name), 1)
+            check_integer(name, getattr(self, name), 1)
 
     @cached_property
     def env_settings(self) -> dict[str, Any]:
@@ -196,9 +201,9 @@ class WarmStartConfig:
             raise BadSetting("with a warm_start_noise of 1 all actions are random: imitate them, or lower the noise")
         if not 0 <= self.warm_start_text_weight <= 1:
             raise BadSetting(f"warm_start_text_weight must be from 0 to 1, got {self.warm_start_text_weight}")
-        at_least("warm_start_levels", self.warm_start_levels, 0)
+        check_integer("warm_start_levels", self.warm_start_levels, 0)
         for name in ("updates", "batch", "validations", "validation_episodes"):
-            at_least(f"warm_start_{name}", getattr(self, f"warm_start_{name}"), 1)
+            check_integer(f"warm_start_{name}", getattr(self, f"warm_start_{name}"), 1)
         check_rate("warm_start_learning_rate", self.warm_start_learning_rate)
         if self.warm_start_muon_learning_rate is not None:
             check_rate("warm_start_muon_learning_rate", self.warm_start_muon_learning_rate)
@@ -233,14 +238,37 @@ def _with_data(settings: Mapping[str, Any]) -> dict[str, Any]:
     return dict(settings) if data is None else {**settings, "data": resolve(data)}
 
 
-def at_least(name: str, value: int | None, least: int) -> int:
-    """Return `value`. Raises `BadSetting` naming the setting unless it is an integer of at least `least`."""
-    if not isinstance(value, int) or value < least:
-        raise BadSetting(f"{name} must be an integer, at least {least}, got {value!r}")
-    return value
-
-
 def check_rate(name: str, value: float) -> None:
     """Raise `BadSetting` naming the setting unless it is a learning rate: a finite number above 0."""
     if not (math.isfinite(value) and value > 0):
         raise BadSetting(f"{name} must be a finite number above 0, got {value!r}")
+
+
+def template_of(run: RunConfig, saved: Path | None = None, processes: Processes | None = None) -> PromptTemplate:
+    """Return the prompt template of a run, with a vocabulary if the model is the tiny policy.
+
+    Args:
+        run: the settings.
+        saved: the file of a collected vocabulary: read if it exists, written otherwise.
+        processes: the processes of the run; the main process collects or reads the vocabulary for all.
+
+    Raises:
+        AgentGymFlowError: the environment or prompt template is unknown, or the environment proposes no actions.
+    """
+    template = run.make_template()
+    if isinstance(template, SettingsTemplate):
+        template = template.for_settings(run.env_settings)
+    if run.model != TINY or not isinstance(template, WordTemplate):
+        return template
+    work = partial(_load_or_collect, run, saved)
+    return replace(template, vocabulary=work() if processes is None else processes.on_main_process(work))
+
+
+def _load_or_collect(run: RunConfig, saved: Path | None) -> tuple[str, ...]:
+    if saved is not None and saved.exists():
+        return tuple(json.loads(saved.read_text("utf-8")))
+    vocabulary = collect_vocabulary(run.make_env)
+    if saved is not None:
+        with write_atomically(saved) as partly:
+            partly.write_text(json.dumps(vocabulary, ensure_ascii=False, indent=0) + "\n", "utf-8")
+    return vocabulary

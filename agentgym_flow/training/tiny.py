@@ -11,13 +11,8 @@ environment's manual. The result depends only on the environment and its setting
 from __future__ import annotations
 
 import inspect
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from tokenizers import Tokenizer
@@ -25,16 +20,11 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from agentgym_flow._util.files import write_atomically
 from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies import PolicyInput, PolicyOutput
-from agentgym_flow.prompts import FIXED, PromptTemplate, SettingsTemplate, WordTemplate, words_of
-
-if TYPE_CHECKING:
-    from agentgym_flow.training.processes import Processes
-    from agentgym_flow.training.run_config import RunConfig
+from agentgym_flow.prompts import FIXED, words_of
 
 # ---------------------------------------------------------------- the model
 TINY = "tiny"
@@ -152,33 +142,3 @@ def collect_vocabulary(make_env: Callable[[], TextEnv]) -> tuple[str, ...]:
     shown = sorted(reader.words, key=lambda word: (-reader.words[word], word))
     manual = [word for line in (inspect.getdoc(type(env)) or "").splitlines() for word in words_of(line)]
     return (*FIXED, *list(dict.fromkeys(word for word in (*shown, *manual) if word not in FIXED))[:SIZE])
-
-
-def template_of(run: RunConfig, saved: Path | None = None, processes: Processes | None = None) -> PromptTemplate:
-    """Return the prompt template of a run, with a vocabulary if the model is the tiny policy.
-
-    Args:
-        run: the settings.
-        saved: the file of a collected vocabulary: read if it exists, written otherwise.
-        processes: the processes of the run; the main process collects or reads the vocabulary for all.
-
-    Raises:
-        AgentGymFlowError: the environment or prompt template is unknown, or the environment proposes no actions.
-    """
-    template = run.make_template()
-    if isinstance(template, SettingsTemplate):
-        template = template.for_settings(run.env_settings)
-    if run.model != TINY or not isinstance(template, WordTemplate):
-        return template
-    work = partial(_load_or_collect, run, saved)
-    return replace(template, vocabulary=work() if processes is None else processes.on_main_process(work))
-
-
-def _load_or_collect(run: RunConfig, saved: Path | None) -> tuple[str, ...]:
-    if saved is not None and saved.exists():
-        return tuple(json.loads(saved.read_text("utf-8")))
-    vocabulary = collect_vocabulary(run.make_env)
-    if saved is not None:
-        with write_atomically(saved) as partly:
-            partly.write_text(json.dumps(vocabulary, ensure_ascii=False, indent=0) + "\n", "utf-8")
-    return vocabulary

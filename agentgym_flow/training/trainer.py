@@ -32,8 +32,7 @@ from agentgym_flow.play import ERROR, EnvPool
 from agentgym_flow.prompts import TURN, PromptTemplate, valid_turns
 from agentgym_flow.rewards.credit import WEIGHTS
 from agentgym_flow.rewards.credit.comparison import penalise_invalid
-from agentgym_flow.training._trl import RowTrainer
-from agentgym_flow.training.callbacks import UpdateClock
+from agentgym_flow.training._trl import RowTrainer, UpdateClock
 from agentgym_flow.training.chat_template import checked_date, reads_clock, write_date, write_settings
 from agentgym_flow.training.config import AgentConfig, check_device, check_environment, check_source
 from agentgym_flow.training.config_file import lasting_settings

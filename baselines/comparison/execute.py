@@ -26,8 +26,8 @@ from agentgym_flow.training.model_evaluation import problems
 from agentgym_flow.training.models import load_model, quiet
 from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.rows import TrainingRow
+from agentgym_flow.training.run_config import template_of
 from agentgym_flow.training.run_folder import SUMMARY, RunFolder, check_same
-from agentgym_flow.training.tiny import template_of
 from agentgym_flow.training.warm_start import clone, demonstrations, with_text
 from baselines.comparison.outcome import Outcome, Point
 from baselines.comparison.plan import CONTINUED, EVERYTHING, REFERENCES, WARM_START, Cell, Plan, Setting

@@ -29,7 +29,8 @@ from agentgym_flow.training import tiny
 from agentgym_flow.training.config_file import packaged_config, parse_configs
 from agentgym_flow.training.models import load_model
 from agentgym_flow.training.recipe import run_command
-from agentgym_flow.training.tiny import CONTEXT, UNKNOWN, collect_vocabulary, template_of
+from agentgym_flow.training.run_config import template_of
+from agentgym_flow.training.tiny import CONTEXT, UNKNOWN, collect_vocabulary
 from agentgym_flow.training.warm_start import check_demonstrations, fit_demonstrations
 
 CAVE = "example/Cave-v0"

@@ -307,7 +307,7 @@ def test_a_batch_that_is_lost_whole_ends_the_run(
     ("settings", "message"),
     [
         ({"dynamic_sampling": True, "max_sampling_rounds": 1}, "max_sampling_rounds"),
-        ({"num_generations": 1}, "num_generations must be an integer, at least 2"),
+        ({"num_generations": 1}, "num_generations must be an integer of at least 2"),
         ({"num_generations": 5}, "divisible"),
     ],
 )

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agentgym_flow._util.file_state import file_digest, files_below, is_junk, is_real_file, per_state
 from agentgym_flow._util.files import write_atomically
@@ -19,16 +18,10 @@ from agentgym_flow.core import SPLITS
 from agentgym_flow.data import digest_of_files, digests_line
 from agentgym_flow.envs.sokoban.level import SOLVED_ALREADY, Level
 from agentgym_flow.envs.split_folders import find_split, split_folders, splits_of
-from agentgym_flow.errors import BadData, BadLevel, BadSetting
-
-if TYPE_CHECKING:
-    from agentgym_flow.envs.sokoban.tasks import LevelSource
+from agentgym_flow.errors import BadData, BadLevel
 
 SUFFIXES = (".txt", ".xsb", ".sok")
 """The suffixes of level files."""
-
-LEVELS_OF_FILE = 1000
-"""The number of levels in an exported file, as in Boxoban."""
 
 _NAMES = {split: split for split in SPLITS}
 _NOT_LEVELS = ("LICENSE", "README")
@@ -209,32 +202,3 @@ def write_levels(path: str | os.PathLike[str], levels: Iterable[Level]) -> None:
     with write_atomically(Path(path)) as partial, partial.open("w", encoding="ascii", newline="\n") as file:
         for number, level in enumerate(levels):
             file.write(f"; {number}\n{level.xsb()}\n\n")
-
-
-def export_levels(
-    folder: str | os.PathLike[str],
-    source: LevelSource,
-    count: int | None = None,
-    progress: Callable[[range], Iterable[int]] = iter,
-) -> list[Path]:
-    """Write the levels of a split to `FOLDER/SPLIT/000.txt`, `001.txt`, ...; return the files.
-
-    Args:
-        folder: the folder, which is created if it does not exist.
-        source: the levels.
-        count: the number of levels to export, from the first on; None for all.
-        progress: wraps the range of task numbers, for example in a progress bar.
-
-    Raises:
-        BadSetting: the split has fewer than `count` levels.
-        OSError: a file cannot be written; the error has its name.
-    """
-    total = source.num_tasks if count is None else count
-    if total > source.num_tasks:
-        raise BadSetting(f"split {source.split!r} has {source.num_tasks} tasks, so {total} cannot be exported")
-    levels = [source.level(task) for task in progress(range(total))]
-    files = []
-    for start in range(0, total, LEVELS_OF_FILE):
-        files.append(Path(folder) / source.split / f"{start // LEVELS_OF_FILE:03d}.txt")
-        write_levels(files[-1], levels[start : start + LEVELS_OF_FILE])
-    return files

@@ -12,7 +12,7 @@ import operator
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -316,3 +316,37 @@ def write_packed(folder: Path) -> None:
 
 if __name__ == "__main__":
     write_packed(Path(__file__).with_name(FOLDER))
+
+
+_LEVELS_OF_FILE = 1000  # as in Boxoban's repository
+
+
+def export_levels(
+    folder: str | os.PathLike[str],
+    source: LevelSource,
+    count: int | None = None,
+    progress: Callable[[range], Iterable[int]] = iter,
+) -> list[Path]:
+    """Write the levels of a split to `FOLDER/SPLIT/000.txt`, `001.txt`, ...; return the files.
+
+    Args:
+        folder: the folder, which is created if it does not exist.
+        source: the levels.
+        count: the number of levels to export, from the first on; None for all.
+        progress: wraps the range of task numbers, for example in a progress bar.
+
+    Raises:
+        BadSetting: the split has fewer than `count` levels.
+        OSError: a file cannot be written; the error has its name.
+    """
+    from agentgym_flow.envs.sokoban.official import write_levels  # imported when used, like all of official data
+
+    total = source.num_tasks if count is None else count
+    if total > source.num_tasks:
+        raise BadSetting(f"split {source.split!r} has {source.num_tasks} tasks, so {total} cannot be exported")
+    levels = [source.level(task) for task in progress(range(total))]
+    files = []
+    for start in range(0, total, _LEVELS_OF_FILE):
+        files.append(Path(folder) / source.split / f"{start // _LEVELS_OF_FILE:03d}.txt")
+        write_levels(files[-1], levels[start : start + _LEVELS_OF_FILE])
+    return files

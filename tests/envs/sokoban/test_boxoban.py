@@ -12,8 +12,8 @@ from agentgym_flow.cli import app
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.game import boxes_key
 from agentgym_flow.envs.sokoban.level import Level
-from agentgym_flow.envs.sokoban.official import export_levels, read_levels
-from agentgym_flow.envs.sokoban.tasks import LevelSource
+from agentgym_flow.envs.sokoban.official import read_levels
+from agentgym_flow.envs.sokoban.tasks import LevelSource, export_levels
 from agentgym_flow.errors import BadLevel, BadSetting
 
 ONE = "#####\n#@$.#\n#####"
