@@ -17,6 +17,7 @@ if (sys.argv[:1] == ["-m"] and ("-m", __name__) in pairwise(sys.orig_argv)) or (
 
 from typing import TYPE_CHECKING
 
+from agentgym_flow._util import __version__
 from agentgym_flow._util.exports import on_demand
 from agentgym_flow.envs import register_all
 
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 else:
     __getattr__ = on_demand(__name__)  # hidden from type checkers, which would accept any name
 
-__version__ = "0.1.0"
 __all__ = [
     "Curve",
     "EnvPool",

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from agentgym_flow import __version__
+from agentgym_flow._util import __version__
 from agentgym_flow._util.signals import wait_passively
 from agentgym_flow.cli import (
     data,

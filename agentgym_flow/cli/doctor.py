@@ -22,8 +22,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from agentgym_flow import __version__
 from agentgym_flow import data as registry
+from agentgym_flow._util import __version__
 from agentgym_flow._util.files import check_new
 from agentgym_flow.cli.console import new_table, printed, show_table, stdout
 from agentgym_flow.cli.options import Force

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from agentgym_flow import __version__
+from agentgym_flow._util import __version__
 from agentgym_flow._util.files import write_atomically
 from agentgym_flow._util.values import decode_file
 from agentgym_flow.core import canonical

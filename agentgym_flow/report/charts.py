@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from agentgym_flow import __version__
+from agentgym_flow._util import __version__
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.report.rendering import security_policy, source, templates
 

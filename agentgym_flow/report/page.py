@@ -15,7 +15,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from agentgym_flow import __version__
+from agentgym_flow._util import __version__
 from agentgym_flow._util.files import write_atomically
 from agentgym_flow._util.values import printable
 from agentgym_flow.core import canonical

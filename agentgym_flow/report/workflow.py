@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from agentgym_flow import __version__
+from agentgym_flow._util import __version__
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.report.rendering import security_policy, source, templates
 from agentgym_flow.report.workflow_data import (

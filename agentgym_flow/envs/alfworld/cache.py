@@ -25,7 +25,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow import __version__
+from agentgym_flow._util import __version__
 from agentgym_flow._util.files import write_atomically
 from agentgym_flow.data import home, may_cache
 from agentgym_flow.envs.alfworld.compiled_game import (

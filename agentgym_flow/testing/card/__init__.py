@@ -147,7 +147,7 @@ def render_card(card: ReportCard) -> str:
     """Return the card as one self-contained HTML page."""
     from markupsafe import Markup
 
-    from agentgym_flow import __version__
+    from agentgym_flow._util import __version__
     from agentgym_flow.report.rendering import security_policy, source, templates
 
     style = source("page.css", "card.css", package=__name__)
