@@ -87,7 +87,7 @@ def test_a_season_can_be_checked_from_commitment_to_close(root: Path, tmp_path: 
     [
         ({"seed": "00" * 32}, "the seed is not the one"),
         ({"secret": "00" * 32}, "the secret is not the one"),
-        ({"name": "s2"}, "must be called like it"),
+        ({"name": "s2"}, "must have this name"),
         ({"seed": "short"}, "seed"),
         ({"more": 1}, "more"),
     ],

@@ -149,11 +149,11 @@ def test_a_module_that_does_not_come_back_is_a_finding(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(parts, "_GRACE", 0.0)
     begun = time.monotonic()
-    told = json.loads(run(*words, "--minutes", "0.1", "--json", code=1))
+    told = json.loads(run(*words, "--minutes", "0.2", "--json", code=1))
     assert time.monotonic() - begun < 30
     [finding] = told["findings"]
     assert (finding["name"], finding["status"]) == ("made", "unfinished")
-    assert "3 seconds were over" in finding["said"]
+    assert "6 seconds were over" in finding["said"]
     assert "Importing" in finding["fix"]
 
 
