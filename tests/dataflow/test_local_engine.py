@@ -233,7 +233,7 @@ def test_workers_start_before_the_trainer_clones_and_share_out_its_environments(
     class Recorded:
         """A recipe and an engine: each call is noted."""
 
-        folder, together, agent = (
+        folder, processes, agent = (
             SimpleNamespace(path=tmp_path),
             SimpleNamespace(on_main_process=lambda call: call()),
             None,
