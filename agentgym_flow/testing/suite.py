@@ -168,6 +168,10 @@ def _search(root: TextEnv, max_states: int, identity: Callable[[TextEnv], object
     return True, is_open
 
 
+_WAY = ("steps", "_accepted_actions", "_last_transition")
+
+
 def _memory(env: TextEnv) -> bytes:
-    """Return a digest of all attributes of the environment except the step counter."""
-    return hashlib.sha256(pickle.dumps({key: value for key, value in vars(env).items() if key != "steps"})).digest()
+    """Return a digest of all attributes of the environment except the record of the way to its state."""
+    kept = {key: value for key, value in vars(env).items() if key not in _WAY}
+    return hashlib.sha256(pickle.dumps(kept)).digest()

@@ -186,7 +186,7 @@ class TakesRewardForSuccess(CaveEnv):
         return self.steps > 0 and self._paid
 
 
-@mutant(INFO)
+@mutant(INFO, MACHINE)
 class TakesAnotherGoalWithoutSayingSo(CaveEnv):
     def _apply(self, action: str) -> Transition:
         self.goal = "Leave the cave."

@@ -46,6 +46,8 @@ DEFAULT_MIN_PUSHES = 1
 QUICKSTART = LevelSettings(size=(6, 6), boxes=1, min_pushes=3)
 """The levels of the quickstart: small, but never solved by one or two pushes."""
 
+_NUM_TASKS = dict(COUNTS)
+
 
 class LevelSource:
     """The levels of one split and their task keys. Immutable, so copies of an environment share it.
@@ -106,7 +108,7 @@ class LevelSource:
             # NumPy integers become plain integers, because settings are written to logs.
             boxes, min_pushes = check_positive("boxes", boxes), check_positive("min_pushes", min_pushes)
             self._generated = LevelSettings(size=_pair(size), boxes=boxes, min_pushes=min_pushes)
-            self.num_tasks: int = COUNTS[self.split]
+            self.num_tasks: int = _NUM_TASKS[self.split]
             self.settings: dict[str, Any] = {"size": list(_pair(size)), "boxes": boxes, "min_pushes": min_pushes}
             return
         _check_alone(level=level, data=data, size=_pair(size), boxes=boxes, min_pushes=min_pushes)
@@ -210,7 +212,7 @@ def _check_alone(*, level: object, data: object, size: tuple[int, int], boxes: i
 # ---------------------------------------------------------------- the generated tasks
 def num_tasks(split: str) -> int:
     """Return the number of tasks in a split. Raises `UnknownSplit`."""
-    return COUNTS[check_split(split, {})]
+    return _NUM_TASKS[check_split(split, {})]
 
 
 @lru_cache(maxsize=64)
