@@ -358,3 +358,10 @@ def test_a_declaration_that_cannot_be_read_is_an_error() -> None:
         class LocalEnv(DiceEnv):
             def __init__(self, bonus: Annotated[str, OneOf(*words), "what it adds"] = "a") -> None:
                 super().__init__()
+
+
+def test_what_moved_to_the_card_is_not_ignored_in_silence() -> None:
+    with pytest.raises(BadSetting, match=r"card = EnvCard\(script=...\)"):
+
+        class OldEnv(DiceEnv):
+            script = "mine:Policy"

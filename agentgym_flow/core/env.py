@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import gymnasium as gym
@@ -188,6 +188,9 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        moved = [one.name for one in fields(EnvCard) if one.name in vars(cls)]
+        if moved:  # class attributes before version 0.2, which nothing would read
+            raise BadSetting(f"{cls.__name__}.{moved[0]} belongs to its card: card = EnvCard({moved[0]}=...)")
         arguments = arguments_of(cls) if "__init__" in vars(cls) else {}
         declared = {name: one.allowed for name, one in arguments.items() if one.allowed is not None}
         if declared and "logged_settings" not in vars(cls):
