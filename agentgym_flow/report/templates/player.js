@@ -1,4 +1,4 @@
-/* The episode player. `data` is what report/page.py made: texts, and for each episode its frames with indices of texts. */
+/* The episode player. `data` holds texts, and for each episode its frames with indices of texts. */
 const KEYS = { Home: "first", ArrowLeft: "back", ArrowRight: "next", End: "last", " ": "play" };
 const MILLISECONDS_A_FRAME = 450;
 const LEAST_SCALE = 0.8; // of a picture whose letters can still be read
