@@ -1,7 +1,7 @@
 """A language model learns an environment from text alone: cloned on expert text, then trained with RL.
 
     python benchmarks/learning_from_text.py alfworld|sokoban [--seeds 1] [--algorithms rewardflow] [--key value ...]
-    python benchmarks/learning_from_text.py search_pretrained|sokoban_pretrained --model FOLDER [--seeds 3]
+    python benchmarks/learning_from_text.py alfworld|search|sokoban_pretrained --model FOLDER [--seeds 3]
 
 Without `--model`, the model is a Qwen3 of more than five million parameters with random weights and a byte-level
 tokenizer, which the script makes. With it, FOLDER is a pretrained model. It plays in conversations: the first message
@@ -14,7 +14,7 @@ override them, as for `agentgym-flow train`.
 Each seed clones demonstrations. From there, every algorithm trains the model, and as a control cloning continues on the
 same demonstrations for their mean CPU time. All are evaluated on the same test tasks, sampled and greedy, and all logs
 are verified. The tables have 95 % intervals, and gains are paired by task: over the cloned model, and over cloning
-continued. If AGENTGYM_FLOW_TEST_DATA names a folder with official ALFWorld games, these are played as well.
+continued. If AGENTGYM_FLOW_TEST_DATA has ALFWorld's official unseen games, these are played as well.
 
 Stages that are finished in the output folder are not repeated, so more seeds can be added; a stage that was killed goes
 on from its last checkpoint.
@@ -39,14 +39,14 @@ from rich.console import Console
 from agentgym_flow._util.intervals import bounded_interval, share_interval
 from agentgym_flow.episodes import LoggedEpisode, read_log
 from agentgym_flow.training.config import Configs
-from agentgym_flow.training.config_file import parse_configs
+from agentgym_flow.training.config_file import algorithm_settings, parse_configs
 from agentgym_flow.training.model_evaluation import problems
 from agentgym_flow.training.models import is_adapter, quiet
 from agentgym_flow.training.recipe import Recipe, open_run
 from agentgym_flow.training.run_config import mapping
 
 NAME = "learning_from_text_{}.yaml"
-NAMES = ("alfworld", "sokoban", "search_pretrained", "sokoban_pretrained")
+NAMES = ("alfworld", "sokoban", "alfworld_pretrained", "search_pretrained", "sokoban_pretrained")
 
 SHAPE: dict[str, Any] = {"width": 384, "layers": 3, "heads": 6, "context": 2048, "theta": 10_000.0, "spread": 0.02}
 """Of the model."""
@@ -114,10 +114,12 @@ class Experiment:
         return self._stage(CLONED, lambda: self._configs(CLONED, self._model), Recipe.clone_behaviour)
 
     def learn(self, algorithm: str) -> Stage:
-        """Train the cloned model by reinforcement learning."""
+        """Train the cloned model by reinforcement learning, with the algorithm's own settings for the environment."""
 
         def configs() -> Configs:
-            run, warm, agent = self._configs(algorithm, self._warm_start, f"--credit={algorithm}")
+            env_id = self._configs(algorithm, self._warm_start)[0].env_id
+            own = [f"--{name}={json.dumps(value)}" for name, value in algorithm_settings(algorithm, env_id).items()]
+            run, warm, agent = self._configs(algorithm, self._warm_start, f"--credit={algorithm}", *own)
             return run, replace(warm, warm_start_levels=0), agent
 
         return self._stage(algorithm, configs, Recipe.train)
@@ -160,8 +162,8 @@ class Experiment:
 
 
 def official(settings: Path) -> list[str]:
-    """Return the argument that adds evaluation on official ALFWorld games, if there are any."""
-    folder = Path(os.environ.get("AGENTGYM_FLOW_TEST_DATA", "")) / "alfworld" / "valid_seen"
+    """Return the argument that adds evaluation on ALFWorld's official unseen games, if they are there."""
+    folder = Path(os.environ.get("AGENTGYM_FLOW_TEST_DATA", "")) / "alfworld_official" / "valid_unseen"
     run = yaml.safe_load(settings.read_text("utf-8"))
     if "ALFWorld" not in run["env_id"] or not folder.is_dir():
         return []
