@@ -25,7 +25,7 @@ from agentgym_flow.play import evaluate
 from agentgym_flow.policies import make_policy
 from agentgym_flow.prompts import FIXED, WordTemplate
 from agentgym_flow.prompts.words import MOST_WORDS
-from agentgym_flow.training import tiny
+from agentgym_flow.training import run_config
 from agentgym_flow.training.config_file import packaged_config, parse_configs
 from agentgym_flow.training.models import load_model
 from agentgym_flow.training.recipe import run_command
@@ -127,8 +127,8 @@ def test_without_an_expert_it_starts_from_the_form_of_an_answer(
     maze: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
-    learn = tiny.collect_vocabulary
-    monkeypatch.setattr(tiny, "collect_vocabulary", lambda make: (made.append(1), learn(make))[1])
+    learn = run_config.collect_vocabulary
+    monkeypatch.setattr(run_config, "collect_vocabulary", lambda make: (made.append(1), learn(make))[1])
     result = train(maze, "grpo", tmp_path / "run", warm_start_updates=40, threads=1)
     assert result.exit_code == 0, result.output
     assert "Maze-v0 has no expert, so the warm start imitates random actions" in " ".join(result.output.split())
