@@ -1,15 +1,24 @@
-"""Plain values: untrusted JSON, finite numbers, and text that is safe to display."""
+"""Plain values: untrusted JSON and its types, finite numbers, and text that is safe to display."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+import sys
 from collections.abc import Mapping
+from enum import Enum
 from numbers import Real
-from typing import Any, TypeGuard
+from typing import Annotated, Any, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
 
-from agentgym_flow.errors import AgentGymFlowError
+import msgspec
+
+from agentgym_flow.errors import AgentGymFlowError, shown
+
+T = TypeVar("T")
+
+Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+"""A number except NaN and infinities, which JSON does not have."""
 
 MAX_DEPTH = 64
 """The deepest nesting of lists and objects that is accepted."""
@@ -29,6 +38,73 @@ def decode_file(raw: bytes, error: type[AgentGymFlowError], where: str) -> Any:
     if is_deep(value):
         raise error(f"{where}: a value is nested more than {MAX_DEPTH} deep")
     return value
+
+
+def typed(value: Any, kind: type[T], error: type[Exception], where: str) -> T:
+    """Return a value of JSON as `kind`. Nothing is converted, but an integer is also a `float`.
+
+    Raises `error` if it does not fit. The message starts with `where`; it says which part must be what, and what it is.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as problem:
+        raise error(f"{where}: {_explained(str(problem), value, kind)}") from None
+
+
+_STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+_EXPECTED = re.compile(r"Expected (.*?)(?:, got .*)?")
+_FIELD = re.compile(r"Object (?:contains (unknown)|missing required) field `(.*)`")
+
+
+def _explained(problem: str, value: Any, kind: Any) -> str:
+    """Return a message of msgspec, which has types and positions, with names and values."""
+    what, _, path = problem.partition(" - at ")
+    place = ""
+    for step in _STEP.finditer(path):
+        kind = _container(kind)
+        key: Any = step[1] or step[2]
+        if step[1]:
+            kind = get_type_hints(kind, include_extras=True)[key]
+        elif key == "...":  # some value of an object
+            kind = get_args(kind)[-1]
+            key = next(name for name, one in value.items() if not _fits(one, kind))
+        else:
+            key, kinds = int(key), get_args(kind) or [*get_type_hints(kind, include_extras=True).values()]
+            kind = kinds[0] if len(kinds) == 1 or kinds[-1] is ... else kinds[key]
+        value = value[key]
+        place += f".{key}" if step[1] else f"[{key!r:.80}]"
+    place = place.removeprefix(".")
+    if found := _FIELD.fullmatch(what):
+        name = f"{place}.{found[2]}".removeprefix(".")
+        known = ", ".join(get_type_hints(_container(kind)))
+        return f"unknown field {name!r:.80}; the fields are {known}" if found[1] else f"field {name!r} is missing"
+    subject = f"field {place!r} " if place else ""
+    if what.startswith("Invalid enum value"):
+        kind = _container(kind)
+        choices = [one.value for one in kind] if isinstance(kind, type) and issubclass(kind, Enum) else get_args(kind)
+        what = f"must be one of {', '.join(map(repr, choices))}"
+    elif expected := _EXPECTED.fullmatch(what):
+        what = f"must be {expected[1].replace('`', '').replace('array', 'list')}"
+    elif what.endswith("out of range"):
+        what = "must be a finite number"
+    else:
+        return f"{subject and f'field {place!r}: '}{what}"
+    return f"{subject}{what}, found {'a name that is not' if '`key`' in path else shown(value)}"
+
+
+def _container(kind: Any) -> Any:
+    """Return a type without its annotations and without `None`."""
+    while get_origin(kind) is Annotated or type(None) in get_args(kind):
+        kind = next(one for one in get_args(kind) if one is not type(None))
+    return kind
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def finite(value: Any) -> Any:
