@@ -9,7 +9,8 @@ import sys
 from collections.abc import Mapping
 from enum import Enum
 from numbers import Real
-from typing import Annotated, Any, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, TypeGuard, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -93,9 +94,10 @@ def _explained(problem: str, value: Any, kind: Any) -> str:
 
 
 def _container(kind: Any) -> Any:
-    """Return a type without its annotations and without `None`."""
-    while get_origin(kind) is Annotated or type(None) in get_args(kind):
-        kind = next(one for one in get_args(kind) if one is not type(None))
+    """Return a type without its annotations; of alternatives, the first one with parts."""
+    while get_origin(kind) in (Annotated, Union, UnionType):
+        kinds = get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind)
+        kind = next((one for one in kinds if get_args(one) or hasattr(one, "__annotations__")), kinds[0])
     return kind
 
 
