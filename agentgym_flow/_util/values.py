@@ -62,7 +62,7 @@ def _explained(problem: str, value: Any, kind: Any) -> str:
     what, _, path = problem.partition(" - at ")
     place = ""
     for step in _STEP.finditer(path):
-        kind = _container(kind)
+        kind, names = _container(kind), ()
         key: Any = step[1] or step[2]
         if step[1]:
             kind = get_type_hints(kind, include_extras=True)[key]
@@ -70,10 +70,11 @@ def _explained(problem: str, value: Any, kind: Any) -> str:
             kind = get_args(kind)[-1]
             key = next(name for name, one in value.items() if not _fits(one, kind))
         else:
-            key, kinds = int(key), get_args(kind) or [*get_type_hints(kind, include_extras=True).values()]
+            key, names = int(key), getattr(kind, "_fields", ())
+            kinds = get_args(kind) or [*get_type_hints(kind, include_extras=True).values()]
             kind = kinds[0] if len(kinds) == 1 or kinds[-1] is ... else kinds[key]
         value = value[key]
-        place += f".{key}" if step[1] else f"[{key!r:.80}]"
+        place += f".{names[key] if names else key}" if step[1] or names else f"[{key!r:.80}]"
     place = place.removeprefix(".")
     if found := _FIELD.fullmatch(what):
         name = f"{place}.{found[2]}".removeprefix(".")
