@@ -8,9 +8,10 @@ import re
 import sys
 from collections.abc import Mapping
 from enum import Enum
+from itertools import chain
 from numbers import Real
 from types import UnionType
-from typing import Annotated, Any, TypeGuard, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -82,8 +83,9 @@ def _explained(problem: str, value: Any, kind: Any) -> str:
         return f"unknown field {name!r:.80}; the fields are {known}" if found[1] else f"field {name!r} is missing"
     subject = f"field {place!r} " if place else ""
     if what.startswith("Invalid enum value"):
-        kind = _container(kind)
-        choices = [one.value for one in kind] if isinstance(kind, type) and issubclass(kind, Enum) else get_args(kind)
+        literals = [one for one in _alternatives(kind) if get_origin(one) is Literal]
+        enums = [one for one in _alternatives(kind) if isinstance(one, type) and issubclass(one, Enum)]
+        choices = [*chain(*map(get_args, literals)), *(member.value for one in enums for member in one)]
         what = f"must be one of {', '.join(map(repr, choices))}"
     elif expected := _EXPECTED.fullmatch(what):
         what = f"must be {expected[1].replace('`', '').replace('array', 'list')}"
@@ -94,12 +96,20 @@ def _explained(problem: str, value: Any, kind: Any) -> str:
     return f"{subject}{what}, found {'a name that is not' if '`key`' in path else shown(value)}"
 
 
+def _alternatives(kind: Any) -> list[Any]:
+    """Return the types of a union, without annotations; a list of one for any other type."""
+    if get_origin(kind) is Annotated:
+        return _alternatives(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return [part for one in get_args(kind) for part in _alternatives(one)]
+    return [kind]
+
+
 def _container(kind: Any) -> Any:
-    """Return a type without its annotations; of alternatives, the first one with parts."""
-    while get_origin(kind) in (Annotated, Union, UnionType):
-        kinds = get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind)
-        kind = next((one for one in kinds if get_args(one) or hasattr(one, "__annotations__")), kinds[0])
-    return kind
+    """Return that alternative of a type that has parts."""
+    kinds = _alternatives(kind)
+    has_parts = (one for one in kinds if hasattr(one, "__annotations__") or get_origin(one) not in (None, Literal))
+    return next(has_parts, kinds[0])
 
 
 def _fits(value: Any, kind: Any) -> bool:
