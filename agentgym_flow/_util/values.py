@@ -1,15 +1,26 @@
-"""Plain values: untrusted JSON, finite numbers, and text that is safe to display."""
+"""Plain values: untrusted JSON and its types, finite numbers, and text that is safe to display."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+import sys
 from collections.abc import Mapping
+from enum import Enum
+from itertools import chain
 from numbers import Real
-from typing import Any, TypeGuard
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from agentgym_flow.errors import AgentGymFlowError
+import msgspec
+
+from agentgym_flow.errors import AgentGymFlowError, shown
+
+T = TypeVar("T")
+
+Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+"""A number except NaN and infinities, which JSON does not have."""
 
 MAX_DEPTH = 64
 """The deepest nesting of lists and objects that is accepted."""
@@ -29,6 +40,84 @@ def decode_file(raw: bytes, error: type[AgentGymFlowError], where: str) -> Any:
     if is_deep(value):
         raise error(f"{where}: a value is nested more than {MAX_DEPTH} deep")
     return value
+
+
+def typed(value: Any, kind: type[T], error: type[Exception], where: str) -> T:
+    """Return a value of JSON as `kind`. Nothing is converted, but an integer is also a `float`.
+
+    Raises `error` if it does not fit. The message starts with `where`; it says which part must be what, and what it is.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as problem:
+        raise error(f"{where}: {_explained(str(problem), value, kind)}") from None
+
+
+_STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+_EXPECTED = re.compile(r"Expected (.*?)(?:, got .*)?")
+_FIELD = re.compile(r"Object (?:contains (unknown)|missing required) field `(.*)`")
+
+
+def _explained(problem: str, value: Any, kind: Any) -> str:
+    """Return a message of msgspec, which has types and positions, with names and values."""
+    what, _, path = problem.partition(" - at ")
+    place = ""
+    for step in _STEP.finditer(path):
+        kind, names = _container(kind), ()
+        key: Any = step[1] or step[2]
+        if step[1]:
+            kind = get_type_hints(kind, include_extras=True)[key]
+        elif key == "...":  # some value of an object
+            kind = get_args(kind)[-1]
+            key = next(name for name, one in value.items() if not _fits(one, kind))
+        else:
+            key, names = int(key), getattr(kind, "_fields", ())
+            kinds = get_args(kind) or [*get_type_hints(kind, include_extras=True).values()]
+            kind = kinds[0] if len(kinds) == 1 or kinds[-1] is ... else kinds[key]
+        value = value[key]
+        place += f".{names[key] if names else key}" if step[1] or names else f"[{key!r:.80}]"
+    place = place.removeprefix(".")
+    if found := _FIELD.fullmatch(what):
+        name = f"{place}.{found[2]}".removeprefix(".")
+        known = ", ".join(get_type_hints(_container(kind)))
+        return f"unknown field {name!r:.80}; the fields are {known}" if found[1] else f"field {name!r} is missing"
+    subject = f"field {place!r} " if place else ""
+    if what.startswith("Invalid enum value"):
+        literals = [one for one in _alternatives(kind) if get_origin(one) is Literal]
+        enums = [one for one in _alternatives(kind) if isinstance(one, type) and issubclass(one, Enum)]
+        choices = [*chain(*map(get_args, literals)), *(member.value for one in enums for member in one)]
+        what = f"must be one of {', '.join(map(repr, choices))}"
+    elif expected := _EXPECTED.fullmatch(what):
+        what = f"must be {expected[1].replace('`', '').replace('array', 'list')}"
+    elif what.endswith("out of range"):
+        what = "must be a finite number"
+    else:
+        return f"{subject and f'field {place!r}: '}{what}"
+    return f"{subject}{what}, found {'a name that is not' if '`key`' in path else shown(value)}"
+
+
+def _alternatives(kind: Any) -> list[Any]:
+    """Return the types of a union, without annotations; a list of one for any other type."""
+    if get_origin(kind) is Annotated:
+        return _alternatives(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return [part for one in get_args(kind) for part in _alternatives(one)]
+    return [kind]
+
+
+def _container(kind: Any) -> Any:
+    """Return that alternative of a type that has parts."""
+    kinds = _alternatives(kind)
+    has_parts = (one for one in kinds if hasattr(one, "__annotations__") or get_origin(one) not in (None, Literal))
+    return next(has_parts, kinds[0])
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def finite(value: Any) -> Any:

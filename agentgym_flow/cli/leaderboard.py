@@ -335,7 +335,13 @@ def _policy() -> MakePolicy | None:
             shape = decode_file(config.read_bytes(), BadSubmission, config.name)
             about = entry.about
             return submitted_policy(
-                track.env_id, about.prompt, shape, weights.read_bytes(), layout=about.layout, **about.sampling
+                track.env_id,
+                about.prompt,
+                shape,
+                weights.read_bytes(),
+                temperature=about.sampling.temperature or 1.0,
+                greedy=about.sampling.greedy,
+                layout=about.layout,
             )
 
         if TRAINING not in entry.names:

@@ -67,12 +67,9 @@ def open_season(
     if seed:
         season = season.opened(seed)
         season.write(file)
-    for definition, track in made_tracks(root, season):
+    for named, definition, track in made_tracks(root, season):
         if track is None:
-            say(
-                f"{definition.name}: not created; run agentgym-flow data add {definition.data} PATH, then run "
-                "this command again"
-            )
+            say(f"{named}: not created; run agentgym-flow data add {definition.data} PATH, then run this command again")
             continue
         path = root / TRACKS / f"{track.name}.json"
         if path.exists():

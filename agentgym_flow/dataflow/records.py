@@ -12,10 +12,14 @@ import hashlib
 import json
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
+
+from msgspec import Meta
 
 SlotId = tuple[int, int, int]
 """Batch, group and sample of a slot."""
+
+Seconds = Annotated[float, Meta(gt=-1e12, lt=1e12)]
 
 LONGEST = 1 << 24
 """The most bytes of an episode that a worker may commit."""
@@ -63,7 +67,7 @@ class Lease(NamedTuple):
     weights: dict[str, int]
     digests: dict[str, str]
     stage: str
-    seconds: float
+    seconds: Seconds
 
     @property
     def held(self) -> LeaseKey:
@@ -179,7 +183,7 @@ class Flow(Protocol):
     def describe(self) -> dict[str, Any]:
         """Return the setup of each stream: the settings and files that a worker needs; see `stage.stage_of`."""
 
-    def lease(self, worker: str, count: int, wait: float = 0.0) -> list[Lease]:
+    def lease(self, worker: str, count: int, wait: Seconds = 0.0) -> list[Lease]:
         """Return up to `count` leases; none if there is nothing to play.
 
         Raises `RunsFinished` if no trainer needs more episodes, and `PutAside` if this worker's last episodes all
@@ -233,7 +237,7 @@ class Flow(Protocol):
     def admit(self, claim: Claim, slots: list[Slot]) -> None:
         """Plan slots. Raises `BadSetting` if one is known with another task or seed."""
 
-    def arrivals(self, claim: Claim, after: int, wait: float = 0.0) -> list[Arrival]:
+    def arrivals(self, claim: Claim, after: int, wait: Seconds = 0.0) -> list[Arrival]:
         """Return episodes that this policy has not used, committed after the one with the number `after`.
 
         Raises `NoWorkers` if no worker has called for longer than the deadline, and `FlowDown` if the next episodes

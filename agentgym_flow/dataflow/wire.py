@@ -15,10 +15,12 @@ import json
 import math
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from msgspec import Meta
 
+from agentgym_flow._util.values import typed
 from agentgym_flow.dataflow.records import LONGEST
 from agentgym_flow.episodes import MAX_VALUES, TRUNCATED_BY, Episode, LoggedEpisode, read_line
 from agentgym_flow.errors import BadLog, BadSetting, Forged, shown
@@ -33,22 +35,23 @@ MOST, LEAST = 1e-3, -80.0
 Within them, probability ratios are finite in float32, so no worker can make a loss infinite.
 """
 
-REPORTED: dict[str, tuple[type, ...]] = {
-    "next_observation": (str,),
-    "next_state_key": (str,),
-    "action_valid": (bool,),
-    "terminated": (bool,),
-    "truncated": (bool,),
-    "success": (bool,),
-    "score": (float,),
-    "next_official_key": (str, type(None)),
-    "info": (dict, type(None)),
-    "prompt_ids": (list,),
-}
-"""The fields of `Turn` in the report on a turn, in this order, with the types of their JSON values."""
 
-_SCORE, _PROMPT = map([*REPORTED].index, ("score", "prompt_ids"))
-_reported_of = attrgetter(*REPORTED)
+class ReportedTurn(NamedTuple):
+    """The report on a turn, a list in JSON: fields of `Turn` in this order."""
+
+    next_observation: str
+    next_state_key: str
+    action_valid: bool
+    terminated: bool
+    truncated: bool
+    success: bool
+    score: Annotated[float, Meta(ge=0, le=1)]
+    next_official_key: str | None
+    info: dict[str, Any] | None
+    prompt_ids: list[int]
+
+
+_reported_of = attrgetter(*ReportedTurn._fields)
 
 
 def encode(episode: Episode, *, report: bool = False) -> str:
@@ -72,10 +75,8 @@ def encode(episode: Episode, *, report: bool = False) -> str:
 
 def report_of(episode: Episode) -> list[list[Any]]:
     """Return the report on each turn of an episode, as plain data."""
-    rows = [[*_reported_of(turn)] for turn in episode.turns]
-    for row in rows:
-        row[_SCORE], row[_PROMPT] = float(row[_SCORE]), [*row[_PROMPT]]
-    return rows
+    rows = [ReportedTurn(*_reported_of(turn)) for turn in episode.turns]
+    return [[*row._replace(score=float(row.score), prompt_ids=[*row.prompt_ids])] for row in rows]
 
 
 def prompt_digest(ids: Sequence[int]) -> str:
@@ -121,17 +122,21 @@ class WireCopy(NamedTuple):
         return cls(logged, *read, prompts, report)
 
     def reported(self) -> list[dict[str, Any]]:
-        """Return the worker's report on each turn, by the names of `REPORTED`. Raises `Forged` if it is malformed."""
+        """Return the worker's report on each turn, as in `ReportedTurn`. Raises `Forged` if it is malformed."""
         turns = len(self.tokens)
         if self.report.count(",") + self.report.count("[") > MAX_VALUES:
             raise Forged(f"the report on the turns has more than {MAX_VALUES} values")
         try:
-            rows = json.loads(self.report)
+            value = json.loads(self.report)
         except (ValueError, RecursionError) as error:
             raise Forged(f"the report on the turns is not JSON: {error!s:.100}") from None
-        if not isinstance(rows, list) or len(rows) != turns:
+        rows = typed(value, list[ReportedTurn], Forged, "the report on the turns, from 0")
+        if len(rows) != turns:
             raise Forged(f"the report on the turns is not a list for each of {turns}")
-        return [_reported(row, number, turns) for number, row in enumerate(rows, 1)]
+        for number, row in enumerate(rows, 1):
+            if row.terminated + row.truncated > (number == turns):
+                raise Forged(f"turn {number}: the episode is reported to end twice, or before its last turn")
+        return [row._asdict() for row in rows]
 
 
 def _column(name: str, column: Any, kind: type, logged: LoggedEpisode) -> list[list[Any]]:
@@ -143,27 +148,13 @@ def _column(name: str, column: Any, kind: type, logged: LoggedEpisode) -> list[l
     return column
 
 
-def _reported(row: Any, number: int, turns: int) -> dict[str, Any]:
-    if not isinstance(row, list) or len(row) != len(REPORTED):
-        raise Forged(f"turn {number}: the report must have {len(REPORTED)} values")
-    values = dict(zip(REPORTED, row, strict=True))
-    for name, value in values.items():
-        if type(value) not in REPORTED[name]:
-            raise Forged(f"turn {number}: {name} is reported as {shown(value)}")
-    if not 0 <= values["score"] <= 1:
-        raise Forged(f"turn {number}: score is reported as {shown(values['score'])}")
-    if values["terminated"] + values["truncated"] > (number == turns):
-        raise Forged(f"turn {number}: the episode is reported to end twice, or before its last turn")
-    return values
-
-
 # ---------------------------------------------------------------- what no model can have read or sampled
-def check_prompt(number: int, policy: PromptedPolicy, prompt: list[Any], before: Sequence[int], words: int) -> None:
+def check_prompt(number: int, policy: PromptedPolicy, prompt: list[int], before: Sequence[int], words: int) -> None:
     """Raise `Forged` for a prompt that a model with a vocabulary of `words` tokens cannot have read.
 
     The prompt must begin with `before`: in the layout `conversation`, everything said so far.
     """
-    if not prompt or set(map(type, prompt)) != {int} or min(prompt) < 0 or max(prompt) >= words:
+    if not prompt or min(prompt) < 0 or max(prompt) >= words:
         raise Forged(f"turn {number}: a prompt is reported that has tokens outside the vocabulary of {words}, or none")
     if [*prompt[: len(before)]] != [*before]:
         raise Forged(f"turn {number}: a prompt is reported that does not begin with what was said before")

@@ -10,16 +10,17 @@ import gzip
 import json
 import os
 import re
-import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, fields
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Self, cast, get_args, get_origin, get_type_hints
+from typing import IO, Annotated, Any, Self, cast
+
+from msgspec import Meta
 
 from agentgym_flow._util.files import LineWriter
-from agentgym_flow._util.values import MAX_DEPTH, decode, is_deep
+from agentgym_flow._util.values import MAX_DEPTH, Finite, decode, is_deep, typed
 from agentgym_flow.core import check_positive
 from agentgym_flow.episodes.episode import SCHEMA, Episode
 from agentgym_flow.errors import BadLog, BadSetting, BeyondLimits
@@ -116,11 +117,11 @@ class LoggedEpisode:
     attempt: int
     max_steps: int
     actions: list[str]
-    rewards: list[float]
+    rewards: list[Finite]
     terminated: bool
     truncated: bool
     success: bool
-    score: float
+    score: Annotated[float, Meta(ge=0, le=1)]
     digests: list[str]
     digest: str
     recording: list[Any] | None = None
@@ -180,7 +181,7 @@ class LoggedEpisode:
 
     def line(self) -> str:
         """Return the line of JSON without the newline. It is ASCII, because lone surrogates have no UTF-8 form."""
-        row = {name: value for name in _KINDS if (value := getattr(self, name)) is not None}
+        row = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
         return json.dumps(row, allow_nan=False, separators=(",", ":"))
 
     @classmethod
@@ -196,68 +197,22 @@ class LoggedEpisode:
             raise BadLog(f"{where}: schema is {row.get('schema')!r}, this version reads {SCHEMA!r}")
         if "tape" in row and "recording" not in row:  # its name in older logs
             row["recording"] = row.pop("tape")
-        for name, kind in _KINDS.items():
-            if name not in row and name not in _OPTIONAL:
-                raise BadLog(f"{where}: field {name!r} is missing")
-            absent = name in _OPTIONAL and row.get(name) is None
-            if not absent and not _is(row[name], kind):
-                raise BadLog(f"{where}: field {name!r} must be {kind.__name__}, found {row[name]!r:.60}")
-        unknown = sorted(row.keys() - _KINDS.keys())
-        if unknown:
+        if unknown := sorted(row.keys() - {field.name for field in fields(cls)}):
             raise BadLog(f"{where}: unknown field {unknown[0]!r}")
-        logged = cls(**row)
+        logged = typed(row, cls, BadLog, where)
         logged._check_shape(where)
-        # Other writers may write 1.0 as 1, but the digest is computed from floats.
-        logged.rewards = [float(reward) for reward in logged.rewards]
-        logged.score = float(logged.score)
         return logged
 
     def _check_shape(self, where: str) -> None:
         steps = len(self.actions)
-        lists: dict[str, tuple[list[Any] | None, type, int]] = {
-            "actions": (self.actions, str, steps),
-            "rewards": (self.rewards, float, steps),
-            "digests": (self.digests, str, steps + 1),
-            "recording": (self.recording, object, steps + 1),
-            "completions": (self.completions, str, steps),
-        }
-        for name, (items, kind, expected) in lists.items():
-            if items is None:
-                continue
-            if len(items) != expected:
+        for name, expected in (
+            ("rewards", steps), ("digests", steps + 1), ("recording", steps + 1), ("completions", steps),
+        ):  # fmt: skip
+            items = getattr(self, name)
+            if items is not None and len(items) != expected:
                 raise BadLog(f"{where}: {name} must be a list of {expected} for {steps} actions, found {len(items)}")
-            if not _are(items, kind):
-                raise BadLog(f"{where}: every element of {name} must be {kind.__name__}")
-        if not 0 <= self.score <= 1:
-            raise BadLog(f"{where}: score must be from 0 to 1, found {self.score!r}")
-        if not all(isinstance(digest, str) for digest in self.data.values()):
-            raise BadLog(f"{where}: data must map names to SHA-256 digests")
         if is_deep([self.kwargs, self.recording, self.meta]):
             raise BadLog(f"{where}: a value is nested more than {MAX_DEPTH} deep")
-
-
-_OPTIONAL = ("recording", "completions", "meta")
-_KINDS: dict[str, type] = {
-    name: get_origin(hint := get_args(kind)[0] if name in _OPTIONAL else kind) or hint
-    for name, kind in get_type_hints(LoggedEpisode).items()
-}
-_LARGEST = sys.float_info.max
-
-
-def _is(value: object, kind: type) -> bool:
-    if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, kind)
-
-
-def _are(items: list[Any], kind: type) -> bool:
-    if kind is object or (kind is str and set(map(type, items)) <= {str}):
-        return True
-    if kind is float and set(map(type, items)) <= {float}:
-        return not items or (max(items) <= _LARGEST and min(items) >= -_LARGEST)  # JSON has no NaN
-    return all(_is(item, kind) for item in items)
 
 
 def _is_bloated(raw: bytes) -> bool:

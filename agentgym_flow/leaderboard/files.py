@@ -1,19 +1,15 @@
-"""The files of the leaderboards: where they are, how YAML is read, and the JSON Schemas that they follow."""
+"""The files of the leaderboards: where they are, how YAML is read, and the types of their values."""
 
 from __future__ import annotations
 
-import json
 import re
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
-from agentgym_flow.errors import AgentGymFlowError, BadSubmission, MissingExtra, UnknownTrack
+import msgspec
+from msgspec import Meta
 
-if TYPE_CHECKING:
-    from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
-
+from agentgym_flow.errors import BadSubmission, MissingExtra, UnknownTrack
 
 ROOT = "leaderboards"
 """The root folder of the leaderboards in the repository."""
@@ -39,26 +35,19 @@ def track_file(name: str, root: Path = Path(ROOT)) -> Path:
     return file
 
 
-def check_schema(schema: str, value: Any, error: type[AgentGymFlowError], where: str) -> None:
-    """Raise `error` with a message that starts with `where`, unless `value` follows the schema, such as `track-1`.
-
-    Raises `MissingExtra` if the package jsonschema is not installed.
-    """
-    found = next(iter(sorted(_validator(schema).iter_errors(value), key=lambda one: list(map(str, one.path)))), None)
-    if found is None:
-        return
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in found.path).lstrip(".")
-    raise error(f"{where}: {f'{place}: ' if place else ''}{found.message:.300}")
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of a file of the leaderboards, or a part of it. The folder `schemas` has it as JSON Schema."""
 
 
-@cache
-def _validator(schema: str) -> Draft202012Validator:
-    try:
-        from jsonschema import Draft202012Validator
-    except ImportError as error:
-        raise MissingExtra.of("jsonschema", "leaderboard") from error
-    text = files("agentgym_flow.leaderboard").joinpath("schemas", f"{schema}.json").read_text("utf-8")
-    return Draft202012Validator(json.loads(text))
+Text = Annotated[str, Meta(min_length=1, max_length=100)]
+Slug = Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9-]{0,63}$")]
+Link = Annotated[str, Meta(pattern=r'^https://[^\s"<>]{1,300}$')]
+Day = Annotated[str, Meta(pattern="^20[0-9]{2}-[01][0-9]-[0-3][0-9]$")]
+Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+DigestOrNone = Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")]
+Share = Annotated[float, Meta(ge=0, le=1)]
+CoreSeconds = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)]
+"""An integer stays one: the digest of a track depends on it."""
 
 
 def plain_yaml(raw: bytes, where: str) -> Any:

@@ -6,9 +6,10 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from agentgym_flow.episodes import EpisodeRecorder, LoggedEpisode, LogLimits, scan_log
 from agentgym_flow.errors import BadLog, BadSubmission, BadTrack, MissingExtra, UnknownTemplate
@@ -17,7 +18,7 @@ from agentgym_flow.leaderboard.reproduce import MakePolicy, fresh_track, played,
 from agentgym_flow.leaderboard.season import FreshSeed, Season, season_file
 from agentgym_flow.leaderboard.submission import ATTESTED, LOG, REPRODUCED, Folder, check_place, check_rules
 from agentgym_flow.leaderboard.track import Track
-from agentgym_flow.leaderboard.verdict import DivergencePoint, Reason, SubmissionVerdict, claims, scored
+from agentgym_flow.leaderboard.verdict import Check, DivergencePoint, Reason, SubmissionVerdict, claims, scored
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.openai_chat import LOGPROBS
 from agentgym_flow.prompts import PromptTemplate, template_for
@@ -59,7 +60,7 @@ def judge(
         BadData: the official data of the track is not on this machine.
     """
     verdict = SubmissionVerdict("/".join(place))
-    check = "files"
+    check: Check = "files"
     try:
         entry = Folder.read(folder)
         check_place(place, entry.about)

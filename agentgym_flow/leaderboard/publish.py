@@ -1,19 +1,46 @@
-"""What is done with merged entries: compute missing verdicts, compare two entries, and audit a season."""
+"""What is done with merged entries: compute missing verdicts, compare two entries, and audit a season.
+
+Also the JSON Schemas of all files of the leaderboards, for programs that write them.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.leaderboard.comparison import Comparison, compare
 from agentgym_flow.leaderboard.files import SUBMISSIONS, TRACKS, VERDICTS
 from agentgym_flow.leaderboard.judge import judge
-from agentgym_flow.leaderboard.reproduce import MakePolicy, season_of
-from agentgym_flow.leaderboard.season import Season, definitions, season_file
+from agentgym_flow.leaderboard.reproduce import MakePolicy, TrainingSettings, season_of
+from agentgym_flow.leaderboard.season import Definition, Season, TrackName, definitions, season_file
+from agentgym_flow.leaderboard.submission import Submission
 from agentgym_flow.leaderboard.track import Track, TrackTask
 from agentgym_flow.leaderboard.verdict import SubmissionVerdict
+
+SCHEMAS: Mapping[str, Any] = {
+    "season-1": Season,
+    "submission-1": Submission,
+    "track-1": Track,
+    "tracks-1": dict[TrackName, Definition],
+    "training-1": TrainingSettings,
+    "verdict-1": SubmissionVerdict,
+}
+"""The types of the files of the leaderboards, by the names of their JSON Schemas in the folder `schemas`."""
+
+
+def json_schema(name: str) -> str:
+    """Return the JSON Schema of one of `SCHEMAS`, as in its file."""
+    schema = msgspec.json.schema(SCHEMAS[name])
+    if name == "verdict-1":  # fields have defaults only while a verdict is being made
+        schema["$defs"]["SubmissionVerdict"]["required"] = [*SubmissionVerdict.__struct_fields__]
+    draft = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return json.dumps({**draft, **schema}, indent=1) + "\n"
 
 
 def entries(root: Path) -> list[Path]:
@@ -111,14 +138,14 @@ def audit(root: Path, name: str) -> Audit:
     if not season.seed:
         return Audit(checked)
     tracks = set()
-    for definition in definitions(root):
-        file = root / TRACKS / f"{definition.name}-{name}.json"
+    for track, definition in definitions(root).items():
+        file = root / TRACKS / f"{track}-{name}.json"
         if not file.is_file():
             continue
         tracks.add(file.stem)
         if not definition.here:
             checked.append(f"track {file.stem}: not checked, its official data is not here")
-        elif Track.read(file) != definition.made(season):
+        elif Track.read(file) != definition.made(track, season):
             return Audit(checked, f"track {file.stem}: the seed gives other tasks")
         else:
             checked.append(f"track {file.stem}: its tasks come from the seed")

@@ -16,17 +16,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
 
+from agentgym_flow._util.values import typed
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import AgentGymFlowError, BadSubmission
-from agentgym_flow.leaderboard.files import check_schema, plain_yaml
+from agentgym_flow.leaderboard.files import Record, Share, plain_yaml
 from agentgym_flow.leaderboard.submission import TRAINING, Folder
-from agentgym_flow.leaderboard.track import Track, make_track
+from agentgym_flow.leaderboard.track import Index, Track, make_track
 from agentgym_flow.leaderboard.verdict import Claims
 from agentgym_flow.play import rollout
 from agentgym_flow.play.groups import EpisodeSpec
@@ -120,10 +122,52 @@ _MOST_MEMORY = 12 << 30
 _THREADS = 2
 
 
+Batch = Annotated[int, Meta(ge=1, le=2048)]
+Count = Annotated[int, Meta(ge=1, le=100_000)]
+
+
+class CreditSettings(Record, frozen=True):
+    """Settings of the credit function."""
+
+    gamma: Share | UnsetType = UNSET
+    weight: Annotated[float, Meta(ge=0, le=100)] | UnsetType = UNSET
+    norm: Literal["mean", "std"] | UnsetType = UNSET
+    outcome: Literal["success", "return"] | UnsetType = UNSET
+
+
+class TrainingSettings(Record, frozen=True):
+    """The settings that a `training.yaml` may have. Everything else is as in the package's recipe."""
+
+    algorithm: Literal["grpo", "rloo", "gigpo", "rewardflow", "graphgpo", "cwrpo"]
+    seed: Index | UnsetType = UNSET
+    credit_settings: CreditSettings | UnsetType = UNSET
+    warm_start_levels: Annotated[int, Meta(ge=0, le=20_000)] | UnsetType = UNSET
+    warm_start_noise: Share | UnsetType = UNSET
+    warm_start_updates: Count | UnsetType = UNSET
+    warm_start_batch: Batch | UnsetType = UNSET
+    num_generations: Annotated[int, Meta(ge=2, le=64)] | UnsetType = UNSET
+    per_device_train_batch_size: Batch | UnsetType = UNSET
+    steps_per_generation: Annotated[int, Meta(ge=1, le=64)] | UnsetType = UNSET
+    max_steps: Count | UnsetType = UNSET
+    num_envs: Batch | UnsetType = UNSET
+    merge_prompts: bool | UnsetType = UNSET
+    zero_advantage_share: Share | UnsetType = UNSET
+    epsilon: Share | UnsetType = UNSET
+    epsilon_high: Share | UnsetType = UNSET
+    beta: Share | UnsetType = UNSET
+    entropy_coef: Share | UnsetType = UNSET
+    invalid_action_penalty: Share | UnsetType = UNSET
+    learning_rate: Share | UnsetType = UNSET
+    muon_learning_rate: Share | UnsetType = UNSET
+    max_grad_norm: Annotated[float, Meta(ge=0, le=1000)] | UnsetType = UNSET
+    warmup_steps: Annotated[int, Meta(ge=0, le=100_000)] | UnsetType = UNSET
+    final_lr_ratio: Share | UnsetType = UNSET
+
+
 def settings_of(raw: bytes) -> Mapping[str, Any]:
-    """Return the settings in a `training.yaml`. Raises `BadSubmission` unless they follow `training-1.json`."""
+    """Return the settings in a `training.yaml`. Raises `BadSubmission` unless they are `TrainingSettings`."""
     settings: Mapping[str, Any] = plain_yaml(raw, TRAINING)
-    check_schema("training-1", settings, BadSubmission, TRAINING)
+    typed(settings, TrainingSettings, BadSubmission, TRAINING)
     return settings
 
 

@@ -12,16 +12,28 @@ import json
 import secrets
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+from msgspec import Meta, field
+from msgspec.structs import asdict, replace
 
 from agentgym_flow import data as registry
 from agentgym_flow._util.files import write_atomically
-from agentgym_flow._util.values import decode_file
+from agentgym_flow._util.values import decode_file, typed
 from agentgym_flow.errors import BadSeason, BadSetting, BadTrack
-from agentgym_flow.leaderboard.files import DEFINITIONS, SEASONS, check_schema
-from agentgym_flow.leaderboard.track import Track, make_track
+from agentgym_flow.leaderboard.files import (
+    DEFINITIONS,
+    SEASONS,
+    CoreSeconds,
+    Day,
+    Digest,
+    DigestOrNone,
+    Record,
+    Share,
+    Text,
+)
+from agentgym_flow.leaderboard.track import Metric, Split, Track, make_track
 
 SCHEMA = "agentgym_flow.season/1"
 """The `schema` of the file of a season."""
@@ -34,9 +46,8 @@ class FreshSeed(NamedTuple):
     public: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Season:
-    """The file of a season. Its fields are those of the schema `season-1.json`.
+class Season(Record, frozen=True):
+    """The file of a season.
 
     Attributes:
         schema: `SCHEMA`.
@@ -49,14 +60,14 @@ class Season:
         secret: the secret; empty until the season closes.
     """
 
-    schema: str
-    name: str
-    opens: str
-    closes: str
-    seed_sha256: str
-    secret_sha256: str
-    seed: str = ""
-    secret: str = ""
+    schema: Literal["agentgym_flow.season/1"]
+    name: Annotated[str, Meta(pattern="^[a-z0-9]{1,16}$")]
+    opens: Day
+    closes: Day
+    seed_sha256: Digest
+    secret_sha256: Digest
+    seed: DigestOrNone
+    secret: DigestOrNone
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -65,9 +76,7 @@ class Season:
             raw = path.read_bytes()
         except OSError as error:
             raise BadSeason(f"{path.name} cannot be read ({error.strerror})") from None
-        value = decode_file(raw, BadSeason, path.name)
-        check_schema("season-1", value, BadSeason, path.name)
-        season = cls(**value)
+        season = typed(decode_file(raw, BadSeason, path.name), cls, BadSeason, path.name)
         if season.name != path.stem:
             raise BadSeason(f"{path.name}: the season is called {season.name!r}, so its file must have this name")
         for what in ("seed", "secret"):
@@ -110,9 +119,9 @@ class Season:
 def new_season(name: str, opens: str, closes: str) -> tuple[Season, str, str]:
     """Return a new season with its commitment, its seed and its secret."""
     seed, secret = secrets.token_hex(32), secrets.token_hex(32)
-    season = Season(SCHEMA, name, opens, closes, _sha256(seed), _sha256(secret))
-    check_schema("season-1", asdict(season), BadSeason, f"season {name}")
-    return season, seed, secret
+    value = [SCHEMA, name, opens, closes, _sha256(seed), _sha256(secret), "", ""]
+    named = dict(zip(Season.__struct_fields__, value, strict=True))
+    return typed(named, Season, BadSeason, f"season {name}"), seed, secret
 
 
 def season_file(root: Path, name: str) -> Path:
@@ -124,66 +133,66 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A track without tasks, as in the file `tracks.toml`, whose schema is `tracks-1.json`.
+class Definition(Record, frozen=True):
+    """A track without tasks, as in the file `tracks.toml` under its name without the season.
 
     Attributes:
-        name: the name of the track, without the season.
         title: one line for the board.
         env_id: the environment, such as `agentgym_flow/Sokoban-v0`.
-        data: the name under which official data must be registered; empty for generated tasks.
-        split: the split.
+        tasks: the number of tasks; None for all.
         kwargs: arguments of the environment.
-        others: further arguments of `make_track`.
+        data: the name under which official data must be registered; empty for generated tasks.
+
+    The other fields are arguments of `make_track`.
     """
 
-    name: str
-    title: str
+    title: Text
     env_id: str
-    data: str
-    split: str
-    kwargs: Mapping[str, Any]
-    others: Mapping[str, Any]
+    tasks: Annotated[int, Meta(ge=1, le=20_000)] | None = None
+    kwargs: Annotated[dict[str, Any], Meta(max_length=32)] = field(default_factory=dict)
+    data: str = ""
+    split: Split = "test"
+    attempts: Annotated[int, Meta(ge=1, le=64)] = 1
+    rules: str = "open"
+    prompts: Annotated[tuple[str, ...], Meta(min_length=1)] = ("compact", "choice", "text")
+    metric: Metric = "success"
+    bar: Share = 0.0
+    core_seconds: CoreSeconds = 0.0
 
     @property
     def here(self) -> bool:
         """Whether its tasks can be created on this machine."""
         return not self.data or registry.place(self.data) is not None
 
-    def made(self, season: Season) -> Track:
+    def made(self, name: str, season: Season) -> Track:
         """Return the track of a season. Raises `BadTrack` or `BadData`."""
-        drawn = {"data": self.data} if self.data else {"season": season.seed}
-        kwargs, name = {**self.kwargs, **drawn}, f"{self.name}-{season.name}"
-        return make_track(
-            self.env_id, name, self.title, season=season.name, kwargs=kwargs, split=self.split, **self.others
-        )
+        arguments = asdict(self)
+        data = arguments.pop("data")
+        arguments["kwargs"] = {**self.kwargs, **({"data": data} if data else {"season": season.seed})}
+        return make_track(name=f"{name}-{season.name}", season=season.name, **arguments)
 
 
-def definitions(root: Path) -> list[Definition]:
-    """Return the definitions in the file of the leaderboards; none without a file. Raises `BadTrack`."""
+def definitions(root: Path) -> Mapping[str, Definition]:
+    """Return the definitions in the file of the leaderboards by name; none without a file. Raises `BadTrack`."""
     file = root / DEFINITIONS
     if not file.is_file():
-        return []
+        return {}
     try:
         value = tomllib.loads(file.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadTrack(f"{file.name}: not TOML ({error})") from None
-    check_schema("tracks-1", value, BadTrack, file.name)
-    defaults = {"data": "", "split": "test", "kwargs": {}}
-    found = []
-    for name, one in value.items():
-        own = {key: one.pop(key, default) for key, default in defaults.items()}
-        found.append(Definition(name, one.pop("title"), one.pop("env_id"), **own, others=one))
-    return found
+    return typed(value, dict[TrackName, Definition], BadTrack, file.name)
 
 
-def made_tracks(root: Path, season: Season) -> Iterator[tuple[Definition, Track | None]]:
-    """Yield each definition with its track of an open season; None if its official data is not on this machine.
+TrackName = Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9-]{0,47}$")]
+
+
+def made_tracks(root: Path, season: Season) -> Iterator[tuple[str, Definition, Track | None]]:
+    """Yield each definition with its name and its track of an open season; None if its official data is not here.
 
     Raises `BadTrack` or `BadData`.
     """
     if not season.seed:
         raise BadTrack(f"season {season.name} is not open: its seed is not revealed yet")
-    for definition in definitions(root):
-        yield definition, definition.made(season) if definition.here else None
+    for name, definition in definitions(root).items():
+        yield name, definition, definition.made(name, season) if definition.here else None

@@ -65,7 +65,7 @@ def pages(root: Path, *, jobs: int | None = None) -> dict[str, str]:
     """Return the files of the site: name -> text."""
     found = boards(root)
     there = {board.track.name.removesuffix(f"-{board.track.season}") for board in found}
-    awaited = [one for one in definitions(root) if one.name not in there]
+    awaited = [one for name, one in definitions(root).items() if name not in there]
     made = {"index.html": _page("index.html.j2", "Leaderboards", boards=found, awaited=awaited)}
     for board in found:
         track = board.track.name

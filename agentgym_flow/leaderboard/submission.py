@@ -12,17 +12,18 @@ import shlex
 import shutil
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self, get_args
+
+from msgspec import Meta
 
 from agentgym_flow._util.files import write_folder_atomically
-from agentgym_flow._util.values import decode_file
+from agentgym_flow._util.values import decode_file, typed
 from agentgym_flow.errors import BadSubmission, MissingExtra
-from agentgym_flow.leaderboard.files import SUBMISSIONS, check_schema, plain_yaml
+from agentgym_flow.leaderboard.files import SUBMISSIONS, Day, Link, Record, Slug, Text, plain_yaml
 from agentgym_flow.leaderboard.track import Track
-from agentgym_flow.prompts import TURN
 
 SCHEMA = "agentgym_flow.submission/1"
 """The `schema` of a `submission.yaml`."""
@@ -48,20 +49,44 @@ MOST_BYTES: Mapping[str, int] = {
 }
 """The files of a submission, and their largest sizes in bytes."""
 
-REPRODUCED, ATTESTED, REPLAYED = BADGES = ("reproduced", "attested", "replayed")
+Badge = Literal["reproduced", "attested", "replayed"]
 """The badges, each for another kind of proof."""
 
+REPRODUCED, ATTESTED, REPLAYED = get_args(Badge)
 
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """The content of a `submission.yaml`. The fields are those of its schema, `submission-1.json`.
+
+class TrainingSources(Record, frozen=True):
+    """What the policy has learnt from: environments, data beyond them (empty for none), and the cost."""
+
+    environments: Annotated[list[Text], Meta(max_length=30)]
+    data: Annotated[str, Meta(max_length=300)]
+    core_seconds: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+
+
+class ModelCard(Record, frozen=True):
+    """A model: its name, the number of its parameters, and where its open weights are."""
+
+    name: Text
+    parameters: Annotated[int, Meta(ge=0, le=10**15)] | None = None
+    weights: Link = ""
+
+
+class SamplingSettings(Record, frozen=True):
+    """The temperature, 1 if it is not given, and whether the most likely token is chosen."""
+
+    temperature: Annotated[float, Meta(gt=0, le=100)] | None = None
+    greedy: bool = False
+
+
+class Submission(Record, frozen=True):
+    """The content of a `submission.yaml`: who has made an entry, how, and what it asks to be proved.
 
     Attributes:
         schema: `SCHEMA`.
         track: the name of the track.
         name: the name of the entry, in lower case with hyphens.
         date: year-month-day.
-        badge: one of `BADGES`.
+        badge: one of `Badge`.
         prompt: the prompt template.
         title: one line for the board.
         authors: the authors.
@@ -73,20 +98,20 @@ class Submission:
         layout: the prompt layout of submitted weights, `turn` or `conversation`.
     """
 
-    schema: str
-    track: str
-    name: str
-    date: str
-    badge: str
-    prompt: str
-    title: str
-    authors: list[str]
-    command: str
-    training: dict[str, Any]
-    link: str = ""
-    model: dict[str, Any] = field(default_factory=dict)
-    sampling: dict[str, Any] = field(default_factory=dict)
-    layout: str = TURN
+    schema: Literal["agentgym_flow.submission/1"]
+    track: Slug
+    name: Slug
+    date: Day
+    badge: Badge
+    prompt: Annotated[str, Meta(pattern="^[A-Za-z0-9_.-]{1,40}$")]
+    title: Annotated[str, Meta(min_length=1, max_length=80)]
+    authors: Annotated[list[Text], Meta(min_length=1, max_length=30)]
+    command: Annotated[str, Meta(min_length=1, max_length=2000)]
+    training: TrainingSources
+    link: Link = ""
+    model: ModelCard | None = None
+    sampling: SamplingSettings = SamplingSettings()
+    layout: Literal["turn", "conversation"] = "turn"
 
     @property
     def id(self) -> str:
@@ -96,9 +121,7 @@ class Submission:
     @classmethod
     def parse(cls, text: bytes) -> Self:
         """Return the submission described by a `submission.yaml`. Raises `BadSubmission`."""
-        value = plain_yaml(text, ABOUT)
-        check_schema("submission-1", value, BadSubmission, ABOUT)
-        submission = cls(**value)
+        submission = typed(plain_yaml(text, ABOUT), cls, BadSubmission, ABOUT)
         try:
             date.fromisoformat(submission.date)
         except ValueError:
@@ -194,9 +217,9 @@ def check_rules(entry: Folder, track: Track) -> None:
     admitted = {class_of(prompt) for prompt in track.prompts} | ({NO_MODEL} if track.rules != ZERO_SHOT else set())
     if class_of(about.prompt) not in admitted:
         raise BadSubmission(f"{ABOUT}: prompt: track {track.name} admits {', '.join(track.prompts)}")
-    if track.rules == SAME_DATA and (training["data"] or set(training["environments"]) - {track.env_id}):
+    if track.rules == SAME_DATA and (training.data or set(training.environments) - {track.env_id}):
         raise BadSubmission(f"{ABOUT}: training: track {track.name} admits nothing but {track.env_id}")
-    if track.rules == ZERO_SHOT and (training["environments"] or not about.model):
+    if track.rules == ZERO_SHOT and (training.environments or not about.model):
         raise BadSubmission(
             f"{ABOUT}: track {track.name} is for language models that learnt in no environment: name the model, and "
             "leave training.environments empty"
@@ -205,7 +228,7 @@ def check_rules(entry: Folder, track: Track) -> None:
         brings = "needs this file" if track.rules == TEN_MINUTES else "takes no such file"
         raise BadSubmission(f"{TRAINING}: track {track.name}, with the rules {track.rules}, {brings}")
     if track.core_seconds:
-        spent = training.get("core_seconds")
+        spent = training.core_seconds
         if spent is None or spent > track.core_seconds:
             raise BadSubmission(
                 f"{ABOUT}: training.core_seconds must be there, and at most {track.core_seconds:,g}, got {spent}"
@@ -233,7 +256,7 @@ def make_submission(
 
     Args:
         run: the output folder of `agentgym-flow evaluate --track ... --out`.
-        about: the content of `submission.yaml` without `schema`, `track` and `date`, see `submission-1.json`.
+        about: the content of `submission.yaml` without `schema`, `track` and `date`, see `Submission`.
         root: the folder of the leaderboards.
         policy: the folder with `config.json` and `model.safetensors`, for the badge *reproduced*.
         half: store the weights in half precision. CI scores the stored weights.
@@ -248,7 +271,7 @@ def make_submission(
     track = evaluated(run)
     name, day = about["name"], day or date.today().isoformat()
     value = {"schema": SCHEMA, "track": track, "name": name, "date": day, **about}
-    check_schema("submission-1", value, BadSubmission, ABOUT)
+    typed(value, Submission, BadSubmission, ABOUT)
     if (about["badge"] == REPRODUCED) != (policy is not None or training is not None):
         raise BadSubmission(f"badge: {REPRODUCED} needs the folder of the policy, and only this badge takes one")
     place = root / SUBMISSIONS / track / f"{day}-{name}"

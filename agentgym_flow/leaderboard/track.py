@@ -5,28 +5,36 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+from msgspec import Meta
+from msgspec.structs import asdict
 
 from agentgym_flow import data as registry
 from agentgym_flow._util.files import write_atomically
-from agentgym_flow._util.values import decode_file
+from agentgym_flow._util.values import decode_file, typed
 from agentgym_flow.core import TextEnv, stable_hash
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadData, BadTrack
-from agentgym_flow.leaderboard.files import check_schema
+from agentgym_flow.leaderboard.files import CoreSeconds, Digest, Record, Share, Slug, Text
 
 SCHEMA = "agentgym_flow.track/1"
 """The `schema` of a track file."""
 
 
+Index = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+EnvId = Annotated[str, Meta(pattern="^([A-Za-z][A-Za-z0-9_-]{0,63}/)?[A-Za-z][A-Za-z0-9_-]{0,63}-v[0-9]{1,4}$")]
+Metric = Literal["success", "score"]
+Split = Literal["train", "valid", "test"]
+
+
 class TrackTask(NamedTuple):
     """One task of a track: its number in the split, its `task_key`, and its type."""
 
-    number: int
-    key: str
-    type: str
+    number: Index
+    key: Annotated[str, Meta(min_length=1, max_length=64)]
+    type: Annotated[str, Meta(max_length=100)]
 
 
 class TrackEpisode(NamedTuple):
@@ -37,8 +45,7 @@ class TrackEpisode(NamedTuple):
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Track:
+class Track(Record, frozen=True):
     """The tasks of a board, fixed for a season. `docs/submitting.md` describes the file.
 
     Attributes:
@@ -62,23 +69,23 @@ class Track:
         tasks: the tasks, by ascending number.
     """
 
-    schema: str
-    name: str
-    season: str
-    title: str
-    rules: str
-    prompts: tuple[str, ...]
-    metric: str
-    bar: float
-    core_seconds: float
-    env_id: str
-    kwargs: dict[str, Any]
-    data: dict[str, str]
-    split: str
-    max_steps: int
-    attempts: int
-    seed: int
-    tasks: tuple[TrackTask, ...]
+    schema: Literal["agentgym_flow.track/1"]
+    name: Slug
+    season: Annotated[str, Meta(pattern="^[a-z0-9]{0,16}$")]
+    title: Text
+    rules: Literal["open", "same data", "zero-shot", "ten minutes"]
+    prompts: Annotated[tuple[Literal["compact", "choice", "text", "numeric"], ...], Meta(min_length=1)]
+    metric: Metric
+    bar: Share
+    core_seconds: CoreSeconds
+    env_id: EnvId
+    kwargs: Annotated[dict[str, Any], Meta(max_length=32)]
+    data: Annotated[dict[str, Digest], Meta(max_length=1)]
+    split: Split
+    max_steps: Annotated[int, Meta(ge=1, le=100_000)]
+    attempts: Annotated[int, Meta(ge=1, le=64)]
+    seed: Index
+    tasks: Annotated[tuple[TrackTask, ...], Meta(min_length=1, max_length=20_000)]
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -95,12 +102,13 @@ class Track:
     @classmethod
     def parse(cls, value: Any, where: str) -> Self:
         """Return the track described by plain data. Raises `BadTrack` with a message that starts with `where`."""
-        check_schema("track-1", value, BadTrack, where)
-        tasks = tuple(TrackTask(*task) for task in value["tasks"])
-        numbers = [task.number for task in tasks]
+        track = typed(value, cls, BadTrack, where)
+        numbers = [task.number for task in track.tasks]
         if numbers != sorted(set(numbers)):
             raise BadTrack(f"{where}: the tasks must be different, and in ascending order")
-        return cls(**{**value, "prompts": tuple(value["prompts"]), "tasks": tasks})
+        if len(set(track.prompts)) < len(track.prompts):
+            raise BadTrack(f"{where}: field 'prompts' has a prompt twice")
+        return track
 
     def write(self, path: Path) -> None:
         """Write the track, with one task per line."""

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Final, Literal, Self
 
+import msgspec
 import numpy as np
+from msgspec import Meta, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from agentgym_flow._util import __version__
 from agentgym_flow._util.files import write_atomically
-from agentgym_flow._util.values import decode_file
+from agentgym_flow._util.values import decode_file, typed
 from agentgym_flow.core import canonical
 from agentgym_flow.episodes import LoggedEpisode, LogLimits, scan_log
 from agentgym_flow.errors import BadLog, BadSubmission
-from agentgym_flow.leaderboard.files import ROOT, SUBMISSIONS, check_schema
+from agentgym_flow.leaderboard.files import ROOT, SUBMISSIONS, DigestOrNone, Record, Share
 from agentgym_flow.leaderboard.statistics import clustered_mean
-from agentgym_flow.leaderboard.submission import ATTESTED
+from agentgym_flow.leaderboard.submission import ATTESTED, Badge
 from agentgym_flow.leaderboard.track import Track, TrackEpisode
 
 _SETTINGS = ("env_id", "kwargs", "data", "split", "max_steps")
@@ -88,7 +91,7 @@ def _words(start: TrackEpisode) -> str:
     return f"the episode of task {start.task}, seed {start.seed}, attempt {start.attempt}"
 
 
-SCHEMA = "agentgym_flow.verdict/1"
+SCHEMA: Final = "agentgym_flow.verdict/1"
 """The `schema` of a verdict."""
 
 AGAIN = "agentgym-flow leaderboard check {folder}"
@@ -97,12 +100,11 @@ AGAIN = "agentgym-flow leaderboard check {folder}"
 AGAIN_ATTESTED = "agentgym-flow leaderboard rescore {folder} --model WEIGHTS --share 0.02 --seed ANYTHING"
 """The command that rescores a random share of an attested entry's completions with the open weights."""
 
-CHECKS = ("files", "track", "rules", "coverage", "steps", "completions", "weights", "score")
+Check = Literal["files", "track", "rules", "coverage", "steps", "completions", "weights", "score"]
 """The checks in their order; a rejection names the one that failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mean:
+class Mean(Record, frozen=True):
     """A mean with its 95 % interval."""
 
     mean: float
@@ -110,26 +112,23 @@ class Mean:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """The reason for a rejection: one of `CHECKS`, and its message."""
+class Reason(Record, frozen=True):
+    """The reason for a rejection: one of `Check`, and its message."""
 
-    check: str
-    message: str
+    check: Check
+    message: Annotated[str, Meta(max_length=1000)]
 
 
-@dataclass(frozen=True, slots=True)
-class DivergencePoint:
+class DivergencePoint(Record, frozen=True):
     """The first difference between a log and the environment: line, number of the action (0 is the start), field."""
 
-    line: int
-    step: int
-    what: str
+    line: Annotated[int, Meta(ge=1)]
+    step: Annotated[int, Meta(ge=0)]
+    what: Annotated[str, Meta(max_length=600)]
 
 
-@dataclass(frozen=True, slots=True)
-class SubmissionVerdict:
-    """A verdict. The fields are those of the schema `verdict-1.json`.
+class SubmissionVerdict(Record, frozen=True):
+    """A verdict. A file has all fields.
 
     Attributes:
         submission: `<track>/<date>-<name>`.
@@ -150,33 +149,32 @@ class SubmissionVerdict:
         schema: `SCHEMA`.
     """
 
-    submission: str
-    submission_sha256: str = ""
-    track_sha256: str = ""
+    submission: Annotated[str, Meta(pattern="^[a-z0-9-]{1,64}/20[0-9]{2}-[01][0-9]-[0-3][0-9]-[a-z0-9-]{1,64}$")]
+    submission_sha256: DigestOrNone = ""
+    track_sha256: DigestOrNone = ""
     accepted: bool = False
-    badge: str | None = None
+    badge: Badge | None = None
     reason: Reason | None = None
     divergence: DivergencePoint | None = None
-    season: str = ""
+    season: DigestOrNone = ""
     rehearsal: bool = False
     score: Mean | None = None
     by_type: dict[str, Mean] = field(default_factory=dict)
-    scores: list[list[float]] = field(default_factory=list)
-    steps: list[list[int]] = field(default_factory=list)
-    again: str = ""
-    package: str = __version__
-    schema: str = SCHEMA
+    scores: list[list[Share]] = field(default_factory=list)
+    steps: list[list[Annotated[int, Meta(ge=0)]]] = field(default_factory=list)
+    again: Annotated[str, Meta(max_length=400)] = ""
+    package: Annotated[str, Meta(max_length=40)] = __version__
+    schema: Literal["agentgym_flow.verdict/1"] = SCHEMA
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Return the verdict in a file. Raises `BadSubmission` if it is malformed."""
         value = decode_file(path.read_bytes(), BadSubmission, path.name)
-        check_schema("verdict-1", value, BadSubmission, path.name)
-        means = {name: Mean(**mean) for name, mean in value["by_type"].items()}
-        made: dict[str, Any] = {**value, "by_type": means}
-        for name, kind in (("reason", Reason), ("divergence", DivergencePoint), ("score", Mean)):
-            made[name] = None if value[name] is None else kind(**value[name])
-        return cls(**made)
+        verdict = typed(value, cls, BadSubmission, path.name)
+        for name in cls.__struct_fields__:
+            if name not in value:
+                raise BadSubmission(f"{path.name}: field {name!r} is missing")
+        return verdict
 
     def summary(self) -> str:
         """Return the verdict as one sentence of Markdown."""
@@ -191,7 +189,7 @@ class SubmissionVerdict:
 
     def text(self) -> str:
         """Return the verdict as JSON. Equal verdicts give equal texts."""
-        rows = asdict(self)
+        rows = msgspec.to_builtins(self)
         tables = {name: rows.pop(name) for name in ("scores", "steps")}
         head = json.dumps(rows, indent=1, sort_keys=True, allow_nan=False).removesuffix("\n}")
         lines = [f' "{name}": {json.dumps(table, allow_nan=False)}' for name, table in tables.items()]

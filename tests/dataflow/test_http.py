@@ -111,7 +111,7 @@ PLAIN = st.recursive(
 )
 
 
-NAMES = st.sampled_from(sorted({name for call in calls.CALLS.values() for name in call.parameters}))
+NAMES = st.sampled_from(sorted({name for call in calls.CALLS.values() for name in call.arguments.__struct_fields__}))
 
 
 @given(st.sampled_from(sorted(calls.CALLS)), PLAIN | st.dictionaries(NAMES, PLAIN))
@@ -119,7 +119,7 @@ def test_arguments_are_read_or_refused(name: str, values: Any) -> None:
     call = calls.CALLS[name]
     with contextlib.suppress(calls.Malformed):
         arguments = calls.arguments_of(call, values)
-        assert call.required - {call.raw} <= arguments.keys() <= call.parameters.keys()
+        assert tuple(arguments) == call.arguments.__struct_fields__
 
 
 @pytest.mark.parametrize("token", ["Bearer wrong", "Bearer", "Basic " + TOKEN, "", None, "Bearer \xe9"])

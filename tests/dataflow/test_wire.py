@@ -427,7 +427,7 @@ def test_payloads_are_bounded() -> None:
     for _ in range(100):
         deep = [deep]
     forged(slot, edited(payload, "meta", {"deep": deep}), "deep")
-    forged(slot, f"{line}\n{columns}\n{columns}", "the report on the turns is not a list")
+    forged(slot, f"{line}\n{columns}\n{columns}", "the report on the turns, from 0: field")
     forged(slot, f"{line}\n[[[{'9' * 5000}]],[]]", "not a JSON list")
 
 

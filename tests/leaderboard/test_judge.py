@@ -7,6 +7,7 @@ import json
 import os
 import random
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from entries import PLACE, TRACK, YAML, board, edited, files, lines, packed, track, write
@@ -17,13 +18,13 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.submission import ABOUT, README
 from agentgym_flow.leaderboard.track import Track, make_track
-from agentgym_flow.leaderboard.verdict import CHECKS, SubmissionVerdict
+from agentgym_flow.leaderboard.verdict import Check, SubmissionVerdict
 
 
 def judged(folder: Path, content: dict[str, bytes], place: tuple[str, str] = PLACE) -> SubmissionVerdict:
     verdict = judge(write(folder / "entry", content), place, board(folder), jobs=0)
     assert verdict.accepted == (verdict.reason is None) == (verdict.score is not None)
-    assert verdict.reason is None or verdict.reason.check in CHECKS
+    assert verdict.reason is None or verdict.reason.check in get_args(Check)
     verdict.write(folder / "verdict.json")
     assert SubmissionVerdict.read(folder / "verdict.json") == verdict, "it follows its schema"
     return verdict

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from entries import PLACE, YAML, board, files, random_log, track, write
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
@@ -120,7 +120,7 @@ def ruled(
     folder: Path, changes: dict[str, object], about: str = YAML, log: bytes | None = None, **more: bytes
 ) -> SubmissionVerdict:
     root = board(folder)
-    replace(track(), **changes).write(root / "tracks" / f"{PLACE[0]}.json")  # type: ignore[arg-type]
+    replace(track(), **changes).write(root / "tracks" / f"{PLACE[0]}.json")
     return judge(write(folder / "entry", files(log, **more) | {ABOUT: about.encode()}), PLACE, root, jobs=0)
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
 import subprocess
 import sys
-from dataclasses import asdict, replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import yaml
 from entries import TRACK, add, board, lines, packed, random_log, track
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from agentgym_flow import __version__
@@ -24,7 +26,7 @@ from agentgym_flow.leaderboard.board import MOST_POINTS, achieved_within, boards
 from agentgym_flow.leaderboard.comparison import paired_p_value, rank_ranges, unpaired_p_value
 from agentgym_flow.leaderboard.publish import compared, publish
 from agentgym_flow.leaderboard.site import EpisodeListing, chosen, first_difference, pages, render
-from agentgym_flow.leaderboard.submission import Submission
+from agentgym_flow.leaderboard.submission import ModelCard, SamplingSettings, Submission, TrainingSources
 from agentgym_flow.leaderboard.track import make_track
 
 PAGES = """\
@@ -41,7 +43,10 @@ def digest_of(made: dict[str, str]) -> str:
 
 
 def yaml_of(about: Submission) -> str:
-    return yaml.safe_dump({name: value for name, value in asdict(about).items() if value})
+    plain = {name: value for name, value in msgspec.to_builtins(about).items() if value}
+    if "model" in plain:
+        plain["model"] = {name: value for name, value in plain["model"].items() if value}
+    return yaml.safe_dump(plain)
 
 
 @pytest.fixture
@@ -98,7 +103,7 @@ def test_episodes_are_listed_with_failures_first_and_lead_to_the_player(root: Pa
     assert [one.score for one in found] == sorted(one.score for one in found)
     assert {(one.task, one.attempt) for one in found} == {(start.task, start.attempt) for start in board.track.starts()}
     assert [(one.task, one.attempt) for one in found if one.watch] == [(board.track.tasks[0].number, 1)]
-    fresh = replace(entry, verdict=replace(entry.verdict, season="0" * 64))
+    fresh = dataclasses.replace(entry, verdict=replace(entry.verdict, season="0" * 64))
     assert not any(one.watch for one in outcomes(fresh, board.track, {(0, 0): 1})), "the log has other tasks"
     made = pages(root, jobs=0)
     place = f"{TRACK}/{entry.id}"
@@ -154,7 +159,7 @@ def test_the_curve_counts_an_episode_from_the_step_at_which_it_ended(root: Path)
     board = boards(root)[1]
     entry = board.entries[0]
     changed = replace(entry.verdict, scores=[[1.0, 0.0], [1.0, 0.5]], steps=[[3, 2], [20, 5]])
-    curve = achieved_within(replace(entry, verdict=changed), board.track)
+    curve = achieved_within(dataclasses.replace(entry, verdict=changed), board.track)
     assert curve.x == list(range(21))
     assert curve.y == [0, 0, 0, 25, 25, *[37.5] * 15, 62.5]
     assert curve.low is not None
@@ -169,9 +174,9 @@ def test_provenance_is_complete(root: Path) -> None:
     entry = board.entries[0]
     about = replace(
         entry.about,
-        training={"environments": ["Sokoban"], "data": "Boxoban", "core_seconds": 600},
-        model={"name": "Tiny", "parameters": 1_000, "weights": "https://example.org/weights"},
-        sampling={"temperature": 0.5},
+        training=TrainingSources(["Sokoban"], "Boxoban", core_seconds=600),
+        model=ModelCard("Tiny", parameters=1_000, weights="https://example.org/weights"),
+        sampling=SamplingSettings(temperature=0.5),
         link="https://example.org",
     )
     (root / "submissions" / TRACK / entry.id / "submission.yaml").write_text(yaml_of(about), "utf-8")
@@ -185,8 +190,8 @@ def test_provenance_is_complete(root: Path) -> None:
         '<pre tabindex="0" role="region" aria-label="Source of the training">train(&#39;&lt;b&gt;&#39;)</pre>',
     ):
         assert told in text, told
-    for model in ({"name": "Tiny"}, {}):
-        bare = replace(about, model=model, sampling={}, link="")
+    for model in (ModelCard("Tiny"), None):
+        bare = replace(about, model=model, sampling=SamplingSettings(), link="")
         (root / "submissions" / TRACK / entry.id / "submission.yaml").write_text(yaml_of(bare), "utf-8")
         assert ("Tiny" in pages(root, jobs=0)[f"{TRACK}/{entry.id}/index.html"]) == bool(model)
 

@@ -9,20 +9,20 @@ import resource
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from entries import PLACE, TRACK, YAML, board, files, lines, packed, played, random_log, track, write
+from msgspec.structs import replace
 
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard import judge as judging
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.reproduce import BudgetedPolicy, fresh_track
 from agentgym_flow.leaderboard.submission import ABOUT, LOG, README
-from agentgym_flow.leaderboard.verdict import CHECKS, SubmissionVerdict
+from agentgym_flow.leaderboard.verdict import Check, SubmissionVerdict
 from agentgym_flow.policies import ExpertPolicy, RandomPolicy
 
 Episodes = list[dict[str, Any]]
@@ -213,7 +213,7 @@ def check(number: int, folder: Path, root: Path) -> tuple[str, str]:
         assert same_words(content), (number, kind)
         return kind, "another text that is free"
     assert verdict.reason is not None
-    assert verdict.reason.check in CHECKS, (number, kind)
+    assert verdict.reason.check in get_args(Check), (number, kind)
     assert len(verdict.reason.message) > 10, (number, kind)
     assert SubmissionVerdict.read(written(verdict, folder)) == verdict
     return kind, verdict.reason.check
@@ -238,7 +238,7 @@ def test_a_thousand_hostile_entries_are_refused_in_bounded_memory(tmp_path: Path
     check(0, tmp_path / "first", root)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found = Counter(check(number, tmp_path / str(number), root) for number in range(100, 1160))
-    refused = sum(count for (_, reason), count in found.items() if reason in CHECKS)
+    refused = sum(count for (_, reason), count in found.items() if reason in get_args(Check))
     assert refused >= 1000, found
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000, "kilobytes"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 pytest.importorskip("trl", reason="training needs the extra train")
 
 from entries import PLACE, YAML, board, files, track, write
+from msgspec.structs import replace
 
 from agentgym_flow.cli.leaderboard import _policy
 from agentgym_flow.errors import BadSubmission

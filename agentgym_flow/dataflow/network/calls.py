@@ -17,15 +17,16 @@ import base64
 import hashlib
 import inspect
 import json
-import types
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from enum import Enum
-from functools import cache, partial
-from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
+from functools import partial
+from typing import Any, NoReturn, get_type_hints
+
+import msgspec
 
 from agentgym_flow import errors
+from agentgym_flow._util.values import typed
 from agentgym_flow.dataflow.records import Flow
 
 LARGEST_INTEGER = 2**63 - 1
@@ -73,31 +74,32 @@ class RemoteCall:
 
     Attributes:
         name: of the method.
-        parameters: name -> type.
-        required: the parameters without a default.
+        arguments: their names and types, without the raw one.
+        raw: the parameter that is sent as the body itself, if there is one.
         result: the type of the answer.
         limit: the most bytes of a request; None: as many as weights may have.
     """
 
     name: str
-    parameters: Mapping[str, Any]
-    required: frozenset[str]
+    arguments: type[msgspec.Struct]
+    raw: str | None
     result: Any
     limit: int | None
 
-    @property
-    def raw(self) -> str | None:
-        """The parameter that is sent as the body itself, if there is one."""
-        return next((name for name, hint in self.parameters.items() if hint is bytes), None)
-
 
 def _call(name: str, method: Callable[..., Any]) -> RemoteCall:
-    hints = get_type_hints(method)
+    hints = get_type_hints(method, include_extras=True)
     result = hints.pop("return")
-    defaults = inspect.signature(method).parameters
-    required = frozenset(one for one in hints if defaults[one].default is inspect.Parameter.empty)
+    raw = next((one for one, hint in hints.items() if hint is bytes), None)
+    parameters = inspect.signature(method).parameters
+    fields = [
+        (one, hint) if parameters[one].default is inspect.Parameter.empty else (one, hint, parameters[one].default)
+        for one, hint in hints.items()
+        if one != raw
+    ]
     limit = LARGE_BODY if name in ("commit", "admit", "ack", "open") else JSON_BODY
-    return RemoteCall(name, hints, required, result, None if bytes in hints.values() else limit)
+    arguments = msgspec.defstruct(name, fields, forbid_unknown_fields=True)
+    return RemoteCall(name, arguments, raw, result, None if raw else limit)
 
 
 CALLS: Mapping[str, RemoteCall] = {
@@ -123,98 +125,33 @@ def dumped(value: Any) -> bytes:
 
 
 def loaded(body: bytes) -> Any:
-    """Return the value of a JSON text. Raises `Malformed`."""
+    """Return the value of a JSON text. Raises `Malformed`, also for values that SQLite or UTF-8 cannot hold."""
     try:
-        return json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+        value = msgspec.json.decode(body)
+        _check_integers(value)
     except RecursionError:
         raise Malformed("the JSON is nested too deeply") from None
     except ValueError as error:
         raise Malformed(f"not JSON: {error}") from None
+    return value
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+def _check_integers(value: Any) -> None:
+    if isinstance(value, int) and not -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
+        raise Malformed("an integer has more than 64 bits")
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            _check_integers(one)
 
 
 def arguments_of(call: RemoteCall, given: Any) -> dict[str, Any]:
     """Return the arguments of a call, except the raw one, from a JSON object. Raises `Malformed`."""
-    if not isinstance(given, dict):
-        raise Malformed("the arguments are not a JSON object")
-    known = {name: hint for name, hint in call.parameters.items() if name != call.raw}
-    for name in given:
-        if name not in known:
-            raise Malformed(f"{call.name} has no argument {errors.shown(name)}; it has {', '.join(known) or 'none'}")
-    for name in known:
-        if name in call.required and name not in given:
-            raise Malformed(f"{call.name} needs the argument {name}")
-    return {name: read(known[name], value, name) for name, value in given.items()}
+    return msgspec.structs.asdict(read(call.arguments, given, call.name))
 
 
 def read(hint: Any, value: Any, place: str) -> Any:
     """Return a JSON value as the type `hint`; `place` names it in errors. Raises `Malformed`."""
-    origin = get_origin(hint)
-    if hint is Any:
-        return _plain(value, place)
-    if origin in (Union, types.UnionType):
-        return (
-            None if value is None else read(next(one for one in get_args(hint) if one is not type(None)), value, place)
-        )
-    if hint is float:
-        _check(isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12, place, value, hint)
-        return float(value)
-    if hint in (str, int, bool, type(None)):
-        _check(type(value) is (type(None) if hint is None else hint), place, value, hint)
-        return _plain(value, place)
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        _check(isinstance(value, str) and value in [one.value for one in hint], place, value, hint)
-        return hint(value)
-    return _read_container(hint, origin, value, place)
-
-
-def _read_container(hint: Any, origin: Any, value: Any, place: str) -> Any:
-    if origin is dict:
-        _check(isinstance(value, dict), place, value, dict)
-        return {
-            _plain(key, place): read(get_args(hint)[1], one, f"{place}[{key[:40]!r}]") for key, one in value.items()
-        }
-    _check(isinstance(value, list), place, value, list)
-    if origin is list:
-        return [read(get_args(hint)[0], one, f"{place}[{at}]") for at, one in enumerate(value)]
-    hints = _fields(hint)
-    if len(value) != len(hints):
-        raise Malformed(f"{place} is not a list of {len(hints)}, but of {len(value)}")
-    values = [read(one, part, f"{place}.{name}") for (name, one), part in zip(hints.items(), value, strict=True)]
-    return tuple(values) if origin is tuple else hint(*values)
-
-
-@cache
-def _fields(hint: Any) -> dict[Any, Any]:
-    """Return the types of the parts of a tuple or record."""
-    return dict(enumerate(get_args(hint))) if get_origin(hint) is tuple else get_type_hints(hint)
-
-
-def _check(fits: bool, place: str, value: Any, hint: Any) -> None:
-    if not fits:
-        raise Malformed(f"{place} is not of the type {getattr(hint, '__name__', hint)}: {errors.shown(value)}")
-
-
-def _plain(value: Any, place: str) -> Any:
-    """Return plain data unchanged. Raises `Malformed` for values that SQLite or UTF-8 cannot hold."""
-    if isinstance(value, int) and not -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
-        raise Malformed(f"{place} is an integer of more than 64 bits")
-    if isinstance(value, str):
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError:
-            raise Malformed(f"{place} has half a character (a lone surrogate)") from None
-    if isinstance(value, list):
-        for one in value:
-            _plain(one, place)
-    if isinstance(value, dict):
-        for key, one in value.items():
-            _plain(key, place)
-            _plain(one, place)
-    return value
+    return typed(value, hint, Malformed, place)
 
 
 def error_of(error: errors.AgentGymFlowError) -> dict[str, str]:

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 from importlib.resources import files
-from operator import attrgetter
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from agentgym_flow._util import __version__
 from agentgym_flow._util.files import write_atomically
@@ -62,12 +63,6 @@ OFF = "off"
 
 MOST_KEPT = 1 << 14
 """The limit on games. They are distributed over 256 folders by the first byte of the digest."""
-
-_RECEPTACLE = attrgetter(*Receptacle.__slots__)
-_THING = attrgetter(*GameObject.__slots__)
-_START = attrgetter(*InitialState.__slots__)
-_WORDS = attrgetter(*Words.__slots__)
-_PLAIN = ("spots", "spot_names", "standing_at", "goal_places", "having", "wanted", "goal_lamps")
 
 
 def kept_or_compiled(content: bytes, compile_it: Callable[[], Task]) -> Task:
@@ -143,82 +138,67 @@ def _make_room(folder: Path) -> None:
 
 
 # ---------------------------------------------------------------- a game as JSON
+class _KeptGame(msgspec.Struct, forbid_unknown_fields=True):
+    """The content of a file: the identity of a game, and the arguments of `CompiledGame`."""
+
+    content: str
+    receptacles: tuple[Receptacle, ...]
+    things: tuple[GameObject, ...]
+    spots: tuple[str, ...]
+    spot_names: tuple[str, ...]
+    having: Mapping[str, int]
+    start: InitialState
+    goal: ALFWorldGoal
+    words: Words
+
+
+_ARGUMENTS = _KeptGame.__struct_fields__[1:]
+
+
 def encoded(game: CompiledGame, content: str) -> bytes:
     """Return a compiled game and its identity as JSON; `decoded` returns equal values in the same order."""
-    goal = game.goal
-    return json.dumps(
-        {
-            "content": content,
-            "receptacles": [_RECEPTACLE(one) for one in game.receptacles],
-            "things": [_THING(one) for one in game.things],
-            "receptacles_at": game.receptacles_at,
-            "start": _START(game.start),
-            "goal": [goal.thing, goal.place, goal.lamp, goal.count, sorted(goal.conditions), sorted(goal.traits)],
-            "words": _WORDS(game.words),
-            **{name: getattr(game, name) for name in _PLAIN},
-        },
-        separators=(",", ":"),
-    ).encode("ascii")
+    kept = _KeptGame(content, *(getattr(game, name) for name in _ARGUMENTS))
+    plain = msgspec.to_builtins(kept, order="deterministic")
+    return json.dumps(plain, separators=(",", ":")).encode("ascii")  # sets may have more than 64 bits
 
 
 def decoded(written: bytes) -> Task:
     """Return the game and the identity that `encoded` has written.
 
-    Raises `ValueError`, `TypeError`, `LookupError`, `AttributeError` or `RecursionError` for other input.
+    Raises `ValueError`, `LookupError` or `RecursionError` for other input.
     """
-    said: dict[str, Any] = json.loads(written)
-    thing, place, lamp, count, conditions, traits = said["goal"]
-    spot, held, inside, located, opened, marks = said["start"]
-    game = CompiledGame(
-        receptacles=tuple([Receptacle(*one) for one in said["receptacles"]]),
-        things=tuple([GameObject(n, k, fits, None if c is None else tuple(c)) for n, k, fits, c in said["things"]]),
-        spots=tuple(said["spots"]),
-        spot_names=tuple(said["spot_names"]),
-        having={trait: said["having"][trait] for trait in TRAITS},
-        start=InitialState(spot, held, tuple(inside), tuple(located), opened, {name: marks[name] for name in MARKS}),
-        goal=ALFWorldGoal(thing, place, lamp, count, frozenset(conditions), frozenset(traits)),
-        words=Words(*said["words"]),
-    )
-    content = said["content"]
-    # Encoding again proves that the file has exactly the derived values, in order, and nothing else.
-    if type(content) is not str or not _is_sound(game) or encoded(game, content) != written:
+    kept = msgspec.convert(json.loads(written), _KeptGame)
+    kept.having = {trait: kept.having[trait] for trait in TRAITS}
+    kept.start = replace(kept.start, conditions={name: kept.start.conditions[name] for name in MARKS})
+    if not _is_sound(kept):
         raise ValueError("no compiled game")
-    return Task(game, content)
+    game = CompiledGame(*(getattr(kept, name) for name in _ARGUMENTS))
+    # Encoding again proves that the file has all values in order, and nothing else.
+    if encoded(game, kept.content) != written:
+        raise ValueError("no compiled game")
+    return Task(game, kept.content)
 
 
-def _is_sound(game: CompiledGame) -> bool:
-    """Return whether the parts of a game have the types and ranges of a compiled game."""
+def _is_sound(game: _KeptGame) -> bool:
+    """Return whether the parts of a game have the sizes and ranges of a compiled game."""
     start, goal, words = game.start, game.goal, game.words
     receptacles, things, spots = len(game.receptacles), len(game.things), len(game.spots)
-    texts: list[object] = [*game.spots, *game.spot_names, goal.thing, words.task]
-    sets_of_things = [*start.inside, *start.located, *start.conditions.values(), *game.having.values()]
-    for place in game.receptacles:
-        texts += [place.name, place.kind]
-    for thing in game.things:
-        texts += [thing.name, thing.kind, *(thing.contents or ())]
     return (
-        {str}.issuperset(map(type, texts))
-        and (len(game.spot_names), len(start.located), len(start.inside)) == (spots, spots, receptacles)
-        and all(type(place.openable) is bool and _is_number(place.spot, NOWHERE, spots) for place in game.receptacles)
-        and _is_number(start.spot, 0, spots)
-        and _is_number(start.held, NOWHERE, things)
-        and _are_sets(sets_of_things, things)
+        (len(game.spot_names), len(start.located), len(start.inside)) == (spots, spots, receptacles)
+        and all(NOWHERE <= place.spot < spots for place in game.receptacles)
+        and 0 <= start.spot < spots
+        and NOWHERE <= start.held < things
+        and _are_sets([*start.inside, *start.located, *start.conditions.values(), *game.having.values()], things)
         and _are_sets([start.opened, *[thing.fits for thing in game.things]], receptacles)
-        and type(goal.place if goal.lamp is None else goal.lamp) is str
-        and None in (goal.place, goal.lamp)
-        and _is_number(goal.count, 1, 3 if goal.lamp is None else 2)
+        and (goal.place is None) != (goal.lamp is None)
+        and 1 <= goal.count < (3 if goal.lamp is None else 2)
         and goal.conditions <= CONDITIONS.keys()
         and goal.traits <= set(CONDITIONS.values())
         and words.put in PUTS
         and words.put_feedback in PUT_FEEDBACKS
         and words.arrive in ARRIVALS
-        and type(words.help) in (str, type(None))
     )
 
 
-def _is_number(value: object, least: int, below: int) -> bool:
-    return type(value) is int and least <= value < below
-
-
 def _are_sets(values: list[int], members: int) -> bool:
-    return {int}.issuperset(map(type, values)) and min(values) >= 0 and max(values) < 1 << members
+    return min(values) >= 0 and max(values) < 1 << members

@@ -20,13 +20,13 @@ from typing import NamedTuple
 
 from agentgym_flow.core import Stream, stable_hash
 from agentgym_flow.envs.alfworld.domain import Expression, parse
-from agentgym_flow.envs.content import read_content
+from agentgym_flow.envs.content import Content, read_content
 
 Counts = Mapping[str, tuple[int, ...]]
 """Kind -> the possible numbers of it, each equally likely (a number that is listed twice is twice as likely)."""
 
 
-class Room(NamedTuple):
+class Room(Content, frozen=True):
     """A kind of room.
 
     Attributes:
@@ -42,7 +42,7 @@ class Room(NamedTuple):
     size: tuple[int, int]
 
 
-class ReceptacleKind(NamedTuple):
+class ReceptacleKind(Content, frozen=True):
     """A kind of receptacle.
 
     Attributes:
@@ -58,7 +58,7 @@ class ReceptacleKind(NamedTuple):
     openable: bool = False
 
 
-class ObjectKind(NamedTuple):
+class ObjectKind(Content, frozen=True):
     """A kind of object.
 
     Attributes:
@@ -96,7 +96,7 @@ LIGHT = "look_at_obj_in_light"
 TWO = "pick_two_obj_and_place"
 
 
-class TaskFamily(NamedTuple):
+class TaskFamily(Content, frozen=True):
     """One of ALFWorld's six task types.
 
     Attributes:

@@ -6,14 +6,18 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from agentgym_flow._util.file_state import is_real_file
 from agentgym_flow._util.records import stream_members, stream_objects, writable
+from agentgym_flow._util.values import typed
 from agentgym_flow.envs.webshop.catalogue import Listing, Product, ProductRequest
 from agentgym_flow.errors import BadData
 
@@ -162,119 +166,102 @@ def listings_of(
     """
     seen = set() if seen is None else seen
     for number, item in enumerate(items, first):
-        fields = _Fields(item, f"{where}: record {number}")
-        asin = fields.text("asin")
+        place = f"{where}: record {number}"
+        asin = writable(typed(item, _Identified, BadData, place).asin)
         if asin == "nan" or len(asin) > _LONGEST_ASIN or asin.upper() in seen:
             continue
         if not asin.strip():
-            raise fields.bad("asin", "must not be empty")
+            raise BadData(f"{place}: field 'asin' must not be empty")
         seen.add(asin.upper())
-        fields.where += f" ({asin})"
-        yield _listing(asin, fields, attributes.get(asin), human.get(asin))
+        yield _listing(asin, item, attributes.get(asin), human.get(asin), f"{place} ({asin})")
 
 
-def _listing(asin: str, fields: _Fields, known: Any, asked: Any) -> Listing:
-    about = _Fields({} if known is None else known, f"attributes of {asin}")
-    bullets = "small_description"  # one text, or a list of them
+class _Identified(msgspec.Struct):
+    asin: str
+
+
+class _Value(msgspec.Struct):
+    value: str
+
+
+class _Item(msgspec.Struct):
+    """A record of the file of products; other fields are ignored."""
+
+    name: str
+    full_description: str | None
+    small_description: str | list[str] | None
+    customization_options: dict[str, list[_Value] | None] | Literal[""] | None  # "" means no options
+    category: str
+    product_category: str
+    query: str
+    pricing: str | None = None
+    images: list[str | None] | None = None
+
+
+class _About(msgspec.Struct):
+    """A record of the file of attributes."""
+
+    attributes: list[str] | None = None
+    instruction: str | None = None
+    instruction_attributes: list[str] | UnsetType | None = UNSET
+
+
+class _Asked(msgspec.Struct):
+    """A human instruction."""
+
+    instruction: str
+    instruction_attributes: list[str] | None
+    instruction_options: list[str] | None
+
+
+def _listing(asin: str, record: Mapping[str, Any], known: Any, asked: Any, where: str) -> Listing:
+    item = typed(record, _Item, BadData, where)
+    about = typed({} if known is None else known, _About, BadData, f"attributes of {asin}")
+    bullets = item.small_description
     product = Product(
         asin=asin,
-        name=fields.text("name"),
-        description=fields.text("full_description", or_null=True),
-        bullets=(fields.text(bullets),) if isinstance(fields.get(bullets), str) else fields.texts(bullets),
-        prices=_prices(fields),
-        options=_options(fields),
-        attributes=about.texts("attributes") if about.has("attributes") else NO_ATTRIBUTES,
-        category=sys.intern(fields.text("category")),
-        product_category=sys.intern(fields.text("product_category")),
-        query=sys.intern(fields.text("query").lower().strip()),
-        image=_image(fields),
+        name=writable(item.name),
+        description=writable(item.full_description or ""),
+        bullets=_texts([bullets] if isinstance(bullets, str) else bullets),
+        prices=_prices(writable(item.pricing or ""), where),
+        options={
+            writable(name).lower(): tuple(
+                sys.intern(writable(one.value).strip().replace("/", " | ").lower()) for one in values
+            )
+            for name, values in (item.customization_options or {}).items()
+            if values is not None
+        },
+        attributes=NO_ATTRIBUTES if about.attributes is None else _texts(about.attributes),
+        category=sys.intern(writable(item.category)),
+        product_category=sys.intern(writable(item.product_category)),
+        query=sys.intern(writable(item.query).lower().strip()),
+        image=writable(item.images[0] or "") if item.images else "",
     )
     synthetic = None
-    if about.has("instruction"):
-        request = ProductRequest(about.text("instruction"), about.texts("instruction_attributes"))
+    if about.instruction is not None:
+        if isinstance(about.instruction_attributes, UnsetType):
+            raise BadData(f"attributes of {asin}: field 'instruction_attributes' is missing")
+        request = ProductRequest(writable(about.instruction), _texts(about.instruction_attributes))
         synthetic = request if request.attributes else None  # its score would be undefined
-    if not isinstance(asked, list | tuple | None):
-        raise BadData(f"human instructions of {asin}: must be a list, got {asked!r:.60}.")
-    requests = []
-    for number, one in enumerate(asked or ()):
-        said = _Fields(one, f"human instruction {number} of {asin}")
-        parts = said.text("instruction"), said.texts("instruction_attributes"), said.texts("instruction_options")
-        requests.append(ProductRequest(*parts))
+    requests = [
+        ProductRequest(writable(one.instruction), _texts(one.instruction_attributes), _texts(one.instruction_options))
+        for one in typed(asked or [], list[_Asked], BadData, f"human instructions of {asin}")
+    ]
     return Listing(product, synthetic, tuple(request for request in requests if request.attributes))
 
 
-def _prices(fields: _Fields) -> tuple[float, ...]:
+def _texts(given: Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(map(writable, given or ()))
+
+
+def _prices(pricing: str, where: str) -> tuple[float, ...]:
     """Return one price or the two ends of a range from text such as `$15.99 - $32.99`."""
-    if not fields.has("pricing") or not (pricing := fields.text("pricing")):
+    if not pricing:
         return _NO_PRICE
     try:
         prices = [float(Decimal(_NOT_A_NUMBER.sub("", part))) for part in pricing.split("$")[1:]]
     except InvalidOperation:
         prices = []
     if not prices or not all(map(math.isfinite, prices)):
-        raise fields.bad("pricing", f"must have one or two amounts such as $12.50, got {pricing!r:.60}")
+        raise BadData(f"{where}: field 'pricing' must have one or two amounts such as $12.50, got {pricing!r:.60}")
     return tuple(prices[:2])
-
-
-def _options(fields: _Fields) -> dict[str, tuple[str, ...]]:
-    options: dict[str, tuple[str, ...]] = {}
-    given = fields.get("customization_options") or {}  # "" means no options
-    if not isinstance(given, Mapping):
-        raise fields.bad("customization_options", f"must be an object or empty, got {given!r:.60}")
-    for name, values in given.items():
-        if values is None:
-            continue
-        if not isinstance(values, list | tuple):
-            raise fields.bad("customization_options", f"must have lists of values, got {values!r:.60} for {name!r:.40}")
-        whole = [_Fields(value, f"{fields.where}: customization_options of {name!r:.40}") for value in values]
-        options[writable(name).lower()] = tuple(
-            sys.intern(value.text("value").strip().replace("/", " | ").lower()) for value in whole
-        )
-    return options
-
-
-def _image(fields: _Fields) -> str:
-    images = fields.get("images") if fields.has("images") else None
-    if not isinstance(images, list | tuple | None) or not all(isinstance(image, str | None) for image in images or ()):
-        raise fields.bad("images", f"must be a list of addresses, got {images!r:.60}")
-    return writable(images[0] or "") if images else ""
-
-
-class _Fields:
-    """The fields of a record, checked on access."""
-
-    def __init__(self, record: Any, where: str) -> None:
-        if not isinstance(record, Mapping):
-            raise BadData(f"{where}: must be an object, got {record!r:.60}.")
-        self._record = record
-        self.where = where
-
-    def bad(self, field: str, problem: str) -> BadData:
-        """Return the error for a field."""
-        return BadData(f"{self.where}: the field {field!r} {problem}.")
-
-    def has(self, field: str) -> bool:
-        """Return whether the field exists and is not null."""
-        return self._record.get(field) is not None
-
-    def get(self, field: str) -> Any:
-        """Return the value of a field. Raises `BadData` if it is missing."""
-        if field not in self._record:
-            raise self.bad(field, "is missing")
-        return self._record[field]
-
-    def text(self, field: str, *, or_null: bool = False) -> str:
-        """Return a text, or `""` for null if that is allowed. Raises `BadData` for other values."""
-        value = self.get(field)
-        if value is None and or_null:
-            return ""
-        if not isinstance(value, str):
-            raise self.bad(field, f"must be text, got {value!r:.60}")
-        return writable(value)
-
-    def texts(self, field: str) -> tuple[str, ...]:
-        """Return a list of texts; empty for null. Raises `BadData` for other values."""
-        values = self.get(field)
-        if not isinstance(values, list | tuple | None) or not all(isinstance(value, str) for value in values or ()):
-            raise self.bad(field, f"must be a list of texts, got {values!r:.60}")
-        return tuple(map(writable, values or ()))

@@ -11,16 +11,16 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env, text_env_class
-from agentgym_flow.envs.content import read_content
+from agentgym_flow.envs.content import Content, read_content
 from agentgym_flow.testing.card import STOPPED, STOPPED_BY, Finding, Status
 from agentgym_flow.testing.card.parts import ValidationRequest, serve
 
 
-class CheckNotes(NamedTuple):
+class CheckNotes(Content, frozen=True):
     """What a report card says about the checks of the suite, in `checks.json`.
 
     Attributes:

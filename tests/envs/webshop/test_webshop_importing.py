@@ -262,7 +262,7 @@ def test_a_damaged_record_is_named_by_its_number_also_where_reading_goes_on(
     del records[40]["name"]
     files.items.write_text(json.dumps(records), "utf-8")
     for _ in range(2):
-        with pytest.raises(BadData, match=r"record 40 \(B0000000.*the field 'name' is missing"):
+        with pytest.raises(BadData, match=r"record 40 \(B0000000.*field 'name' is missing"):
             import_catalogue(*files, tmp_path / "store")
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from agentgym_flow._util.sharing import once
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.content import read_content
+from agentgym_flow.envs.content import Content, read_content
 from agentgym_flow.envs.search.generator.entities import (
     KEY,
     OF_KIND,
@@ -107,7 +106,7 @@ _ALIAS_FORMS = (
 )
 
 
-class ArticleWording(NamedTuple):
+class ArticleWording(Content, frozen=True):
     """How articles about some kinds of entity are worded, apart from their facts.
 
     Attributes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.content import read_content
+from agentgym_flow.envs.content import Content, read_content
 from agentgym_flow.envs.search.candidates import MONTHS
 
 THE = frozenset({"river", "award", "museum", "ship", "event"})
@@ -78,7 +78,7 @@ Value: TypeAlias = "Entity | Date | int | str"
 """The value of a fact: another entity, a day, a year or an amount, or a word."""
 
 
-class EntityRelation(NamedTuple):
+class EntityRelation(Content, frozen=True):
     """One relation of a kind of entity.
 
     Attributes:
@@ -115,7 +115,7 @@ OF_KIND = {kind: {one.fact: one for one in ALL if one.kind == kind} for kind in 
 """Kind of entity -> name of fact -> relation, in a fixed order."""
 
 
-class NameParts(NamedTuple):
+class NameParts(Content, frozen=True):
     """What names are composed of; a part that is listed twice is twice as likely.
 
     Attributes:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.webshop.generator.tables import Family, Feature, Option, ProductDraft, ProductKind
 from agentgym_flow.envs.webshop.generator.texts import hyphenated
@@ -182,7 +184,7 @@ def accessory(stream: Stream, admired: ProductDraft, brand: str, usual: float) -
         prices.append(draw_price(stream, low * (1.3 + stream.uniform())))
     others = [feature for feature in admired.features if feature is not admired.lead and " " in feature.phrase]
     titled = [admired.lead] if admired.lead else []
-    titled += [feature._replace(phrase=hyphenated(feature.phrase)) for feature in others]
+    titled += [structs.replace(feature, phrase=hyphenated(feature.phrase)) for feature in others]
     return ProductDraft("accessory", brand, (), {}, "", tuple(prices), titled=titled)
 
 

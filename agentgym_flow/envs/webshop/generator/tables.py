@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from agentgym_flow.envs.content import read_content
+from agentgym_flow.envs.content import Content, read_content
 
 Role = Literal["is", "has", "for"]
 """How a feature relates to a product: it is `machine washable`, has `deep pockets`, or is for `sensitive skin`."""
@@ -14,7 +14,7 @@ Number = Literal["one", "many", "some"]
 """The grammatical number: one lamp, many shorts, some coffee."""
 
 
-class Feature(NamedTuple):
+class Feature(Content, frozen=True):
     """A feature of a product, which a goal can require as an attribute.
 
     Attributes:
@@ -41,7 +41,7 @@ _SAID = {
 """Form of an option -> phrases to ask for a value."""
 
 
-class Option(NamedTuple):
+class Option(Content, frozen=True):
     """An option of a product.
 
     Attributes:
@@ -68,7 +68,7 @@ class Option(NamedTuple):
         return self.form not in ("size", "pack")
 
 
-class ProductKind(NamedTuple):
+class ProductKind(Content, frozen=True):
     """A kind of product. Pairs of a name and a line become families of similar products.
 
     Attributes:
@@ -103,7 +103,7 @@ class ProductKind(NamedTuple):
         return self.accessory.removesuffix(" for")
 
 
-class Department(NamedTuple):
+class Department(Content, frozen=True):
     """A department of the shop.
 
     Attributes:

@@ -28,7 +28,7 @@ from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import (
     with_leaves,
 )
 from agentgym_flow.envs.canvas.tasks.arithmetic.task import TEXTS
-from agentgym_flow.envs.content import read_content
+from agentgym_flow.envs.content import Content, read_content
 
 _TIMES = ("", "once", "twice", "three times", "four times", "five times")
 _ORDINALS = ("", "first", "second", "third", "fourth", "fifth", "sixth")
@@ -38,8 +38,7 @@ _RANGE = re.compile(r"(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)(?:/(\d+(?:\.\d+)?))?")
 _MOST_DRAWS = 500
 
 
-@dataclass(frozen=True)
-class StoryMistake:
+class StoryMistake(Content, frozen=True):
     """A mistake that replaces the calculations of steps.
 
     Attributes:
@@ -55,8 +54,7 @@ class StoryMistake:
     note: str
 
 
-@dataclass(frozen=True)
-class Story:
+class Story(Content, frozen=True, dict=True):
     """A template of a word problem.
 
     Attributes:

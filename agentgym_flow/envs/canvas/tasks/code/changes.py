@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from agentgym_flow.envs.content import read_content
+from agentgym_flow.envs.content import Content, read_content
 
 Nodes: TypeAlias = list[ast.AST]
 Edit: TypeAlias = Callable[[ast.AST], None]
@@ -39,7 +39,7 @@ class ProgramMistake(NamedTuple):
         return f"{self.name}-{self.place}-{self.turn}"
 
 
-class MistakeTexts(NamedTuple):
+class MistakeTexts(Content, frozen=True):
     """The texts about a kind of mistake.
 
     Attributes:

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.scoring.problem import ContextPassage
-from agentgym_flow.envs.content import read_content
+from agentgym_flow.envs.content import Content, read_content
 
 
-class FactRelation(NamedTuple):
+class FactRelation(Content, frozen=True):
     """A fact that entities of one kind have.
 
     Attributes:
@@ -67,7 +66,7 @@ _OF_KIND = {
 }
 
 
-class FactWords(NamedTuple):
+class FactWords(Content, frozen=True):
     """The parts of names, and the words that facts are about.
 
     Attributes:
@@ -265,7 +264,7 @@ class FactWorld:
         self.things[kind].append(FactEntity(kind, name, facts))
 
 
-class PassageTexts(NamedTuple):
+class PassageTexts(Content, frozen=True):
     """The wordings of passages.
 
     Attributes:

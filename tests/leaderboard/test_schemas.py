@@ -1,0 +1,62 @@
+"""The JSON Schemas in the package are those of the types, and say the same as the reader of the files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+import agentgym_flow.leaderboard
+from agentgym_flow._util.values import typed
+from agentgym_flow.errors import BadData
+from agentgym_flow.leaderboard.publish import SCHEMAS, json_schema
+
+FOLDER = Path(agentgym_flow.leaderboard.__file__).parent / "schemas"
+ROOT = Path(__file__).parents[2] / "leaderboards"
+SUBMISSION: dict[str, Any] = {
+    "schema": "agentgym_flow.submission/1", "track": "small", "name": "a", "date": "2026-11-23", "badge": "replayed",
+    "prompt": "none", "title": "A", "authors": ["b"], "command": "c", "training": {"environments": [], "data": ""},
+}  # fmt: skip
+CHANGES: list[dict[str, Any]] = [
+    {"link": "javascript:alert(1)"}, {"link": ""}, {"link": "https://example.org"}, {"score": 1}, {"date": "2026-9-1"},
+    {"badge": "verified"}, {"badge": None}, {"authors": []}, {"authors": "b"}, {"authors": ["b", 3]}, {"title": ""},
+    {"title": "x" * 81}, {"track": "Small"}, {"training": {"environments": []}}, {"training": {"data": ""}},
+    {"training": {"environments": ["x"], "data": "", "core_seconds": -1}}, {"sampling": {"temperature": 0}},
+    {"training": {"environments": ["x"], "data": "", "core_seconds": 10}}, {"sampling": {"greedy": 1}},
+    {"model": {"name": "m", "parameters": 10**16}}, {"model": {"name": "m", "parameters": True}}, {"model": {}},
+    {"model": {"name": "m", "weights": "https://x.org/ "}}, {"layout": "other"}, {"layout": "conversation"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_files_are_the_schemas_of_the_types(name: str) -> None:
+    write = "from agentgym_flow.leaderboard.publish import json_schema"
+    assert (FOLDER / f"{name}.json").read_text("utf-8") == json_schema(name), f"write json_schema({name!r}), {write}"
+    Draft202012Validator.check_schema(json.loads(json_schema(name)))
+
+
+@pytest.mark.parametrize("change", [{}, *CHANGES], ids=repr)
+def test_the_schema_says_the_same_as_the_reader(change: dict[str, Any]) -> None:
+    value = SUBMISSION | change
+    try:
+        typed(value, SCHEMAS["submission-1"], BadData, "here")
+    except BadData:
+        reads = False
+    else:
+        reads = True
+    assert Draft202012Validator(json.loads(json_schema("submission-1"))).is_valid(value) == reads
+
+
+def test_the_files_of_the_board_follow_the_schemas() -> None:
+    first = {
+        "season-1": next(ROOT.glob("seasons/*.json")),
+        "track-1": next(ROOT.glob("tracks/*.json")),
+        "verdict-1": next(ROOT.glob("verdicts/*/*.json")),
+        "submission-1": next(ROOT.glob("submissions/*/*/submission.yaml")),
+    }
+    for name, file in first.items():
+        Draft202012Validator(json.loads(json_schema(name))).validate(yaml.safe_load(file.read_text("utf-8")))
