@@ -25,7 +25,7 @@ from agentgym_flow.core import (
 )
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
 from agentgym_flow.envs.alfworld.policies import ALFWorldExpert
-from agentgym_flow.envs.alfworld.tasks import ENV_ID, SPLIT_ALIASES, GameSource
+from agentgym_flow.envs.alfworld.tasks import ENV_ID, GameSource
 from agentgym_flow.errors import BadSetting, EnginesDiffer, UnknownTask
 
 if TYPE_CHECKING:
@@ -179,9 +179,8 @@ class ALFWorldEnv(TextEnv):
         },
     )
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
-    split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     reset_options: ClassVar[tuple[str, ...]] = RESET_OPTIONS
-    _shared_by_clones = TextEnv._shared_by_clones | {"_source"}
+    source: GameSource
 
     def __init__(
         self,
@@ -224,31 +223,20 @@ class ALFWorldEnv(TextEnv):
         if self._aliases != (data is None):  # the default of our engine: a task key does not name the engine
             settings["aliases"] = self._aliases
         super().__init__(
-            split=split,
-            max_steps=max_steps,
-            settings=settings,
-            data=source.data,
-            season=season,
-            render_mode=render_mode,
+            max_steps=max_steps, settings=settings, source=source, task_types=task_types, render_mode=render_mode
         )
-        self._source = source
         self._engine = engine
         self._game_file: str | None = None
-        self.draw_only(task_types)
 
     @property
     def num_tasks(self) -> int:
         """The number of games in this split."""
-        return self._source.num_tasks
+        return self.source.num_tasks
 
     @property
     def game(self) -> ALFWorldGame:
         """The game in play, to read only. Change it with `step`."""
         return self._game
-
-    def task_type_of(self, task: int) -> str:
-        """Return which of ALFWorld's six types a game has (for official games, read from the folder name)."""
-        return self._source.task_type(task)
 
     def log_meta(self) -> dict[str, Any]:
         """Return the type of the game and, for an official game, its name within the data."""
@@ -257,20 +245,20 @@ class ALFWorldEnv(TextEnv):
     def _choose_task(self, seed: int | None, options: Mapping[str, Any]) -> tuple[int, int]:
         fixed = options.get("task")
         if options.get("game_file") is not None:
-            number = self._source.number_of(options["game_file"])
+            number = self.source.number_of(options["game_file"])
             if fixed is not None and fixed != number:
                 raise UnknownTask(f"game_file is task {number}, and task {fixed!r} was asked for; name one of them")
             fixed = number
         if options.get("task_type") is None:
             return choose_task(self.np_random, seed, fixed, self.num_tasks, self.split, self._among)
-        among = self._source.tasks_of_type(options["task_type"])
+        among = self.source.tasks_of_type(options["task_type"])
         number, bits = choose_task(self.np_random, seed, fixed, self.num_tasks, self.split, among)
         if fixed is not None and number not in among:
             raise UnknownTask(f"task {number} is not of type {options['task_type']!r}; leave one of the two out")
         return number, bits
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
-        prepared = self._source.task(task)
+        prepared = self.source.task(task)
         self.task_key = self.make_task_key(prepared.content)
         self.goal = prepared.game.words.task
         self._game = ALFWorldGame(prepared.game)
@@ -278,9 +266,9 @@ class ALFWorldEnv(TextEnv):
         if self._engine == "textworld":
             from agentgym_flow.envs.alfworld.real import TextWorldGame
 
-            self._real = TextWorldGame(self._source.for_original(task))
+            self._real = TextWorldGame(self.source.for_original(task))
         self._expert = ALFWorldExpert()
-        self._game_file = self._source.file(task)
+        self._game_file = self.source.file(task)
         self._observation = self._game.start()
         self._valid = True
         self._won = self._game.won

@@ -257,7 +257,7 @@ INFO_KEYS = tuple(_INFO)
 
 def tasks_of_types(task_types: Sequence[str] | None, **levels: Any) -> npt.NDArray[np.int64] | None:
     """Return the tasks that seeds draw from, as the text environment chooses them; None for all."""
-    return None if task_types is None else np.array(SokobanEnv(**levels).tasks_of_types(task_types), np.int64)
+    return None if task_types is None else np.array(SokobanEnv(**levels, task_types=task_types).drawn_tasks, np.int64)
 
 
 def single_spaces(source: LevelSource) -> tuple[spaces.Space[Any], spaces.Space[Any]]:

@@ -55,7 +55,7 @@ def begun(task: int = 18, **settings: Any) -> CanvasEnv:
 
 
 def told(env: CanvasEnv) -> dict[str, Any]:
-    return env._info(action_valid=True)
+    return env.info()
 
 
 # ---------------------------------------------------------------- the simulator

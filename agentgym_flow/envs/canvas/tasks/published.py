@@ -82,6 +82,8 @@ class PublishedTasks:
         MissingExtra: `datasets`, for a Parquet file pyarrow, or to score mathematics Math-Verify, is not installed.
     """
 
+    season = ""  # seasons are of generated tasks
+
     def __init__(
         self,
         data: str | os.PathLike[str] | DataSet | None,
@@ -122,12 +124,17 @@ class PublishedTasks:
         self.shared = self._set.splits.shared(self.split)
         self.problems = kept.problems
 
-    def __len__(self) -> int:
+    @property
+    def num_tasks(self) -> int:
+        """The number of tasks."""
         return len(self.problems)
 
-    def family_of(self, number: int) -> str:
+    def __len__(self) -> int:
+        return self.num_tasks
+
+    def task_type(self, task: int) -> str:
         """Return the set of a problem; rows in FlowSteer's format name theirs."""
-        return self.problems[number].source
+        return self.problems[task].source
 
     def __getitem__(self, number: int) -> Assignment:
         if not 0 <= number < len(self):

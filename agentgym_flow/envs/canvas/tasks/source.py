@@ -10,7 +10,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
-from agentgym_flow.core import canonical, check_season, check_split
+from agentgym_flow.core import TaskSource, canonical, check_season, check_split
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.canvas.tasks.task import Assignment, PublishedTask, SimulatedTask
 from agentgym_flow.errors import BadSetting, UnknownOption
@@ -24,29 +24,19 @@ COUNTS = {"train": 3_600, "valid": 501, "test": 501}
 _MODULES = {"arithmetic": "arithmetic", "code": "code", "qa": "facts"}
 
 
-class Tasks(Protocol):
-    """The tasks of a split. Immutable, so copies of an environment share them."""
+class Tasks(TaskSource, Protocol):
+    """The tasks of a split."""
 
     @property
     def dataset(self) -> str | None:
         """The name of the published set; None for generated tasks."""
 
     @property
-    def data(self) -> Mapping[str, str]:
-        """Name -> SHA-256 of the published data in use."""
-
-    @property
     def skipped(self) -> tuple[str, ...]:
         """A sentence for each damaged row that was skipped."""
 
-    def __len__(self) -> int:
-        """Return the number of tasks."""
-
     def __getitem__(self, number: int) -> Assignment:
         """Return a task."""
-
-    def family_of(self, number: int) -> str:
-        """Return the family of a task, or the set of a published one, without creating the task."""
 
 
 class GeneratedTasks:
@@ -76,17 +66,22 @@ class GeneratedTasks:
         self.family = family
         self.simulated = simulated
 
-    def __len__(self) -> int:
+    @property
+    def num_tasks(self) -> int:
+        """The number of tasks."""
         return COUNTS[self.split] // (1 if self.family is None else len(FAMILIES))
 
-    def family_of(self, number: int) -> str:
+    def __len__(self) -> int:
+        return self.num_tasks
+
+    def task_type(self, task: int) -> str:
         """Return the family of a task."""
-        return self.family or FAMILIES[number % len(FAMILIES)]
+        return self.family or FAMILIES[task % len(FAMILIES)]
 
     def __getitem__(self, number: int) -> Assignment:
-        if not 0 <= number < len(self):
+        if not 0 <= number < self.num_tasks:
             raise IndexError(number)
-        family = self.family_of(number)
+        family = self.task_type(number)
         task = generated(family, self.split, number if self.family else number // len(FAMILIES), self.season)
         return task if self.simulated else PublishedTask(task.problem)
 
