@@ -225,7 +225,6 @@ class ALFWorldEnv(TextEnv):
         super().__init__(
             max_steps=max_steps, settings=settings, source=source, task_types=task_types, render_mode=render_mode
         )
-        self._engine = engine
         self._game_file: str | None = None
 
     @property
@@ -263,42 +262,41 @@ class ALFWorldEnv(TextEnv):
         self.goal = prepared.game.words.task
         self._game = ALFWorldGame(prepared.game)
         self._real: TextWorldGame | None = None
-        if self._engine == "textworld":
+        if self.settings["engine"] == "textworld":
             from agentgym_flow.envs.alfworld.real import TextWorldGame
 
             self._real = TextWorldGame(self.source.for_original(task))
         self._expert = ALFWorldExpert()
         self._game_file = self.source.file(task)
-        self._observation = self._game.start()
-        self._valid = True
+        observation = self._game.start()
         self._won = self._game.won
         if self._real is not None:
-            self._compare("at the start", self._real.start(), True)
-        return self._observation
+            self._compare("at the start", (observation, True), (self._real.start(), True))
+        return observation
 
     def _apply(self, action: str) -> Transition:
         is_alias = self._aliases and action.lstrip().startswith(("move", "put"))
         command = self._in_its_words(action) if is_alias else action
-        self._observation, self._valid = told, valid = self._game.act(command)
+        told, valid = self._game.act(command)
         self._won = won = self._game.won
         if self._real is not None:
-            self._compare(f"in step {self.steps + 1}, {command!r:.80}", *self._real.act(command))
+            self._compare(f"in step {self.steps + 1}, {command!r:.80}", (told, valid), self._real.act(command))
         return Transition(told, 1.0 if won else 0.0, won, valid)
 
-    def _compare(self, when: str, told: str, valid: bool) -> None:
+    def _compare(self, when: str, ours: tuple[str, bool], original: tuple[str, bool]) -> None:
         """Raise `EnginesDiffer` if the original engine and the fast engine give different results."""
         assert self._real is not None
-        for what, ours, original in (
-            ("the observation", self._observation, told),
-            ("whether the command was possible", self._valid, valid),
+        for what, own, other in (
+            ("the observation", ours[0], original[0]),
+            ("whether the command was possible", ours[1], original[1]),
             ("the commands that are possible now", self._game.commands(), self._real.commands()),
             ("whether the task is fulfilled", self._won, self._real.won),
         ):
-            if ours != original:
+            if own != other:
                 where = self._game_file or f"task {self.task} of {self.split}"
                 raise EnginesDiffer(
-                    f"{where}, {when}: the engines differ in {what}: {_differing(original, ours)} with the original, "
-                    f"{_differing(ours, original)} with engine='fast'; please report it with the game"
+                    f"{where}, {when}: the engines differ in {what}: {_differing(other, own)} with the original, "
+                    f"{_differing(own, other)} with engine='fast'; please report it with the game"
                 )
 
     def _in_its_words(self, action: str) -> str:
@@ -318,6 +316,10 @@ class ALFWorldEnv(TextEnv):
     def score(self) -> float:
         """Return 1.0 if the task is fulfilled, otherwise 0.0."""
         return 1.0 if self._won else 0.0
+
+    def success(self) -> bool:
+        """Return whether the task is fulfilled."""
+        return self._won
 
     def admissible_actions(self) -> list[str]:
         """Return the commands that are possible now, sorted."""
@@ -356,8 +358,9 @@ class ALFWorldEnv(TextEnv):
         if self._won:
             return "You Won!"
         carried = self._game.inventory()
-        mark = next((mark for start, mark in _MARKS if self._observation.startswith(start)), None)
-        return f"{self._observation} {carried}" if mark is None else f"{self._observation} {carried[:-1]} ({mark})."
+        told = self._last_transition.observation
+        mark = next((mark for start, mark in _MARKS if told.startswith(start)), None)
+        return f"{told} {carried}" if mark is None else f"{told} {carried[:-1]} ({mark})."
 
 
 def _differing(one: Any, other: Any) -> str:
@@ -374,7 +377,7 @@ INFO: Mapping[str, Callable[[ALFWorldEnv], Any]] = {
     "state_key": ALFWorldEnv.state_key,
     "success": ALFWorldEnv.success,
     "score": ALFWorldEnv.score,
-    "action_valid": attrgetter("_valid"),
+    "action_valid": attrgetter("_last_transition.action_valid"),
     "admissible_actions": ALFWorldEnv.admissible_actions,
     "action_templates": ALFWorldEnv.action_templates,
     "game_file": attrgetter("_game_file"),

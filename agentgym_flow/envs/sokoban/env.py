@@ -41,6 +41,7 @@ _STAND_IN = "*"  # for the one symbol outside ASCII, so that the canvas has one 
 _ASCII = bytearray(2 * PLAYER)
 for _code, _symbol in LLM_SYMBOLS.items():
     _ASCII[_code] = ord(_symbol if _symbol.isascii() else _STAND_IN)
+_transition = tuple.__new__  # half the time of Transition(...), which is a twentieth of a step
 _ON_TARGET = LLM_SYMBOLS[TARGET | BOX]
 
 
@@ -232,7 +233,6 @@ class SokobanEnv(TextEnv):
             task_types=task_types,
             render_mode=render_mode,
         )
-        self._backend = backend
         self.goal = GOAL
 
     @property
@@ -248,7 +248,7 @@ class SokobanEnv(TextEnv):
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
         level = self.source.level(task)
         self.task_key = self.source.task_key(level)
-        self._game = SokobanGame(level, self._backend)
+        self._game = SokobanGame(level, self.settings["backend"])
         self._expert = SokobanExpert(level)
         text = board_text(cell_codes(level.cells, level.player), level.width)
         self._canvas = bytearray(text.replace(_ON_TARGET, _STAND_IN).encode("ascii"))
@@ -273,7 +273,7 @@ class SokobanEnv(TextEnv):
             if board.pushed_to >= 0:
                 canvas[2 * board.pushed_to] = _ASCII[cells[board.pushed_to]]
             self._observation = self._read_canvas()
-        return Transition(self._observation, reward, solved, True)
+        return _transition(Transition, (self._observation, reward, solved, True))
 
     def _read_canvas(self) -> str:
         text = self._canvas.decode("ascii")
@@ -281,7 +281,7 @@ class SokobanEnv(TextEnv):
 
     def state_key(self) -> str:
         """Return the positions of the boxes and the player. All solved boards have the same key."""
-        return self._game.state_key()
+        return self._game.state_key
 
     def describe_state(self) -> str:
         """Return the board, the number of boxes on a target, and whether the position is known to be lost."""

@@ -243,7 +243,7 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
 _INFO: dict[str, Callable[[SokobanGridEnv], Any]] = {
     "task": lambda env: env.task,
     "task_key": lambda env: env.task_key,
-    "state_key": lambda env: env.game.state_key(),
+    "state_key": lambda env: env.game.state_key,
     "success": lambda env: env.game.board.solved,
     "score": lambda env: 1.0 if env.game.board.solved else 0.0,
     "action_valid": lambda env: True,
