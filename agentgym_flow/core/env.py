@@ -14,7 +14,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 
 from agentgym_flow.core.card import Cloned, EnvCard, External, TaskSource
 from agentgym_flow.core.seeding import Stream, choose_task, stable_hash, task_identity
@@ -122,7 +121,6 @@ class TextEnv(Cloned, PlainSpec, gym.Env[str, str]):
     """What the trainer, the player and the command line read about the environment."""
     max_action_length: ClassVar[int] = MAX_ACTION_LENGTH
     """The limit on the length of an action, in characters. A longer text is invalid and is not parsed."""
-    _among: npt.NDArray[np.int64] | None = None  # the tasks of `task_types`
     _shared_by_clones: ClassVar[frozenset[str]] = frozenset({"_spec", "_dynamics", "data", "settings", "source"})
 
     def __init__(
@@ -158,8 +156,7 @@ class TextEnv(Cloned, PlainSpec, gym.Env[str, str]):
         self._history: tuple[int, list[str]] = 0, []  # the bits of the reset, and the accepted actions since
         self._last_transition = Transition("", 0.0, False, True)
         self._dynamics = {k: v for k, v in settings.items() if k not in self.presentation_settings}
-        if task_types is not None:
-            self._among = np.array(tasks_of_types(self, task_types), np.int64)
+        self._among = None if task_types is None else np.array(tasks_of_types(self, task_types), np.int64)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -216,12 +216,13 @@ class ALFWorldEnv(TextEnv):
         source = GameSource(data=data, split=split, season=season)
         if not isinstance(aliases, bool | None):
             raise BadSetting(f"aliases must be True, False or None, got {aliases!r:.60}")
-        self._aliases = (data is None and engine == "fast") if aliases is None else aliases
-        if self._aliases and engine != "fast":
+        if aliases is None:
+            aliases = data is None and engine == "fast"
+        if aliases and engine != "fast":
             raise BadSetting("the original engine has no aliases: leave aliases out, or choose engine='fast'")
         settings: dict[str, Any] = {"engine": engine}
-        if self._aliases != (data is None):  # the default of our engine: a task key does not name the engine
-            settings["aliases"] = self._aliases
+        if aliases != (data is None):  # the default of our engine: a task key does not name the engine
+            settings["aliases"] = aliases
         super().__init__(
             max_steps=max_steps, settings=settings, source=source, task_types=task_types, render_mode=render_mode
         )
@@ -275,7 +276,7 @@ class ALFWorldEnv(TextEnv):
         return observation
 
     def _apply(self, action: str) -> Transition:
-        is_alias = self._aliases and action.lstrip().startswith(("move", "put"))
+        is_alias = action.lstrip().startswith(("move", "put")) and self.settings.get("aliases", not self.data)
         command = self._in_its_words(action) if is_alias else action
         told, valid = self._game.act(command)
         self._won = won = self._game.won
