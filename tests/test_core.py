@@ -368,3 +368,10 @@ def test_what_moved_to_the_card_is_not_ignored_in_silence() -> None:
 
         class OldEnv(DiceEnv):
             script = "mine:Policy"
+
+
+def test_the_hooks_of_servers_that_moved_to_external_are_not_ignored_in_silence() -> None:
+    with pytest.raises(BadSetting, match=r"MovedEnv\.use_recording belongs to the class of its attribute external"):
+
+        class MovedEnv(DiceEnv):
+            def use_recording(self, entries: object) -> None: ...

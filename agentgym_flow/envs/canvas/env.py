@@ -42,6 +42,83 @@ ENV_ID = "agentgym_flow/Canvas-v0"
 """The id of the environment."""
 
 
+_Data = Annotated[
+    str | os.PathLike[str] | DataSet | None,
+    "a file or a folder of a published set, or the name of registered data; None for generated tasks",
+]
+_Dataset = Annotated[
+    str | None,
+    Maybe(OneOf(*SETS)),
+    'the name of the published set, such as `"gsm8k"`; None if the file names show it. Without `data` '
+    "the set is downloaded from the Hub (extra `canvas`)",
+]
+_Family = Annotated[
+    str | None,
+    Maybe(OneOf(*FAMILIES)),
+    'generate only tasks of this family: `"arithmetic"`, `"code"` or `"qa"`; None for all',
+]
+_Executor = Annotated[
+    str | Backend,
+    Text(r"simulated|openai|custom:\w+", 200),
+    'the executor of the operators: `"simulated"`, `"openai"`, or an object with the method `run` of '
+    "`agentgym_flow.envs.canvas.operators.calls.Backend`",
+]
+_BaseUrl = Annotated[
+    str | Sequence[str] | Mapping[str, Any] | None,
+    'for `"openai"`: the base URL of the server, or a list of URLs of servers that take turns, or a '
+    "mapping from models to their URLs; without it, only recorded episodes (recordings) can be played",
+]
+_ExecutorSettings = Annotated[
+    Mapping[str, Any] | None,
+    Plain(),  # without an address, they have no effect
+    'further arguments of `OpenAIBackend`, plain data, such as `{"temperature": 0.7, "models": '
+    '{"Verify": "other-model"}}`',
+]
+_Language = Annotated[
+    str,
+    OneOf(*LANGUAGES),
+    '`"full"`, or `"published"`: the twelve operators of the published prompt, no nesting, and in '
+    "`Verify ? A : B` A runs if the check fails",
+]
+_Operators = Annotated[
+    Sequence[str | type[Operator]] | None,
+    Maybe(OperatorNames()),
+    'a list of the operators that can be used, as names, classes or `"module:Class"`; None for all of '
+    'the language. See "Operators of your own" in the docs',
+]
+_Descriptions = Annotated[
+    Mapping[str, str] | None,
+    Maybe(Descriptions()),
+    PRESENTATION,
+    "operator name -> a description that replaces the default one; changes only the text, so it is "
+    "not part of the task",
+]
+_Finish = Annotated[
+    str,
+    OneOf(*FINISH_RULES),
+    'the requirements of `finish`: `"lax"` (one operator) or `"published"` (five operators, a '
+    "structure, a solver, a checker; Test if there are tests; Programmer or Test for code; Format if "
+    "the result is long)",
+]
+_Prompting = Annotated[
+    str,
+    OneOf(*PROMPTINGS),
+    '`"inline"`: the action contains the instructions; `"two_phase"`: the environment asks for them in separate turns',
+]
+_Hints = Annotated[
+    bool,
+    Flag(),
+    PRESENTATION,
+    "feedback suggests the next edit; changes only the text, so it is not part of the task",
+]
+_SkipDamaged = Annotated[
+    bool,
+    Flag(),
+    "skip rows of a published set that cannot be read, with a warning that counts them; the log's "
+    "`meta` has the number as `skipped_rows`. Task numbers do not count them",
+]
+
+
 class CanvasEnv(TextEnv):
     """Canvas for language models: design an agentic workflow for a task, edit by edit, and submit it.
 
@@ -195,6 +272,7 @@ class CanvasEnv(TextEnv):
     optional_info = ("ablation",)
     source: Tasks
     external: OperatorResults
+    _game: CanvasGame | None = None
     _shared_by_clones = TextEnv._shared_by_clones | {"_drafting", "_executor"}
     max_action_length: ClassVar[int] = 1 << 15
     """Enough for eight instructions of the largest length."""
@@ -202,86 +280,23 @@ class CanvasEnv(TextEnv):
     def __init__(
         self,
         *,
-        data: Annotated[
-            str | os.PathLike[str] | DataSet | None,
-            "a file or a folder of a published set, or the name of registered data; None for generated tasks",
-        ] = None,
-        dataset: Annotated[
-            str | None,
-            Maybe(OneOf(*SETS)),
-            'the name of the published set, such as `"gsm8k"`; None if the file names show it. Without `data` '
-            "the set is downloaded from the Hub (extra `canvas`)",
-        ] = None,
+        data: _Data = None,
+        dataset: _Dataset = None,
         split: Split = "train",
         season: Season = "",
-        family: Annotated[
-            str | None,
-            Maybe(OneOf(*FAMILIES)),
-            'generate only tasks of this family: `"arithmetic"`, `"code"` or `"qa"`; None for all',
-        ] = None,
-        executor: Annotated[
-            str | Backend,
-            Text(r"simulated|openai|custom:\w+", 200),
-            'the executor of the operators: `"simulated"`, `"openai"`, or an object with the method `run` of '
-            "`agentgym_flow.envs.canvas.operators.calls.Backend`",
-        ] = "simulated",
+        family: _Family = None,
+        executor: _Executor = "simulated",
         model: Annotated[str | None, Maybe(Text(longest=200)), 'for `"openai"`: the name of the model'] = None,
-        base_url: Annotated[
-            str | Sequence[str] | Mapping[str, Any] | None,
-            'for `"openai"`: the base URL of the server, or a list of URLs of servers that take turns, or a '
-            "mapping from models to their URLs; without it, only recorded episodes (recordings) can be played",
-        ] = None,
-        executor_settings: Annotated[
-            Mapping[str, Any] | None,
-            Plain(),  # without an address, they have no effect
-            'further arguments of `OpenAIBackend`, plain data, such as `{"temperature": 0.7, "models": '
-            '{"Verify": "other-model"}}`',
-        ] = None,
-        language: Annotated[
-            str,
-            OneOf(*LANGUAGES),
-            '`"full"`, or `"published"`: the twelve operators of the published prompt, no nesting, and in '
-            "`Verify ? A : B` A runs if the check fails",
-        ] = "full",
-        operators: Annotated[
-            Sequence[str | type[Operator]] | None,
-            Maybe(OperatorNames()),
-            'a list of the operators that can be used, as names, classes or `"module:Class"`; None for all of '
-            'the language. See "Operators of your own" in the docs',
-        ] = None,
-        descriptions: Annotated[
-            Mapping[str, str] | None,
-            Maybe(Descriptions()),
-            PRESENTATION,
-            "operator name -> a description that replaces the default one; changes only the text, so it is "
-            "not part of the task",
-        ] = None,
-        finish: Annotated[
-            str,
-            OneOf(*FINISH_RULES),
-            'the requirements of `finish`: `"lax"` (one operator) or `"published"` (five operators, a '
-            "structure, a solver, a checker; Test if there are tests; Programmer or Test for code; Format if "
-            "the result is long)",
-        ] = "lax",
-        prompting: Annotated[
-            str,
-            OneOf(*PROMPTINGS),
-            '`"inline"`: the action contains the instructions; `"two_phase"`: the environment asks for them '
-            "in separate turns",
-        ] = "inline",
+        base_url: _BaseUrl = None,
+        executor_settings: _ExecutorSettings = None,
+        language: _Language = "full",
+        operators: _Operators = None,
+        descriptions: _Descriptions = None,
+        finish: _Finish = "lax",
+        prompting: _Prompting = "inline",
         strict: Annotated[bool, Flag(), "reject actions and prompts that need repairs"] = False,
-        hints: Annotated[
-            bool,
-            Flag(),
-            PRESENTATION,
-            "feedback suggests the next edit; changes only the text, so it is not part of the task",
-        ] = True,
-        skip_damaged: Annotated[
-            bool,
-            Flag(),
-            "skip rows of a published set that cannot be read, with a warning that counts them; the log's "
-            "`meta` has the number as `skipped_rows`. Task numbers do not count them",
-        ] = False,
+        hints: _Hints = True,
+        skip_damaged: _SkipDamaged = False,
         task_types: TaskTypes = None,
         max_steps: MaxSteps = 20,
         render_mode: Annotated[str | None, '`"ansi"`: the task, the graph and the result'] = None,
@@ -294,21 +309,17 @@ class CanvasEnv(TextEnv):
             "prompting": prompting,
             "strict": strict,
             "hints": hints,
-            **({} if descriptions is None else {"descriptions": descriptions}),
         }
-        check_settings(self.logged_settings, {"family": family, "model": model, "skip_damaged": skip_damaged, **rules})
-        check_settings({"dataset": Maybe(Text())}, {"dataset": dataset})  # unknown names are reported with the data
+        allowed = {**(self.logged_settings or {}), "dataset": Maybe(Text())}  # unknown sets are reported with the data
+        more = {"family": family, "model": model, "skip_damaged": skip_damaged, "descriptions": descriptions}
+        check_settings(allowed, {"dataset": dataset, **rules, **more})
         self._executor = executor_of(executor, model, base_url, executor_settings)
         simulated = self._executor.deterministic
-        if used is not None:
-            used, without = self._executor.offered(used)
-            if without:
-                warnings.warn(without, stacklevel=2)
+        used, without = (None, "") if used is None else self._executor.offered(used)
+        if without:
+            warnings.warn(without, stacklevel=2)
         self._drafting = drafting_of(language, used, finish, prompting, strict, descriptions)
         source = tasks_of(data, dataset, split, family, simulated=simulated, skip_damaged=skip_damaged, season=season)
-        if skipped := source.skipped:
-            which = "`agentgym-flow data check --env canvas` says more"
-            warnings.warn(f"{len(skipped)} damaged rows are skipped, the first: {skipped[0]} {which}.", stacklevel=2)
         super().__init__(
             max_steps=max_steps,
             settings={
@@ -325,8 +336,6 @@ class CanvasEnv(TextEnv):
             task_types=task_types,
             render_mode=render_mode,
         )
-        self._hints = hints
-        self._game: CanvasGame | None = None
         self.external = OperatorResults(ENV_ID, self._executor.backend, recorded=not simulated)
 
     @property
@@ -348,7 +357,7 @@ class CanvasEnv(TextEnv):
         backend = self._executor.for_task(assignment, self.external.recording)
         simulated = self._executor.deterministic
         self._game = CanvasGame.of(
-            assignment, self._drafting, backend, seed=seed, hints=self._hints, deterministic=simulated
+            assignment, self._drafting, backend, seed=seed, hints=self.settings["hints"], deterministic=simulated
         )
         problem = assignment.problem
         self.task_key = self.make_task_key([problem.key, problem.shown(), list(problem.answers), seed])

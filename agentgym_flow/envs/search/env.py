@@ -44,6 +44,39 @@ DEFAULT_MAX_STEPS = 6
 """The default step budget. The longest chain of the generated questions takes five steps."""
 
 
+_Data = Annotated[
+    str | os.PathLike[str] | DataSet | None,
+    "a folder or file of a published set, or the name of registered data; None for generated questions",
+]
+_Retriever = Annotated[
+    str | Retriever,
+    OneOf(*KINDS, REMOTE, CUSTOM),
+    '`"bm25"`, `"dense"` or `"hybrid"`; the address of a server with `POST /retrieve`; or an object '
+    "with the method `search` of `agentgym_flow.retrieval.passage.Retriever`",
+]
+_Corpus = Annotated[
+    str | os.PathLike[str] | None,
+    Maybe(Text(r"sha256:[0-9a-f]{64}")),
+    "the corpus to search: a folder created by `agentgym-flow retriever build`, or a file of "
+    "passages; None for the generated articles",
+]
+_Topk = Annotated[
+    int,
+    Integer(1, MOST_TOPK),
+    "the largest number of passages that a search shows, from 1 to 100",
+]
+_Metric = Annotated[
+    str,
+    OneOf(*METRICS),
+    'the metric that scores answers: `"em"` (exact match), `"sub_em"` (the answer contains a right '
+    'answer and has at most 300 characters) or `"f1"`, all with the normalisation of SQuAD',
+]
+_Remote = Annotated[
+    Mapping[str, Any] | None,
+    'settings of `RemoteRetriever` for a server, such as `{"single": True, "cache": "queries.db"}`',
+]
+
+
 class SearchEnv(TextEnv):
     """Search for language models: answer a question with the help of a retriever.
 
@@ -159,39 +192,14 @@ class SearchEnv(TextEnv):
     def __init__(
         self,
         *,
-        data: Annotated[
-            str | os.PathLike[str] | DataSet | None,
-            "a folder or file of a published set, or the name of registered data; None for generated questions",
-        ] = None,
+        data: _Data = None,
         split: Annotated[str, '`"train"`, `"valid"` (official `dev`) or `"test"`'] = "train",
         season: Season = "",
-        retriever: Annotated[
-            str | Retriever,
-            OneOf(*KINDS, REMOTE, CUSTOM),
-            '`"bm25"`, `"dense"` or `"hybrid"`; the address of a server with `POST /retrieve`; or an object '
-            "with the method `search` of `agentgym_flow.retrieval.passage.Retriever`",
-        ] = "bm25",
-        corpus: Annotated[
-            str | os.PathLike[str] | None,
-            Maybe(Text(r"sha256:[0-9a-f]{64}")),
-            "the corpus to search: a folder created by `agentgym-flow retriever build`, or a file of "
-            "passages; None for the generated articles",
-        ] = None,
-        topk: Annotated[
-            int,
-            Integer(1, MOST_TOPK),
-            "the largest number of passages that a search shows, from 1 to 100",
-        ] = DEFAULT_TOPK,
-        metric: Annotated[
-            str,
-            OneOf(*METRICS),
-            'the metric that scores answers: `"em"` (exact match), `"sub_em"` (the answer contains a right '
-            'answer and has at most 300 characters) or `"f1"`, all with the normalisation of SQuAD',
-        ] = "em",
-        remote: Annotated[
-            Mapping[str, Any] | None,
-            'settings of `RemoteRetriever` for a server, such as `{"single": True, "cache": "queries.db"}`',
-        ] = None,
+        retriever: _Retriever = "bm25",
+        corpus: _Corpus = None,
+        topk: _Topk = DEFAULT_TOPK,
+        metric: _Metric = "em",
+        remote: _Remote = None,
         task_types: TaskTypes = None,
         max_steps: MaxSteps = DEFAULT_MAX_STEPS,
         render_mode: Annotated[str | None, '`"ansi"`'] = None,

@@ -51,6 +51,39 @@ DRAWS = ("uniform", "weighted")
 SEARCH = "search[{query}]"
 
 
+_Data = Annotated[
+    str | os.PathLike[str] | DataSet | None,
+    "a folder of official files, or a store; the name of registered data; None for the embedded shop",
+]
+_Goals = Annotated[
+    str,
+    OneOf(*KINDS),
+    '`"synthetic"`, built from attributes and options; `"human"`, written by people or in the style of people',
+]
+_Draw = Annotated[
+    str,
+    OneOf(*DRAWS),
+    PRESENTATION,
+    'how a seed draws the goal: `"uniform"`, or `"weighted"` as in the original WebShop',
+]
+_NounTagger = Annotated[
+    str,
+    Text(r"[a-z]+(-[0-9A-Za-z.+-]+)?", 64),
+    '`"spacy"` uses the model `en_core_web_sm` (`"spacy-3.7.1"`: only that version), `"words"` needs '
+    'no model; `"auto"`: spaCy if it works, otherwise words',
+]
+_Search = Annotated[
+    str,
+    OneOf(*ENGINES),
+    'the search engine: `"bm25"` (built in, ranks as Lucene does), or `"pyserini"`, Lucene itself (extra `pyserini`)',
+]
+_NumProducts = Annotated[
+    int | None,
+    Maybe(Integer(1, 1 << 40)),
+    "use only the first N products of official files",
+]
+
+
 class WebShopEnv(TextEnv):
     """WebShop for language models: find the product that an instruction asks for, choose its options, and buy it.
 
@@ -187,42 +220,16 @@ class WebShopEnv(TextEnv):
     def __init__(
         self,
         *,
-        data: Annotated[
-            str | os.PathLike[str] | DataSet | None,
-            "a folder of official files, or a store; the name of registered data; None for the embedded shop",
-        ] = None,
-        goals: Annotated[
-            str,
-            OneOf(*KINDS),
-            '`"synthetic"`, built from attributes and options; `"human"`, written by people or in the style of people',
-        ] = "synthetic",
+        data: _Data = None,
+        goals: _Goals = "synthetic",
         split: Annotated[str, '`"train"`, `"valid"` (official `dev`) or `"test"`'] = "train",
         season: Season = "",
-        draw: Annotated[
-            str,
-            OneOf(*DRAWS),
-            PRESENTATION,
-            'how a seed draws the goal: `"uniform"`, or `"weighted"` as in the original WebShop',
-        ] = "uniform",
+        draw: _Draw = "uniform",
         observation_mode: Annotated[str, OneOf(*OBSERVATION_MODES), PRESENTATION, "see above"] = "text",
         show_attributes: Annotated[bool, Flag(), "give product pages one more button, `attributes`"] = False,
-        noun_tagger: Annotated[
-            str,
-            Text(r"[a-z]+(-[0-9A-Za-z.+-]+)?", 64),
-            '`"spacy"` uses the model `en_core_web_sm` (`"spacy-3.7.1"`: only that version), `"words"` needs '
-            'no model; `"auto"`: spaCy if it works, otherwise words',
-        ] = "auto",
-        search: Annotated[
-            str,
-            OneOf(*ENGINES),
-            'the search engine: `"bm25"` (built in, ranks as Lucene does), or `"pyserini"`, Lucene itself '
-            "(extra `pyserini`)",
-        ] = "bm25",
-        num_products: Annotated[
-            int | None,
-            Maybe(Integer(1, 1 << 40)),
-            "use only the first N products of official files",
-        ] = None,
+        noun_tagger: _NounTagger = "auto",
+        search: _Search = "bm25",
+        num_products: _NumProducts = None,
         task_types: TaskTypes = None,
         max_steps: MaxSteps = DEFAULT_MAX_STEPS,
         render_mode: Annotated[str | None, '`"ansi"`'] = None,

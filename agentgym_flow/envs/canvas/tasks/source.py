@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
@@ -123,7 +124,11 @@ def tasks_of(
         raise BadSetting("family is for generated tasks, not for published sets")
     from agentgym_flow.envs.canvas.tasks.published import PublishedTasks
 
-    return PublishedTasks(data, dataset, split, simulated=simulated, skip_damaged=skip_damaged)
+    tasks = PublishedTasks(data, dataset, split, simulated=simulated, skip_damaged=skip_damaged)
+    if skipped := tasks.skipped:
+        which = "`agentgym-flow data check --env canvas` says more"
+        warnings.warn(f"{len(skipped)} damaged rows are skipped, the first: {skipped[0]} {which}.", stacklevel=3)
+    return tasks
 
 
 @lru_cache(maxsize=1 << 10)  # a group plays one task many times
