@@ -436,5 +436,5 @@ class CanvasEnv(TextEnv):
             "workflow": {**game.report(), "correctness": 0.0 if self.playing else game.correctness},
             "scorer": game.task.scorer,
             "repairs": [repair.kind for repair in game.last.repairs] if game.last else [],
-            "sandbox": "unused" if self._executor.deterministic and not self.source.data else default().probe().level,
+            "sandbox": "unused" if not (self.external.recorded or self.source.data) else default().probe().level,
         }

@@ -18,9 +18,9 @@ from agentgym_flow.envs.canvas.drafting import CanvasDraft, Drafting, TurnResult
 from agentgym_flow.envs.canvas.feedback import feedback_text, graph_lines, run_lines, summary
 from agentgym_flow.envs.canvas.operators.calls import Backend, KeepsAnswers, WorkflowProblem
 from agentgym_flow.envs.canvas.reading import write_action
-from agentgym_flow.envs.canvas.tasks.task import Assignment, circumstances, result_of, workflow_problem
+from agentgym_flow.envs.canvas.tasks import Assignment, circumstances, result_of, workflow_problem
+from agentgym_flow.envs.canvas.workflow import OperatorNode, Workflow
 from agentgym_flow.envs.canvas.workflow.ablation import NOTHING_RAN, Ablation, Memo, ablation
-from agentgym_flow.envs.canvas.workflow.graph import OperatorNode, Workflow
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter, all_of
 from agentgym_flow.envs.canvas.workflow.rules import Circumstances
 from agentgym_flow.envs.canvas.workflow.run import WorkflowRun

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from agentgym_flow.envs.answers import exact_match, last_answer, normalise, sub_exact_match, token_f1
-from agentgym_flow.envs.canvas.scoring import mathematics
+from agentgym_flow.envs.canvas.scoring import Problem, extract
 from agentgym_flow.envs.canvas.scoring.extract import NUMBER, last_box, same_number, stated_answer
-from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.scoring.programs import RunTests, passes
 from agentgym_flow.errors import BadSetting
 
@@ -62,7 +61,7 @@ def correctness(
     elif problem.source == GENERATED:
         right = any(same_number(text, answer) for answer in problem.answers)
     else:
-        right = any(mathematics.equal(text, answer) for answer in problem.answers)
+        right = any(extract.equal(text, answer) for answer in problem.answers)
     return Correctness(float(right), float(right))
 
 
@@ -78,7 +77,7 @@ def scorer_of(problem: Problem) -> str:
         return "tests"
     if problem.options:
         return "choice"
-    return NUMBER if problem.source == GENERATED else mathematics.scorer()
+    return NUMBER if problem.source == GENERATED else extract.scorer()
 
 
 MAX_TEXT = 20_000
@@ -175,10 +174,10 @@ def _listed(text: str, labels: list[re.Match[str]]) -> tuple[str, ...]:
 def right_choice(text: str, options: tuple[str, ...], letter: str) -> bool:
     """Return whether a text answers with `letter`, or without a letter with the content of the option.
 
-    Raises `MissingExtra` as `mathematics.equal` does, if the text contains no letter.
+    Raises `MissingExtra` as `extract.equal` does, if the text contains no letter.
     """
     for said in (stated_answer(text).text, "" if last_box(text) is not None else text.strip()):
         found = _ANSWERED.fullmatch(said)
         if found and len(said) <= _LONGEST and found["letter"].upper() in LETTERS[: len(options)]:
             return bool(found["letter"].upper() == letter)
-    return mathematics.equal(text, options[LETTERS.index(letter)])
+    return extract.equal(text, options[LETTERS.index(letter)])

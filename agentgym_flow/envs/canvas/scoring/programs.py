@@ -15,7 +15,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from agentgym_flow import sandbox
-from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem
+from agentgym_flow.envs.canvas.scoring import CodeTests, Problem
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.sandbox.harness.test_side import free_names
 

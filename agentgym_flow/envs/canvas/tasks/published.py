@@ -25,13 +25,12 @@ from agentgym_flow._util.records import SUFFIXES, read_records
 from agentgym_flow._util.sharing import once
 from agentgym_flow.core import check_split, stable_hash
 from agentgym_flow.data import FETCHED, DataSet
-from agentgym_flow.envs.canvas.scoring import mathematics
-from agentgym_flow.envs.canvas.scoring.problem import Problem
+from agentgym_flow.envs.canvas.scoring import Problem, extract
 from agentgym_flow.envs.canvas.scoring.programs import NO_HARNESS
+from agentgym_flow.envs.canvas.tasks import Assignment, PublishedTask
 from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import BadChain, chain_of
 from agentgym_flow.envs.canvas.tasks.sets.checks import overlap, without
 from agentgym_flow.envs.canvas.tasks.sets.load import SETS, LoadedSet, is_native, load_from_hub, load_problems
-from agentgym_flow.envs.canvas.tasks.task import Assignment, PublishedTask
 from agentgym_flow.envs.published_splits import (
     ALONE,
     PARTS,
@@ -117,7 +116,7 @@ class PublishedTasks:
         if any(problem.hidden_tests.harness for problem in kept.problems):
             raise BadSetting(NO_HARNESS)
         if not simulated and any(problem.kind == "math" for problem in kept.problems):
-            mathematics.check_installed()
+            extract.check_installed()
         self.data: Mapping[str, str] = {name: kept.digest}
         self.left_out = kept.left_out
         self.skipped = self._set.skipped(self.split)
@@ -198,7 +197,7 @@ class _PublishedSplits:
     def _task(self, split: str, number: int) -> Assignment:
         problem = self.kept(split, True).problems[number]
         if problem.kind == "code":
-            from agentgym_flow.envs.canvas.tasks.code import NotUsable, from_program
+            from agentgym_flow.envs.canvas.tasks.code.foreign import NotUsable, from_program
             from agentgym_flow.envs.canvas.tasks.code.task import UnchangedTask
 
             try:

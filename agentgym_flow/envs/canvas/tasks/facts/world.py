@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.canvas.scoring.problem import ContextPassage
+from agentgym_flow.envs.canvas.scoring import ContextPassage
 from agentgym_flow.envs.content import read_content
 
 
