@@ -32,7 +32,7 @@ def test_attributes_of_a_strangers_environment_are_copied() -> None:
     assert clone._source is not env._source  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", ["ALFWorld", "Sokoban"])
+@pytest.mark.parametrize("name", ["Canvas", "ALFWorld", "WebShop", "Search", "Sokoban"])
 def test_attributes_are_few_enough_for_fast_steps(name: str) -> None:
     env = make_text_env(f"agentgym_flow/{name}-v0")
     env.reset(seed=0)

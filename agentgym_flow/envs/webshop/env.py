@@ -254,8 +254,6 @@ class WebShopEnv(TextEnv):
             task_types=task_types,
             render_mode=render_mode,
         )
-        self._observe = observation_mode
-        self._show_attributes = show_attributes
         self.last_score: Score | None = None
 
     @property
@@ -287,15 +285,14 @@ class WebShopEnv(TextEnv):
         ]
         self.task_key = self.make_task_key(content)
         self.goal = goal.instruction
-        self._goal = goal
-        self._game = WebShopGame(self.source.catalogue, goal, show_attributes=self._show_attributes)
+        self._game = WebShopGame(self.source.catalogue, goal, show_attributes=self.settings["show_attributes"])
         self._expert = WebShopExpert(self.source.catalogue, goal, self._tagger)
         self._read: set[tuple[str, str]] = set()
         self.last_score = None
         return self._page()
 
     def _page(self) -> str:
-        return OBSERVATION_MODES[self._observe](self._game)
+        return OBSERVATION_MODES[self.settings["observation_mode"]](self._game)
 
     def _apply(self, action: str) -> Transition:
         game = self._game
@@ -305,7 +302,7 @@ class WebShopEnv(TextEnv):
         if game.page is not Page.DONE:
             return Transition(self._page(), 0.0, False, valid)
         assert game.product is not None  # the page after a purchase has a product
-        self.last_score = score(game.product, self._goal, game.options, self._tagger)
+        self.last_score = score(game.product, game.goal, game.options, self._tagger)
         game.score = self.last_score.total
         return Transition(self._page(), self.last_score.total, True, valid)
 
