@@ -12,8 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.canvas.scoring import CodeTests, Problem, StdioCase, extract
-from agentgym_flow.envs.canvas.scoring.correctness import Correctness, correctness, score_question, scorer_of
-from agentgym_flow.envs.canvas.scoring.programs import completed, defines, program_in, same_output
+from agentgym_flow.envs.canvas.scoring.correctness import (
+    Correctness,
+    completed,
+    correctness,
+    defines,
+    program_in,
+    same_output,
+    score_question,
+    scorer_of,
+)
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 from agentgym_flow.errors import BadSetting
 

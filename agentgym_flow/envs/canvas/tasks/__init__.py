@@ -20,8 +20,7 @@ from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.operators.base import Mistake
 from agentgym_flow.envs.canvas.operators.calls import WorkflowProblem
 from agentgym_flow.envs.canvas.scoring import Problem
-from agentgym_flow.envs.canvas.scoring.correctness import correctness, scorer_of
-from agentgym_flow.envs.canvas.scoring.programs import run_tests
+from agentgym_flow.envs.canvas.scoring.correctness import correctness, run_tests, scorer_of
 from agentgym_flow.envs.canvas.workflow.rules import Circumstances
 from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
 from agentgym_flow.envs.content import read_content

@@ -26,7 +26,7 @@ from agentgym_flow._util.sharing import once
 from agentgym_flow.core import check_split, stable_hash
 from agentgym_flow.data import FETCHED, DataSet
 from agentgym_flow.envs.canvas.scoring import Problem, extract
-from agentgym_flow.envs.canvas.scoring.programs import NO_HARNESS
+from agentgym_flow.envs.canvas.scoring.correctness import NO_HARNESS
 from agentgym_flow.envs.canvas.tasks import Assignment, PublishedTask
 from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import BadChain, chain_of
 from agentgym_flow.envs.canvas.tasks.sets.checks import overlap, without

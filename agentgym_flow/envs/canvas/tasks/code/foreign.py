@@ -17,7 +17,7 @@ from agentgym_flow import sandbox
 from agentgym_flow.core import Stream, stable_hash
 from agentgym_flow.envs.canvas.operators.base import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.scoring import Problem
-from agentgym_flow.envs.canvas.scoring.programs import completed
+from agentgym_flow.envs.canvas.scoring.correctness import completed
 from agentgym_flow.envs.canvas.tasks import Fault, TestOutcome, demanded, unusual
 from agentgym_flow.envs.canvas.tasks.code.changes import (
     MISTAKES,

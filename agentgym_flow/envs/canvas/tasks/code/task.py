@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 from agentgym_flow import sandbox
 from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.canvas.scoring import CodeTests, Problem
-from agentgym_flow.envs.canvas.scoring.correctness import correctness
-from agentgym_flow.envs.canvas.scoring.programs import completed, run_tests
+from agentgym_flow.envs.canvas.scoring.correctness import completed, correctness, run_tests
 from agentgym_flow.envs.canvas.tasks import Fault, SimulatedTask, TestOutcome
 from agentgym_flow.envs.canvas.tasks.code.changes import ProgramMistake, changed
 from agentgym_flow.envs.content import read_content
