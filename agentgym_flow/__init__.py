@@ -4,13 +4,13 @@
 light: no torch, no network, no output.
 """
 
+import os
 import sys
 from itertools import pairwise
-from pathlib import PurePath
 
 if (sys.argv[:1] == ["-m"] and ("-m", __name__) in pairwise(sys.orig_argv)) or (
-    PurePath(sys.argv[0] if sys.argv else "").stem == "agentgym-flow"
-):  # the command, not an import
+    os.path.splitext(os.path.basename(sys.argv[0] if sys.argv else ""))[0] == "agentgym-flow"
+):  # the command, not an import. Without pathlib, because importing is light
     _hook = sys.excepthook
     # Print no traceback after Ctrl-C during the imports below, before the command can handle it.
     sys.excepthook = lambda kind, *rest: None if issubclass(kind, KeyboardInterrupt) else _hook(kind, *rest)

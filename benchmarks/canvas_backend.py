@@ -34,7 +34,7 @@ from _timing import arguments, print_header, print_row, seconds
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
 from agentgym_flow.envs.canvas.operators.calls import WorkflowProblem
-from agentgym_flow.envs.canvas.workflow.graph import Chain, OperatorNode, Parallel
+from agentgym_flow.envs.canvas.workflow import Chain, OperatorNode, Parallel
 from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
 from agentgym_flow.play import EpisodeSpec, rollout
 from agentgym_flow.policies.base import AsyncPolicy, FunctionPolicy, Policy, PolicyInput, PolicyOutput

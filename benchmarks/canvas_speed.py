@@ -27,7 +27,7 @@ import agentgym_flow  # noqa: F401 (registers the ids)
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value, WorkflowProblem
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES, generated
-from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, OperatorNode, Parallel
+from agentgym_flow.envs.canvas.workflow import Chain, Conditional, Loop, OperatorNode, Parallel
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
 
 ENV_ID = "agentgym_flow/Canvas-v0"

@@ -41,10 +41,10 @@ from unittest import mock
 from _timing import arguments, print_header, print_row
 from retriever_load import cpu_seconds
 
-from agentgym_flow.core import TextEnv
+from agentgym_flow.core import External, TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search import tasks
-from agentgym_flow.envs.search.env import ENV_ID, SearchEnv
+from agentgym_flow.envs.search.env import ENV_ID, Passages, SearchEnv
 from agentgym_flow.episodes import EpisodeRecorder
 from agentgym_flow.play import EnvPool, EpisodeSpec, rollout
 from agentgym_flow.policies import FunctionPolicy, PolicyInput, PolicyOutput
@@ -152,7 +152,7 @@ def in_lock_step(make: Callable[[], TextEnv], rollouts: int, clock: Clock) -> No
 
 def one_by_one(make: Callable[[], TextEnv], rollouts: int, clock: Clock) -> None:
     """Play in rounds with a separate request for each episode."""
-    with mock.patch.object(SearchEnv, "prepare_steps", TextEnv.prepare_steps):
+    with mock.patch.object(Passages, "prepare_steps", External.prepare_steps):
         in_lock_step(make, rollouts, clock)
 
 

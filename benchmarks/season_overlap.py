@@ -32,7 +32,7 @@ def tasks_of(name: str, settings: dict[str, Any], split: str, season: str = "", 
     """Return identifiers of the first `most` tasks of a split that ignore task numbers."""
     env = make_text_env(f"agentgym_flow/{name}-v0", split=split, season=season, **settings)
     if isinstance(env, SearchEnv):
-        return [" ".join(one.text.lower().split()) for one in env._source.questions[:most]]
+        return [" ".join(one.text.lower().split()) for one in env.source.questions[:most]]
     found = []
     for task in range(min(most, env.num_tasks)):
         observation, info = env.reset(seed=0, options={"task": task})

@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--data", default=official, help="folder of official files (default: the samples, if any)")
     args = parser.parse_args()
     env: Any = gym.make(ENV_ID, data=args.data)
-    source = env.unwrapped._source
+    source = env.unwrapped.source
     print(f"{len(source.catalogue):,} products\n")
     print_steps(args.data, args.repetitions, args.episodes)
     queries = [source.goal(task).instruction for task in range(min(QUERIES, source.num_tasks))]

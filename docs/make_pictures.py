@@ -16,7 +16,7 @@ from matplotlib import image
 
 import agentgym_flow  # noqa: F401  (registers the environments)
 from agentgym_flow.core import TextEnv
-from agentgym_flow.envs.canvas.workflow.plain import plain_graph
+from agentgym_flow.envs.canvas.workflow.run import plain_graph
 from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.episodes import Group
 from agentgym_flow.play import EpisodeSpec, rollout_groups

@@ -34,11 +34,14 @@ class DiceEnv(TextEnv):
     """Guess the throw of a die: the task is how many sides it has, the throw is noise."""
 
     env_id = "example/Dice-v0"
-    split_aliases = {"dev": "valid"}  # noqa: RUF012
     presentation_settings = frozenset({"polite"})
 
     def __init__(self, polite: bool = False, bonus: int = 0, split: str = "train", max_steps: int = 3) -> None:
-        super().__init__(split=split, max_steps=max_steps, settings={"polite": polite, "bonus": bonus})
+        super().__init__(
+            split=check_split(split, {"dev": "valid"}),
+            max_steps=max_steps,
+            settings={"polite": polite, "bonus": bonus},
+        )
 
     @property
     def num_tasks(self) -> int:
@@ -258,11 +261,11 @@ def test_ansi_is_the_described_state_and_nothing_is_drawn_unasked() -> None:
 
 def test_a_recording_is_refused_where_nothing_comes_from_outside() -> None:
     env = DiceEnv()
-    env.use_recording(None)
-    env.use_recording([None, None])
-    assert env.recorded_responses is None
+    env.external.use_recording(None)
+    env.external.use_recording([None, None])
+    assert env.external.recorded_responses is None
     with pytest.raises(BadSetting, match="uses no recorded responses"):
-        env.use_recording([None, {"answer": 1}])
+        env.external.use_recording([None, {"answer": 1}])
 
 
 def test_candidates_are_capped() -> None:
@@ -365,3 +368,10 @@ def test_what_moved_to_the_card_is_not_ignored_in_silence() -> None:
 
         class OldEnv(DiceEnv):
             script = "mine:Policy"
+
+
+def test_the_hooks_of_servers_that_moved_to_external_are_not_ignored_in_silence() -> None:
+    with pytest.raises(BadSetting, match=r"MovedEnv\.use_recording belongs to the class of its attribute external"):
+
+        class MovedEnv(DiceEnv):
+            def use_recording(self, entries: object) -> None: ...

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agentgym_flow import data as registry
-from agentgym_flow.core import Stream, Transition, canonical
+from agentgym_flow.core import External, Stream, Transition, canonical
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episodes import Episode, LoggedEpisode, read_log, write_log
 from agentgym_flow.errors import BadData, BadLog, BadSetting, UnknownEnvironment
@@ -33,29 +33,22 @@ class OracleEnv(CaveEnv):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self._recording: Sequence[Any] | None = None
-        self._entry: Any = None
-
-    @property
-    def recorded_responses(self) -> Any:
-        return self._entry
-
-    def use_recording(self, entries: Sequence[Any] | None) -> None:
-        self._recording = entries
+        self.external = External(self.env_id, recorded=True)
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
-        self._position, self._entry = 0, None
+        self._position = 0
         return super()._begin(task, noise, options)
 
     def _apply(self, action: str) -> Transition:
         self._position += 1
-        if self._recording is None:
+        own = self.external
+        if own.recording is None:
             OracleEnv.outside += 1
-            self._entry = {"number": OracleEnv.outside}
+            own.entry = {"number": OracleEnv.outside}
         else:
-            self._entry = self._recording[self._position]
+            own.entry = own.recording[self._position]
         observation, *rest = super()._apply(action)
-        return Transition(f"{observation} The oracle says {self._entry['number']}.", *rest)
+        return Transition(f"{observation} The oracle says {own.entry['number']}.", *rest)
 
 
 gym.register(OracleEnv.env_id, entry_point=OracleEnv)

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym_flow.core import Stream, TextEnv, Transition
+from agentgym_flow.core import External, Stream, TextEnv, Transition
 from agentgym_flow.episodes import Episode
 from agentgym_flow.errors import BadPolicy, BadSetting, GroupMismatch, UnknownTask
 from agentgym_flow.play import EnvPool, EpisodeSpec, rollout, rollout_groups
@@ -244,11 +245,17 @@ def test_a_group_that_does_not_start_alike_is_noticed() -> None:
 def test_a_round_is_prepared_once_for_each_kind() -> None:
     told: list[tuple[str, list[tuple[int, int, str]]]] = []
 
-    class Preparing(CaveEnv):
+    class Noting(External):
         @classmethod
         def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
-            assert all(type(env) is cls and env.playing for env in envs)
-            told.append((cls.__name__, [(e.task, e.steps, action) for e, action in zip(envs, actions, strict=True)]))
+            kind = type(envs[0])
+            assert all(type(env) is kind and env.playing for env in envs)
+            told.append((kind.__name__, [(e.task, e.steps, action) for e, action in zip(envs, actions, strict=True)]))
+
+    class Preparing(CaveEnv):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            self.external = Noting(self.env_id)
 
     class Other(Preparing):
         pass

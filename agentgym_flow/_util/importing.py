@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import traceback
-from pathlib import Path
 from typing import Any
 
 from agentgym_flow.errors import AgentGymFlowError, BadModule, UnknownName
@@ -29,7 +29,7 @@ def imported(path: str, unknown: type[UnknownName]) -> Any:
 
 def find_modules_here() -> None:
     """Put the current directory on the path, as `python -m` does and console scripts do not."""
-    here = str(Path.cwd())
+    here = os.getcwd()
     if here not in sys.path:
         sys.path.append(here)
 
@@ -60,5 +60,5 @@ def what_raised(error: BaseException) -> str:
     what = f"{type(error).__name__}: {error}".removesuffix(": ")
     if not isinstance(error, SyntaxError):  # its message already names the line
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
-        what += f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+        what += f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})"
     return what

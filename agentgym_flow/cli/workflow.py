@@ -13,7 +13,7 @@ from agentgym_flow.cli.options import Commands, Force
 from agentgym_flow.errors import BadSetting, BadWorkflow
 
 if TYPE_CHECKING:
-    from agentgym_flow.envs.canvas.workflow.graph import Chain
+    from agentgym_flow.envs.canvas.workflow import Chain
     from agentgym_flow.envs.canvas.workflow.rules import Language
 
 app = Commands(help="Draw and check Canvas workflows, given as one line of text.", no_args_is_help=True)
@@ -44,7 +44,7 @@ def draw(
         out: The file to write: .svg, or .html with a table of all instructions.
         down: Draw from top to bottom, for a narrow page.
     """
-    from agentgym_flow.envs.canvas.workflow.plain import plain_graph
+    from agentgym_flow.envs.canvas.workflow.run import plain_graph
     from agentgym_flow.report import workflow_html, workflow_svg
 
     ending = out.suffix.lower()
@@ -64,7 +64,7 @@ def check(text: Text, published: Published = False) -> None:
 
     Exits with status 2 if the text cannot be parsed as a workflow.
     """
-    from agentgym_flow.envs.canvas.workflow.graph import statistics
+    from agentgym_flow.envs.canvas.workflow import statistics
     from agentgym_flow.envs.canvas.workflow.text import to_text
 
     rules = _language(published)

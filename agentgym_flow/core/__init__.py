@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from agentgym_flow._util.exports import on_demand
 
 if TYPE_CHECKING:
-    from agentgym_flow.core.env import MAX_CANDIDATES, OFFICIAL_KEY, AnswerStore, EnvCard, TextEnv, Transition
+    from agentgym_flow.core.card import AnswerStore, EnvCard, External, TaskSource
+    from agentgym_flow.core.env import MAX_CANDIDATES, OFFICIAL_KEY, TextEnv, Transition, tasks_of_types
     from agentgym_flow.core.registry import (
         import_environments,
         imported_ids,
@@ -64,6 +65,7 @@ __all__ = [
     "AnswerStore",
     "Argument",
     "EnvCard",
+    "External",
     "Flag",
     "Integer",
     "Items",
@@ -77,6 +79,7 @@ __all__ = [
     "Setting",
     "Split",
     "Stream",
+    "TaskSource",
     "TaskTypes",
     "Text",
     "TextEnv",
@@ -102,6 +105,7 @@ __all__ = [
     "seasonal",
     "stable_hash",
     "task_identity",
+    "tasks_of_types",
     "text_env_class",
     "text_env_parameters",
 ]

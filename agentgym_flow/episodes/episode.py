@@ -317,7 +317,7 @@ class EpisodeRecorder:
             max_steps=env.max_steps,
             observation=self.observation,
             state_key=self.info["state_key"],
-            recording=env.recorded_responses,
+            recording=env.external.recorded_responses,
             task_type=env.task_type,
             meta=env.log_meta(),
         )
@@ -343,7 +343,7 @@ class EpisodeRecorder:
             action_valid=bool(info["action_valid"]),
             success=bool(info["success"]),
             score=float(info["score"]),
-            recording=self.env.recorded_responses,
+            recording=self.env.external.recorded_responses,
             official_key=self.info.get(OFFICIAL_KEY),
             next_official_key=info.get(OFFICIAL_KEY),
             info={key: info[key] for key in self.keep} if self.keep else None,

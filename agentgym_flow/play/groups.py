@@ -199,7 +199,7 @@ def _prepare(envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
     kinds: dict[type[TextEnv], None] = dict.fromkeys(map(type, envs))
     for kind in kinds:
         pairs = [(env, action) for env, action in zip(envs, actions, strict=True) if type(env) is kind]
-        kind.prepare_steps([env for env, _ in pairs], [action for _, action in pairs])
+        pairs[0][0].external.prepare_steps([env for env, _ in pairs], [action for _, action in pairs])
 
 
 async def play_independently(
@@ -293,7 +293,7 @@ class SharedRequests:
     async def _prepare(self, kind: type[TextEnv]) -> None:
         await asyncio.sleep(WINDOW)
         envs, actions = self._waiting.pop(kind)
-        await _in_thread(lambda: kind.prepare_steps(envs, actions))
+        await _in_thread(lambda: envs[0].external.prepare_steps(envs, actions))
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

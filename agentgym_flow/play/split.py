@@ -13,7 +13,7 @@ from typing import Any
 
 from agentgym_flow import data as registry
 from agentgym_flow._util.files import check_new
-from agentgym_flow.core import TextEnv, check_integer, check_positive, make_text_env, stable_hash
+from agentgym_flow.core import TextEnv, check_integer, check_positive, make_text_env, stable_hash, tasks_of_types
 from agentgym_flow.episodes import Episode, LogWriter, read_log
 from agentgym_flow.errors import BadResume, BadSetting, ExecutorFailed
 from agentgym_flow.play.groups import ERROR, EpisodeSpec, rollout
@@ -96,7 +96,7 @@ class Play:
     def plan(self, env: TextEnv) -> EpisodePlan:
         """Return the episodes to play in `env`. Raises `BadSetting` or `UnknownOption` as `evaluate` does."""
         attempts, seed = check_positive("attempts", self.attempts), check_integer("seed", self.seed, 0)
-        tasks = env.drawn_tasks if self.task_types is None else env.tasks_of_types(self.task_types)
+        tasks = env.drawn_tasks if self.task_types is None else tasks_of_types(env, self.task_types)
         if self.num_episodes is None:
             count = min(TRAIN_TASKS, len(tasks)) if env.split == "train" else len(tasks)
         else:
@@ -184,13 +184,13 @@ def play_split(play: Play, write: Callable[[LogWriter, Episode], None] = LogWrit
         if play.on_plan is not None:
             play.on_plan(plan)
         if len(known) < len(plan.places):
-            env.check_servers()
-        env.keep_answers(journal)
+            env.external.check_servers()
+        env.external.keep_answers(journal)
         try:
             in_order = _OrderedWriter(plan.places, None if writer is None else partial(write, writer))
             return _play(play, make_env, plan, known, journal, in_order)
         finally:
-            env.keep_answers(None)
+            env.external.keep_answers(None)
 
 
 def _play(

@@ -244,9 +244,9 @@ def _recording(logged: LoggedEpisode) -> list[Any]:
 def _stepped(logged: LoggedEpisode, made: ReplayEnv) -> tuple[ReplayStart, Iterator[Step]]:
     """Start the episode, and return an iterator of its steps, without building `info` or storing the episode."""
     env = made.env
-    env.use_recording(_recording(logged))
+    env.external.use_recording(_recording(logged))
     observation, info = env.reset(seed=logged.seed, options={"task": logged.task})
-    return _started(made, logged.seed, observation, info["state_key"], env.recorded_responses), _steps(
+    return _started(made, logged.seed, observation, info["state_key"], env.external.recorded_responses), _steps(
         logged.actions, env
     )
 
@@ -264,7 +264,7 @@ def _steps(actions: Sequence[str], env: TextEnv) -> Iterator[Step]:
             success,
             score,
             env.state_key(),
-            env.recorded_responses,
+            env.external.recorded_responses,
         )
         if terminated or truncated:
             return
@@ -306,7 +306,7 @@ def step_again(recorder: EpisodeRecorder, logged: LoggedEpisode) -> Iterator[Epi
 
     Stops early if the environment ends the episode. External requests are answered from the recorded responses.
     """
-    recorder.env.use_recording(_recording(logged))
+    recorder.env.external.use_recording(_recording(logged))
     episode = recorder.reset(seed=logged.seed, task=logged.task, attempt=logged.attempt)
     for action in logged.actions:
         if recorder.done:

@@ -290,7 +290,8 @@ class StructureReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         observation, reward, terminated, truncated, info = self.env.step(action)
         base = self.unwrapped
         if truncated and isinstance(base, TextEnv) and base.playing:  # TimeLimit: the environment hides c during play
-            info = {**info, WORKFLOW: base.stop().get(WORKFLOW)}
+            base.playing = False
+            info = {**info, WORKFLOW: base.info().get(WORKFLOW)}
         given, info = self._design.advance(action, observation, float(reward), terminated, truncated, info)
         return observation, given, terminated, truncated, info
 

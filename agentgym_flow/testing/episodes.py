@@ -307,11 +307,11 @@ class LogChecks(TextSuite):
         recording = [entry for one in played for entry in (one.recording, *(turn.recording for turn in one.turns))]
         canonical(recording)
         env = self.make(variant)
-        env.use_recording([None, None])
+        env.external.use_recording([None, None])
         if any(entry is not None for entry in recording):
             return
         try:
-            env.use_recording([{"unexpected": True}])
+            env.external.use_recording([{"unexpected": True}])
         except BadSetting:
             return
         pytest.fail(
@@ -346,7 +346,7 @@ class LogChecks(TextSuite):
         recording: list[Any] = []
         for moment in play.episode(env, 2):
             first.append(moment)
-            recording.append(env.recorded_responses)
-        again.use_recording(recording)
+            recording.append(env.external.recorded_responses)
+        again.external.use_recording(recording)
         apart = play.difference(first, list(play.episode(again, 2)))
         assert apart is None, f"rebuilt from its own settings, the environment plays differently: {apart}"

@@ -267,10 +267,10 @@ class ActionChecks(TextSuite):
             going = [i for i, moments in enumerate(alone) if number < len(moments)]
             strays = [play.choose(envs[i], "random", Stream("stray", number, i)) for i in going]
             for actions in (strays, [alone[i][number].action for i in going]):
-                type(envs[0]).prepare_steps([envs[i] for i in going], actions)
+                envs[0].external.prepare_steps([envs[i] for i in going], actions)
             for i in going:
                 together[i].append(play.advance(envs[i], alone[i][number].action))
-            type(envs[0]).prepare_steps(envs, [""] * len(envs))
+            envs[0].external.prepare_steps(envs, [""] * len(envs))
         for seed, one, other in zip(self.seeds, alone, together, strict=True):
             apart = play.difference(one, other)
             assert apart is None, f"with prepare_steps seed {seed} plays differently: {apart}"

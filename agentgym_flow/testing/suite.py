@@ -168,7 +168,7 @@ def _search(root: TextEnv, max_states: int, identity: Callable[[TextEnv], object
     return True, is_open
 
 
-_WAY = ("steps", "_accepted_actions", "_last_transition")
+_WAY = ("steps", "_history", "_last_transition")
 
 
 def _memory(env: TextEnv) -> bytes:

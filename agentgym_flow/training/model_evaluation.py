@@ -49,9 +49,9 @@ class EvaluationRun:
 
     @property
     def figures(self) -> dict[str, float]:
-        """The means of the environment's `TextEnv.end_figures` over the episodes."""
-        kind = text_env_class(self.evaluation.env_id)
-        ends = [kind.end_figures(episode.turns[-1].next_observation) for episode in self.episodes if episode.turns]
+        """The means of the environment's `EnvCard.end_figures` over the episodes."""
+        end_figures = text_env_class(self.evaluation.env_id).card.end_figures
+        ends = [end_figures(episode.turns[-1].next_observation) for episode in self.episodes if episode.turns]
         return {name: sum(end[name] for end in ends) / len(ends) for name in (ends[0] if ends else ())}
 
     def as_dict(self) -> dict[str, Any]:

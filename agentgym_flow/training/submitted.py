@@ -236,7 +236,7 @@ def _turns(
         for logged in read_log(log):
             draws = Stream("rescore", seed, logged.task, logged.attempt)
             if logged.recording is not None:
-                env.use_recording(logged.recording)
+                env.external.use_recording(logged.recording)
             episode = recorder.reset(seed=logged.seed, task=logged.task, attempt=logged.attempt)
             rng = Stream("policy", logged.seed, logged.attempt, logged.task)
             logprobs = (logged.meta or {})[LOGPROBS]

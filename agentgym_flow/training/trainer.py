@@ -127,7 +127,7 @@ class AgentTrainer(RowTrainer):
             check_source(args)
         env = make_env()
         if source is None:
-            env.check_servers()
+            env.external.check_servers()
         start = first_turn(env)
         check_vocabulary(model, tokenizer)
         write_settings(tokenizer, mapping("chat_template_kwargs", args.chat_template_kwargs))

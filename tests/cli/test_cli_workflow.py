@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from agentgym_flow.cli import app
 from agentgym_flow.core import Stream, TextEnv, Transition
 from agentgym_flow.envs.canvas.operators import STANDARD
-from agentgym_flow.envs.canvas.workflow.plain import plain_graph
 from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED
+from agentgym_flow.envs.canvas.workflow.run import plain_graph
 from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.episodes import EpisodeRecorder, write_log
 from agentgym_flow.report import workflow_svg

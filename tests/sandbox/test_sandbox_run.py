@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from agentgym_flow import sandbox as room
-from agentgym_flow.envs.canvas.operators.model import Execution, ExecutionResult, in_sandbox
-from agentgym_flow.envs.canvas.scoring.problem import CodeTests
-from agentgym_flow.envs.canvas.scoring.programs import run_tests
+from agentgym_flow.envs.canvas.operators.calls import Execution, ExecutionResult, in_sandbox
+from agentgym_flow.envs.canvas.scoring import CodeTests
+from agentgym_flow.envs.canvas.scoring.correctness import run_tests
 from agentgym_flow.errors import BadSetting, SandboxFailed, SandboxUnavailable, UnknownOption
 from agentgym_flow.sandbox import Limits, Machine, Sandbox
 from agentgym_flow.sandbox import box as box_module

@@ -99,10 +99,10 @@ class SharesAListInInfo(CaveEnv):
 
 @mutant(FRESH, CHECK_ENV, PASSIVE)
 class ReturnsOneInfoForEver(CaveEnv):
-    def _info(self, action_valid: bool) -> dict[str, Any]:
+    def info(self, action_valid: bool = True) -> dict[str, Any]:
         self._shown = getattr(self, "_shown", {})
         self._shown.clear()
-        self._shown.update(super()._info(action_valid))
+        self._shown.update(super().info(action_valid))
         return self._shown
 
 

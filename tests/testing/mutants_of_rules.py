@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 from mutant_register import ANY_TEXT, BUDGET, CHECK_ENV, INFO, INVALID, KEYS, MACHINE, mutant
 
-from agentgym_flow.core import Stream, TextEnv, Transition
+from agentgym_flow.core import External, Stream, TextEnv, Transition
 from agentgym_flow.testing.example import CaveEnv
 
 
@@ -72,7 +72,7 @@ class TerminatesAndTruncates(CaveEnv):
 @mutant("test_step_outside_an_episode_is_refused", MACHINE)
 class GoesOnAfterTheEnd(CaveEnv):
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        self._playing = True
+        self.playing = True
         return super().step(action) if self.task >= 0 else ("", 0.0, False, False, {})
 
 
@@ -84,6 +84,12 @@ class EndsTheKeyOnTruncation(CaveEnv):
 
 @mutant("test_preparing_steps_changes_nothing")
 class PreparesByStepping(CaveEnv):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.external = Stepping(self.env_id)
+
+
+class Stepping(External):
     @classmethod
     def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
         for env, action in zip(envs, actions, strict=True):
@@ -95,15 +101,21 @@ class PreparesByStepping(CaveEnv):
 class TakesWhatWasPreparedForAnotherAction(CaveEnv):
     prepared: str | None = None
 
-    @classmethod
-    def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
-        for env, action in zip(envs, actions, strict=True):
-            assert isinstance(env, cls)
-            env.prepared = env.prepared or action
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.external = Preparing(self.env_id)
 
     def _apply(self, action: str) -> Transition:
         prepared, self.prepared = self.prepared, None
         return super()._apply(prepared or action)
+
+
+class Preparing(External):
+    @classmethod
+    def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
+        for env, action in zip(envs, actions, strict=True):
+            assert isinstance(env, TakesWhatWasPreparedForAnotherAction)
+            env.prepared = env.prepared or action
 
 
 # ---------------------------------------------------------------- keys
@@ -270,5 +282,6 @@ class LiesInItsManual(CaveEnv):
 
 @mutant("test_recording_is_plain_or_refused")
 class TakesAnyRecording(CaveEnv):
-    def use_recording(self, entries: Any) -> None:
-        self._recording = entries
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.external = External(self.env_id, recorded=True)

@@ -1,11 +1,11 @@
 """A cave with wind, which comes from outside and so goes into the recording; its settings have nothing else."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import gymnasium as gym
 
-from agentgym_flow.core import OneOf, Setting, Stream, Transition
+from agentgym_flow.core import External, OneOf, Setting, Stream, Transition
 from agentgym_flow.errors import BadData
 from agentgym_flow.testing.example import CaveEnv
 
@@ -20,19 +20,9 @@ class WindyCaveEnv(CaveEnv):
         super().__init__(**kwargs)
         self.settings = {"wind": "taped"}
         self.wind_is_here = wind == "outside"
-        self.entries: Sequence[Any] | None = None
-        self.following: Sequence[Any] | None = None
-        self.entry: str | None = None
-
-    def use_recording(self, entries: Sequence[Any] | None) -> None:
-        self.following = entries
-
-    @property
-    def recorded_responses(self) -> str | None:
-        return self.entry
+        self.external = External(self.env_id, recorded=True)
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
-        self.entries, self.following = self.following, None
         return super()._begin(task, noise, options) + self.wind(0)
 
     def _apply(self, action: str) -> Transition:
@@ -40,13 +30,14 @@ class WindyCaveEnv(CaveEnv):
         return after._replace(observation=after.observation + self.wind(self.steps + 1))
 
     def wind(self, step: int) -> str:
-        if self.entries is not None:
-            self.entry = self.entries[step]
+        own = self.external
+        if own.recording is not None:
+            own.entry = own.recording[step]
         elif self.wind_is_here:
-            self.entry = Stream("wind", self.task, step).choice(["north", "east", "south", "west"])
+            own.entry = Stream("wind", self.task, step).choice(["north", "east", "south", "west"])
         else:
             raise BadData("the wind is outside")
-        return f" The wind comes from the {self.entry}."
+        return f" The wind comes from the {own.entry}."
 
 
 class ForgetsItsRecording(WindyCaveEnv):
@@ -54,7 +45,8 @@ class ForgetsItsRecording(WindyCaveEnv):
     env_id = "taped/ForgetsItsRecording-v0"
 
     def wind(self, step: int) -> str:
-        self.entries = self.entries and ["north"] * len(self.entries)
+        own = self.external
+        own.recording = own.recording and ["north"] * len(own.recording)
         return super().wind(step)
 
 

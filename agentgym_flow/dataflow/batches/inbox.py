@@ -240,7 +240,7 @@ class Receiver:
         if len(logged.actions) > env.max_steps:
             raise Forged(f"{len(logged.actions)} turns are more than max_steps={env.max_steps}")
         # With an empty recording, no external service is called, either.
-        env.use_recording(logged.recording or [None] * (len(logged.actions) + 1))
+        env.external.use_recording(logged.recording or [None] * (len(logged.actions) + 1))
         episode = recorder.reset(seed=slot.seed, task=slot.task, attempt=slot.sample)
         rng = Stream("policy", slot.seed, slot.sample, episode.task)
         return PolicyInput(env, recorder.observation, recorder.info, episode, rng)

@@ -159,6 +159,7 @@ class CompiledGame:
         goal_places: the receptacles that the goal accepts; empty for looking at something in light.
         goal_lamps: the set of lamps that the goal accepts.
         menus: the commands of situations that were met before; filled and emptied by `ALFWorldGame`.
+        listings: sets of things that were met before -> their names in a sentence; likewise.
     """
 
     receptacles: tuple[Receptacle, ...]
@@ -175,6 +176,7 @@ class CompiledGame:
     goal_places: tuple[int, ...] = field(init=False)
     goal_lamps: int = field(init=False)
     menus: dict[Any, Any] = field(init=False, compare=False, repr=False)
+    listings: dict[int, str] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         having = {**self.having, "knife": _mask_where(thing.kind in KNIVES for thing in self.things)}
@@ -194,6 +196,7 @@ class CompiledGame:
             "goal_places": tuple(self.receptacles_of([self.goal.place])),
             "goal_lamps": lamps & having["toggleable"],
             "menus": {},
+            "listings": {},
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -205,7 +208,7 @@ class CompiledGame:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The menus are left out: they can be larger than the game and are quickly computed again.
+        # Menus and listings are left out: they can be larger than the game and are quickly computed again.
         return CompiledGame, tuple(getattr(self, item.name) for item in fields(self) if item.init)
 
     def receptacles_of(self, kinds: Collection[str | None]) -> list[int]:

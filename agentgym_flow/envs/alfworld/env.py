@@ -25,7 +25,7 @@ from agentgym_flow.core import (
 )
 from agentgym_flow.envs.alfworld.game import ALFWorldGame
 from agentgym_flow.envs.alfworld.policies import ALFWorldExpert
-from agentgym_flow.envs.alfworld.tasks import ENV_ID, SPLIT_ALIASES, GameSource
+from agentgym_flow.envs.alfworld.tasks import ENV_ID, GameSource
 from agentgym_flow.errors import BadSetting, EnginesDiffer, UnknownTask
 
 if TYPE_CHECKING:
@@ -179,9 +179,8 @@ class ALFWorldEnv(TextEnv):
         },
     )
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
-    split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     reset_options: ClassVar[tuple[str, ...]] = RESET_OPTIONS
-    _shared_by_clones = TextEnv._shared_by_clones | {"_source"}
+    source: GameSource
 
     def __init__(
         self,
@@ -217,38 +216,27 @@ class ALFWorldEnv(TextEnv):
         source = GameSource(data=data, split=split, season=season)
         if not isinstance(aliases, bool | None):
             raise BadSetting(f"aliases must be True, False or None, got {aliases!r:.60}")
-        self._aliases = (data is None and engine == "fast") if aliases is None else aliases
-        if self._aliases and engine != "fast":
+        if aliases is None:
+            aliases = data is None and engine == "fast"
+        if aliases and engine != "fast":
             raise BadSetting("the original engine has no aliases: leave aliases out, or choose engine='fast'")
         settings: dict[str, Any] = {"engine": engine}
-        if self._aliases != (data is None):  # the default of our engine: a task key does not name the engine
-            settings["aliases"] = self._aliases
+        if aliases != (data is None):  # the default of our engine: a task key does not name the engine
+            settings["aliases"] = aliases
         super().__init__(
-            split=split,
-            max_steps=max_steps,
-            settings=settings,
-            data=source.data,
-            season=season,
-            render_mode=render_mode,
+            max_steps=max_steps, settings=settings, source=source, task_types=task_types, render_mode=render_mode
         )
-        self._source = source
-        self._engine = engine
         self._game_file: str | None = None
-        self.draw_only(task_types)
 
     @property
     def num_tasks(self) -> int:
         """The number of games in this split."""
-        return self._source.num_tasks
+        return self.source.num_tasks
 
     @property
     def game(self) -> ALFWorldGame:
         """The game in play, to read only. Change it with `step`."""
         return self._game
-
-    def task_type_of(self, task: int) -> str:
-        """Return which of ALFWorld's six types a game has (for official games, read from the folder name)."""
-        return self._source.task_type(task)
 
     def log_meta(self) -> dict[str, Any]:
         """Return the type of the game and, for an official game, its name within the data."""
@@ -257,60 +245,59 @@ class ALFWorldEnv(TextEnv):
     def _choose_task(self, seed: int | None, options: Mapping[str, Any]) -> tuple[int, int]:
         fixed = options.get("task")
         if options.get("game_file") is not None:
-            number = self._source.number_of(options["game_file"])
+            number = self.source.number_of(options["game_file"])
             if fixed is not None and fixed != number:
                 raise UnknownTask(f"game_file is task {number}, and task {fixed!r} was asked for; name one of them")
             fixed = number
         if options.get("task_type") is None:
             return choose_task(self.np_random, seed, fixed, self.num_tasks, self.split, self._among)
-        among = self._source.tasks_of_type(options["task_type"])
+        among = self.source.tasks_of_type(options["task_type"])
         number, bits = choose_task(self.np_random, seed, fixed, self.num_tasks, self.split, among)
         if fixed is not None and number not in among:
             raise UnknownTask(f"task {number} is not of type {options['task_type']!r}; leave one of the two out")
         return number, bits
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
-        prepared = self._source.task(task)
+        prepared = self.source.task(task)
         self.task_key = self.make_task_key(prepared.content)
         self.goal = prepared.game.words.task
         self._game = ALFWorldGame(prepared.game)
         self._real: TextWorldGame | None = None
-        if self._engine == "textworld":
+        if self.settings["engine"] == "textworld":
             from agentgym_flow.envs.alfworld.real import TextWorldGame
 
-            self._real = TextWorldGame(self._source.for_original(task))
+            self._real = TextWorldGame(self.source.for_original(task))
         self._expert = ALFWorldExpert()
-        self._game_file = self._source.file(task)
-        self._observation = self._game.start()
-        self._valid = True
+        self._game_file = self.source.file(task)
+        observation = self._game.start()
         self._won = self._game.won
         if self._real is not None:
-            self._compare("at the start", self._real.start(), True)
-        return self._observation
+            self._compare("at the start", (observation, True), (self._real.start(), True))
+        return observation
 
     def _apply(self, action: str) -> Transition:
-        is_alias = self._aliases and action.lstrip().startswith(("move", "put"))
+        is_alias = action.lstrip().startswith(("move", "put")) and self.settings.get("aliases", not self.data)
         command = self._in_its_words(action) if is_alias else action
-        self._observation, self._valid = told, valid = self._game.act(command)
+        told, valid = self._game.act(command)
         self._won = won = self._game.won
         if self._real is not None:
-            self._compare(f"in step {self.steps + 1}, {command!r:.80}", *self._real.act(command))
+            self._compare(f"in step {self.steps + 1}, {command!r:.80}", (told, valid), self._real.act(command))
         return Transition(told, 1.0 if won else 0.0, won, valid)
 
-    def _compare(self, when: str, told: str, valid: bool) -> None:
+    def _compare(self, when: str, ours: tuple[str, bool], original: tuple[str, bool]) -> None:
         """Raise `EnginesDiffer` if the original engine and the fast engine give different results."""
         assert self._real is not None
-        for what, ours, original in (
-            ("the observation", self._observation, told),
-            ("whether the command was possible", self._valid, valid),
+        for what, own, other in (
+            ("the observation", ours[0], original[0]),
+            ("whether the command was possible", ours[1], original[1]),
             ("the commands that are possible now", self._game.commands(), self._real.commands()),
             ("whether the task is fulfilled", self._won, self._real.won),
         ):
-            if ours != original:
+            if own != other:
                 where = self._game_file or f"task {self.task} of {self.split}"
                 raise EnginesDiffer(
-                    f"{where}, {when}: the engines differ in {what}: {_differing(original, ours)} with the original, "
-                    f"{_differing(ours, original)} with engine='fast'; please report it with the game"
+                    f"{where}, {when}: the engines differ in {what}: {_differing(other, own)} with the original, "
+                    f"{_differing(own, other)} with engine='fast'; please report it with the game"
                 )
 
     def _in_its_words(self, action: str) -> str:
@@ -330,6 +317,10 @@ class ALFWorldEnv(TextEnv):
     def score(self) -> float:
         """Return 1.0 if the task is fulfilled, otherwise 0.0."""
         return 1.0 if self._won else 0.0
+
+    def success(self) -> bool:
+        """Return whether the task is fulfilled."""
+        return self._won
 
     def admissible_actions(self) -> list[str]:
         """Return the commands that are possible now, sorted."""
@@ -368,8 +359,9 @@ class ALFWorldEnv(TextEnv):
         if self._won:
             return "You Won!"
         carried = self._game.inventory()
-        mark = next((mark for start, mark in _MARKS if self._observation.startswith(start)), None)
-        return f"{self._observation} {carried}" if mark is None else f"{self._observation} {carried[:-1]} ({mark})."
+        told = self._last_transition.observation
+        mark = next((mark for start, mark in _MARKS if told.startswith(start)), None)
+        return f"{told} {carried}" if mark is None else f"{told} {carried[:-1]} ({mark})."
 
 
 def _differing(one: Any, other: Any) -> str:
@@ -386,7 +378,7 @@ INFO: Mapping[str, Callable[[ALFWorldEnv], Any]] = {
     "state_key": ALFWorldEnv.state_key,
     "success": ALFWorldEnv.success,
     "score": ALFWorldEnv.score,
-    "action_valid": attrgetter("_valid"),
+    "action_valid": attrgetter("_last_transition.action_valid"),
     "admissible_actions": ALFWorldEnv.admissible_actions,
     "action_templates": ALFWorldEnv.action_templates,
     "game_file": attrgetter("_game_file"),

@@ -129,7 +129,7 @@ class GameSource:
         )
 
     def task_type(self, number: int) -> str:
-        """Return the task type of a game. Raises `BadGame` if its file is needed and cannot be read."""
+        """Return which of ALFWorld's six types a game has. Raises `BadGame` if its file is needed and unreadable."""
         if self._games is None:
             return task_type(self.split, number, self.season)
         return self._games.task_type(number)

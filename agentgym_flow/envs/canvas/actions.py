@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
-from agentgym_flow.envs.canvas.workflow.graph import (
+from agentgym_flow.envs.canvas.workflow import (
     DEFAULT_LOOPS,
     Conditional,
     Loop,

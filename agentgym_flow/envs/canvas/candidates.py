@@ -16,9 +16,9 @@ from typing import NamedTuple
 from agentgym_flow.core import MAX_CANDIDATES
 from agentgym_flow.envs.canvas.actions import Action, Add, Delete, Finish, SetPrompt
 from agentgym_flow.envs.canvas.operators import Role, of_role
-from agentgym_flow.envs.canvas.operators.odds import ATTENTION
+from agentgym_flow.envs.canvas.operators.base import ATTENTION
 from agentgym_flow.envs.canvas.reading import write_action
-from agentgym_flow.envs.canvas.workflow.graph import Conditional, Loop, Node, OperatorNode, Parallel, Workflow
+from agentgym_flow.envs.canvas.workflow import Conditional, Loop, Node, OperatorNode, Parallel, Workflow
 from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.errors import BadWorkflow
 

@@ -19,7 +19,7 @@ from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.canvas.actions import Action, Add, Finish, Modify, apply
 from agentgym_flow.envs.canvas.operators import OPERATORS, Offer, Operator
 from agentgym_flow.envs.canvas.reading import Reading, read_action, spoken
-from agentgym_flow.envs.canvas.workflow.graph import Node, OperatorNode, Workflow, cleaned, form
+from agentgym_flow.envs.canvas.workflow import Node, OperatorNode, Workflow, cleaned, form
 from agentgym_flow.envs.canvas.workflow.rules import (
     FINISH_RULES,
     LANGUAGES,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,6 @@ from typing import Annotated, Any, ClassVar
 
 from agentgym_flow.core import (
     PRESENTATION,
-    AnswerStore,
     EnvCard,
     Flag,
     MaxSteps,
@@ -30,18 +28,95 @@ from agentgym_flow.data import DataSet
 from agentgym_flow.envs.canvas.actions import TYPED_FORMS
 from agentgym_flow.envs.canvas.backends.executors import executor_of
 from agentgym_flow.envs.canvas.drafting import PROMPTINGS, drafting_of
-from agentgym_flow.envs.canvas.game import CanvasGame, LookAhead, take_ahead
+from agentgym_flow.envs.canvas.game import CanvasGame, OperatorResults
 from agentgym_flow.envs.canvas.operators import Descriptions, Operator, OperatorNames, logged_name, operators_of
-from agentgym_flow.envs.canvas.operators.calls import Backend, KeepsAnswers
+from agentgym_flow.envs.canvas.operators.calls import Backend
 from agentgym_flow.envs.canvas.policies import next_action
 from agentgym_flow.envs.canvas.tasks.sets.load import SETS
-from agentgym_flow.envs.canvas.tasks.source import FAMILIES, tasks_of
+from agentgym_flow.envs.canvas.tasks.source import FAMILIES, Tasks, tasks_of
 from agentgym_flow.envs.canvas.workflow.rules import FINISH_RULES, LANGUAGES
 from agentgym_flow.errors import ResetNeeded
 from agentgym_flow.sandbox import default
 
 ENV_ID = "agentgym_flow/Canvas-v0"
 """The id of the environment."""
+
+
+_Data = Annotated[
+    str | os.PathLike[str] | DataSet | None,
+    "a file or a folder of a published set, or the name of registered data; None for generated tasks",
+]
+_Dataset = Annotated[
+    str | None,
+    Maybe(OneOf(*SETS)),
+    'the name of the published set, such as `"gsm8k"`; None if the file names show it. Without `data` '
+    "the set is downloaded from the Hub (extra `canvas`)",
+]
+_Family = Annotated[
+    str | None,
+    Maybe(OneOf(*FAMILIES)),
+    'generate only tasks of this family: `"arithmetic"`, `"code"` or `"qa"`; None for all',
+]
+_Executor = Annotated[
+    str | Backend,
+    Text(r"simulated|openai|custom:\w+", 200),
+    'the executor of the operators: `"simulated"`, `"openai"`, or an object with the method `run` of '
+    "`agentgym_flow.envs.canvas.operators.calls.Backend`",
+]
+_BaseUrl = Annotated[
+    str | Sequence[str] | Mapping[str, Any] | None,
+    'for `"openai"`: the base URL of the server, or a list of URLs of servers that take turns, or a '
+    "mapping from models to their URLs; without it, only recorded episodes (recordings) can be played",
+]
+_ExecutorSettings = Annotated[
+    Mapping[str, Any] | None,
+    Plain(),  # without an address, they have no effect
+    'further arguments of `OpenAIBackend`, plain data, such as `{"temperature": 0.7, "models": '
+    '{"Verify": "other-model"}}`',
+]
+_Language = Annotated[
+    str,
+    OneOf(*LANGUAGES),
+    '`"full"`, or `"published"`: the twelve operators of the published prompt, no nesting, and in '
+    "`Verify ? A : B` A runs if the check fails",
+]
+_Operators = Annotated[
+    Sequence[str | type[Operator]] | None,
+    Maybe(OperatorNames()),
+    'a list of the operators that can be used, as names, classes or `"module:Class"`; None for all of '
+    'the language. See "Operators of your own" in the docs',
+]
+_Descriptions = Annotated[
+    Mapping[str, str] | None,
+    Maybe(Descriptions()),
+    PRESENTATION,
+    "operator name -> a description that replaces the default one; changes only the text, so it is "
+    "not part of the task",
+]
+_Finish = Annotated[
+    str,
+    OneOf(*FINISH_RULES),
+    'the requirements of `finish`: `"lax"` (one operator) or `"published"` (five operators, a '
+    "structure, a solver, a checker; Test if there are tests; Programmer or Test for code; Format if "
+    "the result is long)",
+]
+_Prompting = Annotated[
+    str,
+    OneOf(*PROMPTINGS),
+    '`"inline"`: the action contains the instructions; `"two_phase"`: the environment asks for them in separate turns',
+]
+_Hints = Annotated[
+    bool,
+    Flag(),
+    PRESENTATION,
+    "feedback suggests the next edit; changes only the text, so it is not part of the task",
+]
+_SkipDamaged = Annotated[
+    bool,
+    Flag(),
+    "skip rows of a published set that cannot be read, with a warning that counts them; the log's "
+    "`meta` has the number as `skipped_rows`. Task numbers do not count them",
+]
 
 
 class CanvasEnv(TextEnv):
@@ -195,93 +270,33 @@ class CanvasEnv(TextEnv):
         typed_forms=TYPED_FORMS,
     )
     optional_info = ("ablation",)
-    _shared_by_clones = TextEnv._shared_by_clones | {"_source", "_drafting", "_executor"}
+    source: Tasks
+    external: OperatorResults
+    _game: CanvasGame | None = None
+    _shared_by_clones = TextEnv._shared_by_clones | {"_drafting", "_executor"}
     max_action_length: ClassVar[int] = 1 << 15
     """Enough for eight instructions of the largest length."""
 
     def __init__(
         self,
         *,
-        data: Annotated[
-            str | os.PathLike[str] | DataSet | None,
-            "a file or a folder of a published set, or the name of registered data; None for generated tasks",
-        ] = None,
-        dataset: Annotated[
-            str | None,
-            Maybe(OneOf(*SETS)),
-            'the name of the published set, such as `"gsm8k"`; None if the file names show it. Without `data` '
-            "the set is downloaded from the Hub (extra `canvas`)",
-        ] = None,
+        data: _Data = None,
+        dataset: _Dataset = None,
         split: Split = "train",
         season: Season = "",
-        family: Annotated[
-            str | None,
-            Maybe(OneOf(*FAMILIES)),
-            'generate only tasks of this family: `"arithmetic"`, `"code"` or `"qa"`; None for all',
-        ] = None,
-        executor: Annotated[
-            str | Backend,
-            Text(r"simulated|openai|custom:\w+", 200),
-            'the executor of the operators: `"simulated"`, `"openai"`, or an object with the method `run` of '
-            "`agentgym_flow.envs.canvas.operators.calls.Backend`",
-        ] = "simulated",
+        family: _Family = None,
+        executor: _Executor = "simulated",
         model: Annotated[str | None, Maybe(Text(longest=200)), 'for `"openai"`: the name of the model'] = None,
-        base_url: Annotated[
-            str | Sequence[str] | Mapping[str, Any] | None,
-            'for `"openai"`: the base URL of the server, or a list of URLs of servers that take turns, or a '
-            "mapping from models to their URLs; without it, only recorded episodes (recordings) can be played",
-        ] = None,
-        executor_settings: Annotated[
-            Mapping[str, Any] | None,
-            Plain(),  # without an address, they have no effect
-            'further arguments of `OpenAIBackend`, plain data, such as `{"temperature": 0.7, "models": '
-            '{"Verify": "other-model"}}`',
-        ] = None,
-        language: Annotated[
-            str,
-            OneOf(*LANGUAGES),
-            '`"full"`, or `"published"`: the twelve operators of the published prompt, no nesting, and in '
-            "`Verify ? A : B` A runs if the check fails",
-        ] = "full",
-        operators: Annotated[
-            Sequence[str | type[Operator]] | None,
-            Maybe(OperatorNames()),
-            'a list of the operators that can be used, as names, classes or `"module:Class"`; None for all of '
-            'the language. See "Operators of your own" in the docs',
-        ] = None,
-        descriptions: Annotated[
-            Mapping[str, str] | None,
-            Maybe(Descriptions()),
-            PRESENTATION,
-            "operator name -> a description that replaces the default one; changes only the text, so it is "
-            "not part of the task",
-        ] = None,
-        finish: Annotated[
-            str,
-            OneOf(*FINISH_RULES),
-            'the requirements of `finish`: `"lax"` (one operator) or `"published"` (five operators, a '
-            "structure, a solver, a checker; Test if there are tests; Programmer or Test for code; Format if "
-            "the result is long)",
-        ] = "lax",
-        prompting: Annotated[
-            str,
-            OneOf(*PROMPTINGS),
-            '`"inline"`: the action contains the instructions; `"two_phase"`: the environment asks for them '
-            "in separate turns",
-        ] = "inline",
+        base_url: _BaseUrl = None,
+        executor_settings: _ExecutorSettings = None,
+        language: _Language = "full",
+        operators: _Operators = None,
+        descriptions: _Descriptions = None,
+        finish: _Finish = "lax",
+        prompting: _Prompting = "inline",
         strict: Annotated[bool, Flag(), "reject actions and prompts that need repairs"] = False,
-        hints: Annotated[
-            bool,
-            Flag(),
-            PRESENTATION,
-            "feedback suggests the next edit; changes only the text, so it is not part of the task",
-        ] = True,
-        skip_damaged: Annotated[
-            bool,
-            Flag(),
-            "skip rows of a published set that cannot be read, with a warning that counts them; the log's "
-            "`meta` has the number as `skipped_rows`. Task numbers do not count them",
-        ] = False,
+        hints: _Hints = True,
+        skip_damaged: _SkipDamaged = False,
         task_types: TaskTypes = None,
         max_steps: MaxSteps = 20,
         render_mode: Annotated[str | None, '`"ansi"`: the task, the graph and the result'] = None,
@@ -294,28 +309,21 @@ class CanvasEnv(TextEnv):
             "prompting": prompting,
             "strict": strict,
             "hints": hints,
-            **({} if descriptions is None else {"descriptions": descriptions}),
         }
-        check_settings(self.logged_settings, {"family": family, "model": model, "skip_damaged": skip_damaged, **rules})
-        check_settings({"dataset": Maybe(Text())}, {"dataset": dataset})  # unknown names are reported with the data
+        allowed = {**(self.logged_settings or {}), "dataset": Maybe(Text())}  # unknown sets are reported with the data
+        more = {"family": family, "model": model, "skip_damaged": skip_damaged, "descriptions": descriptions}
+        check_settings(allowed, {"dataset": dataset, **rules, **more})
         self._executor = executor_of(executor, model, base_url, executor_settings)
         simulated = self._executor.deterministic
-        if used is not None:
-            used, without = self._executor.offered(used)
-            if without:
-                warnings.warn(without, stacklevel=2)
+        used, without = (None, "") if used is None else self._executor.offered(used)
+        if without:
+            warnings.warn(without, stacklevel=2)
         self._drafting = drafting_of(language, used, finish, prompting, strict, descriptions)
-        self._source = tasks_of(
-            data, dataset, split, family, simulated=simulated, skip_damaged=skip_damaged, season=season
-        )
-        if skipped := self._source.skipped:
-            which = "`agentgym-flow data check --env canvas` says more"
-            warnings.warn(f"{len(skipped)} damaged rows are skipped, the first: {skipped[0]} {which}.", stacklevel=2)
+        source = tasks_of(data, dataset, split, family, simulated=simulated, skip_damaged=skip_damaged, season=season)
         super().__init__(
-            split=split,
             max_steps=max_steps,
             settings={
-                "dataset": self._source.dataset,
+                "dataset": source.dataset,
                 "family": family,
                 "executor": self._executor.name,
                 "model": model,
@@ -324,25 +332,16 @@ class CanvasEnv(TextEnv):
                 **({} if descriptions is None else {"descriptions": dict(descriptions)}),
                 **({"skip_damaged": True} if skip_damaged else {}),
             },
-            data=self._source.data,
-            season=season,
+            source=source,
+            task_types=task_types,
             render_mode=render_mode,
         )
-        self._hints = hints
-        self._game: CanvasGame | None = None
-        self._entry: list[Any] | None = None
-        self._next_recording: Sequence[Any] | None = None
-        self._ahead: LookAhead | None = None
-        self.draw_only(task_types)
+        self.external = OperatorResults(ENV_ID, self._executor.backend, recorded=not simulated)
 
     @property
     def num_tasks(self) -> int:
         """The number of tasks."""
-        return len(self._source)
-
-    def task_type_of(self, task: int) -> str:
-        """Return the family of a generated task (`arithmetic`, `code`, `qa`), or the set of a published one."""
-        return self._source.family_of(task)
+        return self.source.num_tasks
 
     @property
     def game(self) -> CanvasGame:
@@ -352,68 +351,31 @@ class CanvasEnv(TextEnv):
         return self._game
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
-        assignment = self._source[task]
+        assignment = self.source[task]
         # The noise belongs to the problem: it can change a workflow's result.
         seed = noise.word()
-        recording, self._next_recording = self._next_recording, None
-        backend = self._executor.for_task(assignment, recording)
+        backend = self._executor.for_task(assignment, self.external.recording)
         simulated = self._executor.deterministic
         self._game = CanvasGame.of(
-            assignment, self._drafting, backend, seed=seed, hints=self._hints, deterministic=simulated
+            assignment, self._drafting, backend, seed=seed, hints=self.settings["hints"], deterministic=simulated
         )
         problem = assignment.problem
         self.task_key = self.make_task_key([problem.key, problem.shown(), list(problem.answers), seed])
         self.goal = problem.shown()
-        self._entry = self._ahead = None
         return self._game.opening(self.max_steps)
 
     def _apply(self, action: str) -> Transition:
-        ahead, self._ahead = self._ahead, None  # it is only for this step
+        ahead = self.external.take()
         if ahead is not None and ahead.action == action:
             turn = ahead.turn()
             self._game = ahead.game
         else:
             turn = self.game.turn(action)
         game = self.game
-        self._entry = (game.recorder.take() or None) if game.recorder is not None else None
+        if game.recorder is not None:
+            self.external.entry = game.recorder.take() or None
         reward = game.score if turn.finished else 0.0
         return Transition(game.feedback(self.max_steps - self.steps - 1), reward, turn.finished, turn.accepted)
-
-    @classmethod
-    def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
-        """With a real executor, run the workflows of the next steps of `envs` in parallel.
-
-        An error in a run is raised by the corresponding step.
-        """
-        waiting = [
-            (env, action)
-            for env, action in zip(envs, actions, strict=True)
-            if len(action) <= cls.max_action_length and isinstance(env, CanvasEnv) and env.playing and env.game.recorder
-        ]
-        if len(waiting) > 1:
-            turns = take_ahead([(env.game, action) for env, action in waiting])
-            for (env, _), ahead in zip(waiting, turns, strict=True):
-                env._ahead = ahead
-
-    def keep_answers(self, store: AnswerStore | None) -> None:
-        """If the executor uses a server, let it take answers from `store` and add every new answer to it."""
-        if isinstance(self._executor.backend, KeepsAnswers):
-            self._executor.backend.keep_answers(store)
-
-    @property
-    def recorded_responses(self) -> list[Any] | None:
-        """The last step's operator calls with results; None for the simulator."""
-        return None if self._entry is None else copy.deepcopy(self._entry)
-
-    def use_recording(self, entries: Sequence[Any] | None) -> None:
-        """Take the results of the next episode's calls from these values of `recorded_responses`.
-
-        Raises `BadSetting` if the executor is the simulator and the recording is not empty.
-        """
-        if self._executor.deterministic:
-            super().use_recording(entries)
-            return
-        self._next_recording = None if entries is None else list(entries)
 
     def state_key(self) -> str:
         """Return a digest of everything that affects the future, see `CanvasGame.state_key`."""
@@ -461,7 +423,7 @@ class CanvasEnv(TextEnv):
 
     def log_meta(self) -> dict[str, Any]:
         """Return the entries of the log's `meta` for the current task: its type, and its scorer."""
-        rows = len(self._source.skipped)
+        rows = len(self.source.skipped)
         return {**super().log_meta(), "scorer": self.game.task.scorer, **({"skipped_rows": rows} if rows else {})}
 
     def _requested_info(self, key: str) -> dict[str, Any]:
@@ -474,5 +436,5 @@ class CanvasEnv(TextEnv):
             "workflow": {**game.report(), "correctness": 0.0 if self.playing else game.correctness},
             "scorer": game.task.scorer,
             "repairs": [repair.kind for repair in game.last.repairs] if game.last else [],
-            "sandbox": "unused" if self._executor.deterministic and not self._source.data else default().probe().level,
+            "sandbox": "unused" if not (self.external.recorded or self.source.data) else default().probe().level,
         }

@@ -12,10 +12,9 @@ from typing import Any
 
 from agentgym_flow.envs.canvas.drafting import Drafting, TurnResult
 from agentgym_flow.envs.canvas.operators import OPERATORS, Role, of_role
-from agentgym_flow.envs.canvas.workflow.graph import Chain, Loop, OperatorNode, Workflow
-from agentgym_flow.envs.canvas.workflow.plain import NOTES_LENGTH, one_line, plain_graph, plain_run
+from agentgym_flow.envs.canvas.workflow import Chain, Loop, OperatorNode, Workflow
 from agentgym_flow.envs.canvas.workflow.rules import Circumstances, Language, is_long
-from agentgym_flow.envs.canvas.workflow.run import RunStep, WorkflowRun
+from agentgym_flow.envs.canvas.workflow.run import NOTES_LENGTH, RunStep, WorkflowRun, one_line, plain_graph, plain_run
 from agentgym_flow.envs.canvas.workflow.text import to_text
 
 RESULT_LENGTH = 300

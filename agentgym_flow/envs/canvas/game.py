@@ -8,22 +8,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from agentgym_flow.core import stable_hash
+from agentgym_flow.core import AnswerStore, External, TextEnv, stable_hash
 from agentgym_flow.envs.canvas.actions import ACTION_TEMPLATES, Finish
 from agentgym_flow.envs.canvas.backends.replay import ResponseRecorder
 from agentgym_flow.envs.canvas.candidates import prompts, proposals, written_deletions
 from agentgym_flow.envs.canvas.drafting import CanvasDraft, Drafting, TurnResult
 from agentgym_flow.envs.canvas.feedback import feedback_text, graph_lines, run_lines, summary
-from agentgym_flow.envs.canvas.operators.calls import Backend, WorkflowProblem
+from agentgym_flow.envs.canvas.operators.calls import Backend, KeepsAnswers, WorkflowProblem
 from agentgym_flow.envs.canvas.reading import write_action
-from agentgym_flow.envs.canvas.tasks.task import Assignment, circumstances, result_of, workflow_problem
+from agentgym_flow.envs.canvas.tasks import Assignment, circumstances, result_of, workflow_problem
+from agentgym_flow.envs.canvas.workflow import OperatorNode, Workflow
 from agentgym_flow.envs.canvas.workflow.ablation import NOTHING_RAN, Ablation, Memo, ablation
-from agentgym_flow.envs.canvas.workflow.graph import OperatorNode, Workflow
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter, all_of
 from agentgym_flow.envs.canvas.workflow.rules import Circumstances
 from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
+
+if TYPE_CHECKING:
+    from agentgym_flow.envs.canvas.env import CanvasEnv
 
 
 class Budget(NamedTuple):
@@ -304,6 +307,55 @@ class LookAhead(NamedTuple):
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
+
+
+class OperatorResults(External):
+    """The results of the operators' calls, if a model or an object executes them: recorded, and computed in advance.
+
+    Args:
+        env_id: the id of the environment.
+        backend: what executes the operators; None for the simulator.
+        recorded: whether results are recorded.
+    """
+
+    _shared_by_clones = frozenset({"_backend"})
+
+    def __init__(self, env_id: str, backend: Backend | None, *, recorded: bool) -> None:
+        super().__init__(env_id, recorded=recorded)
+        self._backend = backend
+        self._ahead: LookAhead | None = None
+
+    def start(self) -> None:
+        """Start an episode."""
+        super().start()
+        self._ahead = None
+
+    def take(self) -> LookAhead | None:
+        """Return the turn that was computed for the present step, and forget it."""
+        ahead, self._ahead = self._ahead, None
+        return ahead
+
+    def keep_answers(self, store: AnswerStore | None) -> None:
+        """If the executor uses a server, let it take answers from `store` and add every new answer to it."""
+        if isinstance(self._backend, KeepsAnswers):
+            self._backend.keep_answers(store)
+
+    @classmethod
+    def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
+        """With a real executor, run the workflows of the next steps of `envs` in parallel.
+
+        An error in a run is raised by the corresponding step.
+        """
+        waiting = [
+            (env.external, cast("CanvasEnv", env).game, action)
+            for env, action in zip(envs, actions, strict=True)
+            if isinstance(env.external, cls) and env.playing and len(action) <= env.max_action_length
+        ]
+        waiting = [(own, game, action) for own, game, action in waiting if game.recorder is not None]
+        if len(waiting) > 1:
+            turns = take_ahead([(game, action) for _, game, action in waiting])
+            for (own, _, _), ahead in zip(waiting, turns, strict=True):
+                own._ahead = ahead
 
 
 def take_ahead(starts: Sequence[tuple[CanvasGame, str]]) -> list[LookAhead]:

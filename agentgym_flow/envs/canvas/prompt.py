@@ -28,7 +28,7 @@ from agentgym_flow.envs.canvas.actions import Add, Delete, Finish, SetPrompt
 from agentgym_flow.envs.canvas.candidates import TRIES, WARNING, cues_of, mending, prompts, sharing, voting, warning
 from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS, STANDARD, Role, of_role, operators_of
 from agentgym_flow.envs.canvas.reading import read_action, write_action
-from agentgym_flow.envs.canvas.workflow.graph import Loop, Node, OperatorNode
+from agentgym_flow.envs.canvas.workflow import Loop, Node, OperatorNode
 from agentgym_flow.envs.canvas.workflow.rules import Language, is_long
 from agentgym_flow.prompts import (
     CLOSE,

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from agentgym_flow.envs.canvas.actions import FIELDS, Action, Add, Finish, action_of, fields_of
-from agentgym_flow.envs.canvas.workflow.graph import OperatorNode
+from agentgym_flow.envs.canvas.workflow import OperatorNode
 from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.envs.canvas.workflow.text import Repair
 from agentgym_flow.errors import BadWorkflow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Annotated, Any, ClassVar, cast
@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, cast
 from agentgym_flow.core import (
     OFFICIAL_KEY,
     EnvCard,
+    External,
     Integer,
     MaxSteps,
     Maybe,
@@ -26,11 +27,11 @@ from agentgym_flow.core import (
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.answers import METRICS
 from agentgym_flow.envs.search.candidates import candidates
-from agentgym_flow.envs.search.finding import CUSTOM, REMOTE, find_with
+from agentgym_flow.envs.search.finding import CUSTOM, REMOTE, Finder, find_with
 from agentgym_flow.envs.search.game import DEFAULT_TOPK, LONGEST_TITLE, MOST_TOPK, SearchGame, one_line
 from agentgym_flow.envs.search.policies import next_action
 from agentgym_flow.envs.search.prompt import information
-from agentgym_flow.envs.search.tasks import SPLIT_ALIASES, QuestionSource
+from agentgym_flow.envs.search.tasks import QuestionSource
 from agentgym_flow.errors import BadData, BadSetting, ResetNeeded, RetrieverFailed
 from agentgym_flow.retrieval.building import KINDS
 from agentgym_flow.retrieval.passage import Hit, Passage, Retriever
@@ -41,6 +42,39 @@ ENV_ID = "agentgym_flow/Search-v0"
 
 DEFAULT_MAX_STEPS = 6
 """The default step budget. The longest chain of the generated questions takes five steps."""
+
+
+_Data = Annotated[
+    str | os.PathLike[str] | DataSet | None,
+    "a folder or file of a published set, or the name of registered data; None for generated questions",
+]
+_Retriever = Annotated[
+    str | Retriever,
+    OneOf(*KINDS, REMOTE, CUSTOM),
+    '`"bm25"`, `"dense"` or `"hybrid"`; the address of a server with `POST /retrieve`; or an object '
+    "with the method `search` of `agentgym_flow.retrieval.passage.Retriever`",
+]
+_Corpus = Annotated[
+    str | os.PathLike[str] | None,
+    Maybe(Text(r"sha256:[0-9a-f]{64}")),
+    "the corpus to search: a folder created by `agentgym-flow retriever build`, or a file of "
+    "passages; None for the generated articles",
+]
+_Topk = Annotated[
+    int,
+    Integer(1, MOST_TOPK),
+    "the largest number of passages that a search shows, from 1 to 100",
+]
+_Metric = Annotated[
+    str,
+    OneOf(*METRICS),
+    'the metric that scores answers: `"em"` (exact match), `"sub_em"` (the answer contains a right '
+    'answer and has at most 300 characters) or `"f1"`, all with the normalisation of SQuAD',
+]
+_Remote = Annotated[
+    Mapping[str, Any] | None,
+    'settings of `RemoteRetriever` for a server, such as `{"single": True, "cache": "queries.db"}`',
+]
 
 
 class SearchEnv(TextEnv):
@@ -151,45 +185,21 @@ class SearchEnv(TextEnv):
         outside_requests="shared",
     )
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
-    split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
-    _shared_by_clones = TextEnv._shared_by_clones | {"_source", "_finder"}
+    source: QuestionSource
+    external: Passages
+    _shared_by_clones = TextEnv._shared_by_clones | {"_finder"}
 
     def __init__(
         self,
         *,
-        data: Annotated[
-            str | os.PathLike[str] | DataSet | None,
-            "a folder or file of a published set, or the name of registered data; None for generated questions",
-        ] = None,
+        data: _Data = None,
         split: Annotated[str, '`"train"`, `"valid"` (official `dev`) or `"test"`'] = "train",
         season: Season = "",
-        retriever: Annotated[
-            str | Retriever,
-            OneOf(*KINDS, REMOTE, CUSTOM),
-            '`"bm25"`, `"dense"` or `"hybrid"`; the address of a server with `POST /retrieve`; or an object '
-            "with the method `search` of `agentgym_flow.retrieval.passage.Retriever`",
-        ] = "bm25",
-        corpus: Annotated[
-            str | os.PathLike[str] | None,
-            Maybe(Text(r"sha256:[0-9a-f]{64}")),
-            "the corpus to search: a folder created by `agentgym-flow retriever build`, or a file of "
-            "passages; None for the generated articles",
-        ] = None,
-        topk: Annotated[
-            int,
-            Integer(1, MOST_TOPK),
-            "the largest number of passages that a search shows, from 1 to 100",
-        ] = DEFAULT_TOPK,
-        metric: Annotated[
-            str,
-            OneOf(*METRICS),
-            'the metric that scores answers: `"em"` (exact match), `"sub_em"` (the answer contains a right '
-            'answer and has at most 300 characters) or `"f1"`, all with the normalisation of SQuAD',
-        ] = "em",
-        remote: Annotated[
-            Mapping[str, Any] | None,
-            'settings of `RemoteRetriever` for a server, such as `{"single": True, "cache": "queries.db"}`',
-        ] = None,
+        retriever: _Retriever = "bm25",
+        corpus: _Corpus = None,
+        topk: _Topk = DEFAULT_TOPK,
+        metric: _Metric = "em",
+        remote: _Remote = None,
         task_types: TaskTypes = None,
         max_steps: MaxSteps = DEFAULT_MAX_STEPS,
         render_mode: Annotated[str | None, '`"ansi"`'] = None,
@@ -199,34 +209,23 @@ class SearchEnv(TextEnv):
         source = QuestionSource(data, split, season)
         finder = find_with(retriever, corpus, remote, embedded=source.embedded)
         super().__init__(
-            split=split,
             max_steps=max_steps,
             settings={"retriever": finder.name, "corpus": finder.corpus, "topk": topk, "metric": metric},
-            data=source.data,
-            season=season,
+            source=source,
+            task_types=task_types,
             render_mode=render_mode,
         )
-        self._source = source
         self._finder = finder
         self._game = SearchGame(source.questions[0], topk=topk, metric=metric)  # replaced at reset
         if isinstance(finder.retriever, RemoteRetriever) and topk > finder.retriever.topk_limit:
             raise BadSetting(f"topk is {topk}, but the server is asked for {finder.retriever.topk_limit} at most")
+        self.external = Passages(finder, topk)
         self._shown: list[Passage] = []
-        self._entry: list[list[str]] | None = None
-        self._prefetched: tuple[str, Sequence[Passage] | Exception] | None = None
-        self._next_recording: Sequence[Any] | None = None
-        self._recording: Sequence[Any] | None = None
-        self.draw_only(task_types)
 
     @property
     def num_tasks(self) -> int:
         """The number of questions in this split."""
-        return len(self._source.questions)
-
-    def task_type_of(self, task: int) -> str:
-        """Return the kind of a generated question, such as `"2 hops"`, or the set of a published question."""
-        question = self._source.questions[task]
-        return question.kind if self._source.embedded else question.source
+        return self.source.num_tasks
 
     @property
     def game(self) -> SearchGame:
@@ -234,104 +233,38 @@ class SearchEnv(TextEnv):
         return self._game
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
-        self._recording, self._next_recording = self._next_recording, None
-        if self._finder.retriever is None and self._recording is None:
+        if self._finder.retriever is None and self.external.recording is None:
             raise BadSetting(
                 f"retriever={self._finder.name!r} is only a name, so this environment can only replay "
                 "recordings; give an address or a corpus"
             )
-        question = self._source.questions[task]
-        self.task_key = self.make_task_key([self._source.content, question.id, question.text, question.answers])
+        question = self.source.questions[task]
+        self.task_key = self.make_task_key([self.source.content, question.id, question.text, question.answers])
         self._game = SearchGame(question, topk=self._game.topk, metric=self._game.metric)
         self.goal = self._game.opening()
-        self._shown, self._entry, self._prefetched = [], None, None
+        self._shown = []
         return self.goal
 
     def _apply(self, action: str) -> Transition:
-        prefetched, self._prefetched = self._prefetched, None  # only valid for this step
-        transition = self._game.act(action, lambda query: self._find(query, prefetched), last=self._on_last_step)
+        find = self.external.for_step(self.steps + 1)
+        transition = self._game.act(action, find, last=self._on_last_step)
         searched = transition.action_valid and not transition.terminated
         self._shown = list(self._game.latest) if searched else []
-        self._entry = [list(passage) for passage in self._shown] if searched and self._finder.recorded else None
+        if self._finder.recorded:
+            self.external.entry = [list(passage) for passage in self._shown] if searched else None
         return transition
 
-    def _refuse(self, action: str) -> Transition:
-        transition = self._apply("")
-        self._game.texts[-2] = action  # `spans` refers to the text that the policy wrote
-        return transition
+    def advance(self, action: str) -> tuple[Transition, bool]:
+        """Do what `step` does, without `info`."""
+        advanced = super().advance(action)
+        if len(action) > self.max_action_length:
+            self._game.texts[-2] = action  # `spans` refers to the text that the policy wrote
+        return advanced
 
     @property
     def _on_last_step(self) -> bool:
         return self.steps + 1 >= self.max_steps
 
-    # ---------------------------------------------------------------- passages, from a retriever or from the recording
-    def _find(self, query: str, prefetched: tuple[str, Sequence[Passage] | Exception] | None) -> Sequence[Passage]:
-        if self._recording is not None:
-            step = self.steps + 1
-            entry = self._recording[step] if step < len(self._recording) else None
-            if not isinstance(entry, list) or not all(
-                isinstance(found, list) and len(found) == 3 and all(isinstance(part, str) for part in found)
-                for found in entry
-            ):
-                raise BadData(f"the recording has no passages for step {step}, in which a search was made")
-            return [Passage(*found) for found in entry]
-        if prefetched is None or prefetched[0] != query:
-            return self._retrieve([query])[0]
-        if isinstance(prefetched[1], Exception):
-            raise prefetched[1]
-        return prefetched[1]
-
-    def _retrieve(self, queries: Sequence[str]) -> list[list[Passage]]:
-        retriever = cast("Retriever", self._finder.retriever)  # None only if there is a recording
-        return _passages_of(retriever.search(queries, self._game.topk), len(queries))
-
-    def check_servers(self) -> None:
-        """Raise `RetrieverFailed` within 5 seconds if the retriever is a server that accepts no connection."""
-        if isinstance(self._finder.retriever, RemoteRetriever):
-            self._finder.retriever.check_contact()
-
-    @classmethod
-    def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
-        """Send the queries that `envs` are about to make in one request per retriever.
-
-        A query that fails is not sent again: the error is raised in the steps that need it.
-        """
-        by_retriever: dict[tuple[int, int], list[tuple[SearchEnv, str]]] = {}
-        for env, action in zip(envs, actions, strict=True):
-            fits = len(action) <= cls.max_action_length
-            if fits and isinstance(env, SearchEnv) and env.playing and env._finder.recorded and env._recording is None:
-                query = env._game.query_of(action, last=env._on_last_step)
-                if query is not None:
-                    by_retriever.setdefault((id(env._finder.retriever), env._game.topk), []).append((env, query))
-        for requests in by_retriever.values():
-            queries = list(dict.fromkeys(query for _, query in requests))
-            found: dict[str, list[Passage] | Exception] = {}
-            try:
-                found |= zip(queries, requests[0][0]._retrieve(queries), strict=True)
-            except Exception as error:  # of any kind: it must not affect the other steps of the rollout
-                found |= dict.fromkeys(queries, error)
-                answered = error.answered if isinstance(error, RetrieverFailed) else {}
-                with suppress(BadSetting):  # if the partial answers are malformed, too, the error stays
-                    found |= zip(answered, _passages_of(list(answered.values()), len(answered)), strict=True)
-            for env, query in requests:
-                env._prefetched = query, found[query]
-
-    @property
-    def recorded_responses(self) -> list[list[str]] | None:
-        """The passages that the last step showed, each as [id, title, text]; None if they can be computed again."""
-        return None if self._entry is None else [list(passage) for passage in self._entry]
-
-    def use_recording(self, entries: Sequence[Any] | None) -> None:
-        """Take the passages of the next episode from `entries`, which are values of `recorded_responses`.
-
-        Raises `BadSetting` if the recording is not empty although the passages can be computed.
-        """
-        if not self._finder.recorded:
-            super().use_recording(entries)
-            return
-        self._next_recording = None if entries is None else list(entries)
-
-    # ---------------------------------------------------------------- state
     def state_key(self) -> str:
         """Return a digest of the question and the passages found so far; after the answer, only the outcome."""
         return self._game.state_key()
@@ -379,14 +312,14 @@ class SearchEnv(TextEnv):
         """
 
         def found_by(query: str) -> set[str]:
-            return {passage.id for passage in self._retrieve([query])[0]}
+            return {passage.id for passage in self.external.retrieve([query])[0]}
 
         return next_action(self._game, self.max_steps - self.steps, None if self._finder.recorded else found_by)
 
     @property
     def has_expert(self) -> bool:
         """Whether the questions are generated; published ones have no expert."""
-        return self._source.embedded
+        return self.source.embedded
 
     def _extra_info(self) -> dict[str, Any]:
         game = self._game
@@ -406,6 +339,80 @@ class SearchEnv(TextEnv):
         if game.answered is not None:
             return ""
         return information(game.found()) if game.queries else game.opening()
+
+
+class Passages(External):
+    """The passages that searches find: from the retriever, requested in advance, or from the recording."""
+
+    _shared_by_clones = frozenset({"_finder"})
+
+    def __init__(self, finder: Finder, topk: int) -> None:
+        super().__init__(ENV_ID, recorded=finder.recorded)
+        self._finder, self._topk = finder, topk
+        self._prefetched: tuple[str, Sequence[Passage] | Exception] | None = None
+
+    def start(self) -> None:
+        """Start an episode."""
+        super().start()
+        self._prefetched = None
+
+    def for_step(self, step: int) -> Callable[[str], Sequence[Passage]]:
+        """Return the function that finds the passages for a query in this step."""
+        prefetched, self._prefetched = self._prefetched, None  # only valid for this step
+        return lambda query: self._find(query, step, prefetched)
+
+    def _find(
+        self, query: str, step: int, prefetched: tuple[str, Sequence[Passage] | Exception] | None
+    ) -> Sequence[Passage]:
+        if self.recording is not None:
+            entry = self.recording[step] if step < len(self.recording) else None
+            if not isinstance(entry, list) or not all(
+                isinstance(found, list) and len(found) == 3 and all(isinstance(part, str) for part in found)
+                for found in entry
+            ):
+                raise BadData(f"the recording has no passages for step {step}, in which a search was made")
+            return [Passage(*found) for found in entry]
+        if prefetched is None or prefetched[0] != query:
+            return self.retrieve([query])[0]
+        if isinstance(prefetched[1], Exception):
+            raise prefetched[1]
+        return prefetched[1]
+
+    def retrieve(self, queries: Sequence[str]) -> list[list[Passage]]:
+        """Return the passages for each query, from the retriever."""
+        retriever = cast("Retriever", self._finder.retriever)  # None only if there is a recording
+        return _passages_of(retriever.search(queries, self._topk), len(queries))
+
+    def check_servers(self) -> None:
+        """Raise `RetrieverFailed` within 5 seconds if the retriever is a server that accepts no connection."""
+        if isinstance(self._finder.retriever, RemoteRetriever):
+            self._finder.retriever.check_contact()
+
+    @classmethod
+    def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
+        """Send the queries that `envs` are about to make in one request per retriever.
+
+        A query that fails is not sent again: the error is raised in the steps that need it.
+        """
+        by_retriever: dict[tuple[int, int], list[tuple[Passages, str]]] = {}
+        for env, action in zip(envs, actions, strict=True):
+            if not (isinstance(env, SearchEnv) and env.playing and len(action) <= env.max_action_length):
+                continue
+            query, own = env.game.query_of(action, last=env._on_last_step), env.external
+            if query is not None and own.recorded and own.recording is None:
+                by_retriever.setdefault((id(own._finder.retriever), own._topk), []).append((own, query))
+        for requests in by_retriever.values():
+            queries = list(dict.fromkeys(query for _, query in requests))
+            found: dict[str, list[Passage] | Exception] = {}
+            try:
+                found |= zip(queries, requests[0][0].retrieve(queries), strict=True)
+            except Exception as error:  # of any kind: it must not affect the other steps of the rollout
+                found |= dict.fromkeys(queries, error)
+                answered = error.answered if isinstance(error, RetrieverFailed) else {}
+                with suppress(BadSetting):  # if the partial answers are malformed, too, the error stays
+                    found |= zip(answered, _passages_of(list(answered.values()), len(answered)), strict=True)
+            for own, query in requests:
+                own._prefetched = query, found[query]
 
 
 def _passages_of(answer: Sequence[Sequence[Hit]], queries: int) -> list[list[Passage]]:

@@ -78,6 +78,15 @@ class QuestionSource(Shared):
             raise missing(self._found.path, "questions", self.split, sizes, published.remark)
 
     @property
+    def num_tasks(self) -> int:
+        """The number of questions."""
+        return len(self.questions)
+
+    def task_type(self, task: int) -> str:
+        """Return the kind of a generated question, such as `"2 hops"`, or the set of a published question."""
+        return self.questions[task].kind if self.embedded else self.questions[task].source
+
+    @property
     def embedded(self) -> bool:
         """Whether the questions are generated."""
         return self._found is None

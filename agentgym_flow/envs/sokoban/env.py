@@ -41,6 +41,7 @@ _STAND_IN = "*"  # for the one symbol outside ASCII, so that the canvas has one 
 _ASCII = bytearray(2 * PLAYER)
 for _code, _symbol in LLM_SYMBOLS.items():
     _ASCII[_code] = ord(_symbol if _symbol.isascii() else _STAND_IN)
+_transition = tuple.__new__  # half the time of Transition(...), which is a twentieth of a step
 _ON_TARGET = LLM_SYMBOLS[TARGET | BOX]
 
 
@@ -169,10 +170,14 @@ class SokobanEnv(TextEnv):
     """
 
     env_id: ClassVar[str] = ENV_ID
-    card = EnvCard(train_config="sokoban_tiny", script="agentgym_flow.envs.sokoban.policies:GreedyPusher")
+    card = EnvCard(
+        train_config="sokoban_tiny",
+        script="agentgym_flow.envs.sokoban.policies:GreedyPusher",
+        end_figures=lambda board: {"boxes_on_target": float(board.count(_ON_TARGET))},
+    )
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 (as gym.Env)
-    _shared_by_clones = TextEnv._shared_by_clones | {"_source"}
+    source: LevelSource
 
     def __init__(
         self,
@@ -222,26 +227,18 @@ class SokobanEnv(TextEnv):
         )
         check_backend(backend)
         super().__init__(
-            split=split,
             max_steps=source.default_max_steps if max_steps is None else max_steps,
             settings={**source.settings, "backend": backend, **({"skip_damaged": True} if skip_damaged else {})},
-            data=source.data,
-            season=season,
+            source=source,
+            task_types=task_types,
             render_mode=render_mode,
         )
-        self._source = source
-        self._backend = backend
         self.goal = GOAL
-        self.draw_only(task_types)
 
     @property
     def num_tasks(self) -> int:
         """The number of levels in this split."""
-        return self._source.num_tasks
-
-    def task_type_of(self, task: int) -> str:
-        """Return the shape of a level: rows, columns and boxes, such as `"6x6, 1 box"`."""
-        return self._source.task_type(task)
+        return self.source.num_tasks
 
     @property
     def game(self) -> SokobanGame:
@@ -249,9 +246,9 @@ class SokobanEnv(TextEnv):
         return self._game
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
-        level = self._source.level(task)
-        self.task_key = self._source.task_key(level)
-        self._game = SokobanGame(level, self._backend)
+        level = self.source.level(task)
+        self.task_key = self.source.task_key(level)
+        self._game = SokobanGame(level, self.settings["backend"])
         self._expert = SokobanExpert(level)
         text = board_text(cell_codes(level.cells, level.player), level.width)
         self._canvas = bytearray(text.replace(_ON_TARGET, _STAND_IN).encode("ascii"))
@@ -276,7 +273,7 @@ class SokobanEnv(TextEnv):
             if board.pushed_to >= 0:
                 canvas[2 * board.pushed_to] = _ASCII[cells[board.pushed_to]]
             self._observation = self._read_canvas()
-        return Transition(self._observation, reward, solved, True)
+        return _transition(Transition, (self._observation, reward, solved, True))
 
     def _read_canvas(self) -> str:
         text = self._canvas.decode("ascii")
@@ -284,7 +281,7 @@ class SokobanEnv(TextEnv):
 
     def state_key(self) -> str:
         """Return the positions of the boxes and the player. All solved boards have the same key."""
-        return self._game.state_key()
+        return self._game.state_key
 
     def describe_state(self) -> str:
         """Return the board, the number of boxes on a target, and whether the position is known to be lost."""
@@ -314,17 +311,12 @@ class SokobanEnv(TextEnv):
 
     def log_meta(self) -> dict[str, Any]:
         """Return the entries of the log's `meta` for the current task: its type, and how many levels are left out."""
-        count = len(self._source.skipped)
+        count = len(self.source.skipped)
         return {**super().log_meta(), **({"skipped_levels": count} if count else {})}
 
     def _requested_info(self, key: str) -> str:
         """Return the state key of RewardFlow: the board as text (its code uses the picture)."""
         return self._observation
-
-    @classmethod
-    def end_figures(cls, observation: str) -> dict[str, float]:
-        """Return the number of boxes on a target."""
-        return {"boxes_on_target": float(observation.count(_ON_TARGET))}
 
     def _extra_info(self) -> dict[str, Any]:
         return {"deadlock": self._game.deadlock, "boxes_on_target": self._game.board.boxes_on_target}

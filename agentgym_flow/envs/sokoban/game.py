@@ -64,13 +64,14 @@ class SokobanGame:
         board: the present board.
         boxes: the flat indices of the boxes on it, ascending.
         deadlock: whether the position is certainly lost.
+        state_key: the identity of the position within its level; all solved boards have one key.
 
     Raises:
         UnknownOption: the backend is unknown.
         MissingExtra: the backend is gym-sokoban, which is not installed.
     """
 
-    __slots__ = ("_box_mask", "_boxes_key", "_deadlocks", "board", "boxes", "deadlock", "level")
+    __slots__ = ("_box_mask", "_boxes_key", "_deadlocks", "board", "boxes", "deadlock", "level", "state_key")
 
     def __init__(self, level: Level, backend: str = "native") -> None:
         self.level = level
@@ -81,11 +82,12 @@ class SokobanGame:
         self._deadlocks = deadlocks(level)
         self._box_mask = mask_of(self.boxes)
         self.deadlock = self._deadlocks.is_dead(self._box_mask)
+        self.state_key = state_key(self._boxes_key, level.player, self.board.solved)
 
     def move(self, action: int) -> tuple[float, bool, bool]:
         """Play one action index; return the reward, whether the board changed, and whether it is solved."""
         board = self.board
-        outcome = board.move(action)
+        outcome = _, changed, solved = board.move(action)
         pushed_to = board.pushed_to
         if pushed_to >= 0:  # a walk does not change the boxes
             pushed_from = board.player
@@ -93,14 +95,12 @@ class SokobanGame:
             self._boxes_key = boxes_key(self.boxes, len(self.level.cells))
             self._box_mask ^= 1 << pushed_from | 1 << pushed_to
             self.deadlock = self._deadlocks.is_dead(self._box_mask)
+        if changed:
+            player = board.player
+            small = player < len(_PLAYER_AT) and not solved  # nearly always; the rest is slower
+            key = self._boxes_key
+            self.state_key = key + _PLAYER_AT[player] if small else state_key(key, player, solved)
         return outcome
-
-    def state_key(self) -> str:
-        """Return the identity of the position within its level; all solved boards have one key."""
-        board = self.board
-        if board.solved or board.player >= len(_PLAYER_AT):
-            return state_key(self._boxes_key, board.player, board.solved)
-        return self._boxes_key + _PLAYER_AT[board.player]
 
 
 def boxes_key(boxes: Sequence[int], cells: int) -> str:

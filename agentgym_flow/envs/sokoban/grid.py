@@ -243,7 +243,7 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
 _INFO: dict[str, Callable[[SokobanGridEnv], Any]] = {
     "task": lambda env: env.task,
     "task_key": lambda env: env.task_key,
-    "state_key": lambda env: env.game.state_key(),
+    "state_key": lambda env: env.game.state_key,
     "success": lambda env: env.game.board.solved,
     "score": lambda env: 1.0 if env.game.board.solved else 0.0,
     "action_valid": lambda env: True,
@@ -257,7 +257,7 @@ INFO_KEYS = tuple(_INFO)
 
 def tasks_of_types(task_types: Sequence[str] | None, **levels: Any) -> npt.NDArray[np.int64] | None:
     """Return the tasks that seeds draw from, as the text environment chooses them; None for all."""
-    return None if task_types is None else np.array(SokobanEnv(**levels).tasks_of_types(task_types), np.int64)
+    return None if task_types is None else np.array(SokobanEnv(**levels, task_types=task_types).drawn_tasks, np.int64)
 
 
 def single_spaces(source: LevelSource) -> tuple[spaces.Space[Any], spaces.Space[Any]]:

@@ -15,8 +15,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from pathlib import Path
-from typing import Any, SupportsIndex, cast
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 from agentgym_flow.core import SPLITS, Flag, Stream, check_positive, check_season, check_split, seasonal, task_identity
 from agentgym_flow.envs.sokoban.generator import (
@@ -32,6 +31,9 @@ from agentgym_flow.envs.sokoban.generator import (
 )
 from agentgym_flow.envs.sokoban.level import SOLVED_ALREADY, Level
 from agentgym_flow.errors import BadLevel, BadSetting, UnknownTask, shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ENV_ID = "agentgym_flow/Sokoban-v0"
 """The id of the text environment. All Sokoban environments have its task keys and draw the same tasks."""
@@ -317,6 +319,8 @@ def write_packed(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    from pathlib import Path
+
     write_packed(Path(__file__).with_name(FOLDER))
 
 
@@ -341,7 +345,9 @@ def export_levels(
         BadSetting: the split has fewer than `count` levels.
         OSError: a file cannot be written; the error has its name.
     """
-    from agentgym_flow.envs.sokoban.official import write_levels  # imported when used, like all of official data
+    from pathlib import Path  # imported when used, like all of official data
+
+    from agentgym_flow.envs.sokoban.official import write_levels
 
     total = source.num_tasks if count is None else count
     if total > source.num_tasks:

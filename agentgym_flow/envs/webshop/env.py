@@ -34,7 +34,7 @@ from agentgym_flow.envs.webshop.observation import html, text, text_rich, url
 from agentgym_flow.envs.webshop.policies import WebShopExpert
 from agentgym_flow.envs.webshop.requirements import most_relevant, proposals, random_query
 from agentgym_flow.envs.webshop.reward import Score, make_tagger, score
-from agentgym_flow.envs.webshop.tasks import ENGINES, SPLIT_ALIASES, GoalSource
+from agentgym_flow.envs.webshop.tasks import ENGINES, GoalSource
 
 ENV_ID = "agentgym_flow/WebShop-v0"
 """The id of the environment."""
@@ -49,6 +49,39 @@ DRAWS = ("uniform", "weighted")
 """How `reset(seed=...)` draws a goal: uniformly, or with the weights of the original WebShop."""
 
 SEARCH = "search[{query}]"
+
+
+_Data = Annotated[
+    str | os.PathLike[str] | DataSet | None,
+    "a folder of official files, or a store; the name of registered data; None for the embedded shop",
+]
+_Goals = Annotated[
+    str,
+    OneOf(*KINDS),
+    '`"synthetic"`, built from attributes and options; `"human"`, written by people or in the style of people',
+]
+_Draw = Annotated[
+    str,
+    OneOf(*DRAWS),
+    PRESENTATION,
+    'how a seed draws the goal: `"uniform"`, or `"weighted"` as in the original WebShop',
+]
+_NounTagger = Annotated[
+    str,
+    Text(r"[a-z]+(-[0-9A-Za-z.+-]+)?", 64),
+    '`"spacy"` uses the model `en_core_web_sm` (`"spacy-3.7.1"`: only that version), `"words"` needs '
+    'no model; `"auto"`: spaCy if it works, otherwise words',
+]
+_Search = Annotated[
+    str,
+    OneOf(*ENGINES),
+    'the search engine: `"bm25"` (built in, ranks as Lucene does), or `"pyserini"`, Lucene itself (extra `pyserini`)',
+]
+_NumProducts = Annotated[
+    int | None,
+    Maybe(Integer(1, 1 << 40)),
+    "use only the first N products of official files",
+]
 
 
 class WebShopEnv(TextEnv):
@@ -181,48 +214,22 @@ class WebShopEnv(TextEnv):
         human_settings={"observation_mode": "text_rich"},
     )
     optional_info: ClassVar[tuple[str, ...]] = (OFFICIAL_KEY,)
-    split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
-    _shared_by_clones = TextEnv._shared_by_clones | {"_source", "_tagger"}
+    source: GoalSource
+    _shared_by_clones = TextEnv._shared_by_clones | {"_tagger"}
 
     def __init__(
         self,
         *,
-        data: Annotated[
-            str | os.PathLike[str] | DataSet | None,
-            "a folder of official files, or a store; the name of registered data; None for the embedded shop",
-        ] = None,
-        goals: Annotated[
-            str,
-            OneOf(*KINDS),
-            '`"synthetic"`, built from attributes and options; `"human"`, written by people or in the style of people',
-        ] = "synthetic",
+        data: _Data = None,
+        goals: _Goals = "synthetic",
         split: Annotated[str, '`"train"`, `"valid"` (official `dev`) or `"test"`'] = "train",
         season: Season = "",
-        draw: Annotated[
-            str,
-            OneOf(*DRAWS),
-            PRESENTATION,
-            'how a seed draws the goal: `"uniform"`, or `"weighted"` as in the original WebShop',
-        ] = "uniform",
+        draw: _Draw = "uniform",
         observation_mode: Annotated[str, OneOf(*OBSERVATION_MODES), PRESENTATION, "see above"] = "text",
         show_attributes: Annotated[bool, Flag(), "give product pages one more button, `attributes`"] = False,
-        noun_tagger: Annotated[
-            str,
-            Text(r"[a-z]+(-[0-9A-Za-z.+-]+)?", 64),
-            '`"spacy"` uses the model `en_core_web_sm` (`"spacy-3.7.1"`: only that version), `"words"` needs '
-            'no model; `"auto"`: spaCy if it works, otherwise words',
-        ] = "auto",
-        search: Annotated[
-            str,
-            OneOf(*ENGINES),
-            'the search engine: `"bm25"` (built in, ranks as Lucene does), or `"pyserini"`, Lucene itself '
-            "(extra `pyserini`)",
-        ] = "bm25",
-        num_products: Annotated[
-            int | None,
-            Maybe(Integer(1, 1 << 40)),
-            "use only the first N products of official files",
-        ] = None,
+        noun_tagger: _NounTagger = "auto",
+        search: _Search = "bm25",
+        num_products: _NumProducts = None,
         task_types: TaskTypes = None,
         max_steps: MaxSteps = DEFAULT_MAX_STEPS,
         render_mode: Annotated[str | None, '`"ansi"`'] = None,
@@ -240,28 +247,19 @@ class WebShopEnv(TextEnv):
         source = GoalSource(data=data, kind=goals, split=split, search=search, num_products=num_products, season=season)
         self._tagger = make_tagger(noun_tagger)
         super().__init__(
-            split=split,
             max_steps=max_steps,
             # The tagger that `auto` selected, because it may select another one on another machine.
             settings={**settings, "noun_tagger": self._tagger.name},
-            data=source.data,
-            season=season,
+            source=source,
+            task_types=task_types,
             render_mode=render_mode,
         )
-        self._source = source
-        self._observe = observation_mode
-        self._show_attributes = show_attributes
         self.last_score: Score | None = None
-        self.draw_only(task_types)
 
     @property
     def num_tasks(self) -> int:
         """The number of goals in this split."""
-        return self._source.num_tasks
-
-    def task_type_of(self, task: int) -> str:
-        """Return the coarse category of the product that the goal was made from, such as `"beauty"`."""
-        return self._source.category(task)
+        return self.source.num_tasks
 
     @property
     def game(self) -> WebShopGame:
@@ -271,7 +269,7 @@ class WebShopEnv(TextEnv):
     def _choose_task(self, seed: int | None, options: Mapping[str, Any]) -> tuple[int, int]:
         task, bits = choose_task(self.np_random, seed, options.get("task"), self.num_tasks, self.split, self._among)
         if options.get("task") is None and self.settings["draw"] == "weighted":
-            sums = self._source.cumulative_weights
+            sums = self.source.cumulative_weights
             if self._among is not None:
                 sums = np.cumsum(np.diff(sums, prepend=0.0)[self._among])
             # Uses the same random bits as a uniform draw, as a fraction of the total weight.
@@ -280,22 +278,21 @@ class WebShopEnv(TextEnv):
         return task, bits
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
-        goal = self._source.goal(task)
+        goal = self.source.goal(task)
         content = [
-            self._source.content,
+            self.source.content,
             [goal.asin, goal.instruction, goal.attributes, goal.options, goal.price_upper],
         ]
         self.task_key = self.make_task_key(content)
         self.goal = goal.instruction
-        self._goal = goal
-        self._game = WebShopGame(self._source.catalogue, goal, show_attributes=self._show_attributes)
-        self._expert = WebShopExpert(self._source.catalogue, goal, self._tagger)
+        self._game = WebShopGame(self.source.catalogue, goal, show_attributes=self.settings["show_attributes"])
+        self._expert = WebShopExpert(self.source.catalogue, goal, self._tagger)
         self._read: set[tuple[str, str]] = set()
         self.last_score = None
         return self._page()
 
     def _page(self) -> str:
-        return OBSERVATION_MODES[self._observe](self._game)
+        return OBSERVATION_MODES[self.settings["observation_mode"]](self._game)
 
     def _apply(self, action: str) -> Transition:
         game = self._game
@@ -305,7 +302,7 @@ class WebShopEnv(TextEnv):
         if game.page is not Page.DONE:
             return Transition(self._page(), 0.0, False, valid)
         assert game.product is not None  # the page after a purchase has a product
-        self.last_score = score(game.product, self._goal, game.options, self._tagger)
+        self.last_score = score(game.product, game.goal, game.options, self._tagger)
         game.score = self.last_score.total
         return Transition(self._page(), self.last_score.total, True, valid)
 

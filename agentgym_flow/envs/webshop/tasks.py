@@ -122,8 +122,8 @@ class GoalSource(Shared):
         """Return goal number `task` of the split."""
         return self._goals[int(self._places[task])]
 
-    def category(self, task: int) -> str:
-        """Return the coarse category of the product that goal number `task` of the split was made from."""
+    def task_type(self, task: int) -> str:
+        """Return the coarse category of the product that goal number `task` was made from, such as `"beauty"`."""
         return self.catalogue.listing(self._goals.product_of(int(self._places[task]))).product.category
 
     @cached_property

@@ -89,7 +89,7 @@ def test_of_more_commands_than_numbers_the_first_have_one(small: SimpleNamespace
     drawers = {f"drawer {number}": number for number in range(1, 140)}
     game = small.build(drawers, {"apple 1": "drawer 1"}, small.placed("apple", "drawer"))
     env = ALFWorldIndexEnv()
-    env.text._source.task = lambda number: Task(game, "many")  # type: ignore[method-assign]
+    env.text.source.task = lambda number: Task(game, "many")  # type: ignore[method-assign]
     _, info = env.reset(seed=0)
     assert len(info["admissible_actions"]) > NUM_ACTIONS
     assert info["action_mask"].all()

@@ -14,9 +14,9 @@ from canvas_measure import nodes_of, share
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.candidates import VOICES, mending, sharing, voting
 from agentgym_flow.envs.canvas.operators import ENSEMBLES, SOLVERS, STANDARD
-from agentgym_flow.envs.canvas.operators.odds import ATTENTION
-from agentgym_flow.envs.canvas.tasks.task import SimulatedTask
-from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, Node, OperatorNode, Parallel
+from agentgym_flow.envs.canvas.operators.base import ATTENTION
+from agentgym_flow.envs.canvas.tasks import SimulatedTask
+from agentgym_flow.envs.canvas.workflow import Chain, Conditional, Loop, Node, OperatorNode, Parallel
 from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.errors import BadWorkflow
 

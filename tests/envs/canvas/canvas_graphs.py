@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.canvas.operators import CHECKERS, ENSEMBLES, STANDARD
-from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, Node, OperatorNode, Parallel
+from agentgym_flow.envs.canvas.workflow import Chain, Conditional, Loop, Node, OperatorNode, Parallel
 from agentgym_flow.envs.canvas.workflow.rules import Language
 
 ROOMY = Language(most_operators=10_000, most_depth=50, most_calls=10**9)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agentgym_flow.envs.canvas.operators import Checker, Ensemble, Solver
-from agentgym_flow.envs.canvas.operators.calls import Input, Value
-from agentgym_flow.envs.canvas.operators.model import Model
-from agentgym_flow.envs.canvas.operators.odds import CheckerOdds, Mistake, SolverOdds
+from agentgym_flow.envs.canvas.operators.base import CheckerOdds, Mistake, SolverOdds
+from agentgym_flow.envs.canvas.operators.calls import Input, Model, Value
 
 
 class Debate(Solver):

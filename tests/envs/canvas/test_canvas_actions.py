@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agentgym_flow.envs.canvas.actions import Action, Add, Delete, Finish, Modify, SetPrompt
 from agentgym_flow.envs.canvas.operators import STANDARD
 from agentgym_flow.envs.canvas.reading import Reading, read_action, write_action
-from agentgym_flow.envs.canvas.workflow.graph import Conditional, Loop, Parallel
+from agentgym_flow.envs.canvas.workflow import Conditional, Loop, Parallel
 from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED, Language
 from agentgym_flow.envs.canvas.workflow.text import Repair
 

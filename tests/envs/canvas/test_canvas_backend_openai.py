@@ -23,8 +23,7 @@ from fault_server import Step, cut_off, dripping, endless, hanging_up, saying, s
 from agentgym_flow._util.openai_access import PROBE
 from agentgym_flow.envs.canvas.backends import server as server_module
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend, Price, Usage
-from agentgym_flow.envs.canvas.operators.calls import Value
-from agentgym_flow.envs.canvas.operators.model import Execution, ExecutionResult
+from agentgym_flow.envs.canvas.operators.calls import Execution, ExecutionResult, Value
 from agentgym_flow.errors import BadSetting, ExecutorFailed, MissingExtra
 
 pytest.importorskip("openai")

@@ -20,7 +20,7 @@ from recording_backend import RecordingBackend
 from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.canvas.backends.replay import Entry, ReplayBackend, ResponseRecorder
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value, WorkflowProblem
-from agentgym_flow.envs.canvas.workflow.graph import Chain, Loop, statistics
+from agentgym_flow.envs.canvas.workflow import Chain, Loop, statistics
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
 from agentgym_flow.errors import BadData, BadSetting
 

@@ -15,7 +15,7 @@ from served_model import serving
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
 from agentgym_flow.envs.canvas.backends.replay import ReplayBackend, ResponseRecorder
 from agentgym_flow.envs.canvas.operators.calls import WorkflowProblem
-from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional
+from agentgym_flow.envs.canvas.workflow import Chain, Conditional
 from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
 
 pytestmark = pytest.mark.heavy

@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 
 from agentgym_flow import sandbox
 from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD
-from agentgym_flow.envs.canvas.operators.calls import OpCall, Value
-from agentgym_flow.envs.canvas.operators.model import (
+from agentgym_flow.envs.canvas.operators.calls import (
     Execution,
     ExecutionResult,
     Messages,
     Model,
+    OpCall,
     OperatorFailed,
     RunCode,
+    Value,
     in_sandbox,
     read_program,
     read_verdict,

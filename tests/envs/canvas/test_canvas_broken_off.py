@@ -16,7 +16,7 @@ from recording_backend import RecordingBackend
 
 from agentgym_flow.envs.canvas.backends.replay import ReplayBackend, ResponseRecorder
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value, WorkflowProblem
-from agentgym_flow.envs.canvas.workflow.graph import Chain, Parallel
+from agentgym_flow.envs.canvas.workflow import Chain, Parallel
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
 from agentgym_flow.errors import ExecutorFailed
 

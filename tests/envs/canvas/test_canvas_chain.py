@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.scoring.problem import Problem
+from agentgym_flow.envs.canvas.scoring import Problem
 from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import (
     BadChain,
     CalculationChain,

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentgym_flow.envs.canvas.scoring.correctness import correctness
-from agentgym_flow.envs.canvas.scoring.problem import Problem
-from agentgym_flow.envs.canvas.scoring.programs import run_tests
+from agentgym_flow.envs.canvas.scoring import Problem
+from agentgym_flow.envs.canvas.scoring.correctness import correctness, run_tests
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems, problems_of
 from agentgym_flow.sandbox import default
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rapidfuzz import fuzz
 
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.canvas.scoring.problem import CodeTests, ContextPassage, Problem
+from agentgym_flow.envs.canvas.scoring import CodeTests, ContextPassage, Problem
 from agentgym_flow.envs.canvas.tasks.sets.checks import Pair, check_problems, folded, near_pairs, overlap, without
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 

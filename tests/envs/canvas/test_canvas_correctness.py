@@ -11,10 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.scoring import mathematics
-from agentgym_flow.envs.canvas.scoring.correctness import Correctness, correctness, score_question, scorer_of
-from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem, StdioCase
-from agentgym_flow.envs.canvas.scoring.programs import completed, defines, program_in, same_output
+from agentgym_flow.envs.canvas.scoring import CodeTests, Problem, StdioCase, extract
+from agentgym_flow.envs.canvas.scoring.correctness import (
+    Correctness,
+    completed,
+    correctness,
+    defines,
+    program_in,
+    same_output,
+    score_question,
+    scorer_of,
+)
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 from agentgym_flow.errors import BadSetting
 
@@ -225,12 +232,12 @@ def test_hostile_texts_end_soon_and_score_nothing(number: int) -> None:
 
 @pytest.mark.heavy
 def test_hostile_texts_score_nothing_with_math_verify(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mathematics, "CPU_SECONDS", 0.5)
-    mathematics.close()
+    monkeypatch.setattr(extract, "CPU_SECONDS", 0.5)
+    extract.close()
     for hostile in HOSTILE:
         for problem in BY_MATH_VERIFY:
             assert correctness(problem, f"<answer>{hostile}</answer>").score == 0.0
-    mathematics.close()
+    extract.close()
 
 
 @given(st.text(max_size=200), st.sampled_from([STORY, FRANCE, DOUBLE, *BY_MATH_VERIFY]), st.booleans())
@@ -242,7 +249,7 @@ def test_no_text_raises(text: str, problem: Problem, reproduce_official: bool) -
 def test_what_decides_is_named() -> None:
     problems = (STORY, SUM, FRANCE, DOUBLE, BY_MATH_VERIFY[1])
     assert [scorer_of(problem) for problem in problems] == [
-        "number", mathematics.scorer(), "f1", "tests", "choice",
+        "number", extract.scorer(), "f1", "tests", "choice",
     ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agentgym_flow.envs.canvas.actions import Add
 from agentgym_flow.envs.canvas.drafting import CanvasDraft, Drafting, TurnResult, prompt_in
 from agentgym_flow.envs.canvas.reading import write_action
-from agentgym_flow.envs.canvas.workflow.graph import Conditional, Workflow
+from agentgym_flow.envs.canvas.workflow import Conditional, Workflow
 from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED, PUBLISHED_FINISH, FinishRules, Language
 from agentgym_flow.envs.canvas.workflow.text import to_text
 from agentgym_flow.errors import BadSetting

@@ -7,7 +7,7 @@ from canvas_graphs import ROOMY, flat_nodes, op, ops, par, workflows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, OperatorNode, Parallel
+from agentgym_flow.envs.canvas.workflow import Chain, Conditional, Loop, OperatorNode, Parallel
 from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED, Language
 from agentgym_flow.envs.canvas.workflow.text import Reader, Repair, read, to_text
 from agentgym_flow.errors import BadSetting, BadWorkflow

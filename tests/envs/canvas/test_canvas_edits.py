@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.envs.canvas.actions import Action, Add, Delete, Edit, Finish, Modify, SetPrompt, apply
 from agentgym_flow.envs.canvas.reading import read_action
-from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, Parallel, Workflow, statistics
+from agentgym_flow.envs.canvas.workflow import Chain, Conditional, Loop, Parallel, Workflow, statistics
 from agentgym_flow.envs.canvas.workflow.rules import (
     PUBLISHED,
     PUBLISHED_FINISH,

@@ -477,7 +477,7 @@ def test_a_turn_that_was_taken_ahead_is_forgotten_when_another_one_is_taken(tmp_
             recorder.reset(seed=task, task=task)
         envs = [recorder.env for recorder in recorders]
         keys = [env.state_key() for env in envs]
-        type(envs[0]).prepare_steps(envs, [ADD.format("Custom"), ADD.format("AnswerGenerate")])
+        envs[0].external.prepare_steps(envs, [ADD.format("Custom"), ADD.format("AnswerGenerate")])
         assert len(server.asked) == 2
         assert [(env.state_key(), env.steps) for env in envs] == [(key, 0) for key in keys]
         recorders[0].step(ADD.format("Custom"))
@@ -499,7 +499,7 @@ def test_what_a_turn_raises_that_was_taken_ahead_is_raised_by_its_step(tmp_path:
         envs = [canvas(server, file) for _ in range(2)]
         for env in envs:
             env.reset(seed=0)
-        type(envs[0]).prepare_steps(envs, [ADD.format("Custom"), "no action"])
+        envs[0].external.prepare_steps(envs, [ADD.format("Custom"), "no action"])
         with pytest.raises(ExecutorFailed):
             envs[0].step(ADD.format("Custom"))
         assert envs[1].step("no action")[4]["action_valid"] is False

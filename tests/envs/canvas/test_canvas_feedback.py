@@ -10,11 +10,10 @@ from recording_backend import RecordingBackend
 from agentgym_flow.envs.canvas.drafting import CanvasDraft, Drafting, TurnResult
 from agentgym_flow.envs.canvas.feedback import feedback_text, graph_lines, run_lines
 from agentgym_flow.envs.canvas.operators.calls import OpResult, Value, WorkflowProblem
-from agentgym_flow.envs.canvas.workflow.graph import Chain, Workflow
+from agentgym_flow.envs.canvas.workflow import Chain, Workflow
 from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
-from agentgym_flow.envs.canvas.workflow.plain import one_line
 from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED_FINISH, Circumstances, Language
-from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
+from agentgym_flow.envs.canvas.workflow.run import WorkflowRun, one_line
 from agentgym_flow.envs.canvas.workflow.text import read
 
 INLINE = Drafting()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.canvas.operators import ADVERTISED, CHECKERS, ENSEMBLES, INPUTS, OPERATORS, OUTPUTS, STANDARD
-from agentgym_flow.envs.canvas.workflow.graph import (
+from agentgym_flow.envs.canvas.workflow import (
     UNDO_DEPTH,
     Chain,
     Conditional,

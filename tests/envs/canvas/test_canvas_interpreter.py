@@ -17,8 +17,8 @@ from recording_backend import RecordingBackend
 
 from agentgym_flow.envs.canvas.operators import INPUTS, OPERATORS, STANDARD, FieldType
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value, WorkflowProblem
+from agentgym_flow.envs.canvas.workflow import Chain, Conditional, Loop, statistics
 from agentgym_flow.envs.canvas.workflow import interpreter as interpreter_module
-from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, statistics
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
 from agentgym_flow.envs.canvas.workflow.run import RunStep, StepId, WorkflowRun
 from agentgym_flow.envs.canvas.workflow.text import read

@@ -33,7 +33,7 @@ from agentgym_flow.envs.canvas.drafting import CanvasDraft, drafting_of
 from agentgym_flow.envs.canvas.env import CanvasEnv
 from agentgym_flow.envs.canvas.operators import operators_of
 from agentgym_flow.envs.canvas.reading import write_action
-from agentgym_flow.envs.canvas.workflow.graph import OperatorNode
+from agentgym_flow.envs.canvas.workflow import OperatorNode
 from agentgym_flow.envs.canvas.workflow.rules import LANGUAGES
 from agentgym_flow.errors import ResetNeeded
 from agentgym_flow.testing import play

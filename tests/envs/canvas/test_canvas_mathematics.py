@@ -14,13 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.scoring import mathematics
-from agentgym_flow.envs.canvas.scoring.extract import same_number, stated_number
-from agentgym_flow.envs.canvas.scoring.mathematics import equal
+from agentgym_flow.envs.canvas.scoring import extract
+from agentgym_flow.envs.canvas.scoring.extract import equal, same_number, stated_number
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 from agentgym_flow.errors import MissingExtra
 
-with_math_verify = pytest.mark.skipif(not mathematics._installed(), reason="needs Math-Verify (the extra canvas)")
+with_math_verify = pytest.mark.skipif(not extract._installed(), reason="needs Math-Verify (the extra canvas)")
 
 FORTY_EIGHT = ["48", "48.0", "$48.00", "The answer is 48.", "#### 48", "<answer>48</answer>", "\\boxed{48}", "96/2",
                "She has 48 apples.", "**48**", "So 50-2 = 48.", "**Answer:** 48", "x = 48"]  # fmt: skip
@@ -143,21 +142,21 @@ SOFT = "(x+1)^2", "x^2+2x+1"
 @pytest.mark.heavy
 @with_math_verify
 def test_an_answer_that_takes_too_long_or_too_much_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mathematics, "CPU_SECONDS", 0.5)
-    mathematics.close()
-    mathematics._equal.cache_clear()
+    monkeypatch.setattr(extract, "CPU_SECONDS", 0.5)
+    extract.close()
+    extract._equal.cache_clear()
     started = time.process_time()
     assert not equal(*HARD)
     assert time.process_time() - started < 1  # the work is in another process
     assert equal(*SOFT)
-    assert mathematics._process is not None
-    pid = mathematics._process.pid
+    assert extract._process is not None
+    pid = extract._process.pid
     assert resource.prlimit(pid, resource.RLIMIT_AS) == (1 << 30, 1 << 30)
     assert resource.prlimit(pid, resource.RLIMIT_FSIZE) == (0, 0)
-    mathematics._process.kill()
-    mathematics._process.wait()
+    extract._process.kill()
+    extract._process.wait()
     assert equal("(x+2)^2", "x^2+4x+4")  # another one takes its place
-    mathematics.close()
+    extract.close()
 
 
 @with_math_verify
@@ -170,8 +169,8 @@ def test_many_threads_share_one_process() -> None:
 
 def _compare(answers: multiprocessing.Queue[tuple[bool, int]]) -> None:
     found = equal("(x+1)(x-1)", "x^2-1")
-    assert mathematics._process is not None
-    answers.put((found, mathematics._process.pid))
+    assert extract._process is not None
+    answers.put((found, extract._process.pid))
 
 
 @with_math_verify
@@ -180,25 +179,25 @@ def test_a_forked_process_compares_for_itself() -> None:
     context = multiprocessing.get_context("fork")
     answers: multiprocessing.Queue[tuple[bool, int]] = context.Queue()
     child = context.Process(target=_compare, args=(answers,))
-    with mathematics._lock:  # as when another thread waits for an answer
+    with extract._lock:  # as when another thread waits for an answer
         child.start()
     found, worker = answers.get(timeout=60)
     child.join()
     assert found
-    assert mathematics._process is not None
-    assert worker != mathematics._process.pid  # two would read each other's answers
+    assert extract._process is not None
+    assert worker != extract._process.pid  # two would read each other's answers
     assert equal("(x+3)(x-3)", "x^2-9")
 
 
 def test_a_missing_math_verify_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mathematics, "_installed", lambda: False)
+    monkeypatch.setattr(extract, "_installed", lambda: False)
     with pytest.raises(MissingExtra, match=r"math-verify is not installed.*\[canvas\]"):
         equal("5", "5")
 
 
 @with_math_verify
 def test_the_scorer_is_named_with_its_version() -> None:
-    assert re.fullmatch(r"math-verify \d+\.\d+\.\d+", mathematics.scorer())
+    assert re.fullmatch(r"math-verify \d+\.\d+\.\d+", extract.scorer())
 
 
 # ---------------------------------------------------------------- plain numbers

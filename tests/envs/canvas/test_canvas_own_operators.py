@@ -21,8 +21,8 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
 from agentgym_flow.envs.canvas.env import CanvasEnv
 from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD, Operator, Role, Solver, base
+from agentgym_flow.envs.canvas.operators.base import CheckerOdds
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
-from agentgym_flow.envs.canvas.operators.odds import CheckerOdds
 from agentgym_flow.envs.canvas.policies import Designer
 from agentgym_flow.envs.canvas.prompt import VOCABULARY
 from agentgym_flow.episodes import read_log
@@ -55,7 +55,7 @@ def begun(task: int = 18, **settings: Any) -> CanvasEnv:
 
 
 def told(env: CanvasEnv) -> dict[str, Any]:
-    return env._info(action_valid=True)
+    return env.info()
 
 
 # ---------------------------------------------------------------- the simulator

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from agentgym_flow.envs.canvas.operators import OPERATORS
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value, WorkflowProblem
-from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, OperatorNode, Parallel, Workflow
+from agentgym_flow.envs.canvas.workflow import Chain, Conditional, Loop, OperatorNode, Parallel, Workflow
 from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
-from agentgym_flow.envs.canvas.workflow.plain import plain_graph, plain_run
+from agentgym_flow.envs.canvas.workflow.run import plain_graph, plain_run
 from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.report import workflow_html, workflow_svg
 from agentgym_flow.report.workflow import workflow_picture

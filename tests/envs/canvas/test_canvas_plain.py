@@ -10,9 +10,9 @@ from hypothesis import given
 from recording_backend import RecordingBackend
 
 from agentgym_flow.envs.canvas.operators.calls import OpResult, Value, WorkflowProblem
-from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, OperatorNode, Parallel, Workflow
+from agentgym_flow.envs.canvas.workflow import Chain, Conditional, Loop, OperatorNode, Parallel, Workflow
 from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
-from agentgym_flow.envs.canvas.workflow.plain import plain_graph, plain_run
+from agentgym_flow.envs.canvas.workflow.run import plain_graph, plain_run
 from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.report.workflow_data import read_graph, read_run

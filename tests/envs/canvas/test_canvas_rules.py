@@ -15,14 +15,15 @@ from agentgym_flow import sandbox
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.backends.simulated import LOST, NO_ANSWER, SimulatedBackend
 from agentgym_flow.envs.canvas.drafting import CanvasDraft
-from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD, odds
+from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD
+from agentgym_flow.envs.canvas.operators import base as odds
+from agentgym_flow.envs.canvas.operators.base import Mistake
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
-from agentgym_flow.envs.canvas.operators.odds import Mistake
-from agentgym_flow.envs.canvas.scoring.problem import Problem
+from agentgym_flow.envs.canvas.scoring import Problem
+from agentgym_flow.envs.canvas.tasks import Fault, SimulatedTask
+from agentgym_flow.envs.canvas.tasks import TestOutcome as Outcome
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES
-from agentgym_flow.envs.canvas.tasks.task import Fault, SimulatedTask
-from agentgym_flow.envs.canvas.tasks.task import TestOutcome as Outcome
-from agentgym_flow.envs.canvas.workflow.graph import Workflow
+from agentgym_flow.envs.canvas.workflow import Workflow
 from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
 
 SOLVERS = ("Custom", "AnswerGenerate", "Programmer", "CustomCodeGenerate")

@@ -18,23 +18,23 @@ from hypothesis import strategies as st
 
 from agentgym_flow.core import Stream
 from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD
-from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
+from agentgym_flow.envs.canvas.operators.base import DEMANDED, Mistake
+from agentgym_flow.envs.canvas.scoring import Problem
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
-from agentgym_flow.envs.canvas.scoring.problem import Problem
-from agentgym_flow.envs.canvas.tasks.arithmetic import KINDS, ArithmeticTask, from_gsm8k, make_task
+from agentgym_flow.envs.canvas.tasks import Fault
+from agentgym_flow.envs.canvas.tasks.arithmetic import KINDS, PEOPLE, ArithmeticTask, from_gsm8k, make_task
 from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import BadChain, chain_of, read_chain
-from agentgym_flow.envs.canvas.tasks.arithmetic.make import PEOPLE
-from agentgym_flow.envs.canvas.tasks.arithmetic.story import STORIES, draw
 from agentgym_flow.envs.canvas.tasks.arithmetic.task import (
+    STORIES,
     VARIANTS,
     VARYING,
     ChainMistake,
+    draw,
     plausible,
     slip_amounts,
     written,
 )
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
-from agentgym_flow.envs.canvas.tasks.task import Fault
 from agentgym_flow.errors import UnknownSplit, UnknownTask
 
 SPLITS = ("train", "valid", "test")

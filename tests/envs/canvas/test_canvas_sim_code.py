@@ -18,13 +18,12 @@ import pytest
 from agentgym_flow import sandbox
 from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.canvas.operators import OPERATORS, Role, of_role
-from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
-from agentgym_flow.envs.canvas.tasks.code import fuel, make_task
+from agentgym_flow.envs.canvas.operators.base import DEMANDED, Mistake
+from agentgym_flow.envs.canvas.tasks.code import ISLICE, PATTERNS, STREAMS, OwnTask, _cases, make_task, split_of
+from agentgym_flow.envs.canvas.tasks.code import task as code_task
 from agentgym_flow.envs.canvas.tasks.code.changes import MISTAKES, changed, changes_of, parsed
-from agentgym_flow.envs.canvas.tasks.code.fuel import ENDLESS, FunctionCase, calls, compiled
-from agentgym_flow.envs.canvas.tasks.code.generated import ISLICE, OwnTask, _cases, split_of
-from agentgym_flow.envs.canvas.tasks.code.library import PATTERNS, STREAMS
-from agentgym_flow.envs.canvas.tasks.code.patterns import Draw, Pattern
+from agentgym_flow.envs.canvas.tasks.code.library import Draw, Pattern
+from agentgym_flow.envs.canvas.tasks.code.task import ENDLESS, FunctionCase, calls, compiled
 from agentgym_flow.errors import UnknownSplit
 
 SPLITS = ("train", "valid", "test")
@@ -230,7 +229,7 @@ def test_tasks_are_the_same_for_ever(tasks: dict[str, list[OwnTask]]) -> None:
 
 
 def test_neither_clock_nor_signal_is_used() -> None:
-    for file in Path(fuel.__file__).parent.rglob("*.py"):
+    for file in Path(code_task.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
@@ -304,7 +303,7 @@ def test_right_programs_need_little_of_the_fuel() -> None:
         program = compiled(ast.parse(draft.source))
         cases = [FunctionCase(arguments, take=draft.take) for arguments in (*draft.public, *draft.hidden)]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fuel, "FUEL", fuel.FUEL // 10)
+            patch.setattr(code_task, "FUEL", code_task.FUEL // 10)
             assert all(not came.error for came in calls(program, draft.name, cases)), draft.source
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.answers import normalise
-from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
+from agentgym_flow.envs.canvas.operators.base import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
 from agentgym_flow.envs.canvas.tasks.facts import FactTask, make_task
 from agentgym_flow.envs.canvas.tasks.facts.world import WORDS, marked

@@ -13,10 +13,15 @@ from pathlib import Path
 import pytest
 
 from agentgym_flow import sandbox
-from agentgym_flow.envs.canvas.operators.odds import Mistake
-from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem
-from agentgym_flow.envs.canvas.tasks.code import NotUsable, PublishedProgram, from_program
-from agentgym_flow.envs.canvas.tasks.code.foreign import MOST_TRIES, in_sandbox
+from agentgym_flow.envs.canvas.operators.base import Mistake
+from agentgym_flow.envs.canvas.scoring import CodeTests, Problem
+from agentgym_flow.envs.canvas.tasks.code.foreign import (
+    MOST_TRIES,
+    NotUsable,
+    PublishedProgram,
+    from_program,
+    in_sandbox,
+)
 from agentgym_flow.envs.canvas.tasks.sets.code_sets import humaneval, mbpp
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 

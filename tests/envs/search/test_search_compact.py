@@ -94,7 +94,7 @@ def test_a_question_is_read_from_the_inside_out(question: str, kind: str, chains
 @pytest.mark.parametrize("split", ["train", "valid"])
 def test_every_generated_question_is_read_with_as_many_look_ups_as_it_needs(split: str) -> None:
     env: Any = make_text_env(ENV, split=split)
-    for question in env._source.questions[:500]:
+    for question in env.source.questions[:500]:
         read = read_question(question.text)
         assert sum(len(chain.cues) for chain in read.chains) == len(question.supports), question.text
         assert read.kind == {"comparison": "choice", "yes or no": "polar"}.get(question.kind, "chain")

@@ -18,7 +18,7 @@ from agentgym_flow.core import Stream
 from agentgym_flow.envs.answers import last_answer
 from agentgym_flow.envs.search import game as rules
 from agentgym_flow.envs.search import tasks
-from agentgym_flow.envs.search.env import SearchEnv
+from agentgym_flow.envs.search.env import Passages, SearchEnv
 from agentgym_flow.envs.search.prompt import information, tagged
 from agentgym_flow.errors import BadSetting, ResetNeeded, RetrieverFailed, UnknownOption, UnknownTask
 from agentgym_flow.play import EpisodeSpec, rollout
@@ -248,7 +248,7 @@ def test_more_passages_than_were_asked_for_are_not_shown(bridges: Path) -> None:
     env.reset(options={"task": 0})
     observation, *_, info = env.step("search[the was]")
     assert observation.count("Doc ") == len(info["retrieved"]) == 2
-    assert env.recorded_responses == [list(passage) for passage in PASSAGES[:2]]
+    assert env.external.recorded_responses == [list(passage) for passage in PASSAGES[:2]]
 
 
 def test_the_longest_observation_fits_its_space(bridges: Path) -> None:
@@ -281,8 +281,8 @@ def test_a_step_whose_retriever_fails_can_be_taken_again(bridges: Path) -> None:
     for _ in range(3):
         with pytest.raises(RetrieverFailed):
             env.step("search[Voss]")
-        assert env._info(True) == kept._info(True)
-        assert env.recorded_responses == kept.recorded_responses
+        assert env.info() == kept.info()
+        assert env.external.recorded_responses == kept.external.recorded_responses
         assert (env.steps, env.playing) == (1, True)
     moody.well = True
     again, other = env.step("search[Voss]"), kept.step("search[Voss]")
@@ -339,8 +339,8 @@ def test_a_retriever_that_returns_something_else_is_told_what_is_wanted(
     env.reset(options={"task": 0})
     with pytest.raises(BadSetting, match=f"{said}.* a list of Hit"):
         env.step("search[Tarn]")
-    assert (env.steps, env.recorded_responses, env.game.queries) == (0, None, [])
-    SearchEnv.prepare_steps([env], ["search[Tarn]"])
+    assert (env.steps, env.external.recorded_responses, env.game.queries) == (0, None, [])
+    Passages.prepare_steps([env], ["search[Tarn]"])
     with pytest.raises(BadSetting, match="a list of Hit"):
         env.step("search[Tarn]")
     [episode] = rollout(
@@ -361,7 +361,7 @@ def test_an_answer_beside_a_failure_may_be_wrong_too(bridges: Path) -> None:
 
     env = make(data=bridges, retriever=Half(), **BRIDGE)
     env.reset(options={"task": 0})
-    SearchEnv.prepare_steps([env], ["search[Tarn]"])
+    Passages.prepare_steps([env], ["search[Tarn]"])
     with pytest.raises(RetrieverFailed, match="half of it"):
         env.step("search[Tarn]")
 
@@ -373,7 +373,7 @@ def test_an_id_forges_no_line_and_fills_no_log(bridges: Path) -> None:
     env.reset(options={"task": 0})
     *_, info = env.step("search[x]")
     assert [len(name) for name in info["retrieved"]] == [32, 32, 32]
-    assert info["retrieved"] == [name for name, _, _ in env.recorded_responses or []]
+    assert info["retrieved"] == [name for name, _, _ in env.external.recorded_responses or []]
     told = env.describe_state()
     assert "Answered" not in told
     assert "\x1b" not in told

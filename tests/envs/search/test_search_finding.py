@@ -76,9 +76,9 @@ def test_words_over_the_generated_articles_are_computed() -> None:
     assert env.settings == {"retriever": "bm25", "corpus": None, "topk": 3, "metric": "em"}
     env.reset(seed=0)
     assert env.step("search[river]")[4]["retrieved"]
-    assert env.recorded_responses is None, "what can be computed is not written down"
+    assert env.external.recorded_responses is None, "what can be computed is not written down"
     with pytest.raises(BadSetting, match="uses no recorded responses"):
-        env.use_recording([None, [["1", "t", "x"]]])
+        env.external.use_recording([None, [["1", "t", "x"]]])
 
 
 def test_a_file_of_passages_is_searched_by_words(bridges: Path, four: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_file_of_passages_is_searched_by_words(bridges: Path, four: Path) -> N
     assert env.settings["retriever"] == "bm25"
     assert env.settings["corpus"] == digest_of(PASSAGES)
     assert first_found(env, "Ada Voss engineer") == "p1"
-    assert env.recorded_responses == [list(PASSAGES[1]), list(PASSAGES[0])]
+    assert env.external.recorded_responses == [list(PASSAGES[1]), list(PASSAGES[0])]
 
 
 def test_a_folder_of_passages_is_the_corpus_of_its_file(bridges: Path, four: Path, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_folder_with_vectors_is_searched_by_meaning(bridges: Path, four: Path,
     env = make(data=bridges, corpus=tmp_path / "index", retriever=kind, split="test")
     assert env.settings["retriever"] == kind
     assert first_found(env, "the constructor of the crossing") == "p0" or kind == "hybrid"
-    assert env.recorded_responses
+    assert env.external.recorded_responses
     again = pickle.loads(pickle.dumps(env))
     assert again.step("search[a British band]") == env.step("search[a British band]")
 
@@ -135,7 +135,7 @@ def test_a_server_is_asked_once_and_its_passages_recorded(bridges: Path, scheme:
         env = make(data=bridges, retriever=server.url.replace("http", scheme), topk=2, split="test")
         assert env.settings == {"retriever": "remote", "corpus": None, "topk": 2, "metric": "em"}
         assert first_found(env, "Tarn") == "Tarn-0"
-        assert env.recorded_responses == [[f"Tarn-{n}", f"Title {n}", "about Tarn"] for n in (0, 1)]
+        assert env.external.recorded_responses == [[f"Tarn-{n}", f"Title {n}", "about Tarn"] for n in (0, 1)]
         assert server.asked == [{"queries": ["Tarn"], "topk": 2, "return_scores": True}]
         assert server.tokens == [None]
 
@@ -154,7 +154,7 @@ def test_any_object_that_searches_can_be_the_retriever(bridges: Path) -> None:
     env = make(data=bridges, retriever=Shelf(), split="test")
     assert env.settings["retriever"] == "custom"
     assert first_found(env, "Voss engineer") == "p1"
-    assert env.recorded_responses
+    assert env.external.recorded_responses
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_what_logs_name_plays_recordings_alone(bridges: Path, named: dict[str, s
     env = make(data=bridges, split="test", **named)
     with pytest.raises(BadSetting, match="only replay recordings"):
         env.reset()
-    env.use_recording([None, [["7", "Tarn", "A river."]], None])
+    env.external.use_recording([None, [["7", "Tarn", "A river."]], None])
     env.reset(options={"task": 0})
     assert env.step("search[anything]")[0] == "Doc 1(Title: Tarn) A river."
     assert env.step("answer[Ada Voss]")[1] == 1.0
@@ -340,7 +340,7 @@ def test_the_token_is_sent_and_never_written(bridges: Path, token: str, tmp_path
         "log": (tmp_path / "episodes.jsonl").read_bytes(),
         "report": page,
         "cache": (tmp_path / "queries.db").read_bytes(),
-        "words": repr(env) + repr(base._finder) + base.describe_state() + repr(base._info(True)),
+        "words": repr(env) + repr(base._finder) + base.describe_state() + repr(base.info()),
     }
     for name, text in written.items():
         read = text if isinstance(text, str) else text.decode("latin-1")

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from search_stand_ins import Shelf, Unasked, make, write_set
 
-from agentgym_flow.envs.search.env import SearchEnv
+from agentgym_flow.envs.search.env import Passages, SearchEnv
 from agentgym_flow.errors import RetrieverFailed
 from agentgym_flow.play import EpisodeSpec, rollout, rollout_groups
 from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, PolicyInput, RandomPolicy
@@ -86,7 +86,7 @@ def test_wrappers_are_looked_through(bridges: Path) -> None:
 def test_each_retriever_and_each_number_of_passages_is_asked_by_itself(bridges: Path) -> None:
     one, other = Shelf(), Shelf()
     envs = [*started(bridges, one, 2), *started(bridges, other, 2), *started(bridges, other, 1, topk=1)]
-    SearchEnv.prepare_steps(envs, ["search[Tarn]"] * 5)
+    Passages.prepare_steps(envs, ["search[Tarn]"] * 5)
     assert (one.asked, other.asked) == ([["Tarn"]], [["Tarn"], ["Tarn"]])
     brought = [len(env.step("search[Tarn]")[4]["retrieved"]) for env in envs]
     assert brought == [2, 2, 2, 2, 1]
@@ -96,7 +96,7 @@ def test_each_retriever_and_each_number_of_passages_is_asked_by_itself(bridges: 
 def test_clones_are_asked_for_together(bridges: Path) -> None:
     [env] = started(bridges, shelf := Shelf())
     envs = [env, *(copy.deepcopy(env) for _ in range(6))]
-    SearchEnv.prepare_steps(envs, ["search[Tarn]"] * 7)
+    Passages.prepare_steps(envs, ["search[Tarn]"] * 7)
     assert shelf.asked == [["Tarn"]]
 
 
@@ -104,9 +104,9 @@ def test_who_does_not_search_is_not_asked_for(bridges: Path) -> None:
     envs = started(bridges, Unasked(), 7)
     envs[3].step("answer[x]")  # has ended
     envs[4].steps = envs[4].max_steps - 1  # its last step
-    envs[5].use_recording([None, [["7", "Tarn", "A river."]]])
+    envs[5].external.use_recording([None, [["7", "Tarn", "A river."]]])
     envs[5].reset()
-    envs.append(make(data=envs[0]._source._found, retriever=Unasked()))  # has not begun
+    envs.append(make(data=envs[0].source._found, retriever=Unasked()))  # has not begun
     said = [
         "answer[Tarn]",
         "hm",
@@ -117,7 +117,7 @@ def test_who_does_not_search_is_not_asked_for(bridges: Path) -> None:
         " search[ \n ] ",
         "search[x]",
     ]
-    SearchEnv.prepare_steps(envs, said)
+    Passages.prepare_steps(envs, said)
     assert envs[5].step(said[5])[4]["retrieved"] == ["7"]
 
 
@@ -128,7 +128,7 @@ def test_what_can_be_computed_is_not_asked_for_beforehand(monkeypatch: pytest.Mo
     asked = []
     search = LexicalRetriever.search
     monkeypatch.setattr(LexicalRetriever, "search", lambda *given: (asked.append(given[1]), search(*given))[1])
-    SearchEnv.prepare_steps(envs, ["search[river]"] * 3)
+    Passages.prepare_steps(envs, ["search[river]"] * 3)
     assert asked == []
     envs[0].step("search[river]")
     assert asked == [["river"]]
@@ -142,13 +142,13 @@ def test_a_failure_is_told_by_the_steps_and_costs_one_request(bridges: Path, err
     failing = Failing(error)
     envs = started(bridges, failing, 5)
     before = [copy.deepcopy(env) for env in envs]
-    SearchEnv.prepare_steps(envs, ["search[Tarn]"] * 4 + ["answer[x]"])
+    Passages.prepare_steps(envs, ["search[Tarn]"] * 4 + ["answer[x]"])
     assert failing.asked == [["Tarn"]]
     for env, old in zip(envs[:4], before, strict=False):
         with pytest.raises(type(error), match=str(error)):
             env.step("search[Tarn]")
-        assert env._info(True) == old._info(True)
-        assert (env.steps, env.playing, env.recorded_responses) == (0, True, None)
+        assert env.info() == old.info()
+        assert (env.steps, env.playing, env.external.recorded_responses) == (0, True, None)
     assert envs[4].step("answer[x]")[2]
     assert failing.asked == [["Tarn"]]
     with pytest.raises(type(error)):
@@ -189,7 +189,7 @@ def test_a_wrong_number_of_results_is_told_by_the_steps(bridges: Path, answer: A
             return answer  # type: ignore[no-any-return]
 
     envs = started(bridges, Confused(), 2)
-    SearchEnv.prepare_steps(envs, ["search[a]", "search[b]"])
+    Passages.prepare_steps(envs, ["search[a]", "search[b]"])
     for env, query in zip(envs, "ab", strict=True):
         with pytest.raises((ValueError, TypeError)):
             env.step(f"search[{query}]")
@@ -208,11 +208,11 @@ def test_episodes_are_the_same_with_and_without(bridges: Path, moves: list[tuple
     for action, stray, copied in moves:
         if not plain.playing:
             break
-        SearchEnv.prepare_steps([prepared], [stray])
+        Passages.prepare_steps([prepared], [stray])
         prepared = copy.deepcopy(prepared) if copied else prepared
         assert prepared.step(action) == plain.step(action)
-        assert prepared.recorded_responses == plain.recorded_responses
-        assert prepared._prefetched is None, "nothing is kept for a later step"
+        assert prepared.external.recorded_responses == plain.external.recorded_responses
+        assert prepared.external._prefetched is None, "nothing is kept for a later step"
 
 
 def test_rollouts_are_the_same_one_by_one(bridges: Path) -> None:

@@ -116,15 +116,15 @@ def test_what_can_be_computed_is_computed_again(tmp_path: Path) -> None:
 
 def test_an_environment_with_a_recording_asks_nobody(bridges: Path) -> None:
     env = make(data=bridges, retriever=Unasked(), split="test")
-    env.use_recording(RECORDING)
+    env.external.use_recording(RECORDING)
     again = played(env)
     assert [again.recording, *(turn.recording for turn in again.turns)] == RECORDING
-    env.use_recording(RECORDING)
+    env.external.use_recording(RECORDING)
     env.reset(options={"task": 0})
-    type(env).prepare_steps([env], ["search[anything]"])
+    env.external.prepare_steps([env], ["search[anything]"])
     assert env.step("search[anything]")[4]["retrieved"] == ["p0", "p2"]
-    env.use_recording(RECORDING)
-    env.use_recording(None)
+    env.external.use_recording(RECORDING)
+    env.external.use_recording(None)
     env.reset(options={"task": 0})
     with pytest.raises(AssertionError, match="the retriever is asked"):
         env.step("search[Tarn]")
@@ -190,12 +190,12 @@ def test_replay_of_a_recording_that_is_too_short_is_a_typed_error(log: Path, bri
     [logged] = read_log(log)
     assert len(replay(logged, {"bridges": bridges}).turns) == 4
     env = make(data=bridges, retriever="custom", split="test")
-    env.use_recording(RECORDING[:3])
+    env.external.use_recording(RECORDING[:3])
     env.reset(options={"task": 0})
     env.step("search[Tarn]")
     env.step("hm")
     before = copy.deepcopy(env)
     with pytest.raises(BadData, match="the recording has no passages for step 3"):
         env.step("search[Liverpool]")
-    assert env._info(True) == before._info(True)
+    assert env.info() == before.info()
     assert env.step("answer[Ada Voss]")[1] == 1.0, "the step may be another one"

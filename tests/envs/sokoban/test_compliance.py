@@ -27,7 +27,7 @@ class SokobanCompliance(EnvCompliance):
 
     def is_lost(self, env: TextEnv) -> bool | None:
         # A deadlock in `info` is certain, and spares the search most lost positions of the big boards.
-        return True if env._info(True)["deadlock"] else super().is_lost(env)
+        return True if env.info()["deadlock"] else super().is_lost(env)
 
 
 class TestSokoban(SokobanCompliance):

@@ -153,7 +153,7 @@ def test_a_page_of_a_hundred_options_proposes_those_of_the_instruction() -> None
 # ---------------------------------------------------------------- goals
 def test_a_weighted_draw_prefers_heavy_goals() -> None:
     env, even = make(draw="weighted"), make()
-    weights = env._source._goals.weights_of(env._source._places)
+    weights = env.source._goals.weights_of(env.source._places)
     drawn = [env.reset(seed=seed)[1]["task"] for seed in range(400)]
     evenly = [even.reset(seed=seed)[1]["task"] for seed in range(400)]
     assert drawn != evenly
@@ -163,14 +163,14 @@ def test_a_weighted_draw_prefers_heavy_goals() -> None:
 
 def test_environments_of_a_process_share_one_catalogue() -> None:
     first, second = make(), make(split="test", goals="human")
-    assert first._source.catalogue is second._source.catalogue
+    assert first.source.catalogue is second.source.catalogue
     first.reset(seed=0)
     first.step("search[shirt]")
     held = pickle.dumps(first)
     assert len(held) < 20_000
     copy = pickle.loads(held)
     assert copy.state_key() == first.state_key()
-    assert copy._source.catalogue is first._source.catalogue
+    assert copy.source.catalogue is first.source.catalogue
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_a_log_of_a_store_verifies_with_the_files_and_the_other_way_round(tmp_pa
 @needs_data
 def test_the_first_products_can_be_asked_for() -> None:
     env = make(data=str(OFFICIAL), num_products=100)
-    assert len(env._source.catalogue) == 100
+    assert len(env.source.catalogue) == 100
     assert env.settings["num_products"] == 100
 
 

@@ -50,19 +50,19 @@ def test_the_engine_that_was_asked_for_ranks(monkeypatch: pytest.MonkeyPatch, tm
     for one in (env, ours):
         one.reset(options={"task": 0})
         one.step("search[lamp]")
-    catalogue = env._source.catalogue
+    catalogue = env.source.catalogue
     last = len(catalogue) - 1
     # Lucene orders equal scores by the ids, as the original's index does, whose ids are the ASINs.
     assert catalogue._index.names == [catalogue.listing(number).product.asin for number in range(last + 1)]
     assert env.game.found[:3] == (last, last - 1, last - 2)
     assert env.task_key != ours.task_key
-    assert env._source.catalogue.digest == ours._source.catalogue.digest
+    assert env.source.catalogue.digest == ours.source.catalogue.digest
     again = pickle.loads(pickle.dumps(env))
     assert again.state_key() == env.state_key()
     store.searched_by_lucene.cache_clear()
     WebShopEnv(search="pyserini")
     assert Backwards.built == 1
-    assert (tmp_path / "lucene-by-asin" / ours._source.catalogue.digest).is_dir()
+    assert (tmp_path / "lucene-by-asin" / ours.source.catalogue.digest).is_dir()
 
 
 @pytest.mark.skipif(PYSERINI, reason="pyserini is installed")

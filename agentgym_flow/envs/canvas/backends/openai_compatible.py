@@ -22,16 +22,18 @@ from agentgym_flow._util.values import is_number
 from agentgym_flow.core import AnswerStore, Stream, canonical, check_integer, check_positive, stable_hash
 from agentgym_flow.envs.canvas.backends.server import ModelReply, Patience, ServerFailed, server_at
 from agentgym_flow.envs.canvas.operators import OPERATORS
-from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
-from agentgym_flow.envs.canvas.operators.model import (
+from agentgym_flow.envs.canvas.operators.calls import (
     Messages,
     Model,
+    OpCall,
     OperatorFailed,
+    OpResult,
     RunCode,
+    Value,
     in_sandbox,
     without_thoughts,
 )
-from agentgym_flow.envs.canvas.workflow.graph import unknown_operator
+from agentgym_flow.envs.canvas.workflow import unknown_operator
 from agentgym_flow.errors import BadSetting, ExecutorFailed, shown
 
 

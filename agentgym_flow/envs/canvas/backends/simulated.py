@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.canvas.operators import OPERATORS, Planner, Role, odds
-from agentgym_flow.envs.canvas.operators.calls import Input, OpCall, OpResult, Value
-from agentgym_flow.envs.canvas.operators.odds import (
+from agentgym_flow.envs.canvas.operators import OPERATORS, Planner, Role
+from agentgym_flow.envs.canvas.operators import base as odds
+from agentgym_flow.envs.canvas.operators.base import (
     CheckerOdds,
     EnsembleOdds,
     Mistake,
@@ -27,7 +27,8 @@ from agentgym_flow.envs.canvas.operators.odds import (
     ReviserOdds,
     SolverOdds,
 )
-from agentgym_flow.envs.canvas.tasks.task import VARIANTS, Fault, SimulatedTask
+from agentgym_flow.envs.canvas.operators.calls import Input, OpCall, OpResult, Value
+from agentgym_flow.envs.canvas.tasks import VARIANTS, Fault, SimulatedTask
 
 LOST = "None"
 """The answer of an operator that cannot solve tasks of a family."""

@@ -7,13 +7,27 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
-from agentgym_flow.envs.canvas.operators.base import Checker, Ensemble, Planner, Reviser, Solver
-from agentgym_flow.envs.canvas.operators.calls import Input, Value
-from agentgym_flow.envs.canvas.operators.model import (
+from agentgym_flow.envs.canvas.operators.base import (
+    VOTES,
+    Checker,
+    CheckerOdds,
+    Ensemble,
+    EnsembleOdds,
+    Planner,
+    PlannerOdds,
+    Reviser,
+    ReviserOdds,
+    Solver,
+    SolverOdds,
+    chances,
+)
+from agentgym_flow.envs.canvas.operators.calls import (
     PROGRAM_FORM,
     Execution,
+    Input,
     Model,
     OperatorFailed,
+    Value,
     message,
     read_answer,
     read_choice,
@@ -21,15 +35,6 @@ from agentgym_flow.envs.canvas.operators.model import (
     repair_request,
     solutions,
     written,
-)
-from agentgym_flow.envs.canvas.operators.odds import (
-    VOTES,
-    CheckerOdds,
-    EnsembleOdds,
-    PlannerOdds,
-    ReviserOdds,
-    SolverOdds,
-    chances,
 )
 
 

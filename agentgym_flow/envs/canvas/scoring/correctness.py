@@ -1,4 +1,9 @@
-"""The correctness of results, in [0, 1]: one function for all problems, and the scorers of questions and of choices.
+"""The correctness of results, in [0, 1]: programs by hidden tests, questions by their answers, choices by letters.
+
+Programs are found in a text, completed, and run in the sandbox. If a program could supply every name that its tests
+read, it could supply a helper that always succeeds. So helpers, imports and constants come from the problem and its
+reference solution. From the program come only the function to write, and names that the solution also defines and tests
+use for arguments: MBPP 601 passes objects of a class `Pair`, which every program defines itself.
 
 A text is a multiple choice if it lists at least three options under the letters from A on, in one style, each with a
 text that is not a question. A lone letter is not an option: `choose five of the 5e eggs`, `f(a)` and `in parts (a),
@@ -7,16 +12,213 @@ text that is not a question. A lone letter is not an option: `choose five of the
 
 from __future__ import annotations
 
+import ast
 import re
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
+from agentgym_flow import sandbox
 from agentgym_flow.envs.answers import exact_match, last_answer, normalise, sub_exact_match, token_f1
-from agentgym_flow.envs.canvas.scoring import mathematics
+from agentgym_flow.envs.canvas.scoring import CodeTests, Problem, extract
 from agentgym_flow.envs.canvas.scoring.extract import NUMBER, last_box, same_number, stated_answer
-from agentgym_flow.envs.canvas.scoring.problem import Problem
-from agentgym_flow.envs.canvas.scoring.programs import RunTests, passes
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.sandbox.harness.test_side import free_names
+
+MAX_PROGRAM = 100_000
+"""The maximum length of a program that is run."""
+
+RunTests = Callable[[str, CodeTests], bool]
+"""Runs a program against tests safely; returns True only if all of them pass.
+
+Checks run in a different process than the program (`tests.source`, which takes only `tests.names` from it), or after it
+if the program is trusted (`tests.script(program)`). A harness runs as `tests.script(program)`. For cases, the program
+runs once for each, and its output is compared with `same_output`.
+"""
+
+_FENCED = re.compile(r"^[ \t]*```[ \t]*(?P<language>\w*)[^\n]*\n(?P<code>.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
+_SOLUTION = re.compile(r"^class\s+Solution\b", re.MULTILINE)
+_PYTHON = ("python", "python3", "py")
+
+
+def program_in(text: str, entry_point: str = "") -> str:
+    """Return the program in a text: the last fenced block that defines `entry_point`, else the last block.
+
+    Blocks that are marked as Python take precedence. Without a block, the text itself is the program.
+    """
+    text = text[: text.rfind("```") + 3] if "```" in text else text  # every opening fence now has a closing one
+    blocks = [(found["language"].lower(), found["code"]) for found in _FENCED.finditer(text)]
+    blocks = [block for block in blocks if block[0] in _PYTHON] or blocks
+    codes = [code for _, code in blocks]
+    defining = [code for code in codes if entry_point and defines(code, entry_point)]
+    return (defining or codes or [text])[-1]
+
+
+def defines(program: str, name: str) -> bool:
+    """Return whether a program defines the function `name` at its top level."""
+    return definition(program, name) is not None
+
+
+def completed(problem: Problem, program: str) -> str:
+    """Return a standalone program that defines the function under test.
+
+    If the problem gives the beginning of a program (`Problem.prefix`), the answer may be the whole function or only its
+    body; both need the imports and helpers above it. A method of `class Solution` also counts as a function (APPS).
+    """
+    if not defines(program, problem.entry_point):
+        if problem.entry_point and _SOLUTION.search(program):
+            name = problem.entry_point
+            return f"{program}\n\n\ndef {name}(*arguments):\n    return Solution().{name}(*arguments)\n"
+        return problem.prefix + program
+    return (before(problem.prefix, problem.entry_point) or "") + program
+
+
+def passes(problem: Problem, text: str, run_tests: RunTests) -> bool:
+    """Return whether the program in a text passes the hidden tests (pass@1); False if there are none."""
+    if not problem.hidden_tests:
+        return False
+    program = completed(problem, program_in(text, problem.entry_point))
+    return len(program) <= MAX_PROGRAM and run_tests(program, problem.hidden_tests) is True
+
+
+def same_output(produced: str, wanted: str) -> bool:
+    """Return whether two outputs have the same words on the same lines, ignoring blank lines."""
+    return _words(produced) == _words(wanted)
+
+
+def _words(output: str) -> list[list[str]]:
+    return [words for line in output.splitlines() if (words := line.split())]
+
+
+NO_HARNESS = (
+    "tests with a harness (DS-1000) cannot be run here: the sandbox has no NumPy and pandas; load such problems with "
+    "agentgym_flow.envs.canvas.tasks.sets, and run their tests elsewhere"
+)
+
+
+def run_tests(program: str, tests: CodeTests) -> bool:
+    """Return whether `program` passes all of `tests`, in separate sandbox processes with the usual limits.
+
+    Raises `SandboxUnavailable` if the machine does not support the level `strong`, `SandboxFailed` if the sandbox
+    itself failed, and `BadSetting` for tests with a harness: a harness shares a process with the program, which could
+    fake success, and needs NumPy, which the sandbox does not have.
+    """
+    if tests.harness:
+        raise BadSetting(NO_HARNESS)
+    for case in tests.cases:
+        found = sandbox.run(program, stdin=case.stdin)
+        if not found.ok or not same_output(found.stdout, case.stdout):
+            return False
+    return not tests.checks or sandbox.check(program, tests.source, names=tests.names).passed
+
+
+_LINE_END = re.compile(r"\r\n?|\n")
+
+
+def definition(program: str, name: str) -> re.Match[str] | None:
+    """Return the match of the first top-level definition of the function `name`, or None."""
+    return re.search(rf"^(?:async\s+)?def\s+{re.escape(name)}\s*\(", program, re.MULTILINE) if name else None
+
+
+def before(prefix: str, name: str) -> str | None:
+    """Return the part of `prefix` above the function `name`, or None if there is no such function.
+
+    Decorators belong to the function, because a complete function replaces it.
+    """
+    for source in (prefix, f"{prefix.rstrip()}\n    pass\n"):  # the prefix may end with the line of the `def`
+        tree = _parsed(source)
+        for last, one in pairwise((None, *tree.body)) if tree else ():
+            if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.name == name:
+                # `@(` may be on its own line, so a decorator begins after the previous statement.
+                line = (last.end_lineno or 0 if last else 0) if one.decorator_list else one.lineno - 1
+                starts = [0, *(end.end() for end in _LINE_END.finditer(prefix))]
+                return prefix[: starts[line]]
+    start = definition(prefix, name)
+    return prefix[: start.start()] if start else None
+
+
+def code_tests(
+    checks: tuple[str, ...], entry_point: str, *, setup: str = "", prefix: str = "", solution: str = ""
+) -> CodeTests:
+    """Return tests that take only permitted names from a program, and the others from the problem.
+
+    Args:
+        checks: snippets of Python.
+        entry_point: the function to write.
+        setup: Python that runs before the checks.
+        prefix: the beginning of the program, if the problem gives it.
+        solution: the reference solution.
+    """
+    given = "\n\n".join(part for part in ((before(prefix, entry_point) or "").strip(), setup) if part)
+    free = _free("\n\n".join((given, *checks))) - {entry_point}
+    if not checks:
+        return CodeTests(setup=setup)
+    taken, defined = _top_level(solution, free)
+    names = (entry_point, *sorted(defined)) if entry_point else ()
+    return CodeTests(setup="\n".join([*taken, given] if given else taken), checks=checks, names=names)
+
+
+def _free(source: str) -> set[str]:
+    try:
+        return free_names(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()  # such tests cannot run
+
+
+def _parsed(source: str) -> ast.Module | None:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _top_level(solution: str, names: set[str]) -> tuple[list[str], set[str]]:
+    """Return the imports and constants of a program that bind `names`, and those of `names` that it defines otherwise.
+
+    A constant is a literal that is assigned once.
+    """
+    tree = _parsed(solution)
+    if tree is None:
+        return [], set()
+    stored = Counter(name for node in ast.walk(tree) for name in _stored(node))
+    given: list[str] = []
+    defined: set[str] = set()
+    for one in tree.body:
+        if isinstance(one, ast.Import | ast.ImportFrom):
+            bound = {(alias.asname or alias.name).partition(".")[0] for alias in one.names}
+            if bound & names or "*" in bound:
+                given.append(ast.unparse(one))
+        elif isinstance(one, ast.FunctionDef | ast.ClassDef):
+            defined.add(one.name)
+        else:
+            bound = {name for node in ast.walk(one) for name in _stored(node)}
+            if bound & names and _is_literal(one) and all(stored[name] == 1 for name in bound):
+                given.append(ast.unparse(one))
+            else:
+                defined |= bound
+    return given, defined & names
+
+
+def _stored(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Global):
+        return node.names
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    return [node.id] if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del) else []
+
+
+def _is_literal(statement: ast.stmt) -> bool:
+    if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
+        return False
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    try:
+        ast.literal_eval(statement.value)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return False
+    return all(isinstance(target, ast.Name) for target in targets)
+
 
 GENERATED = "arithmetic"
 """The source of generated word problems, whose answers are plain numbers and need no extra package."""
@@ -62,7 +264,7 @@ def correctness(
     elif problem.source == GENERATED:
         right = any(same_number(text, answer) for answer in problem.answers)
     else:
-        right = any(mathematics.equal(text, answer) for answer in problem.answers)
+        right = any(extract.equal(text, answer) for answer in problem.answers)
     return Correctness(float(right), float(right))
 
 
@@ -78,7 +280,7 @@ def scorer_of(problem: Problem) -> str:
         return "tests"
     if problem.options:
         return "choice"
-    return NUMBER if problem.source == GENERATED else mathematics.scorer()
+    return NUMBER if problem.source == GENERATED else extract.scorer()
 
 
 MAX_TEXT = 20_000
@@ -175,10 +377,10 @@ def _listed(text: str, labels: list[re.Match[str]]) -> tuple[str, ...]:
 def right_choice(text: str, options: tuple[str, ...], letter: str) -> bool:
     """Return whether a text answers with `letter`, or without a letter with the content of the option.
 
-    Raises `MissingExtra` as `mathematics.equal` does, if the text contains no letter.
+    Raises `MissingExtra` as `extract.equal` does, if the text contains no letter.
     """
     for said in (stated_answer(text).text, "" if last_box(text) is not None else text.strip()):
         found = _ANSWERED.fullmatch(said)
         if found and len(said) <= _LONGEST and found["letter"].upper() in LETTERS[: len(options)]:
             return bool(found["letter"].upper() == letter)
-    return mathematics.equal(text, options[LETTERS.index(letter)])
+    return extract.equal(text, options[LETTERS.index(letter)])

@@ -1,1 +1,257 @@
-"""The tasks of episodes: generated tasks with known mistakes, and the problems of published sets."""
+"""What a task is: a problem with the score of a result; a simulated one also knows the possible mistakes.
+
+Nothing in a simulated task is random. The odds of operators determine how likely they make, find or mend each kind of
+mistake; a task computes the solution with given mistakes, so a wrong answer is really what the mistakes lead to.
+
+Some tasks ask for something unusual, and state this in their text. A checker objects anyway, and Revise then makes the
+mistake. A policy that acts on every objection loses these tasks; a policy that acts on none loses others. The wording
+of an objection shows its kind: here it is about what would be usual, not about an error. No sentence of `unusual.json`
+belongs to two splits, so memorised words do not transfer.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from agentgym_flow.core import Stream
+from agentgym_flow.envs.canvas.operators.base import Mistake
+from agentgym_flow.envs.canvas.operators.calls import WorkflowProblem
+from agentgym_flow.envs.canvas.scoring import Problem
+from agentgym_flow.envs.canvas.scoring.correctness import correctness, run_tests, scorer_of
+from agentgym_flow.envs.canvas.workflow.rules import Circumstances
+from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
+from agentgym_flow.envs.content import read_content
+
+
+class Assignment(Protocol):
+    """A problem with its scorer, such as `SimulatedTask`."""
+
+    @property
+    def problem(self) -> Problem:
+        """The problem with its right answers."""
+
+    @property
+    def family(self) -> str:
+        """The family of tasks, or the published set."""
+
+    @property
+    def kind(self) -> str:
+        """A subdivision of the family, for statistics."""
+
+    @property
+    def scorer(self) -> str:
+        """The name of the scorer, see `scoring.correctness.scorer_of`."""
+
+    def score(self, text: str, code: str) -> float:
+        """Return the score of a result, in [0, 1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTask:
+    """A problem for operators that use a real model. The sandbox scores programs."""
+
+    problem: Problem
+
+    @property
+    def family(self) -> str:
+        """The name of the set."""
+        return self.problem.source
+
+    @property
+    def kind(self) -> str:
+        """`math`, `qa` or `code`."""
+        return self.problem.kind
+
+    @property
+    def scorer(self) -> str:
+        """The name of the scorer."""
+        return scorer_of(self.problem)
+
+    def score(self, text: str, code: str) -> float:
+        """Return the score of a result, in [0, 1]: of the program for code, of the text otherwise.
+
+        Raises `SandboxUnavailable` or `SandboxFailed` if programs cannot run.
+        """
+        if self.problem.kind != "code":
+            return correctness(self.problem, text).score
+        return correctness(self.problem, code or text, run_tests).score
+
+
+def workflow_problem(problem: Problem) -> WorkflowProblem:
+    """Return what operators see of a problem, without hidden tests and answers."""
+    public = problem.public_tests
+    tests = (public.setup, *public.checks) if public.setup and public.checks else public.checks
+    return WorkflowProblem(problem.key, problem.shown(), problem.entry_point, tests)
+
+
+def result_of(run: WorkflowRun) -> tuple[str, str]:
+    """Return the text and the program of a run's result; of several uncombined results, only their texts."""
+    value = run.value
+    return (run.answer, "") if value is None else (value.text, value.code)
+
+
+def circumstances(problem: Problem, run: WorkflowRun | None) -> Circumstances:
+    """Return the facts that finish rules and hints may use."""
+    return Circumstances(
+        code=problem.kind == "code", tests=bool(problem.public_tests.checks), result="" if run is None else run.answer
+    )
+
+
+VARIANTS = 7
+"""The number of variants of solutions with the same mistakes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A mistake that can be made in a task.
+
+    Attributes:
+        tag: its identifier, unique within the task.
+        kind: its kind, which determines the odds of operators.
+        words: lower-case words of the problem; an instruction with one of them warns against the mistake. Empty if no
+            warning helps.
+        note: the note of a checker that finds it, a sentence without the answer.
+        piece: the sub-problem in which it is made; None if it concerns the whole.
+        likely: False if it is rare, as in easy tasks.
+    """
+
+    tag: str
+    kind: Mistake
+    words: tuple[str, ...]
+    note: str
+    piece: int | None = None
+    likely: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TestOutcome:
+    """The outcome of running tests on a program.
+
+    Attributes:
+        passed: whether all tests passed.
+        note: what failed, in a sentence without hidden tests; empty if all passed.
+        outputs: equal for programs with the same behaviour on the inputs of the tests, and different for others.
+    """
+
+    passed: bool
+    note: str = ""
+    outputs: str = ""
+
+
+class SimulatedTask(ABC):
+    """A simulated task. Immutable; every method is a pure function with the same results in every process.
+
+    Attributes:
+        problem: the problem with its right answers. `problem.key` identifies the task.
+        family: `"arithmetic"`, `"code"` or `"qa"`.
+        kind: what makes it hard, such as `"trap"`; for statistics, never shown.
+        faults: the possible mistakes in a fixed order, with unique tags.
+        plan: the steps of a good plan, at least one; they do not contain the answer.
+        pieces: at least two sub-problems that can be solved separately and whose answers combine to the answer; empty
+            for a problem without parts.
+        endless: whether the program to write never ends, so that running it outside its tests fails.
+        wordy: whether solutions in words tend to bury the answer.
+        phrasings: the number of phrasings of a right answer; if it is above 1, equivalent texts often differ.
+    """
+
+    problem: Problem
+    family: str
+    kind: str
+    faults: tuple[Fault, ...]
+    plan: tuple[str, ...]
+    pieces: tuple[str, ...] = ()
+    endless: bool = False
+    wordy: bool = False
+    phrasings: int = 1
+
+    @abstractmethod
+    def answer(self, made: Collection[str], variant: int) -> str:
+        """Return the short answer of a solution.
+
+        Args:
+            made: the tags of its mistakes. The answer is right if there are none, else wrong.
+            variant: at least 0; distinguishes solutions with the same mistakes in slips, wobbles and phrasings. Other
+                kinds of mistakes always lead to the same wrong answer.
+        """
+
+    @abstractmethod
+    def piece_answer(self, piece: int, made: Collection[str], variant: int) -> str:
+        """Return the short answer to sub-problem number `piece`, or without pieces to an intermediate step.
+
+        The answer of an intermediate step never equals the right answer.
+        """
+
+    @abstractmethod
+    def telling(self, answer: str, variant: int) -> str:
+        """Return a text of a few lines that argues for `answer` and ends with `Answer: ...`.
+
+        In mathematics it scores the same as `answer`, because answers are extracted from texts. For questions the whole
+        text counts, so it is wrong until it is formatted.
+        """
+
+    @abstractmethod
+    def rambling(self, answer: str, variant: int) -> str:
+        """Return a text that contains `answer` but from which the scorer reads something else.
+
+        Used if solutions in words bury the answer; Format extracts it again.
+        """
+
+    def program(self, made: Collection[str], variant: int) -> str:
+        """Return the source of a program with these mistakes; empty if the task does not ask for a program.
+
+        Each tag stands for a change to the syntax tree of the right program.
+        """
+        return ""
+
+    def public(self, program: str) -> TestOutcome:
+        """Return the outcome of the public tests of a program. Only for tasks that ask for programs."""
+        return TestOutcome(False, "There are no tests.")
+
+    @property
+    def scorer(self) -> str:
+        """The name of the scorer, see `scoring.correctness.scorer_of`."""
+        return scorer_of(self.problem)
+
+    @abstractmethod
+    def score(self, text: str, code: str) -> float:
+        """Return the score of a result, in [0, 1]: of `code` for programs, of `text` otherwise."""
+
+
+SHARES = {"arithmetic": 25, "code": 40, "qa": 25}
+"""Family -> the percentage of its tasks that ask for something unusual."""
+
+KINDS: Mapping[str, tuple[Mistake, ...]] = {
+    "arithmetic": (Mistake.CONVENTION, Mistake.BELIEF),
+    "code": (Mistake.CONVENTION,),
+    "qa": (Mistake.BELIEF,),
+}
+"""Family -> the kinds of mistakes that checkers demand there, equally often."""
+
+_TEXTS = read_content(
+    "agentgym_flow.envs.canvas.tasks", "unusual.json", dict[str, dict[str, dict[str, tuple[str, ...]]]]
+)
+ASIDES = _TEXTS["asides"]
+"""Family, split -> sentences which say that something unusual is intended; `{figure}` is a number of the text."""
+
+NOTES = _TEXTS["notes"]
+"""Family, split -> the notes of a checker that objects to it."""
+
+
+def demanded(family: str, *key: str | int) -> Mistake | None:
+    """Return the mistake that a checker demands in the task with this key; None for most tasks."""
+    chance = Stream("canvas", "unusual", family, *key)
+    return chance.choice(KINDS[family]) if chance.below(100) < SHARES[family] else None
+
+
+def aside(family: str, split: str, chance: Stream, figure: str = "") -> str:
+    """Return a sentence for the text of a task which says that something unusual is intended."""
+    return chance.choice(ASIDES[family][split]).format(figure=figure)
+
+
+def unusual(kind: Mistake, family: str, split: str, chance: Stream, *, tag: str = "", figure: str = "") -> Fault:
+    """Return the mistake of doing the usual thing instead; its tag defaults to the name of its kind."""
+    note = chance.choice(NOTES[family][split]).format(figure=figure)
+    return Fault(tag or kind.value, kind, (), note, likely=False)

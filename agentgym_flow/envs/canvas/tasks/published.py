@@ -25,13 +25,12 @@ from agentgym_flow._util.records import SUFFIXES, read_records
 from agentgym_flow._util.sharing import once
 from agentgym_flow.core import check_split, stable_hash
 from agentgym_flow.data import FETCHED, DataSet
-from agentgym_flow.envs.canvas.scoring import mathematics
-from agentgym_flow.envs.canvas.scoring.problem import Problem
-from agentgym_flow.envs.canvas.scoring.programs import NO_HARNESS
+from agentgym_flow.envs.canvas.scoring import Problem, extract
+from agentgym_flow.envs.canvas.scoring.correctness import NO_HARNESS
+from agentgym_flow.envs.canvas.tasks import Assignment, PublishedTask
 from agentgym_flow.envs.canvas.tasks.arithmetic.calculation import BadChain, chain_of
 from agentgym_flow.envs.canvas.tasks.sets.checks import overlap, without
 from agentgym_flow.envs.canvas.tasks.sets.load import SETS, LoadedSet, is_native, load_from_hub, load_problems
-from agentgym_flow.envs.canvas.tasks.task import Assignment, PublishedTask
 from agentgym_flow.envs.published_splits import (
     ALONE,
     PARTS,
@@ -82,6 +81,8 @@ class PublishedTasks:
         MissingExtra: `datasets`, for a Parquet file pyarrow, or to score mathematics Math-Verify, is not installed.
     """
 
+    season = ""  # seasons are of generated tasks
+
     def __init__(
         self,
         data: str | os.PathLike[str] | DataSet | None,
@@ -115,19 +116,24 @@ class PublishedTasks:
         if any(problem.hidden_tests.harness for problem in kept.problems):
             raise BadSetting(NO_HARNESS)
         if not simulated and any(problem.kind == "math" for problem in kept.problems):
-            mathematics.check_installed()
+            extract.check_installed()
         self.data: Mapping[str, str] = {name: kept.digest}
         self.left_out = kept.left_out
         self.skipped = self._set.skipped(self.split)
         self.shared = self._set.splits.shared(self.split)
         self.problems = kept.problems
 
-    def __len__(self) -> int:
+    @property
+    def num_tasks(self) -> int:
+        """The number of tasks."""
         return len(self.problems)
 
-    def family_of(self, number: int) -> str:
+    def __len__(self) -> int:
+        return self.num_tasks
+
+    def task_type(self, task: int) -> str:
         """Return the set of a problem; rows in FlowSteer's format name theirs."""
-        return self.problems[number].source
+        return self.problems[task].source
 
     def __getitem__(self, number: int) -> Assignment:
         if not 0 <= number < len(self):
@@ -191,7 +197,7 @@ class _PublishedSplits:
     def _task(self, split: str, number: int) -> Assignment:
         problem = self.kept(split, True).problems[number]
         if problem.kind == "code":
-            from agentgym_flow.envs.canvas.tasks.code import NotUsable, from_program
+            from agentgym_flow.envs.canvas.tasks.code.foreign import NotUsable, from_program
             from agentgym_flow.envs.canvas.tasks.code.task import UnchangedTask
 
             try:

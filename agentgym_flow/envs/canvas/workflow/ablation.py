@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from agentgym_flow.envs.canvas.operators.calls import Backend, OpCall, OpResult, Value, WorkflowProblem
-from agentgym_flow.envs.canvas.workflow.graph import Conditional, Loop, NodePosition, OperatorNode, Parallel, Workflow
+from agentgym_flow.envs.canvas.workflow import (
+    Conditional,
+    Loop,
+    NodePosition,
+    OperatorNode,
+    Parallel,
+    Workflow,
+)
 from agentgym_flow.envs.canvas.workflow.interpreter import NOTHING, Cache, Interpreter, Omissions
 from agentgym_flow.envs.canvas.workflow.run import RunState, RunStep, StepId, WorkflowRun
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 from agentgym_flow.core import stable_hash
 from agentgym_flow.envs.canvas.operators import OPERATORS, Operator, Planner, Role
 from agentgym_flow.envs.canvas.operators.calls import Backend, Input, OpCall, OpResult, Value, WorkflowProblem
-from agentgym_flow.envs.canvas.workflow.graph import (
+from agentgym_flow.envs.canvas.workflow import (
     Chain,
     Conditional,
     Loop,

@@ -10,7 +10,7 @@ from typing import Literal
 
 from agentgym_flow.core import check_integer, check_positive
 from agentgym_flow.envs.canvas.operators import ADVERTISED, OPERATORS, STANDARD, Need
-from agentgym_flow.envs.canvas.workflow.graph import (
+from agentgym_flow.envs.canvas.workflow import (
     Chain,
     Loop,
     OperatorNode,

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Self
 
-from agentgym_flow.envs.canvas.workflow.graph import (
+from agentgym_flow.envs.canvas.workflow import (
     MOST_LOOPS,
     Chain,
     Conditional,

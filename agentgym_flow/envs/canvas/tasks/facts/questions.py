@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from agentgym_flow.envs.canvas.operators.odds import Mistake
-from agentgym_flow.envs.canvas.scoring.problem import ContextPassage
+from agentgym_flow.envs.canvas.operators.base import Mistake
+from agentgym_flow.envs.canvas.scoring import ContextPassage
+from agentgym_flow.envs.canvas.tasks import Fault
 from agentgym_flow.envs.canvas.tasks.facts.world import (
     RELATIONS,
     FactEntity,
@@ -19,7 +20,6 @@ from agentgym_flow.envs.canvas.tasks.facts.world import (
     marked,
     of_kind,
 )
-from agentgym_flow.envs.canvas.tasks.task import Fault
 from agentgym_flow.envs.content import read_content
 
 WRONGS = 7

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 
 from agentgym_flow.core import Stream
-from agentgym_flow.envs.canvas.scoring.problem import ContextPassage
+from agentgym_flow.envs.canvas.scoring import ContextPassage
 from agentgym_flow.envs.content import Content, read_content
 
 

@@ -14,8 +14,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem, StdioCase
-from agentgym_flow.envs.canvas.scoring.programs import code_tests
+from agentgym_flow.envs.canvas.scoring import CodeTests, Problem, StdioCase
+from agentgym_flow.envs.canvas.scoring.correctness import code_tests
 from agentgym_flow.envs.canvas.tasks.sets.fields import Record, decoded, items, mapping, optional, present, text, texts
 from agentgym_flow.errors import BadData
 

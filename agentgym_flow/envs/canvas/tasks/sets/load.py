@@ -34,10 +34,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow._util.records import read_records
-from agentgym_flow.envs.canvas.scoring.correctness import LETTERS, options_in
+from agentgym_flow.envs.canvas.scoring import ContextPassage, Kind, Problem
+from agentgym_flow.envs.canvas.scoring.correctness import LETTERS, code_tests, options_in
 from agentgym_flow.envs.canvas.scoring.extract import last_box
-from agentgym_flow.envs.canvas.scoring.problem import ContextPassage, Kind, Problem
-from agentgym_flow.envs.canvas.scoring.programs import code_tests
 from agentgym_flow.envs.canvas.tasks.sets import code_sets, math_and_qa
 from agentgym_flow.envs.canvas.tasks.sets.code_sets import begins_program, examples_in
 from agentgym_flow.envs.canvas.tasks.sets.fields import Record, distinct, mapping, optional, text, texts

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from agentgym_flow.envs.canvas.scoring import ContextPassage, Problem
 from agentgym_flow.envs.canvas.scoring.correctness import LETTERS, options_in
 from agentgym_flow.envs.canvas.scoring.extract import last_box
-from agentgym_flow.envs.canvas.scoring.problem import ContextPassage, Problem
 from agentgym_flow.envs.canvas.tasks.sets.fields import Record, distinct, items, mapping, optional, present, text, texts
 from agentgym_flow.errors import BadData
 
