@@ -35,7 +35,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def reply(self, status: int, body: bytes, **headers: str) -> None:
         self.send_response(status)
-        for name, value in ({"Content-Length": str(len(body))} | headers).items():
+        for name, value in ({"Content_Length": str(len(body))} | headers).items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         self.wfile.write(body)
@@ -84,7 +84,7 @@ class FaultServer(ThreadingHTTPServer):
 def faults(*script: Step, port: int = 0) -> Iterator[FaultServer]:
     with FaultServer(*script, port=port) as server:
         # The system gives a port again, and what the process knows of the server that had it is of no use.
-        for known in [known for known in canvas_server._servers if known[1].startswith(server.url)]:
+        for known in [known for known in canvas_server._servers if known.startswith(server.url)]:
             del canvas_server._servers[known]
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()

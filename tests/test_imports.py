@@ -22,7 +22,7 @@ LIGHT = {"typing", "typing_extensions", "numpy", "gymnasium", *sys.stdlib_module
 OWN = {
     "_util/connections.py": {"h11", "starlette", "uvicorn"},
     "_util/loopback.py": {"starlette", "uvicorn"},
-    "_util/openai_access.py": {"openai"},
+    "_util/http.py": {"certifi"},
 }
 """What helpers for packages of others import."""
 TORCH_ROOMS = {"generation", "training", "dataflow"}

@@ -23,7 +23,6 @@ from agentgym_flow.errors import (
     BadModule,
     BadPolicy,
     BadSetting,
-    MissingExtra,
     UnknownEnvironment,
     UnknownOption,
     UnknownPolicy,
@@ -742,9 +741,3 @@ class TestOpenAI:
     def test_a_setting_that_does_not_exist_is_answered_with_the_closest() -> None:
         with pytest.raises(UnknownOption, match=r"'temprature'\. Did you mean 'temperature'"):
             make_policy("openai:m@http://127.0.0.1:9", CAVE, temprature=1)
-
-    @staticmethod
-    def test_the_extra_is_named_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "openai", None)
-        with pytest.raises(MissingExtra, match=r"agentgym_flow\[openai\]"):
-            make_policy("openai:m@http://127.0.0.1:9", CAVE)

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 from agentgym_flow._util import loopback
+from agentgym_flow._util.http import check_token
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.integrations.openenv import FlowAction, FlowObservation, OpenEnvEnvironment
-from agentgym_flow.retrieval.protocol import check_token
 
 with loopback.needing_extra():
     from openenv.core.env_server.http_server import create_fastapi_app

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from agentgym_flow._util import loopback
+from agentgym_flow._util.http import check_token
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.retrieval import protocol
 from agentgym_flow.retrieval.batching import (
@@ -148,7 +149,7 @@ def create_app(
         BadSetting: the token is empty or not valid in a header, or a number is out of range.
     """
     if token is not None:
-        protocol.check_token(token)
+        check_token(token)
     if not 1 <= topk <= MAX_TOPK:
         raise BadSetting(f"topk is 1 to {MAX_TOPK}, not {topk}")
     if max_batch < 1 or max_waiting < 1:

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from agentgym_flow._util import loopback
+from agentgym_flow._util.http import check_token
 from agentgym_flow.dataflow.network import calls
 from agentgym_flow.dataflow.network.calls import Switchboard
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.errors import AgentGymFlowError
-from agentgym_flow.retrieval.protocol import check_token
 
 with loopback.needing_extra():
     from starlette.applications import Starlette

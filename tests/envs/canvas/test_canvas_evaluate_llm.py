@@ -37,8 +37,6 @@ from agentgym_flow.errors import BadSetting, ExecutorFailed
 from agentgym_flow.prompts import template_for
 from agentgym_flow.replay import replay, verify_log
 
-pytest.importorskip("openai")
-
 ENV_ID = "agentgym_flow/Canvas-v0"
 ADD = "<action>add</action><operator>{}</operator>"
 FINISH = "<action>finish</action>"
