@@ -363,10 +363,10 @@ class _TimedSocket:
         self._wrapped.settimeout(None if seconds == math.inf else seconds)
 
     def sendall(self, data: Any) -> None:
-        view = memoryview(data)
-        for start in range(0, len(view), _CHUNK):  # the timeout holds for the whole of a `sendall`
+        left = memoryview(data)
+        while left:  # the timeout of `socket.sendall` holds for all of the data, however much it is
             self.wait()
-            self._wrapped.sendall(view[start : start + _CHUNK])
+            left = left[self._wrapped.send(left[:_CHUNK]) :]
 
     def makefile(self, mode: str) -> io.BufferedReader:
         return io.BufferedReader(_TimedReader(self, self._wrapped.makefile("rb", buffering=0)))
