@@ -20,14 +20,7 @@ from agentgym_flow._util.http import check_token
 from agentgym_flow._util.serving import Refused
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.retrieval import protocol
-from agentgym_flow.retrieval.batching import (
-    MAX_WAITING,
-    Batcher,
-    DeadlineExceeded,
-    QueueFull,
-    Results,
-    RetrievalFailed,
-)
+from agentgym_flow.retrieval.batching import MAX_WAITING, RETRY_AFTER, Batcher, Results
 from agentgym_flow.retrieval.passage import Hit, Retriever
 
 with serving.needing_extra():
@@ -64,9 +57,6 @@ AT_ONCE = 64
 
 GONE = 499
 """The status in the statistics for a client that disconnected before the answer, as in nginx."""
-
-RETRY_AFTER = {"Retry-After": "1"}
-"""The header of the answer if the queue is full: retry after a second."""
 
 LAST = 2048
 """Response times are computed over this number of recent answers."""
@@ -227,12 +217,7 @@ class _Service:
         await self._receive(request, body)
         asked = self._read(b"".join(body))
         different = list(dict.fromkeys(asked.queries))  # rollouts of a group often send equal queries
-        try:
-            found = await _unless_gone(request, self.batcher.search(different, asked.topk))
-        except (QueueFull, DeadlineExceeded):
-            raise Refused(503, "too many requests are waiting; try again later", RETRY_AFTER) from None
-        except RetrievalFailed as error:
-            raise Refused(500, f"the retriever failed ({error}); see the server's log") from None
+        found = await _unless_gone(request, self.batcher.search(different, asked.topk))
         return await _answer(asked, dict(zip(different, found, strict=True)))
 
     async def _receive(self, request: Request, body: list[bytes]) -> None:
