@@ -211,7 +211,7 @@ class Gate:
             self._queue.append(turn)
             self._admit()
         try:
-            if not call.wait(turn[1], until):
+            if not turn[1].is_set() and not call.wait(turn[1], until):
                 raise TryFailed("no request could be sent, others are under way", timeout=True)
             yield
         finally:

@@ -45,7 +45,7 @@ class RemoteRetriever(Shared):
         connect_timeout: seconds to establish a connection.
         read_timeout: seconds to wait for more data.
         deadline: seconds for one request, including all attempts and pauses. While the server has never accepted a
-            connection, no attempt starts that may end more than `CONTACT` seconds after the first.
+            connection, no attempt starts that may end more than 4.5 seconds after the first.
         retries: the number of attempts after the first.
         backoff: seconds of the first pause. Each pause is twice as long as the one before, up to 8 seconds, and is
             multiplied by a random factor between 0.5 and 1, so that many clients do not return at the same time.
@@ -178,7 +178,7 @@ class RemoteRetriever(Shared):
         return failure
 
     def check_contact(self) -> None:
-        """Raise `RetrieverFailed`, with the address, unless the server accepts a connection within `CONTACT` seconds.
+        """Raise `RetrieverFailed`, with the address, unless the server accepts a connection in a few seconds.
 
         Does nothing if the server has been reached before, because searches wait for it, or if there is a cache, which
         may have all answers.
