@@ -49,7 +49,7 @@ class LoopbackHandler(BaseHTTPRequestHandler):
 
 
 class LoopbackServer(ThreadingHTTPServer):
-    """A server in a thread of the test. `hang_up` and `kill` are a broken connection and a dead server to its clients."""
+    """A server in a thread of the test, whose connections can break, and which can die."""
 
     daemon_threads = True
     request_queue_size = 128
