@@ -135,6 +135,10 @@ def test_an_outage_of_a_server_that_has_answered_is_waited_for_and_has_an_end() 
             probing(there)
         assert failed.value.down
         assert failed.value.silent >= 0.3
+        server.script = [good, *[status(429, Retry_After="9999")] * 99]
+        assert probing(there)[0] == "answered"
+        with pytest.raises(Unanswered, match="status 429"):
+            probing(there)  # nobody waits for longer than the patience
 
 
 def test_a_key_that_cannot_be_sent_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

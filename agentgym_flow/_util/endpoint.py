@@ -286,10 +286,12 @@ class Endpoint(Connections):
         end, contact = begun + tries.deadline, begun + CONTACT - min(self.connect_seconds, CONTACT)
         last, tried, failed = TryFailed("the breaker is open after earlier failures"), 0, math.inf
         while True:
-            while not isinstance(permit := self._breaker.enter(), Permit):
+            permit = self._breaker.enter()
+            if not isinstance(permit, Permit):
                 if time.monotonic() + permit >= (end if self.accepted else min(end, contact)):
                     raise self._unanswered(last, tried, tries)
                 call.wait(threading.Event(), time.monotonic() + permit)
+                continue
             sent = time.monotonic()
             try:
                 end = end if failed == math.inf else math.inf  # an outage is limited by `patience`
@@ -315,7 +317,7 @@ class Endpoint(Connections):
             if not last.passing or late or tried > tries.retries:
                 if probe is None or not self._is_out(last, failed, sent):
                     raise self._unanswered(last, tried, tries)
-                failed = min(failed, now)
+                failed, pause = min(failed, now), min(pause, self.patience)
             call.wait(threading.Event(), now + pause)
             if probe is not None and failed < math.inf:
                 self._probe(probe, failed, tries, call)
