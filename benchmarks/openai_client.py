@@ -1,4 +1,4 @@
-"""CPU time per request of the official OpenAI client, used as documented and as in this package.
+"""CPU time per request of the official OpenAI client, used as documented, and of this package's client.
 
     python benchmarks/openai_client.py [--repetitions 7] [--requests 320] [--concurrency 32]
 
@@ -29,8 +29,10 @@ import openai
 from _slow_server import slow_server
 from _timing import arguments, in_turns, print_header, print_row
 
+from agentgym_flow._util.endpoint import RequestThreads, Tries
+from agentgym_flow._util.openai_access import ChatEndpoint
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.envs.canvas.backends.server import Patience, Server
+from agentgym_flow.envs.canvas.backends.server import ask_model
 from agentgym_flow.play import EnvPool, EpisodeSpec, PoolSlot
 from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.openai_chat import OpenAIPolicy
@@ -69,10 +71,11 @@ async def by_policy(url: str, policy_input: PolicyInput) -> AsyncIterator[Ask]:
 @asynccontextmanager
 async def by_canvas(url: str, request: Mapping[str, Any]) -> AsyncIterator[Ask]:
     """Send requests as Canvas's operators do."""
-    server = Server(url, asyncio.get_running_loop())
-    yield partial(server._complete, request, "none", Patience(60.0, 0, 0.5, 1000), 60.0)
-    for client in server._clients.values():
-        await client.close()
+    server, threads = ChatEndpoint(url, patience=0.0), RequestThreads(1000)
+    tries = Tries(retries=0, deadline=60.0, backoff=0.5, timeout=60.0)
+    yield lambda: threads.run(lambda call: ask_model(server, request, "none", tries, call))
+    threads.close()
+    server.close()
 
 
 def measure(options: argparse.Namespace, url: str) -> None:

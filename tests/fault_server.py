@@ -16,47 +16,46 @@ from agentgym_flow.envs.canvas.backends import server as canvas_server
 Step = Callable[["Handler"], None]
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Answers one request after the other by the script of its server."""
+class LoopbackHandler(BaseHTTPRequestHandler):
+    """What the handlers of all test servers share."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    server: FaultServer
+
+    def do_GET(self) -> None:
+        self.respond()
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with self.server.lock:
-            self.asked = body
-            self.server.asked.append(body)
-            self.server.tokens.append(self.headers.get("Authorization"))
-            self.server.paths.append(self.path)
-            step = self.server.script.pop(0) if self.server.script else good
-        step(self)
+        self.respond()
+
+    def respond(self) -> None:
+        """Answer a request."""
+        raise NotImplementedError
+
+    def body(self) -> Any:
+        """Return the JSON value of the request; None if it has no body."""
+        return json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "null")
 
     def reply(self, status: int, body: bytes, **headers: str) -> None:
         self.send_response(status)
-        for name, value in ({"Content-Length": str(len(body))} | headers).items():
+        for name, value in ({"Content_Length": str(len(body))} | headers).items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
-        self.wfile.write(body)
+        with suppress(OSError):  # a client that gave up
+            self.wfile.write(body)
 
     def log_message(self, *words: Any) -> None:
         pass
 
 
-class FaultServer(ThreadingHTTPServer):
-    """The server, what it was asked, and which queries it has answered well."""
+class LoopbackServer(ThreadingHTTPServer):
+    """A server in a thread of the test, whose connections can break, and which can die."""
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, *script: Step, port: int = 0) -> None:
-        super().__init__(("127.0.0.1", port), Handler)
-        self.script = list(script)
-        self.asked: list[Any] = []
-        self.answered: list[str] = []
-        self.tokens: list[str | None] = []
-        self.paths: list[str] = []
+    def __init__(self, handler: type[LoopbackHandler], port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), handler)
         self.lock = threading.Lock()
         self.closing = threading.Event()
         self.connections: list[socket.socket] = []
@@ -73,26 +72,62 @@ class FaultServer(ThreadingHTTPServer):
     def handle_error(self, *words: Any) -> None:
         pass  # clients that gave up
 
+    def start(self) -> None:
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
     def hang_up(self) -> None:
         for connection in self.connections:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         self.connections.clear()
 
+    def kill(self) -> None:
+        """Stop listening and hang up, as when the process is gone."""
+        if not self.closing.is_set():
+            self.closing.set()
+            self.shutdown()
+            self.server_close()
+            self.hang_up()
+
+
+class Handler(LoopbackHandler):
+    """Answers one request after the other by the script of its server."""
+
+    server: FaultServer
+
+    def respond(self) -> None:
+        self.asked = self.body()
+        with self.server.lock:
+            self.server.asked.append(self.asked)
+            self.server.tokens.append(self.headers.get("Authorization"))
+            self.server.paths.append(self.path)
+            step = self.server.script.pop(0) if self.server.script else good
+        step(self)
+
+
+class FaultServer(LoopbackServer):
+    """The server, what it was asked, and which queries it has answered well."""
+
+    def __init__(self, *script: Step, port: int = 0) -> None:
+        super().__init__(Handler, port)
+        self.script = list(script)
+        self.asked: list[Any] = []
+        self.answered: list[str] = []
+        self.tokens: list[str | None] = []
+        self.paths: list[str] = []
+
 
 @contextmanager
 def faults(*script: Step, port: int = 0) -> Iterator[FaultServer]:
-    with FaultServer(*script, port=port) as server:
-        # The system gives a port again, and what the process knows of the server that had it is of no use.
-        for known in [known for known in canvas_server._servers if known[1].startswith(server.url)]:
-            del canvas_server._servers[known]
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
+    server = FaultServer(*script, port=port)
+    # The system gives a port again, and what the process knows of the server that had it is of no use.
+    for known in [known for known in canvas_server._servers if known.startswith(server.url)]:
+        del canvas_server._servers[known]
+    server.start()
+    try:
         yield server
-        server.closing.set()
-        server.hang_up()
-        server.shutdown()
-        thread.join(10)
+    finally:
+        server.kill()
 
 
 def documents(query: str, topk: int) -> list[dict[str, Any]]:

@@ -20,9 +20,8 @@ SERVER = ("retrieval/server.py", "retrieval/batching.py")
 SERVERS = tuple(f"agentgym_flow.{part}" for part in ("envs.webshop.site", "retrieval.server", "retrieval.batching"))
 LIGHT = {"typing", "typing_extensions", "numpy", "gymnasium", *sys.stdlib_module_names}
 OWN = {
-    "_util/connections.py": {"h11", "starlette", "uvicorn"},
-    "_util/loopback.py": {"starlette", "uvicorn"},
-    "_util/openai_access.py": {"openai"},
+    "_util/serving.py": {"h11", "starlette", "uvicorn"},
+    "_util/http.py": {"certifi"},
 }
 """What helpers for packages of others import."""
 TORCH_ROOMS = {"generation", "training", "dataflow"}

@@ -7,11 +7,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fault_server import LoopbackHandler, LoopbackServer
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
@@ -23,7 +23,6 @@ from agentgym_flow.errors import (
     BadModule,
     BadPolicy,
     BadSetting,
-    MissingExtra,
     UnknownEnvironment,
     UnknownOption,
     UnknownPolicy,
@@ -276,62 +275,47 @@ class TestDescriptions:
             make_policy("random", CAVE, temperature=1.0)
 
 
-class ChatServer:
+class ChatHandler(LoopbackHandler):
+    server: ChatServer
+
+    def respond(self) -> None:
+        body, server = self.body(), self.server
+        with server.lock:
+            server.requests.append({"path": self.path, **body})
+            server.keys.append(self.headers["Authorization"])
+            server.at_once += 1
+            server.most_at_once = max(server.most_at_once, server.at_once)
+        try:
+            status, content = server.answer(body)
+        except ConnectionError:
+            self.close_connection = True
+            return
+        finally:
+            with server.lock:
+                server.at_once -= 1
+        self.reply(status, content, Content_Type="application/json", retry_after_ms="1")
+
+
+class ChatServer(LoopbackServer):
     """A chat-completions server on the loopback: `answer(request)` returns (status, body), or raises to hang up."""
 
     def __init__(self, answer: Callable[[dict[str, Any]], tuple[int, bytes]]) -> None:
+        super().__init__(ChatHandler)
+        self.answer = answer
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.at_once = self.most_at_once = 0
-        lock = threading.Lock()
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                with lock:
-                    server.requests.append({"path": self.path, **body})
-                    server.keys.append(self.headers["Authorization"])
-                    server.at_once += 1
-                    server.most_at_once = max(server.most_at_once, server.at_once)
-                try:
-                    status, content = answer(body)
-                except ConnectionError:
-                    self.close_connection = True
-                    return
-                finally:
-                    with lock:
-                        server.at_once -= 1
-                try:
-                    self.send_response(status)
-                    self.send_header("Content-Type", "application/json")
-                    self.send_header("Content-Length", str(len(content)))
-                    self.send_header("retry-after-ms", "1")
-                    self.end_headers()
-                    self.wfile.write(content)
-                except OSError:
-                    self.close_connection = True  # the client gave up waiting
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        return f"{super().url}/v1"
 
     def __enter__(self) -> ChatServer:
-        self._thread.start()
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self.kill()
 
 
 def completion(text: object) -> tuple[int, bytes]:
@@ -742,9 +726,3 @@ class TestOpenAI:
     def test_a_setting_that_does_not_exist_is_answered_with_the_closest() -> None:
         with pytest.raises(UnknownOption, match=r"'temprature'\. Did you mean 'temperature'"):
             make_policy("openai:m@http://127.0.0.1:9", CAVE, temprature=1)
-
-    @staticmethod
-    def test_the_extra_is_named_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "openai", None)
-        with pytest.raises(MissingExtra, match=r"agentgym_flow\[openai\]"):
-            make_policy("openai:m@http://127.0.0.1:9", CAVE)

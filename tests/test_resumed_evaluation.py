@@ -92,9 +92,6 @@ def run(*arguments: object) -> Result:
     return result
 
 
-pytest.importorskip("openai")
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The log of the run that nothing stops."""

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
+from agentgym_flow._util.endpoint import Breaker, BreakerState, Permit
 from agentgym_flow._util.sharing import Lock, once
-from agentgym_flow.retrieval.breaker import Breaker, BreakerState, Permit
 
 forking = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 

@@ -1,70 +1,110 @@
-"""What clients of OpenAI-compatible servers share: the package, addresses, keys and checks of settings."""
+"""Servers with the OpenAI chat-completions protocol: requests, the fields that a server accepts, keys, and refusals."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Awaitable, Callable, Mapping, Set
-from types import ModuleType
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
+from typing import Any, TypeVar
 
-from agentgym_flow._util.loopback import server_address
+from agentgym_flow._util.endpoint import Endpoint, Tries, Unanswered
+from agentgym_flow._util.http import Answer, Call, TryFailed, check_token, server_address
 from agentgym_flow._util.values import is_number
-from agentgym_flow.errors import BadSetting, MissingExtra
+from agentgym_flow.errors import BadSetting
+
+T = TypeVar("T")
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 """The environment variable that holds the key, unless a client names another."""
 
-PATIENCE = 600.0
-"""Default seconds for which a server that has answered before may fail to answer."""
-
 PROBE = "Say yes."
 """The prompt that checks whether a server which stopped answering is back."""
 
-CHAT = "/chat/completions"
-"""The path of completions below the base URL.
+MOST_ANSWER = 16 << 20
+"""The maximum size of an answer in bytes."""
 
-Clients use `client.post`, which returns the bytes of the answer. `client.chat.completions.create` also validates all
-messages and builds a model of the answer, which takes a third of the time of a request.
-"""
+LONGEST_REASON = 200
+"""The number of characters that are shown of a server's reason."""
 
+_HINTS = {
+    400: "it does not accept the request: a setting it does not know, or too long a prompt",
+    401: "it requires another key",
+    403: "it rejects this key",
+    404: "it has no such model, or nothing at this address",
+    413: "the request is too large for it",
+    422: "it does not accept the request",
+    429: "it is overloaded, or the account's quota is used up",
+    503: "it is overloaded",
+}
 _OLD_LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
 _WORDS = {_OLD_LIMIT: (_OLD_LIMIT, _NEW_LIMIT), "temperature": ("temperature",)}  # in refusals of these fields
 _FULL = re.compile(r"context[ _-]?(length|size|window)|(prompt|input) is too long", re.IGNORECASE)
 _SECRET = re.compile(
     r"\bBearer\s+\S+|\b(?:sk|pk|rk|hf|gsk|xai|key)[-_][\w*.-]{6,}|(?<=://)[^/\s@]+(?=@)", re.IGNORECASE
 )
-
-LONGEST_REASON = 200
-"""The number of characters that are shown of a server's reason."""
+_ACCOUNT = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}  # header -> its variable
 
 
-class Dialect:
-    """The fields that a server accepts, learnt from its refusals with status 400.
+class ChatEndpoint(Endpoint):
+    """A server of chat completions.
 
-    A server that rejects `max_tokens` gets `max_completion_tokens`. One that rejects `temperature` gets none, and
-    samples at its default.
+    It learns from refusals with status 400 which fields the server accepts. One that rejects `max_tokens` gets
+    `max_completion_tokens`. One that rejects `temperature` gets none, and samples at its default.
+
+    Args:
+        url: the base URL.
+        patience: see `Endpoint`.
+
+    Attributes:
+        changed: the fields that are renamed or left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, url: str, *, patience: float) -> None:
+        address = server_address(checked_url(url), "", "")
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "agentgym_flow"}
+        headers |= {header: os.environ[name] for header, name in _ACCOUNT.items() if os.environ.get(name)}
+        super().__init__(address, patience=patience, headers=headers, most=MOST_ANSWER, proxies=True)
         self.changed: frozenset[str] = frozenset()
-        """The fields that are renamed or left out."""
 
-    async def send(self, post: Callable[[Mapping[str, Any]], Awaitable[bytes]], body: Mapping[str, Any]) -> bytes:
-        """Return the answer of `post` to `body`, with the fields that the server accepts. Raises what `post` raises."""
+    def complete(
+        self, body: Mapping[str, Any], read: Callable[[Answer], T], key: str, tries: Tries, call: Call
+    ) -> tuple[T, int, float]:
+        """Return what `read` makes of the completion, the number of tries, and the seconds waited; see `Endpoint.ask`.
+
+        Args:
+            body: the request.
+            read: reads the answer. Raises `TryFailed` if it is malformed.
+            key: the key.
+            tries: the limits.
+            call: a handle to cancel the request.
+
+        Raises `Unanswered` and `CancelledError`.
+        """
+        limits = {name: 1 for name in (_OLD_LIMIT, _NEW_LIMIT) if name in body}
+        probe = {"model": body["model"], "messages": [{"role": "user", "content": PROBE}], **limits}
+        return self.ask(
+            lambda until: read(self._post(body, key, until, call)),
+            tries,
+            call,
+            lambda until: self._post(probe, key, until, call),
+        )
+
+    def _post(self, body: Mapping[str, Any], key: str, until: float, call: Call) -> Answer:
         changed = self.changed
         while True:
-            try:
-                answer = await post(_with_changes(body, changed))
-            except openai_package().BadRequestError as error:
-                names = [name for name in _WORDS.keys() - changed if name in body]
-                refused = {name for name in names if any(word in str(error) for word in _WORDS[name])}
-                if not refused or is_context_full(error):
-                    raise
-                changed |= refused
-            else:
+            text = json.dumps(_with_changes(body, changed), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            headers = {"Authorization": f"Bearer {key}"}
+            answer = self.send("/chat/completions", text.encode("utf-8", "replace"), headers, until=until, call=call)
+            if answer.status == 200:
                 self.changed |= changed
                 return answer
+            names = [name for name in _WORDS.keys() - changed if name in body]
+            refused = {name for name in names if any(word in answer.text for word in _WORDS[name])}
+            if answer.status != 400 or not refused or is_context_full(answer):
+                raise TryFailed.of_status(answer, _HINTS)
+            changed |= refused
 
 
 def _with_changes(body: Mapping[str, Any], changed: Set[str]) -> dict[str, Any]:
@@ -72,19 +112,22 @@ def _with_changes(body: Mapping[str, Any], changed: Set[str]) -> dict[str, Any]:
     return adapted | ({_NEW_LIMIT: body[_OLD_LIMIT]} if _OLD_LIMIT in changed and _OLD_LIMIT in body else {})
 
 
-def is_context_full(error: Exception) -> bool:
+def is_context_full(answer: Answer) -> bool:
     """Return whether a server refused a request because its messages do not fit into the model's context."""
-    told = f"{error} {getattr(error, 'body', '')}"
-    return getattr(error, "status_code", None) in (400, 413, 422) and bool(_FULL.search(told))
+    return answer.status in (400, 413, 422) and bool(_FULL.search(answer.text))
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(answer: Answer) -> str:
     """Return the reason that a server gave for an error status: one short line without secrets; empty if there is none.
 
     It is for the user's eyes only: it may contain host names and paths, which must not be in a log.
     """
-    body = getattr(error, "body", None)
-    text = str(body.get("message") or "") if isinstance(body, Mapping) else body if isinstance(body, str) else ""
+    given: Any = answer.text
+    with suppress(ValueError, RecursionError):  # it may be plain text
+        given = json.loads(given)
+    if isinstance(given, Mapping):
+        given = given.get("error", given)
+    text = str(given.get("message") or "") if isinstance(given, Mapping) else given if isinstance(given, str) else ""
     text = "".join(character if character.isprintable() else " " for character in text[: 20 * LONGEST_REASON])
     key = os.environ.get(KEY_VARIABLE)
     text = _SECRET.sub("***", text.replace(key, "***") if key else text)
@@ -92,25 +135,15 @@ def reason_of(error: Exception) -> str:
     return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."
 
 
-class RequestTiming(NamedTuple):
-    """When a request was sent and when its answer came, on a monotonic clock."""
-
-    sent: float
-    came: float
-
-
-def openai_package() -> ModuleType:
-    """Return the module `openai`. Raises `MissingExtra`."""
-    try:
-        import openai
-    except ImportError:
-        raise MissingExtra.of("openai", "openai") from None
-    return openai
-
-
 def key_in(variable: str = KEY_VARIABLE) -> str:
-    """Return the key in an environment variable, or a placeholder if it is not set."""
-    return os.environ.get(variable) or "none"  # the client requires a key; servers without keys ignore it
+    """Return the key in an environment variable, or a placeholder if it is not set, for servers without keys.
+
+    Raises `BadSetting` if it cannot be sent.
+    """
+    try:
+        return check_token(os.environ.get(variable, "").strip() or "none")
+    except BadSetting as error:
+        raise BadSetting(f"the key in {variable} cannot be sent: {error}") from None
 
 
 def checked_url(url: str) -> str:
@@ -122,28 +155,27 @@ def checked_url(url: str) -> str:
 def only_model(url: str) -> str:
     """Return the name of the only model of a server.
 
-    Raises:
-        BadSetting: `url` is not an address, or the server does not list exactly one model.
-        MissingExtra: the `openai` package is not installed.
+    Raises `BadSetting` if `url` is not an address, or the server does not list exactly one model.
     """
-    package = openai_package()
+    server, headers = ChatEndpoint(url, patience=0.0), {"Authorization": f"Bearer {key_in()}"}
+
+    def attempt(until: float) -> list[Any]:
+        answer = server.send("/models", headers=headers, method="GET", until=until)
+        if answer.status != 200:
+            raise TryFailed.of_status(answer, _HINTS)
+        try:
+            return [model["id"] for model in json.loads(answer.body)["data"]]
+        except (ValueError, RecursionError, KeyError, TypeError):
+            raise TryFailed("the answer is not a list of models") from None
+
     try:
-        client = package.OpenAI(base_url=checked_url(url), api_key=key_in(), timeout=30.0, max_retries=1)
-        names = [model.id for model in client.models.list()]
-    except (package.OpenAIError, ValueError, AttributeError, TypeError) as error:
-        if isinstance(error, BadSetting):
-            raise
-        raise BadSetting(f"{url} does not say which models it has ({type(error).__name__}); name the model") from None
+        names, _, _ = server.ask(attempt, Tries(retries=1, deadline=60.0, backoff=0.5, timeout=30.0))
+    except Unanswered as error:
+        raise BadSetting(f"{url} does not say which models it has ({error.last}); name the model") from None
     if len(names) != 1 or not isinstance(names[0], str):
         some = ", ".join(map(str, names[:10]))
         raise BadSetting(f"{url} has {len(names)} models, so name one{': ' if some else ''}{some:.300}")
     return names[0]
-
-
-def check_seconds(setting: str, value: object) -> None:
-    """Raise `BadSetting` if `value` is not a number of seconds above 0."""
-    if not is_number(value) or value <= 0:
-        raise BadSetting(f"{setting} must be a number of seconds above 0, got {value!r:.60}")
 
 
 def check_patience(value: object) -> float:

@@ -10,6 +10,8 @@ Except for completions, the endpoints belong to vLLM's development mode; see doc
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import secrets
 import shutil
 import time
@@ -20,9 +22,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import httpx2
 import torch
 
+from agentgym_flow._util.endpoint import Endpoint, RequestThreads
+from agentgym_flow._util.http import Answer, Call, TryFailed, server_address
 from agentgym_flow.errors import BadSetting, GenerationFailed, ServerDown, TrainingFailed, UpdateFailed, shown
 from agentgym_flow.generation.base import NOT_A_NUMBER, Completion, GenerationRequest, check_fits, checked_completion
 from agentgym_flow.generation.sampling import VLLM_NEUTRAL, tell_unused_settings
@@ -40,16 +43,20 @@ WHOLE, ADAPTER = "whole", "adapter"
 SHORT = 10.0
 """Timeout in seconds for requests that a healthy server answers immediately."""
 
+MOST = 4096
+"""The largest number of requests of a process at a time."""
+
 _START = "start it with VLLM_SERVER_DEV_MODE=1 and --logprobs-mode processed_logprobs"
 _START_ADAPTERS = "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora, with room for lora_rank"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _VLLMServer:
     """The state of one server.
 
     Attributes:
         url: its URL.
+        endpoint: its client.
         model: the name of its model.
         context: the longest prompt and answer together, in tokens.
         down: why it is not used; None while it is.
@@ -57,10 +64,20 @@ class _VLLMServer:
     """
 
     url: str
+    endpoint: Endpoint
     model: str = ""
     context: int = 0
     down: str | None = None
     busy: int = 0
+
+    def get(self, path: str, seconds: float, call: Call | None = None) -> Answer:
+        """Raises `TryFailed`."""
+        return self.endpoint.send(path, method="GET", until=time.monotonic() + seconds, call=call)
+
+    def post(self, path: str, body: Any, seconds: float = math.inf, call: Call | None = None) -> Answer:
+        """Raises `TryFailed`."""
+        text = None if body is None else json.dumps(body).encode()
+        return self.endpoint.send(path, text, until=time.monotonic() + seconds, call=call)
 
 
 class _Unreachable(Exception):
@@ -110,24 +127,24 @@ class VLLMServers:
         self._is_main = rank == 0
         self._mark = ""  # the version of the servers' weights
         self._adapter: str | None = None
-        self._client: httpx2.AsyncClient | None = None
+        self._threads: RequestThreads | None = None
         first = rank % len(urls)  # processes start with different servers
-        found = dict(on_main_process(partial(self._on_all_servers, self._inspect, urls)))
-        self._servers = [_VLLMServer(url, *found[url]) for url in [*urls[first:], *urls[:first]]]
+        self._servers = [_server_at(url) for url in [*urls[first:], *urls[:first]]]
+        found = on_main_process(partial(self._on_all_servers, self._inspect))
+        for server in self._servers:
+            server.model, server.context = found[server.url]
         self.context = min(server.context for server in self._servers)
         if self._is_main:
             tell_unused_settings(model)
 
     # ---------------------------------------------------------------- answers
     async def __aenter__(self) -> Self:
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
-        self._client = httpx2.AsyncClient(limits=limits, timeout=None)
+        self._threads = RequestThreads(MOST)
         await self._check_marks()
         self._check_any()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        assert self._client is not None  # entered
         try:
             if kind is None:
                 for server in await self._check_marks():  # its earlier answers may have used other weights
@@ -136,8 +153,13 @@ class VLLMServers:
                         "in use. Resume with --resume=true"
                     )
         finally:
-            client, self._client = self._client, None
-            await client.aclose()
+            self._running.close()
+            self._threads = None
+
+    @property
+    def _running(self) -> RequestThreads:
+        assert self._threads is not None, "VLLMServers must be entered: async with"
+        return self._threads
 
     async def generate(self, request: GenerationRequest) -> Completion:
         """Answer one request with the least busy server; see `Generator`.
@@ -164,37 +186,36 @@ class VLLMServers:
             raise ServerDown(f"no vLLM server is left: {each}. Start one, and resume with --resume=true")
 
     async def _ask(self, server: _VLLMServer, request: GenerationRequest) -> Completion:
-        response = await self._post(server, {"model": self._adapter or server.model, **body_of(request)})
-        if response.status_code >= 500:
-            await self._check_alive(server)
-            raise GenerationFailed(f"{server.url} failed with HTTP {response.status_code}: {_text_of(response)}")
-        if response.status_code == 404:
+        answer = await self._post(server, {"model": self._adapter or server.model, **body_of(request)})
+        if answer.status >= 500:
+            await self._running.run(partial(self._check_alive, server))
+            raise GenerationFailed(f"{server.url} failed with HTTP {answer.status}: {_shown(answer)}")
+        if answer.status == 404:
             raise _Unreachable(f"no longer has the weights of version {self.version}")
-        if response.status_code >= 400 and "Out of range float" in response.text:  # JSON has no NaN
+        if answer.status >= 400 and "Out of range float" in answer.text:  # JSON has no NaN
             raise TrainingFailed(f"the model's output {NOT_A_NUMBER}")
-        if response.status_code >= 400:
-            raise BadSetting(f"{server.url} refused a request with HTTP {response.status_code}: {_text_of(response)}")
-        return completion_of(response, server.url, self.version)
+        if answer.status >= 400:
+            raise BadSetting(f"{server.url} refused a request with HTTP {answer.status}: {_shown(answer)}")
+        return completion_of(answer, server.url, self.version)
 
-    async def _post(self, server: _VLLMServer, body: dict[str, Any]) -> httpx2.Response:
+    async def _post(self, server: _VLLMServer, body: dict[str, Any]) -> Answer:
         """Post a request; check that the server is alive after every `silence` seconds without an answer."""
-        assert self._client is not None, "VLLMServers must be entered: async with"
-        post = asyncio.ensure_future(self._client.post(f"{server.url}/v1/completions", json=body))
+        work = partial(server.post, "/v1/completions", body, math.inf)
+        post = asyncio.ensure_future(self._running.run(work))
         try:
             while not (await asyncio.wait({post}, timeout=self._silence))[0]:
-                await self._check_alive(server)
+                await self._running.run(partial(self._check_alive, server))
             return post.result()
-        except httpx2.TransportError as error:
-            raise _Unreachable(f"did not answer ({_error_name(error)})") from None
+        except TryFailed as error:
+            raise _Unreachable(f"did not answer ({error})") from None
         finally:
             post.cancel()
 
-    async def _check_alive(self, server: _VLLMServer) -> None:
-        assert self._client is not None
+    def _check_alive(self, server: _VLLMServer, call: Call) -> None:
         try:
-            healthy = (await self._client.get(f"{server.url}/health", timeout=SHORT)).status_code == 200
-        except httpx2.TransportError as error:
-            raise _Unreachable(f"is silent ({_error_name(error)})") from None
+            healthy = server.get("/health", SHORT, call).status == 200
+        except TryFailed as error:
+            raise _Unreachable(f"is silent ({error})") from None
         if not healthy:
             raise _Unreachable("reports that its engine is dead")
 
@@ -203,20 +224,19 @@ class VLLMServers:
         if not self._mark:
             raise UpdateFailed("vLLM servers received a request before any weights: call update first")
         up = [server for server in self._servers if server.down is None]
-        stale = await asyncio.gather(*map(self._is_stale, up))
+        stale = await asyncio.gather(*(self._running.run(partial(self._is_stale, server)) for server in up))
         return [server for server, is_stale in zip(up, stale, strict=True) if is_stale]
 
-    async def _is_stale(self, server: _VLLMServer) -> bool:
-        assert self._client is not None
+    def _is_stale(self, server: _VLLMServer, call: Call) -> bool:
         try:
-            response = await self._client.get(f"{server.url}/weight_info", timeout=self._silence)
-        except httpx2.TransportError as error:
-            server.down = f"did not answer ({_error_name(error)})"
+            answer = server.get("/weight_info", self._silence, call)
+        except TryFailed as error:
+            server.down = f"did not answer ({error})"
             return False
-        if response.status_code >= 500:
-            server.down = f"did not answer (HTTP {response.status_code})"
+        if answer.status >= 500:
+            server.down = f"did not answer (HTTP {answer.status})"
             return False
-        if _field(response, "weight_version") == self._mark:
+        if _field(answer, "weight_version") == self._mark:
             return False
         server.down = f"has other weights than those of version {self.version}"
         return True
@@ -244,91 +264,95 @@ class VLLMServers:
         adapter = mark if self._with_adapter else None
         path = self._folder / mark
         save_weights(model, path, self._dtype)
-        urls = [server.url for server in self._servers]
-        down = dict(self._on_all_servers(partial(self._deliver, path=path, mark=mark, adapter=adapter), urls))
+        down = self._on_all_servers(partial(self._deliver, path=path, mark=mark, adapter=adapter))
         for old in self._folder.iterdir():
             if old != path:
                 shutil.rmtree(old, ignore_errors=True)
         return down, mark, adapter
 
-    def _deliver(self, client: httpx2.Client, url: str, *, path: Path, mark: str, adapter: str | None) -> str | None:
+    def _deliver(self, server: _VLLMServer, *, path: Path, mark: str, adapter: str | None) -> str | None:
         """Let one server load weights; return why it is down, or None. Raises `UpdateFailed`."""
+
+        def accepted(to: str, body: Any) -> Answer:
+            answer = server.post(to, body, self._silence)
+            if answer.status != 200:
+                advice = f"; {_START}" if answer.status == 404 else "; it must see that folder under the same path"
+                raise UpdateFailed(
+                    f"{server.url} did not load the weights in {path}: HTTP {answer.status}: {_shown(answer)}{advice}"
+                )
+            return answer
+
         try:
             if adapter is None:
-                weights = {"method": "reload_weights", "kwargs": {"weights_path": str(path)}}
-                _accepted(client.post(f"{url}/collective_rpc", json=weights), url, path)
+                accepted("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(path)}})
             else:
-                _accepted(
-                    client.post(f"{url}/v1/load_lora_adapter", json={"lora_name": adapter, "lora_path": str(path)}),
-                    url,
-                    path,
-                )
+                accepted("/v1/load_lora_adapter", {"lora_name": adapter, "lora_path": str(path)})
                 if self._adapter is not None:  # fails on a restarted server, which does not have it
-                    client.post(f"{url}/v1/unload_lora_adapter", json={"lora_name": self._adapter})
-            emptied = _accepted(client.post(f"{url}/reset_prefix_cache"), url, path)
-            if _field(emptied, "success") is False:
-                raise UpdateFailed(f"{url} could not clear its prefix cache of earlier weights")
-            _accepted(client.post(f"{url}/update_weight_version", json={"new_version": mark}), url, path)
-        except httpx2.ConnectError as error:
-            return f"cannot be reached ({_error_name(error)})"
-        except httpx2.TransportError as error:
+                    server.post("/v1/unload_lora_adapter", {"lora_name": self._adapter}, self._silence)
+            if _field(accepted("/reset_prefix_cache", None), "success") is False:
+                raise UpdateFailed(f"{server.url} could not clear its prefix cache of earlier weights")
+            accepted("/update_weight_version", {"new_version": mark})
+        except TryFailed as error:
+            if error.unreached:
+                return f"cannot be reached ({error})"
             raise UpdateFailed(
-                f"{url} did not load the weights in {path} ({_error_name(error)}) within vllm_server_timeout seconds "
+                f"{server.url} did not load the weights in {path} ({error}) within vllm_server_timeout seconds "
                 f"({self._silence:g})"
             ) from error
         return None
 
-    def _on_all_servers(self, work: Callable[[httpx2.Client, str], T], urls: Sequence[str]) -> list[tuple[str, T]]:
-        """Run `work` for all servers in parallel; return the results."""
-        with httpx2.Client(timeout=self._silence) as client, ThreadPoolExecutor(len(urls)) as pool:
-            return list(zip(urls, pool.map(partial(work, client), urls), strict=True))
+    def _on_all_servers(self, work: Callable[[_VLLMServer], T]) -> dict[str, T]:
+        """Run `work` for all servers in parallel; return the results by URL."""
+        with ThreadPoolExecutor(len(self._servers)) as pool:
+            return {
+                server.url: result for server, result in zip(self._servers, pool.map(work, self._servers), strict=True)
+            }
 
     # ---------------------------------------------------------------- setup
-    def _inspect(self, client: httpx2.Client, url: str) -> tuple[str, int]:
+    def _inspect(self, server: _VLLMServer) -> tuple[str, int]:
         """Return the name of a server's model and its context in tokens; wait until the server is up."""
-        models = self._wait_until_up(client, url)
-        check_version(str(_field(client.get(f"{url}/version"), "version")), url)
-        mark = _field(client.get(f"{url}/weight_info"), "weight_version")
+        url, models = server.url, self._wait_until_up(server)
+        check_version(str(_field(server.get("/version", self._silence), "version")), url)
+        mark = _field(server.get("/weight_info", self._silence), "weight_version")
         if not isinstance(mark, str):
             raise BadSetting(f"{url} does not report the version of its weights: {_START}")
-        self._check_settings(client, url)
+        self._check_settings(server)
         if self._with_adapter and mark.startswith(WHOLE):
             raise BadSetting(f"{url} has whole weights of an earlier run instead of the base model: restart it")
         try:
-            model = models.json()["data"][0]
-            name, context = str(model["id"]), int(model["max_model_len"])
+            model = json.loads(models.body)["data"][0]
+            return str(model["id"]), int(model["max_model_len"])
         except (ValueError, LookupError, TypeError) as error:
             raise BadSetting(f"{url} does not report its model as vLLM servers do") from error
-        return name, context
 
-    def _wait_until_up(self, client: httpx2.Client, url: str) -> httpx2.Response:
+    def _wait_until_up(self, server: _VLLMServer) -> Answer:
         until = time.monotonic() + self._silence
         while True:
             try:
-                response = client.get(f"{url}/v1/models", timeout=SHORT)
-            except httpx2.TransportError as error:
+                answer = server.get("/v1/models", SHORT)
+            except TryFailed as error:
                 if time.monotonic() > until:
                     raise ServerDown(
-                        f"{url} cannot be reached ({_error_name(error)}) within vllm_server_timeout seconds "
+                        f"{server.url} cannot be reached ({error}) within vllm_server_timeout seconds "
                         f"({self._silence:g}): start the server, or correct the address"
                     ) from error
                 time.sleep(min(1.0, self._silence / 10))
                 continue
-            if response.status_code == 200:
-                return response
-            raise BadSetting(f"{url} is not a vLLM server: HTTP {response.status_code} at /v1/models")
+            if answer.status == 200:
+                return answer
+            raise BadSetting(f"{server.url} is not a vLLM server: HTTP {answer.status} at /v1/models")
 
-    def _check_settings(self, client: httpx2.Client, url: str) -> None:
+    def _check_settings(self, server: _VLLMServer) -> None:
         """Raise `BadSetting` unless a server's settings fit the weights it will receive."""
-        found = _field(client.get(f"{url}/server_info", params={"config_format": "json"}), "vllm_config")
+        found = _field(server.get("/server_info?config_format=json", self._silence), "vllm_config")
         try:
             mode, adapters = found["model_config"]["logprobs_mode"], found["lora_config"] is not None
         except (LookupError, TypeError):
-            raise BadSetting(f"{url} does not report its settings: {_START}") from None
+            raise BadSetting(f"{server.url} does not report its settings: {_START}") from None
         if mode != "processed_logprobs":
-            raise BadSetting(f"{url} returns log-probabilities without temperature: {_START}")
+            raise BadSetting(f"{server.url} returns log-probabilities without temperature: {_START}")
         if self._with_adapter and not adapters:
-            raise BadSetting(f"{url} does not accept adapters: {_START_ADAPTERS}")
+            raise BadSetting(f"{server.url} does not accept adapters: {_START_ADAPTERS}")
 
     def close(self) -> None:
         """Remove the weights written for the servers, which keep running."""
@@ -355,10 +379,10 @@ def body_of(request: GenerationRequest) -> dict[str, Any]:
     }
 
 
-def completion_of(response: httpx2.Response, url: str, version: int) -> Completion:
+def completion_of(answer: Answer, url: str, version: int) -> Completion:
     """Return a server's answer. Raises `GenerationFailed` if it is malformed, `TrainingFailed` if it is not finite."""
     try:
-        choice = response.json()["choices"][0]
+        choice = json.loads(answer.body)["choices"][0]
         tokens = tuple(int(token) for token in choice["token_ids"])
         values = choice["logprobs"]["token_logprobs"]
         logprobs = tuple(float("nan" if value is None else value) for value in values)
@@ -369,25 +393,17 @@ def completion_of(response: httpx2.Response, url: str, version: int) -> Completi
     return checked_completion(Completion(tokens, logprobs, version))
 
 
-def _accepted(response: httpx2.Response, url: str, path: Path) -> httpx2.Response:
-    if response.status_code != 200:
-        advice = f"; {_START}" if response.status_code == 404 else "; it must see that folder under the same path"
-        raise UpdateFailed(
-            f"{url} did not load the weights in {path}: HTTP {response.status_code}: {_text_of(response)}{advice}"
-        )
-    return response
+def _server_at(url: str) -> _VLLMServer:
+    address = server_address(url, "http://localhost:8000", "vLLM's key is not supported")
+    return _VLLMServer(url, Endpoint(address, headers={"Content-Type": "application/json"}, proxies=True))
 
 
-def _field(response: httpx2.Response, name: str) -> Any:
+def _field(answer: Answer, name: str) -> Any:
     try:
-        return response.json()[name]
+        return json.loads(answer.body)[name]
     except (ValueError, LookupError, TypeError):
         return None
 
 
-def _text_of(response: httpx2.Response) -> str:
-    return shown(" ".join(response.text.split())[:200])
-
-
-def _error_name(error: Exception) -> str:
-    return type(error).__name__
+def _shown(answer: Answer) -> str:
+    return shown(" ".join(answer.text.split())[:200])

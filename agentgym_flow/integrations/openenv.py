@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import Any
 
+from agentgym_flow._util.http import check_token
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import MissingExtra, UnknownOption
-from agentgym_flow.retrieval.protocol import check_token
 
 if find_spec("openenv") is None:
     raise MissingExtra.of("openenv", "openenv")

@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from typing import Any
 
-from agentgym_flow._util import loopback
+from agentgym_flow._util import serving
+from agentgym_flow._util.http import check_token
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.integrations.openenv import FlowAction, FlowObservation, OpenEnvEnvironment
-from agentgym_flow.retrieval.protocol import check_token
 
-with loopback.needing_extra():
+with serving.needing_extra():
     from openenv.core.env_server.http_server import create_fastapi_app
     from openenv.core.env_server.types import ConcurrencyConfig
 
@@ -35,10 +35,10 @@ def serve(
     *,
     token: str,
     port: int = 8000,
-    host: str = loopback.HOST,
+    host: str = serving.HOST,
     sessions: int = 64,
     idle: float = 600.0,
-    on_ready: Callable[[str], None] | None = None,
+    on_ready: Callable[[str], object] = lambda address: None,
     **settings: Any,
 ) -> None:
     """Serve an environment until the process is interrupted or terminated.
@@ -72,11 +72,9 @@ def serve(
         concurrency_config=ConcurrencyConfig(max_concurrent_envs=sessions),
         mode="production",
     )
-    with loopback.listen(port, host) as listening:
-        if on_ready is not None:
-            on_ready(f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}")
-        guarded = _Guard(app, token, idle, local=host in loopback.HOSTS)
-        loopback.run(guarded, listening, patience=PATIENCE, connections=2 * sessions + 64, websockets=True)
+    guarded = _Guard(app, token, idle, local=host in serving.HOSTS)
+    running = serving.server(guarded, patience=PATIENCE, connections=2 * sessions + 64, websockets=True)
+    serving.run(running, port, host, on_ready)
 
 
 class _Guard:
@@ -102,10 +100,9 @@ class _Guard:
         """Return the HTTP status for refusing a request; 0 if it is accepted."""
         headers = [(name.lower(), value.decode("latin-1")) for name, value in scope["headers"]]
         hosts = [value for name, value in headers if name == b"host"]
-        if self._local and not loopback.is_this_machine(hosts):
+        if self._local and not serving.is_this_machine(hosts):
             return 421
-        kind, _, given = next((value for name, value in headers if name == b"authorization"), "").partition(" ")
-        if kind.lower() != "bearer" or not loopback.same(given.strip(), self._token):
+        if not serving.has_token(next((value for name, value in headers if name == b"authorization"), ""), self._token):
             return 401
         return 0 if scope["path"] in PATHS else 404
 

@@ -36,7 +36,7 @@ def make_policy(description: str, env_id: str, **settings: Any) -> Policy | Asyn
         BadPolicy: `module:callable` is not a policy and does not make one.
         BadSetting: the policy has no settings, or a value is out of range.
         UnknownOption: the policy has no such setting; the message suggests the closest one.
-        MissingExtra: the package `openai` is not installed, or PyTorch for `hf:`.
+        MissingExtra: PyTorch, for `hf:`, is not installed.
     """
     kind, colon, rest = description.partition(":")
     if kind == "openai" and colon:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from agentgym_flow._util.endpoint import LONGEST_PAUSE, PATIENCE, RequestThreads, Tries, Unanswered
+from agentgym_flow._util.http import Answer, Call, TryFailed, check_seconds
 from agentgym_flow._util.openai_access import (
-    CHAT,
-    PATIENCE,
-    PROBE,
-    Dialect,
-    RequestTiming,
+    ChatEndpoint,
     check_patience,
-    check_seconds,
     check_temperature,
-    checked_url,
     is_context_full,
     key_in,
-    openai_package,
     reason_of,
 )
 from agentgym_flow.core import check_integer, check_positive
@@ -28,9 +21,6 @@ from agentgym_flow.errors import BadSetting, ServerDown, UnknownOption, shown
 from agentgym_flow.policies.base import CONTEXT, NO_ANSWER, PolicyInput, PolicyOutput
 from agentgym_flow.prompts import CONVERSATION, LAYOUTS, TURN, Message, template_for
 from agentgym_flow.prompts.types import ConversationTemplate, TranscriptTemplate
-
-if TYPE_CHECKING:
-    import openai
 
 FAILED_REQUESTS = "failed_requests"
 """The key of `Episode.meta` with the list of failed requests."""
@@ -80,10 +70,9 @@ class OpenAIPolicy:
         ignores_rng: True, because answers depend only on the policy input, so they can be recorded and reused.
         refusal: the server's reason for its last refusal, in short; empty if there is none. Not for logs.
 
-    Connections belong to one event loop: `async with policy:` opens and closes them, which `rollout` does itself.
+    `async with policy:` starts and ends the threads of its requests, which `rollout` does itself.
 
     Raises:
-        MissingExtra: the package `openai` is not installed.
         BadSetting: a number is out of range, the URL is malformed, or the template does not support conversations.
         UnknownEnvironment, UnknownTemplate, UnknownOption: there is no such environment, template, field of it, or
             layout.
@@ -91,9 +80,8 @@ class OpenAIPolicy:
     """
 
     ignores_rng = True
-    _client: openai.AsyncOpenAI
-    _room: asyncio.Semaphore
-    _probing: asyncio.Lock
+    _key: str
+    _threads: RequestThreads
 
     def __init__(
         self,
@@ -131,7 +119,10 @@ class OpenAIPolicy:
         self.temperature = temperature
         self.max_tokens = check_positive("max_tokens", max_tokens)
         self.concurrency = check_positive("concurrency", concurrency)
-        self.patience = check_patience(patience)
+        # No deadline of its own: a longer pause that the server asks for is an outage.
+        pauses = (max_retries + 1) * (timeout + LONGEST_PAUSE)
+        self._tries = Tries(max_retries, pauses, 0.5, timeout)
+        self._server = ChatEndpoint(url, patience=check_patience(patience))
         self.settings: dict[str, Any] = {"template": self.template.name}
         self.settings |= {"temperature": temperature, "max_tokens": max_tokens}
         if not isinstance(logprobs, bool):
@@ -148,30 +139,26 @@ class OpenAIPolicy:
         }
         self.settings |= {name: value for name, value in optional.items() if value}
         self.refusal = ""
-        self._dialect = Dialect()
-        self._answered: RequestTiming | None = None  # the last answered request
         self._said: dict[int, tuple[int, list[Message]]] = {}  # of each episode: the last turn, and its messages
-        self._access = {"base_url": checked_url(url), "timeout": timeout, "max_retries": max_retries}
-        self._package = openai_package()
 
     @property
     def remarks(self) -> list[str]:
         """What the user should know about the server's answers, one sentence each. Not for logs."""
         said = []
-        if "temperature" in self._dialect.changed:
+        if "temperature" in self._server.changed:
             said.append("the server rejects temperature, so none was sent, and it sampled at its default")
         if self.refusal:
             said.append(f"the server refused requests; its last reason: {self.refusal}")
         return said
 
     async def __aenter__(self) -> OpenAIPolicy:
-        self._client = self._package.AsyncOpenAI(api_key=key_in(), **self._access)
-        self._room, self._probing = asyncio.Semaphore(self.concurrency), asyncio.Lock()
+        self._key, self._threads = key_in(), RequestThreads(self.concurrency)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._said.clear()
-        await self._client.close()
+        self._threads.close()
+        self._server.close()
 
     def messages(self, policy_input: PolicyInput) -> list[Message]:
         """Return the prompt of a turn. In layout `conversation`, it is called in every turn, also to ask nothing.
@@ -199,78 +186,46 @@ class OpenAIPolicy:
 
     async def respond(self, policy_input: PolicyInput) -> PolicyOutput:
         """Return the output for one input. Up to `concurrency` requests run at a time. Raises `ServerDown`."""
-        async with self._room:
-            return await self._output(policy_input)
+        body = self._body(self.messages(policy_input))
+        try:
+            answer = await self._threads.run(lambda call: self._answer(body, call))
+            completion, logprobs, cut = self._read(answer)
+        except Unanswered as error:
+            kind, refused = _kind(error.last), error.last.answer
+            if error.down:
+                raise ServerDown(
+                    f"policy {self.name!r}: the server has not answered for {error.silent:.0f} s; last: {kind}"
+                ) from None
+            return self._failed(policy_input, kind, refused)
+        except (ValueError, MalformedAnswer) as error:  # ValueError: not JSON
+            return self._failed(policy_input, type(error).__name__, None)
+        self._keep_logprobs(policy_input, logprobs)
+        action = self.template.parse_action(completion, policy_input)
+        return PolicyOutput(action, completion=completion, cut=cut)
 
-    async def _output(self, policy_input: PolicyInput) -> PolicyOutput:
-        pause, failed = 0.5, None
-        messages = self.messages(policy_input)
-        while True:
-            began = time.monotonic()
-            try:
-                completion, logprobs, cut = await self._complete(messages)
-            except (self._package.OpenAIError, ValueError, MalformedAnswer) as error:  # ValueError: not JSON
-                self.refusal = reason_of(error) or self.refusal
-                full = is_context_full(error)
-                if full and policy_input.episode.turns:
-                    return PolicyOutput(NO_ANSWER, truncated_by=CONTEXT)
-                if not self._is_outage(error, failed, began):
-                    failures = policy_input.episode.meta.setdefault(FAILED_REQUESTS, [])
-                    failures.append({"turn": len(policy_input.episode.turns), "failure": _kind(error)})
-                    if full:  # every further turn would fail as well
-                        return PolicyOutput(NO_ANSWER, truncated_by=CONTEXT)
-                    self._keep_logprobs(policy_input, [])
-                    return PolicyOutput(NO_ANSWER, completion=NO_ANSWER)
-                failed = failed or time.monotonic()
-                await asyncio.sleep(pause)
-                await self._probe(failed)
-                pause = min(2 * pause, 8.0)
-                continue
-            self._keep_logprobs(policy_input, logprobs)
-            action = self.template.parse_action(completion, policy_input)
-            return PolicyOutput(action, completion=completion, cut=cut)
+    def _answer(self, body: Mapping[str, Any], call: Call) -> Answer:
+        return self._server.complete(body, lambda answer: answer, self._key, self._tries, call)[0]
+
+    def _failed(self, policy_input: PolicyInput, kind: str, refused: Answer | None) -> PolicyOutput:
+        """Return the output for a request that failed, and record it, unless the context is full in a later turn."""
+        self.refusal = ("" if refused is None else reason_of(refused)) or self.refusal
+        full = refused is not None and is_context_full(refused)
+        if not full or not policy_input.episode.turns:
+            failures = policy_input.episode.meta.setdefault(FAILED_REQUESTS, [])
+            failures.append({"turn": len(policy_input.episode.turns), "failure": kind})
+        if full:  # every further turn would fail as well
+            return PolicyOutput(NO_ANSWER, truncated_by=CONTEXT)
+        self._keep_logprobs(policy_input, [])
+        return PolicyOutput(NO_ANSWER, completion=NO_ANSWER)
 
     def _keep_logprobs(self, policy_input: PolicyInput, logprobs: list[float]) -> None:
         if self._logprobs:
             policy_input.episode.meta.setdefault(LOGPROBS, []).append(logprobs)
 
-    def _is_outage(self, error: Exception, failed: float | None, began: float) -> bool:
-        """Return whether the server is responsible for a failure. Raises `ServerDown` after `patience` seconds.
-
-        The server is responsible if the failure may be temporary, the server had answered before, and it has not
-        answered any request that was sent after this one first `failed` (None: just now), until this try `began`.
-        """
-        answered = self._answered
-        if not self.patience or answered is None or not _may_pass(error):
-            return False
-        if failed is not None and failed <= answered.sent and answered.came <= began:
-            return False
-        silent = time.monotonic() - answered.came
-        if silent >= self.patience:
-            raise ServerDown(
-                f"policy {self.name!r}: the server has not answered for {silent:.0f} s; last: {_kind(error)}"
-            ) from None
-        return True
-
-    async def _probe(self, failed: float) -> None:
-        """Send a minimal request, to find out whether the server is down, unless it has answered since `failed`."""
-        async with self._probing:
-            if self._answered is not None and self._answered.sent >= failed:
-                return
-            sent = time.monotonic()
-            try:
-                await self._send([{"role": "user", "content": PROBE}], 1)
-            except (self._package.OpenAIError, ValueError) as error:
-                if _may_pass(error):
-                    return
-            self._answered = RequestTiming(sent, time.monotonic())
-
-    async def _complete(self, messages: Sequence[Message]) -> tuple[str, list[float], bool]:
+    def _read(self, answer: Answer) -> tuple[str, list[float], bool]:
         """Return a completion, its log-probabilities, and whether it was cut at the token limit."""
-        sent = time.monotonic()
-        answer = await self._send(messages, self.max_tokens)
         try:
-            choice = json.loads(answer)["choices"][0]
+            choice = json.loads(answer.body)["choices"][0]
             content: object = choice["message"].get("content")
             cut = choice.get("finish_reason") == "length"
             logprobs = [one["logprob"] for one in choice["logprobs"]["content"]] if self._logprobs else []
@@ -278,35 +233,39 @@ class OpenAIPolicy:
             raise MalformedAnswer from None
         if not isinstance(content, str | None) or not all(isinstance(one, int | float) for one in logprobs):
             raise MalformedAnswer
-        self._answered = RequestTiming(sent, time.monotonic())
         return content or "", [float(one) for one in logprobs], cut
 
-    async def _send(self, messages: Sequence[Message], most: int) -> bytes:
+    def _body(self, messages: Sequence[Message]) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.model, "messages": messages, "temperature": self.temperature}
-        body["max_tokens"] = most
+        body["max_tokens"] = self.max_tokens
         if self._logprobs:
             body["logprobs"] = True
         if self._template_settings:
             body["chat_template_kwargs"] = self._template_settings
         if messages[-1]["role"] == "assistant":
             body |= {"add_generation_prompt": False, "continue_final_message": True}
-        return await self._dialect.send(self._post, body)
-
-    async def _post(self, body: Mapping[str, Any]) -> bytes:
-        return await self._client.post(CHAT, cast_to=bytes, body=body)
+        return body
 
 
 class MalformedAnswer(Exception):
     """The answer of the server is not a chat completion."""
 
 
-def _may_pass(error: Exception) -> bool:
-    """Return whether a failure may be temporary, which excludes rejections of the request itself."""
-    status = getattr(error, "status_code", None)
-    return status is None or status in (408, 409, 429) or status >= 500
+_KINDS = {
+    400: "BadRequestError",
+    401: "AuthenticationError",
+    403: "PermissionDeniedError",
+    404: "NotFoundError",
+    409: "ConflictError",
+    422: "UnprocessableEntityError",
+    429: "RateLimitError",
+}
+"""The names of failures in logs, by status. They are those of OpenAI's client, with which earlier logs were made."""
 
 
-def _kind(error: Exception) -> str:
-    # The message is left out, because it can contain host names and paths, which must not be in a log.
-    status = getattr(error, "status_code", None)
-    return type(error).__name__ if status is None else f"{type(error).__name__} (HTTP {status})"
+def _kind(failure: TryFailed) -> str:
+    """Return the kind of a failure for logs, without its reason, which can contain host names and paths."""
+    if failure.answer is None:
+        return "APITimeoutError" if failure.timeout else "APIConnectionError"
+    status = failure.answer.status
+    return f"{_KINDS.get(status, 'InternalServerError' if status >= 500 else 'APIStatusError')} (HTTP {status})"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from agentgym_flow._util.serving import Refused
 from agentgym_flow.retrieval.passage import Hit, Retriever
 
 _log = logging.getLogger(__name__)
@@ -25,16 +26,9 @@ MAX_WAITING = 16_384
 Results = list[list[Hit]]
 
 
-class QueueFull(Exception):
-    """Too many queries are waiting."""
-
-
-class DeadlineExceeded(Exception):
-    """A request waited too long."""
-
-
-class RetrievalFailed(Exception):
-    """The retriever raised an exception, which this module has logged."""
+_BUSY = "too many requests are waiting; try again later"
+RETRY_AFTER = {"Retry-After": "1"}
+"""The header of an answer to clients that should try again after a second."""
 
 
 @dataclass(eq=False, slots=True)
@@ -89,9 +83,9 @@ class Batcher:
         self.waiting = self.batches = self.searched = 0
 
     async def search(self, queries: Sequence[str], topk: int) -> Results:
-        """Return the results of the retriever. Raises `QueueFull`, `DeadlineExceeded` or `RetrievalFailed`."""
+        """Return the results of the retriever. Raises `Refused` if it fails, or too many requests are waiting."""
         if self.waiting and self.waiting + len(queries) > self._max_waiting:
-            raise QueueFull
+            raise Refused(503, _BUSY, RETRY_AFTER)
         request = _PendingRequest(queries, topk, self._clock(), asyncio.get_running_loop().create_future())
         self._pending.append(request)
         self.waiting += len(queries)
@@ -137,7 +131,7 @@ class Batcher:
         oldest = self._clock() - self._max_wait
         for request in self._pending:
             if not request.taken and request.since < oldest and not request.answer.done():
-                request.answer.set_exception(DeadlineExceeded())
+                request.answer.set_exception(Refused(503, _BUSY, RETRY_AFTER))
         self.waiting -= sum(request.left for request in self._pending if request.answer.done())
         self._pending = [request for request in self._pending if not request.answer.done()]
 
@@ -152,7 +146,8 @@ class Batcher:
             _log.exception("the retriever failed")
             answer = parts[0][0].answer
             if not answer.done():
-                answer.set_exception(RetrievalFailed(type(error).__name__))
+                reason = f"the retriever failed ({type(error).__name__}); see the server's log"
+                answer.set_exception(Refused(500, reason))
             return
         start = 0
         for request, some in parts:

@@ -15,20 +15,15 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from agentgym_flow._util import loopback
+from agentgym_flow._util import serving
+from agentgym_flow._util.http import check_token
+from agentgym_flow._util.serving import Refused
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.retrieval import protocol
-from agentgym_flow.retrieval.batching import (
-    MAX_WAITING,
-    Batcher,
-    DeadlineExceeded,
-    QueueFull,
-    Results,
-    RetrievalFailed,
-)
+from agentgym_flow.retrieval.batching import MAX_WAITING, RETRY_AFTER, Batcher, Results
 from agentgym_flow.retrieval.passage import Hit, Retriever
 
-with loopback.needing_extra():
+with serving.needing_extra():
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect, Request
@@ -63,9 +58,6 @@ AT_ONCE = 64
 GONE = 499
 """The status in the statistics for a client that disconnected before the answer, as in nginx."""
 
-RETRY_AFTER = {"Retry-After": "1"}
-"""The header of the answer if the queue is full: retry after a second."""
-
 LAST = 2048
 """Response times are computed over this number of recent answers."""
 
@@ -74,12 +66,12 @@ def serve(
     retriever: Retriever,
     *,
     port: int = 8000,
-    host: str = loopback.HOST,
+    host: str = serving.HOST,
     token: str | None = None,
     topk: int = DEFAULT_TOPK,
     max_batch: int = 64,
     max_waiting: int = MAX_WAITING,
-    on_ready: Callable[[str], None] | None = None,
+    on_ready: Callable[[str], object] = lambda address: None,
 ) -> None:
     """Serve `retriever` until the process is interrupted or terminated; pending requests are answered first.
 
@@ -97,17 +89,14 @@ def serve(
         BadSetting: the port is in use or not permitted, or another setting is invalid.
         KeyboardInterrupt: the user pressed Ctrl-C.
     """
-    local = host in loopback.HOSTS
+    local = host in serving.HOSTS
     if not local and token is None:
         raise BadSetting(
-            f"anyone who can reach {host} could use this retriever; set a token, or listen on {loopback.HOST}"
+            f"anyone who can reach {host} could use this retriever; set a token, or listen on {serving.HOST}"
         )
     app = create_app(retriever, token=token, topk=topk, max_batch=max_batch, max_waiting=max_waiting, local=local)
-    with loopback.listen(port, host) as listening:
-        if on_ready is not None:
-            name = f"[{host}]" if ":" in host else host
-            on_ready(f"http://{name}:{listening.getsockname()[1]}")
-        loopback.run(app, listening, patience=PATIENCE, connections=CONNECTIONS)
+    running = serving.server(app, patience=PATIENCE, connections=CONNECTIONS)
+    serving.run(running, port, host, on_ready)
 
 
 class RetrieveRequest(NamedTuple):
@@ -116,12 +105,6 @@ class RetrieveRequest(NamedTuple):
     queries: list[str]
     topk: int
     scores: bool
-
-
-class _RetrieveRefused(Exception):
-    def __init__(self, status: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(reason)
-        self.status, self.reason, self.headers = status, reason, headers
 
 
 def create_app(
@@ -148,7 +131,7 @@ def create_app(
         BadSetting: the token is empty or not valid in a header, or a number is out of range.
     """
     if token is not None:
-        protocol.check_token(token)
+        check_token(token)
     if not 1 <= topk <= MAX_TOPK:
         raise BadSetting(f"topk is 1 to {MAX_TOPK}, not {topk}")
     if max_batch < 1 or max_waiting < 1:
@@ -165,7 +148,7 @@ def create_app(
 
     return Starlette(
         routes=[Route("/retrieve", service.retrieve, methods=["POST"]), Route("/health", service.health)],
-        exception_handlers={_RetrieveRefused: _refused, HTTPException: _refused},
+        exception_handlers={Refused: _refused, HTTPException: _refused},
         lifespan=lifespan,
     )
 
@@ -216,7 +199,7 @@ class _Service:
         try:
             response = await self._retrieve(request, body)
             status = response.status_code
-        except _RetrieveRefused as refused:
+        except Refused as refused:
             status = refused.status
             raise
         except ClientDisconnect:
@@ -230,29 +213,20 @@ class _Service:
     async def _retrieve(self, request: Request, body: list[bytes]) -> Response:
         self._check_place(request)
         if not self._has_token(request):
-            raise _RetrieveRefused(401, "the token is missing or wrong", {"WWW-Authenticate": "Bearer"})
+            raise Refused(401, "the token is missing or wrong", {"WWW-Authenticate": "Bearer"})
         await self._receive(request, body)
         asked = self._read(b"".join(body))
         different = list(dict.fromkeys(asked.queries))  # rollouts of a group often send equal queries
-        try:
-            found = await _unless_gone(request, self.batcher.search(different, asked.topk))
-        except (QueueFull, DeadlineExceeded):
-            raise _RetrieveRefused(503, "too many requests are waiting; try again later", RETRY_AFTER) from None
-        except RetrievalFailed as error:
-            raise _RetrieveRefused(500, f"the retriever failed ({error}); see the server's log") from None
+        found = await _unless_gone(request, self.batcher.search(different, asked.topk))
         return await _answer(asked, dict(zip(different, found, strict=True)))
 
     async def _receive(self, request: Request, body: list[bytes]) -> None:
         """Read the request into `body`, counting its bytes in `_held`."""
-        size = 0
-        async for part in request.stream():
+        async for part in serving.body_of(request, MAX_BODY, f"a request has at most {MAX_BODY} bytes"):
             body.append(part)
-            size += len(part)
             self._held += len(part)
-            if size > MAX_BODY:
-                raise _RetrieveRefused(413, f"a request has at most {MAX_BODY} bytes", {"Connection": "close"})
             if self._held > MAX_BODIES:
-                raise _RetrieveRefused(
+                raise Refused(
                     503, "the waiting requests are too large; try again later", {"Connection": "close", **RETRY_AFTER}
                 )
 
@@ -275,36 +249,33 @@ class _Service:
         )
 
     def _check_place(self, request: Request) -> None:
-        if self._local and not loopback.is_this_machine(request.headers.getlist("host")):
-            raise _RetrieveRefused(421, "this retriever accepts only requests addressed to this machine")
+        if self._local and not serving.is_this_machine(request.headers.getlist("host")):
+            raise Refused(421, "this retriever accepts only requests addressed to this machine")
         if self._local and "origin" in request.headers:
-            raise _RetrieveRefused(403, "this retriever does not answer requests from web pages")
+            raise Refused(403, "this retriever does not answer requests from web pages")
 
     def _has_token(self, request: Request) -> bool:
-        if self._token is None:
-            return True
-        kind, _, given = request.headers.get("authorization", "").partition(" ")
-        return kind.lower() == "bearer" and loopback.same(given.strip(), self._token)
+        return self._token is None or serving.has_token(request.headers.get("authorization", ""), self._token)
 
     def _read(self, body: bytes) -> RetrieveRequest:
         try:
             message = protocol.read_json(body)
         except protocol.BadAnswer as error:
-            raise _RetrieveRefused(400, f"the request cannot be read: {error}") from None
+            raise Refused(400, f"the request cannot be read: {error}") from None
         if not isinstance(message, Mapping):
-            raise _RetrieveRefused(400, "the request is not a JSON object")
+            raise Refused(400, "the request is not a JSON object")
         asked = RetrieveRequest(
             _queries(message), self._number(message.get("topk")), _flag(message.get("return_scores"))
         )
         if len(asked.queries) * asked.topk > MAX_PASSAGES:
-            raise _RetrieveRefused(413, f"a request can ask for at most {MAX_PASSAGES} passages; split it")
+            raise Refused(413, f"a request can ask for at most {MAX_PASSAGES} passages; split it")
         return asked
 
     def _number(self, topk: Any) -> int:
         if topk is None:
             return self._topk
         if isinstance(topk, bool) or not isinstance(topk, int) or not 0 <= topk <= MAX_TOPK:
-            raise _RetrieveRefused(400, f"topk is an integer from 0 (which means {self._topk}) to {MAX_TOPK}")
+            raise Refused(400, f"topk is an integer from 0 (which means {self._topk}) to {MAX_TOPK}")
         return topk or self._topk
 
 
@@ -315,9 +286,9 @@ def _queries(message: Mapping[str, Any]) -> list[str]:
     if isinstance(queries, str):
         queries = [queries]
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
-        raise _RetrieveRefused(400, 'the request needs "queries", a list of texts, or "query", a text')
+        raise Refused(400, 'the request needs "queries", a list of texts, or "query", a text')
     if not queries:
-        raise _RetrieveRefused(400, "a request needs at least one query")
+        raise Refused(400, "a request needs at least one query")
     return [query[: protocol.MAX_QUERY] for query in queries]
 
 
@@ -325,7 +296,7 @@ def _flag(value: Any) -> bool:
     if value is None:
         return False
     if not isinstance(value, bool):
-        raise _RetrieveRefused(400, "return_scores must be true or false")
+        raise Refused(400, "return_scores must be true or false")
     return value
 
 
@@ -379,7 +350,7 @@ class _Parts(Response):
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    if isinstance(error, _RetrieveRefused):
+    if isinstance(error, Refused):
         return JSONResponse({"error": error.reason}, error.status, error.headers)
     assert isinstance(error, HTTPException)  # no other exception is registered
     return JSONResponse({"error": "use POST /retrieve or GET /health"}, error.status_code, error.headers)

@@ -418,7 +418,6 @@ def test_what_had_finished_before_a_policy_failed_is_kept_and_named(run, tmp_pat
 
 
 def test_a_server_that_answers_nothing_stops_the_evaluation_at_once(run, tmp_path):
-    pytest.importorskip("openai")
     with socket.socket() as taken:  # bound, and nobody listens
         taken.bind(("127.0.0.1", 0))
         policy = f"openai:m@http://127.0.0.1:{taken.getsockname()[1]}/v1"
@@ -439,7 +438,6 @@ def test_a_server_that_answers_nothing_stops_the_evaluation_at_once(run, tmp_pat
     ],
 )
 def test_a_template_that_cannot_be_is_refused(run, policy, arguments, problem):
-    pytest.importorskip("openai")
     result = run("evaluate", "Sokoban-v0", "--policy", policy, *arguments)
     assert result.exit_code == 2
     assert problem in result.stderr

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from agentgym_flow._util.endpoint import PROBE_POLL, Breaker, BreakerState, Permit
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.retrieval.breaker import PROBE_POLL, Breaker, BreakerState, Permit
 
 FAILURES, REST = 2, 4.0
 

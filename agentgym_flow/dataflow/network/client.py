@@ -1,4 +1,4 @@
-"""Clients of a manager in another process: retries for HTTP and for Ray, the HTTP client, and the tokens that it needs.
+"""Clients of a manager in another process: retries for HTTP and for Ray, calls over HTTP, and the tokens they need.
 
 Every call can be repeated, so calls without an answer are retried with back-off until the deadline, and so are those
 for which the manager's disk has no space. If the manager is restarted on its journal meanwhile, or space is freed,
@@ -11,47 +11,39 @@ users of a machine can see.
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import inspect
+import itertools
 import os
-import random
 import secrets
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import urlencode
 
-from agentgym_flow._util.loopback import server_address
+from agentgym_flow._util.endpoint import Endpoint, pause_after
+from agentgym_flow._util.http import TryFailed, check_token, server_address
 from agentgym_flow.dataflow.network import calls
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.errors import BadSetting, DiskFull, FlowDown
-from agentgym_flow.retrieval.protocol import check_token
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-"""Seconds between two attempts; they double each time and vary randomly, so that callers do not retry in step."""
+"""Seconds between two attempts, see `pause_after`."""
 
 ANSWER = 60.0
 """Seconds without a byte after which an attempt fails, in addition to those that the call waits."""
-
-KEPT = 4.0
-"""Seconds for which an idle connection is reused; the server closes it after 5."""
 
 VARIABLE = "AGENTGYM_FLOW_TOKEN"
 """The environment variable with the token."""
 
 WORKERS = ".worker"
 """The suffix of the file with the token of workers, beside that of trainers."""
-
-_UNREADABLE = (OSError, http.client.HTTPException)
 
 
 class NoAnswer(Exception):
@@ -87,7 +79,6 @@ class RemoteFlow(ABC):
     def __init__(self, place: str, *, deadline: float = 600.0) -> None:
         self.place, self.deadline = place, deadline
         self._closed = threading.Event()
-        self._random = random.Random()  # independent of all other random draws
 
     def close(self) -> None:
         """Make calls that are between two attempts raise `FlowDown`."""
@@ -98,15 +89,15 @@ class RemoteFlow(ABC):
         """Return the answer of a call. Raises `NoAnswer` if it is to be retried."""
 
     def _call(self, name: str, arguments: dict[str, Any]) -> Any:
-        began, pause = time.monotonic(), FIRST_PAUSE
-        while True:
+        began = time.monotonic()
+        for tried in itertools.count():
             try:
                 return self._attempt(name, arguments)
             except (NoAnswer, DiskFull) as error:
                 left = began + self.deadline - time.monotonic()
-                if left <= 0 or self._closed.wait(min(left, pause * (0.5 + self._random.random()))):
+                if left <= 0 or self._closed.wait(min(left, pause_after(tried, FIRST_PAUSE, LONGEST_PAUSE))):
                     raise error if isinstance(error, DiskFull) else FlowDown(self._down(str(error))) from None
-                pause = min(2 * pause, LONGEST_PAUSE)
+        raise AssertionError("endless")
 
     def _down(self, what: str) -> str:
         if self._closed.is_set():
@@ -148,22 +139,18 @@ class HttpFlow(RemoteFlow):
     """
 
     def __init__(self, url: str, token: str, *, deadline: float = 600.0) -> None:
-        self._address = server_address(url, "http://127.0.0.1:8300", "pass the token as a separate setting")
-        if self._address.path:
+        address = server_address(url, "http://127.0.0.1:8300", "pass the token as a separate setting")
+        if address.path:
             raise BadSetting(f"{url!r:.100} is not the address of a manager, such as http://127.0.0.1:8300")
         self.url = url.rstrip("/")
         super().__init__(f"the manager at {self.url}", deadline=deadline)
-        self._token = check_token(token)
-        self._idle: list[tuple[float, http.client.HTTPConnection]] = []  # with the time of last use, in order
-        self._lock = threading.Lock()
+        headers = {"Authorization": f"Bearer {check_token(token)}"}
+        self._endpoint = Endpoint(address, headers=headers)
 
     def close(self) -> None:
         """Close the connections; calls between two attempts raise `FlowDown`."""
         super().close()
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for _, connection in idle:
-            connection.close()
+        self._endpoint.close()
 
     # ---------------------------------------------------------------- inside
     def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
@@ -196,44 +183,13 @@ class HttpFlow(RemoteFlow):
 
     def _post(self, path: str, body: bytes, patience: float) -> tuple[int, bytes]:
         """Make one attempt; return status and body of the answer, after checking its digest."""
-        headers = {"Authorization": f"Bearer {self._token}", calls.DIGEST: calls.digest_of(body)}
-        with self._connection(patience) as connection:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the server may answer before the end
-                connection.request("POST", path, body, headers)
-            response = connection.getresponse()
-            answer = response.read()
-            if response.headers.get(calls.DIGEST, "") != calls.digest_of(answer):
-                raise NoAnswer(f"HTTP {response.status}, and the answer does not match its digest")
-            return response.status, answer
-
-    @contextmanager
-    def _connection(self, patience: float) -> Iterator[http.client.HTTPConnection]:
-        connection = self._take_idle()
-        if connection is None:
-            kind = http.client.HTTPSConnection if self._address.scheme == "https" else http.client.HTTPConnection
-            connection = kind(self._address.host, self._address.port)
-        connection.timeout = patience
-        if connection.sock is not None:
-            connection.sock.settimeout(patience)
-        kept = False
         try:
-            yield connection
-            kept = not self._closed.is_set()
-        except _UNREADABLE as error:
-            raise NoAnswer(f"{type(error).__name__}: {error}") from None
-        finally:
-            if kept:
-                with self._lock:
-                    self._idle.append((time.monotonic(), connection))
-            else:
-                connection.close()
-
-    def _take_idle(self) -> http.client.HTTPConnection | None:
-        oldest = time.monotonic() - KEPT
-        with self._lock:
-            while self._idle and self._idle[0][0] < oldest:
-                self._idle.pop(0)[1].close()
-            return self._idle.pop()[1] if self._idle else None
+            answer = self._endpoint.send(path, body, {calls.DIGEST: calls.digest_of(body)}, idle=patience)
+        except TryFailed as error:
+            raise NoAnswer(str(error)) from None
+        if (answer.headers.get(calls.DIGEST) or "") != calls.digest_of(answer.body):
+            raise NoAnswer(f"HTTP {answer.status}, and the answer does not match its digest")
+        return answer.status, answer.body
 
 
 # ---------------------------------------------------------------- tokens

@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import socket
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from agentgym_flow._util import loopback
+from agentgym_flow._util.http import check_token
+from agentgym_flow._util.serving import HOST, Refused, body_of, has_token, in_thread, needing_extra, run, server
 from agentgym_flow.dataflow.network import calls
 from agentgym_flow.dataflow.network.calls import Switchboard
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.errors import AgentGymFlowError
-from agentgym_flow.retrieval.protocol import check_token
 
-with loopback.needing_extra():
+with needing_extra():
+    import uvicorn
     from starlette.applications import Starlette
     from starlette.requests import ClientDisconnect, Request
     from starlette.routing import Mount
     from starlette.types import Receive, Scope, Send
-
-    from agentgym_flow._util.connections import server
-
-if TYPE_CHECKING:
-    import uvicorn
 
 CONNECTIONS = 4096
 """The most connections at a time; fewer if the process may not open that many files. A worker uses about three. Further
@@ -48,10 +42,8 @@ CHUNK = 1 << 20
 _logger = logging.getLogger(__name__)
 
 
-class _RequestRefused(Exception):
-    def __init__(self, status: int, reason: str, error: str = "Refused") -> None:
-        super().__init__(reason)
-        self.status, self.answer = status, {"error": error, "message": reason}
+class Corrupted(Refused):
+    """The body of a request does not match its digest; the client repeats the request."""
 
 
 def create_app(
@@ -102,8 +94,9 @@ class _Endpoint:
         status, kind, headers = 200, "application/json", {}
         try:
             answer, kind = await self._answer(request)
-        except _RequestRefused as refused:
-            status, answer = refused.status, calls.dumped(refused.answer)
+        except Refused as refused:
+            answer = calls.dumped({"error": type(refused).__name__, "message": refused.reason})
+            status = refused.status
             headers = {"Connection": "close"} | ({"WWW-Authenticate": "Bearer"} if status == 401 else {})
         except AgentGymFlowError as error:
             status, answer = 422, calls.dumped(calls.error_of(error))
@@ -115,18 +108,18 @@ class _Endpoint:
         await _send(send, status, answer, {"Content-Type": kind, **headers})
 
     async def _answer(self, request: Request) -> tuple[bytes, str]:
-        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        given = request.headers.get("authorization", "")
         # Compare all of them, so that the time does not depend on which one matches.
-        allowed = [names for token, names in self._good_for.items() if loopback.same(given.strip(), token)]
-        if kind.lower() != "bearer" or not allowed:
-            raise _RequestRefused(401, "the token is missing or wrong")
+        allowed = [names for token, names in self._good_for.items() if has_token(given, token)]
+        if not allowed:
+            raise Refused(401, "the token is missing or wrong")
         name = request.url.path.removeprefix("/v1/")
         if name not in calls.CALLS or request.url.path != f"/v1/{name}":
-            raise _RequestRefused(404, "there is no such call; is this another version of agentgym_flow?")
+            raise Refused(404, "there is no such call; is this another version of agentgym_flow?")
         if name not in allowed[0]:
-            raise _RequestRefused(403, f"{name} needs the trainers' token, and this is the workers' token")
+            raise Refused(403, f"{name} needs the trainers' token, and this is the workers' token")
         if request.method != "POST":
-            raise _RequestRefused(405, "use POST for calls")
+            raise Refused(405, "use POST for calls")
         call = calls.CALLS[name]
         arguments = await self._arguments(call, request)
         answer = await self.switchboard.call(name, arguments, request.is_disconnected)
@@ -143,24 +136,13 @@ class _Endpoint:
             given = {one: calls.loaded(text.encode("utf-8", "replace")) for one, text in texts.items()}
             return {**calls.arguments_of(call, given), call.raw: body}
         except calls.Malformed as error:
-            raise _RequestRefused(400, str(error)) from None
+            raise Refused(400, str(error)) from None
 
     async def _body(self, request: Request, limit: int) -> bytes:
-        parts: list[bytes] = []
-        length = request.headers.get("content-length", "")
-        left = limit - (int(length) if length.isdigit() else 0)
-        if left >= 0:
-            left = limit
-            async for part in request.stream():
-                left -= len(part)
-                if left < 0:
-                    break
-                parts.append(part)
-        if left < 0:
-            raise _RequestRefused(413, f"a request of this call can have at most {limit:,} bytes")
-        body = b"".join(parts)
+        reason = f"a request of this call can have at most {limit:,} bytes"
+        body = b"".join([part async for part in body_of(request, limit, reason)])
         if request.headers.get(calls.DIGEST, "") != calls.digest_of(body):
-            raise _RequestRefused(400, "the body does not match its digest", "Corrupted")
+            raise Corrupted(400, "the body does not match its digest")
         return body
 
 
@@ -170,15 +152,8 @@ def serving(flow: Flow, token: str, worker_token: str | None = None, *, port: in
 
     Arguments and errors are those of `serve`.
     """
-    running = _server(flow, token, worker_token)
-    with loopback.listen(port) as listening:
-        thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]}, name="flow-http", daemon=True)
-        thread.start()
-        try:
-            yield _address(listening, loopback.HOST)
-        finally:
-            running.should_exit = True
-            thread.join()
+    with in_thread(_server(flow, token, worker_token), port) as address:
+        yield address
 
 
 def serve(
@@ -187,8 +162,8 @@ def serve(
     worker_token: str | None = None,
     *,
     port: int,
-    host: str = loopback.HOST,
-    on_ready: Callable[[str], None] = lambda _: None,
+    host: str = HOST,
+    on_ready: Callable[[str], object] = lambda address: None,
 ) -> None:
     """Serve `flow` until a signal ends the process.
 
@@ -204,21 +179,13 @@ def serve(
         BadSetting: the port is taken or not allowed, or a token cannot be sent.
         KeyboardInterrupt: after Ctrl-C.
     """
-    running = _server(flow, token, worker_token)
-    with loopback.listen(port, host) as listening:
-        on_ready(_address(listening, host))
-        running.run(sockets=[listening])
+    run(_server(flow, token, worker_token), port, host, on_ready)
 
 
 def _server(flow: Flow, token: str, worker_token: str | None) -> uvicorn.Server:
     app = create_app(flow, token=token, worker_token=worker_token, is_ending=lambda: running.should_exit)
     running = server(app, patience=PATIENCE, connections=CONNECTIONS, body=UPLOAD)
     return running
-
-
-def _address(listening: socket.socket, host: str) -> str:
-    name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{listening.getsockname()[1]}"
 
 
 async def _send(send: Send, status: int, body: bytes, headers: dict[str, str]) -> None:

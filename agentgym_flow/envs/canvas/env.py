@@ -257,7 +257,7 @@ class CanvasEnv(TextEnv):
         UnknownOption: an argument names an unknown option.
         UnknownData: `data` is neither a path nor a registered name.
         BadData: `data` is missing, cannot be read, or differs from its registered digest.
-        MissingExtra: a server, the Hub, a Parquet file or a formula needs a package that is not installed.
+        MissingExtra: the Hub, a Parquet file or a formula needs a package that is not installed.
     """  # noqa: E501 (a table's row is one line)
 
     env_id: ClassVar[str] = ENV_ID

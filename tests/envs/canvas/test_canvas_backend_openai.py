@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import copy
 import json
+import math
 import os
 import pickle
 import signal
@@ -20,13 +21,13 @@ import pytest
 from backend_calls import CUSTOM, Handler, backend_at, call_of, chat_server, completion, says
 from fault_server import Step, cut_off, dripping, endless, hanging_up, saying, silent, status
 
+from agentgym_flow._util import endpoint, openai_access
+from agentgym_flow._util.endpoint import Gate
+from agentgym_flow._util.http import Call
 from agentgym_flow._util.openai_access import PROBE
-from agentgym_flow.envs.canvas.backends import server as server_module
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend, Price, Usage
 from agentgym_flow.envs.canvas.operators.calls import Execution, ExecutionResult, Value
-from agentgym_flow.errors import BadSetting, ExecutorFailed, MissingExtra
-
-pytest.importorskip("openai")
+from agentgym_flow.errors import BadSetting, ExecutorFailed
 
 
 def test_a_call_is_one_request_with_all_that_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +209,7 @@ def test_a_pause_beyond_the_deadline_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("slow", [silent, dripping, endless])
 def test_a_slow_server_is_a_timeout(slow: Step, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "MOST_ANSWER", 1 << 60)
+    monkeypatch.setattr(openai_access, "MOST_ANSWER", 1 << 60)
     with chat_server(default=slow) as server:
         result = backend_at(server, timeout=0.2, retries=1).run(CUSTOM)
     assert (result.status, result.value) == ("timeout", None)
@@ -234,7 +235,7 @@ def test_the_deadline_holds_over_all_requests_of_a_call() -> None:
 
 
 def test_an_answer_that_never_ends_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "MOST_ANSWER", 1 << 16)
+    monkeypatch.setattr(openai_access, "MOST_ANSWER", 1 << 16)
     with chat_server(default=endless) as server:
         result = backend_at(server, retries=0).run(CUSTOM)
     assert result.status == "error"
@@ -251,7 +252,7 @@ def test_nobody_is_there() -> None:
 
 
 def test_an_address_where_nothing_has_ever_answered_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "CONTACT", 0.2)
+    monkeypatch.setattr(endpoint, "CONTACT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     backend = OpenAIBackend("tiny", f"http://127.0.0.1:{port}/v1", retries=50, backoff=0.05)
@@ -359,24 +360,26 @@ def test_a_call_that_gives_up_its_place_in_the_queue_keeps_nobody_waiting() -> N
 
 
 def test_a_place_that_is_given_to_somebody_who_just_left_goes_on_to_the_next() -> None:
-    async def scenario() -> list[int]:
-        gate, entered = server_module.Gate(), []
+    gate, entered, calls = Gate(), [], [Call() for _ in range(4)]
+    threads = []
 
-        async def enter(number: int, most: int) -> None:
-            async with gate.place(most):
-                entered.append(number)
-                await asyncio.sleep(0)
+    def enter(number: int, most: int) -> None:
+        with contextlib.suppress(CancelledError), gate.place(most, math.inf, calls[number]):
+            entered.append(number)
 
-        async with gate.place(1):
-            tasks = [asyncio.create_task(enter(number, most)) for number, most in enumerate([1, 1, 1, 2])]
-            await asyncio.sleep(0)
-            tasks[1].cancel()
-        tasks[0].cancel()  # its turn has come, and it does not know yet
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert gate.under_way == 0
-        return entered
-
-    assert asyncio.run(scenario()) == [2, 3]
+    with gate.place(1, math.inf, Call()):
+        for number, most in enumerate([1, 1, 1, 2]):
+            threads.append(threading.Thread(target=enter, args=(number, most)))
+            threads[-1].start()
+            while len(gate._queue) == number:
+                time.sleep(0.001)
+        calls[1].cancel()
+        with gate._lock:  # its turn comes, and it does not know yet
+            calls[0]._cancelled = True
+    for thread in threads:
+        thread.join(10)
+    assert gate.under_way == 0
+    assert entered == [2, 3]
 
 
 def test_many_threads_get_their_answers_and_every_call_counts() -> None:
@@ -509,9 +512,3 @@ def test_half_characters_are_replaced_in_a_request() -> None:
 def test_settings_are_checked(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(BadSetting, match=said):
         OpenAIBackend(**{"model": "m", "url": "http://127.0.0.1:9/v1", **settings})
-
-
-def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(MissingExtra, match=r"agentgym_flow\[openai\]"):
-        OpenAIBackend("m", "http://127.0.0.1:9/v1")

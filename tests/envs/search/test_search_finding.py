@@ -20,6 +20,7 @@ import pytest
 from fault_server import FaultServer, faults, status
 from search_stand_ins import PASSAGES, Shelf, make, write_corpus, write_set
 
+from agentgym_flow._util import endpoint
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.env import SearchEnv
 from agentgym_flow.envs.search.finding import TOKEN
@@ -28,7 +29,6 @@ from agentgym_flow.errors import AgentGymFlowError, BadData, BadIndex, BadSettin
 from agentgym_flow.play import EpisodeSpec, evaluate, rollout
 from agentgym_flow.policies import FunctionPolicy
 from agentgym_flow.report.page import render_report
-from agentgym_flow.retrieval import remote
 from agentgym_flow.retrieval.building import build_retriever
 from agentgym_flow.retrieval.passage import Hit
 
@@ -238,7 +238,7 @@ def test_a_retriever_that_is_not_there_is_named_before_the_first_episode(
     cache: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Also if the policy does not search; with a cache, the server may not be needed."""
-    monkeypatch.setattr(remote, "CONTACT", 0.2)
+    monkeypatch.setattr(endpoint, "CONTACT", 0.2)
     settings = {"connect_timeout": 0.1, **({"cache": str(tmp_path / "answers.db")} if cache else {})}
     with faults() as server:
         address = server.url

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow._util import connections, loopback
+from agentgym_flow._util import serving
 from agentgym_flow.retrieval.passage import Hit, Passage
 from agentgym_flow.retrieval.server import create_app
 
@@ -61,17 +61,9 @@ def said(query: str, number: int) -> Hit:
 @contextmanager
 def running(retriever: Any, *, most: int = 1024, **settings: Any) -> Iterator[str]:
     """Serve from a thread; give the address. It is stopped gracefully at the end."""
-    listening = loopback.listen(0)
-    server = connections.server(create_app(retriever, **settings), patience=20, connections=most)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(20)
-        listening.close()
-        assert not thread.is_alive()
+    server = serving.server(create_app(retriever, **settings), patience=20, connections=most)
+    with serving.in_thread(server) as address:
+        yield address
 
 
 def wait_until(reached: Callable[[], bool]) -> None:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from retriever_running import Echo, health, running, said, wait_until
 
-from agentgym_flow._util import connections
+from agentgym_flow._util import serving
 from agentgym_flow.retrieval.remote import RemoteRetriever
 
 HALF = b"POST /retrieve HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -57,7 +57,7 @@ def test_half_open_connections_do_not_lock_the_server(sent) -> None:
 
 def test_the_bound_keeps_within_the_open_files_of_the_process() -> None:
     with files(400), running(Echo()) as address, opened(address, 20):
-        server = connections.server(None, patience=1, connections=1024)
+        server = serving.server(None, patience=1, connections=1024)
         assert server.config.limit_concurrency == 301
         assert server.config.backlog == 50
         assert RemoteRetriever(address, retries=0).search(["a"], 1)
@@ -84,7 +84,7 @@ def test_with_all_connections_busy_one_more_is_told_to_come_back() -> None:
     ("sent", "clock"), [(b"", "HEADERS"), (HALF, "HEADERS"), (WHOLE, "BODY")], ids=["nothing", "header", "body"]
 )
 def test_a_client_that_sends_no_more_is_left(monkeypatch, caplog, sent, clock) -> None:
-    monkeypatch.setattr(connections, clock, 0.2)
+    monkeypatch.setattr(serving, clock, 0.2)
     with running(Echo()) as address, opened(address, 3, sent) as sockets:
         assert closed(sockets)
         assert RemoteRetriever(address, retries=0).search(["a"], 1)
@@ -107,7 +107,7 @@ def test_a_slow_client_is_not_left_while_it_has_time() -> None:
 
 
 def test_a_client_that_does_not_read_is_left(monkeypatch) -> None:
-    monkeypatch.setattr(connections, "READING", 0.2)
+    monkeypatch.setattr(serving, "READING", 0.2)
     body = json.dumps({"queries": ["x" * 4000] * 2000}).encode()
     with ExitStack() as client:
         with running(Echo()) as address:

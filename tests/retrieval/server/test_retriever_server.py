@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from retriever_running import Echo, running, said, wait_until, waiting
 from starlette.testclient import TestClient
 
-from agentgym_flow._util import loopback
+from agentgym_flow._util import serving
 from agentgym_flow.errors import BadSetting, RetrieverFailed
 from agentgym_flow.retrieval import server
 from agentgym_flow.retrieval.remote import RemoteRetriever
@@ -314,12 +314,12 @@ def test_settings_that_cannot_work_are_refused() -> None:
         serve(Echo(), host="0.0.0.0")
     with pytest.raises(BadSetting, match="not an address"):
         serve(Echo(), host="nowhere.invalid", token="t")
-    with loopback.listen(0) as taken, pytest.raises(BadSetting, match="is taken"):
+    with serving.listen(0) as taken, pytest.raises(BadSetting, match="is taken"):
         serve(Echo(), port=taken.getsockname()[1])
 
 
 def test_small_answers_are_sent_at_once() -> None:
-    with loopback.listen(0) as listening, socket.create_connection(listening.getsockname()):
+    with serving.listen(0) as listening, socket.create_connection(listening.getsockname()):
         accepted, _ = listening.accept()
         with accepted:
             assert accepted.proto == socket.IPPROTO_TCP, "or asyncio leaves Nagle's algorithm on"

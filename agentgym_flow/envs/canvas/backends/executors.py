@@ -95,7 +95,6 @@ def executor_of(
     Raises:
         UnknownOption: there is no such executor, or a setting has an unknown name.
         BadSetting: the executor does not take an argument, or a required one is missing.
-        MissingExtra: the `openai` package is not installed.
     """
     Maybe(Plain()).check("executor_settings", settings)
     Maybe(Plain()).check("base_url", base_url)
@@ -126,7 +125,6 @@ def openai_backend(
     Raises:
         UnknownOption: a setting has an unknown name.
         BadSetting: a setting is invalid, or is not plain data.
-        MissingExtra: the `openai` package is not installed.
     """
     try:
         key = json.dumps([model, base_url, settings or {}], sort_keys=True, allow_nan=False)

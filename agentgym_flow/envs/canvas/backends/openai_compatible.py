@@ -5,22 +5,16 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Self
 
-from agentgym_flow._util.openai_access import (
-    KEY_VARIABLE,
-    check_patience,
-    check_seconds,
-    check_temperature,
-    checked_url,
-    key_in,
-    openai_package,
-)
+from agentgym_flow._util.endpoint import Tries
+from agentgym_flow._util.http import Call, check_seconds
+from agentgym_flow._util.openai_access import KEY_VARIABLE, check_patience, check_temperature, checked_url, key_in
 from agentgym_flow._util.sharing import Lock
 from agentgym_flow._util.values import is_number
 from agentgym_flow.core import AnswerStore, Stream, canonical, check_integer, check_positive, stable_hash
-from agentgym_flow.envs.canvas.backends.server import ModelReply, Patience, ServerFailed, server_at
+from agentgym_flow.envs.canvas.backends.server import ModelReply, ServerFailed, ask_model, server_at
 from agentgym_flow.envs.canvas.operators import OPERATORS
 from agentgym_flow.envs.canvas.operators.calls import (
     Messages,
@@ -112,9 +106,7 @@ class OpenAIBackend:
         run_code: runs programs for Programmer, Test and Revise; by default the sandbox of this package.
         repairs: the maximum number of attempts to repair a program that fails.
 
-    Raises:
-        MissingExtra: the `openai` package is not installed.
-        BadSetting: a setting is invalid; the message names it.
+    Raises `BadSetting` if a setting is invalid; the message names it.
     """
 
     def __init__(
@@ -151,15 +143,14 @@ class OpenAIBackend:
         self._urls = _checked_urls(url, {model, *self.models.values()})
         self._turns = {name: itertools.count() for name in self._urls}
         self._fields = {"temperature": temperature, "max_tokens": max_tokens, **_checked_fields(request or {})}
-        self._patience = Patience(timeout, retries, backoff, check_positive("concurrency", concurrency))
+        self._tries = Tries(retries, deadline, backoff, timeout, check_positive("concurrency", concurrency))
         self._price = _checked_price(price)
         self._key_variable, self.deadline = key_variable, deadline
         self._run_code, self._repairs = run_code, repairs
         self._usage = Usage(cost=None if price is None else 0.0)
         self._lock = Lock()
-        self._asked: set[Future[ModelReply]] = set()
+        self._asked: set[Call] = set()
         self._kept: AnswerStore | None = None
-        openai_package()
 
     def __repr__(self) -> str:
         return f"OpenAIBackend({self.model!r}, {', '.join(self.urls)})"
@@ -272,15 +263,14 @@ class OpenAIBackend:
         raise AssertionError("a model has a server")
 
     def _said_at(self, url: str, request: Mapping[str, Any], seconds: float) -> ModelReply:
-        asked = server_at(url).start(request, key_in(self._key_variable), self._patience, seconds)
+        call, tries = Call(), replace(self._tries, deadline=seconds)
         with self._lock:
-            self._asked.add(asked)
+            self._asked.add(call)
         try:
-            return asked.result()
+            return ask_model(server_at(url), request, key_in(self._key_variable), tries, call)
         finally:
-            asked.cancel()  # after Ctrl-C, the request is not needed
             with self._lock:
-                self._asked.discard(asked)
+                self._asked.discard(call)
 
 
 class _CallConversation:

@@ -19,14 +19,15 @@ from typing import Any
 
 import jinja2
 
-from agentgym_flow._util import loopback
+from agentgym_flow._util import serving
+from agentgym_flow._util.serving import Refused
 from agentgym_flow.core import SPLITS
 from agentgym_flow.envs.webshop.env import WebShopEnv
 from agentgym_flow.envs.webshop.observation import Site, TextKind, elements, environment, page_context
 from agentgym_flow.envs.webshop.site.sessions import EPISODE, PAGES, Record, SessionState, Shop, ShopSession, score_card
 from agentgym_flow.errors import AgentGymFlowError, BadLog, BadSetting
 
-with loopback.needing_extra():
+with serving.needing_extra():
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.middleware import Middleware
@@ -34,7 +35,7 @@ with loopback.needing_extra():
     from starlette.responses import RedirectResponse, Response
     from starlette.routing import Route
 
-    from agentgym_flow.envs.webshop.site.guard import FORM_KEY, Forms, Guard, Refused
+    from agentgym_flow.envs.webshop.site.guard import FORM_KEY, Forms, Guard
 
 ADMIN = "agentgym_flow_admin"
 """The cookie of a browser that has sent the token."""
@@ -198,7 +199,7 @@ class _Site:
     async def log_in(self, request: Request) -> Response:
         """Check the token and set the cookie."""
         fields = await self._forms.read(request)
-        if self._token is None or not loopback.same(fields.get("token", ""), self._token):
+        if self._token is None or not serving.same(fields.get("token", ""), self._token):
             return self._form_page(request, "login.html.j2", 403, title="All visits", trouble="That is not the token.")
         response = RedirectResponse("/admin", 303)
         response.set_cookie(ADMIN, self._pass, httponly=True, samesite="lax", path="/admin")
@@ -246,7 +247,7 @@ class _Site:
         return record
 
     def _admitted(self, request: Request) -> bool:
-        return self._token is None or loopback.same(request.cookies.get(ADMIN, ""), self._pass)
+        return self._token is None or serving.same(request.cookies.get(ADMIN, ""), self._pass)
 
     def _check_admitted(self, request: Request) -> None:
         if not self._admitted(request):
@@ -344,7 +345,7 @@ CONNECTIONS = 256
 
 
 def serve(
-    shop: Shop, *, port: int = 8000, token: str | None = None, on_ready: Callable[[str], None] | None = None
+    shop: Shop, *, port: int = 8000, token: str | None = None, on_ready: Callable[[str], object] = lambda address: None
 ) -> None:
     """Serve the shop until the process is interrupted; then close the shop, which logs unfinished visits.
 
@@ -358,14 +359,11 @@ def serve(
         BadSetting: the port is in use or not permitted.
         KeyboardInterrupt: the user pressed Ctrl-C.
     """
-    with loopback.listen(port) as listening:
-        app = create_app(shop, token)
-        try:
-            if on_ready is not None:
-                on_ready(f"http://{loopback.HOST}:{listening.getsockname()[1]}/")
-            loopback.run(app, listening, patience=PATIENCE, connections=CONNECTIONS)
-        finally:
-            shop.close()  # needed if the server was interrupted before it started
+    running = serving.server(create_app(shop, token), patience=PATIENCE, connections=CONNECTIONS)
+    try:
+        serving.run(running, port, on_ready=lambda address: on_ready(f"{address}/"))
+    finally:
+        shop.close()  # needed if the server was interrupted before it started
 
 
 _AMOUNT = re.compile(r"\$(\d+(?:\.\d+)?(?:e[+-]\d+)?)")

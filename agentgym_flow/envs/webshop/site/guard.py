@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agentgym_flow._util.loopback import is_this_machine, same
+from agentgym_flow._util.serving import Refused, body_of, is_this_machine, same
 
 MAX_BODY = 16 << 10
 """The largest size of a form in bytes."""
@@ -45,14 +45,6 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-
-
-class Refused(Exception):
-    """A refused request, with an HTTP status and a reason in one sentence for the person."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status, self.reason = status, reason
 
 
 class Guard:
@@ -122,11 +114,8 @@ class Forms:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
             raise Refused(415, "A form of this shop is expected here.")
-        body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_BODY:
-                raise Refused(413, "That is too much text for one form.")
+        parts = body_of(request, MAX_BODY, "That is too much text for one form.")
+        body = b"".join([part async for part in parts])
         try:
             fields = dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS))
         except ValueError:

@@ -1,21 +1,52 @@
-"""A uvicorn server that slow clients cannot block: their time and the number of open connections are limited.
+"""The base of our HTTP servers: a port on the loopback interface, tokens, bounded bodies, slow clients, a soft stop.
+
+Only this machine reaches the loopback interface, but so do web pages in its browser, through a host name that resolves
+to it (DNS rebinding). Servers there accept only requests whose `Host` header names this machine.
 
 uvicorn waits for ever for a client that connects and sends nothing, sends half a request, or does not read its answer.
-This server sets a deadline for each of the three. When too many connections are open, it closes the one that has kept
-it waiting longest, so clients that send nothing cannot shut out those that send requests.
+`server` sets a deadline for each of the three. When too many connections are open, it closes the one that has kept it
+waiting longest, so clients that send nothing cannot shut out those that send requests.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import hmac
 import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
-import h11
-import uvicorn
-from starlette.requests import ClientDisconnect
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from agentgym_flow.errors import BadSetting, MissingExtra
+
+
+@contextmanager
+def needing_extra() -> Iterator[None]:
+    """Raise `MissingExtra` if the imports of a server, in this block, need a package of the extra `serve`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in ("h11", "starlette", "uvicorn"):
+            raise
+        raise MissingExtra.of("uvicorn" if package == "h11" else package, "serve") from None
+
+
+with needing_extra():
+    import h11
+    import uvicorn
+    from starlette.requests import ClientDisconnect, Request
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HOST = "127.0.0.1"
+"""The address that servers listen on."""
+
+HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+"""The names of this machine in a `Host` header. The port is not checked, because a tunnel may change it."""
 
 HEADERS = 10.0
 """Seconds from connecting, or from the first byte of the next request, until the headers are complete."""
@@ -31,6 +62,110 @@ ACCEPTED = 128
 
 MESSAGE = 1 << 20
 """Bytes of the longest message on a WebSocket."""
+
+
+def listen(port: int, host: str = HOST) -> socket.socket:
+    """Return a socket that listens on `port` (0: a free one). Raises `BadSetting` if it is taken or not allowed."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sets TCP_NODELAY only if the protocol is given; without it, small answers are 40 ms late.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restarted server gets its port again
+    try:
+        listening.bind((host, port))
+        listening.listen(socket.SOMAXCONN)
+    except (OSError, OverflowError) as error:
+        listening.close()
+        if isinstance(error, socket.gaierror):
+            raise BadSetting(f"{host!r} is not an address of this machine") from None
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        why = "is taken" if taken else "cannot be used"
+        raise BadSetting(f"port {port} {why} ({error}); choose another one, or 0 for any free one") from None
+    return listening
+
+
+def run(
+    running: uvicorn.Server, port: int, host: str = HOST, on_ready: Callable[[str], object] = lambda address: None
+) -> None:
+    """Run a server until a signal ends the process.
+
+    Args:
+        running: the server; see `server`.
+        port: the port; 0 for a free one.
+        host: the address to listen on.
+        on_ready: called with the server's address when it accepts connections.
+
+    Raises:
+        BadSetting: the port is taken or not allowed.
+        KeyboardInterrupt: after Ctrl-C.
+    """
+    with listen(port, host) as listening:
+        on_ready(address_of(listening, host))
+        running.run(sockets=[listening])
+
+
+@contextmanager
+def in_thread(running: uvicorn.Server, port: int = 0) -> Iterator[str]:
+    """Run a server in a thread during the block; yield its address, such as `http://127.0.0.1:40123`."""
+    with listen(port) as listening:
+        thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]}, name="server", daemon=True)
+        thread.start()
+        try:
+            yield address_of(listening)
+        finally:
+            running.should_exit = True
+            thread.join()
+
+
+def address_of(listening: socket.socket, host: str = HOST) -> str:
+    """Return the address of a socket that listens on `host`."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+
+
+class Refused(Exception):
+    """A request is refused.
+
+    Attributes:
+        status: the HTTP status.
+        reason: one sentence for the client.
+        headers: further headers of the answer.
+    """
+
+    def __init__(self, status: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.headers = status, reason, headers
+
+
+async def body_of(request: Request, most: int, reason: str) -> AsyncIterator[bytes]:
+    """Yield the parts of a request's body. Raises `Refused` with status 413 and `reason` if it exceeds `most` bytes."""
+    length, size = request.headers.get("content-length", ""), 0
+    if not length.isdigit() or int(length) <= most:
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                break
+            yield part
+        else:
+            return
+    raise Refused(413, reason, {"Connection": "close"})
+
+
+def is_this_machine(names: list[str]) -> bool:
+    """Return whether a request has exactly one `Host` header and it names this machine."""
+    try:
+        return len(names) == 1 and urlsplit(f"//{names[0]}").hostname in HOSTS
+    except ValueError:  # an unclosed bracket
+        return False
+
+
+def has_token(authorization: str, token: str) -> bool:
+    """Return whether a header `Authorization` has a bearer token, in constant time."""
+    kind, _, given = authorization.partition(" ")
+    return kind.lower() == "bearer" and same(given.strip(), token)
+
+
+def same(given: str, expected: str) -> bool:
+    """Return whether two secrets are equal, in constant time."""
+    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode("utf-8"))
 
 
 def server(
