@@ -236,7 +236,7 @@ class CanvasGame:
         """Return the workflow and its last run as new plain data, without the right answer.
 
         - `text` (str): the workflow in one line
-        - `graph` (list of dict): the nodes with ids, roles and instructions, see `workflow.plain.plain_graph`
+        - `graph` (list of dict): the nodes with ids, roles and instructions, see `workflow.run.plain_graph`
         - `run` (list of dict): the calls of the last run: place, attempt, status, verdict, influence, notes
         - `operators` (list of str): the operators of the workflow; `counts` (dict): how often each occurs
         - `structures` (dict): the numbers of `parallel`, `conditional` and `loop` structures

@@ -32,7 +32,7 @@ class CodeTests:
         checks: snippets of Python that run after the program; one that raises has failed.
         names: the names that checks take from the program: the function to write, and names for its arguments that the
             reference solution also defines. Checks define all other names themselves.
-        cases: the inputs and outputs of a whole program, see `scoring.programs.same_output`.
+        cases: the inputs and outputs of a whole program, see `scoring.correctness.same_output`.
         harness: Python that defines `test_execution(code)` and possibly `test_string(code)`, which receive the program
             as text (DS-1000).
     """
