@@ -213,6 +213,7 @@ class Gate:
         try:
             if not turn[1].is_set() and not call.wait(turn[1], until):
                 raise TryFailed("no request could be sent, others are under way", timeout=True)
+            call.check()
             yield
         finally:
             with self._lock:

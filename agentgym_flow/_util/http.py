@@ -203,7 +203,7 @@ class Connections:
     ) -> None:
         self.address, self._headers = address, dict(headers or {})
         self.connect_seconds, self._idle, self._most = connect, idle, most
-        self._proxies = proxies
+        self._proxy = _proxy_of(address) if proxies else None
         self._unused: list[http.client.HTTPConnection] = []
         self._lock, self._process = Lock(), os.getpid()
         self.accepted = False
@@ -276,7 +276,7 @@ class Connections:
     def _connected(self, until: float) -> http.client.HTTPConnection:
         scheme, host, port, _ = self.address
         seconds = min(_left(until), self.connect_seconds)
-        proxy = self._proxy()
+        proxy = self._proxy
         at = (host, port) if proxy is None else (proxy.hostname or "", proxy.port or 80)
         if scheme == "https":
             connection: http.client.HTTPConnection
@@ -298,14 +298,6 @@ class Connections:
         self.accepted = True
         return connection
 
-    def _proxy(self) -> SplitResult | None:
-        if not self._proxies:
-            return None
-        from urllib.request import getproxies, proxy_bypass
-
-        found = urlsplit(getproxies().get(self.address.scheme, ""))
-        return None if found.scheme != "http" or proxy_bypass(self.address.host) else found
-
     def _exchange(
         self,
         connection: http.client.HTTPConnection,
@@ -318,9 +310,9 @@ class Connections:
         timed = cast("_TimedSocket", connection.sock)
         timed.until, timed.idle = until, idle
         complete, target, headers = False, self.address.path + path, {**self._headers, **headers}
-        if self.address.scheme == "http" and (proxy := self._proxy()) is not None:
+        if self._proxy is not None and self.address.scheme == "http":
             netloc = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
-            target, headers = f"http://{netloc}:{self.address.port}{target}", headers | _proxy_headers(proxy)
+            target, headers = f"http://{netloc}:{self.address.port}{target}", headers | _proxy_headers(self._proxy)
         try:
             with call.stopped_by(timed.shut_down):
                 with suppress(BrokenPipeError, ConnectionResetError):  # the server may answer before the end
@@ -393,6 +385,13 @@ class _TimedReader(io.RawIOBase):
     def close(self) -> None:
         self._raw.close()
         super().close()
+
+
+def _proxy_of(address: ServerAddress) -> SplitResult | None:
+    from urllib.request import getproxies, proxy_bypass
+
+    found = urlsplit(getproxies().get(address.scheme, ""))
+    return None if found.scheme != "http" or proxy_bypass(address.host) else found
 
 
 def _proxy_headers(proxy: SplitResult) -> dict[str, str]:

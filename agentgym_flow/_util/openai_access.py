@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -94,7 +94,10 @@ class ChatEndpoint(Endpoint):
     def _post(self, body: Mapping[str, Any], key: str, until: float, call: Call) -> Answer:
         changed = self.changed
         while True:
-            text = json.dumps(_with_changes(body, changed), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            adapted = {name: value for name, value in body.items() if name not in changed}
+            if _OLD_LIMIT in changed & body.keys():
+                adapted[_NEW_LIMIT] = body[_OLD_LIMIT]
+            text = json.dumps(adapted, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
             headers = {"Authorization": f"Bearer {key}"}
             answer = self.send("/chat/completions", text.encode("utf-8", "replace"), headers, until=until, call=call)
             if answer.status == 200:
@@ -105,11 +108,6 @@ class ChatEndpoint(Endpoint):
             if answer.status != 400 or not refused or is_context_full(answer):
                 raise TryFailed.of_status(answer, _HINTS)
             changed |= refused
-
-
-def _with_changes(body: Mapping[str, Any], changed: Set[str]) -> dict[str, Any]:
-    adapted = {name: value for name, value in body.items() if name not in changed}
-    return adapted | ({_NEW_LIMIT: body[_OLD_LIMIT]} if _OLD_LIMIT in changed and _OLD_LIMIT in body else {})
 
 
 def is_context_full(answer: Answer) -> bool:
