@@ -18,7 +18,7 @@ CORE = {"_util", "core", "errors", "episodes", "data"}
 SITE = "envs/webshop/site/"
 SERVER = ("retrieval/server.py", "retrieval/batching.py")
 SERVERS = tuple(f"agentgym_flow.{part}" for part in ("envs.webshop.site", "retrieval.server", "retrieval.batching"))
-LIGHT = {"typing", "typing_extensions", "numpy", "gymnasium", *sys.stdlib_module_names}
+LIGHT = {"typing", "typing_extensions", "numpy", "gymnasium", "msgspec", *sys.stdlib_module_names}
 OWN = {
     "_util/serving.py": {"h11", "starlette", "uvicorn"},
     "_util/http.py": {"certifi"},

@@ -15,10 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from msgspec import UNSET, Struct, UnsetType
-
 from agentgym_flow._util.files import LineWriter
-from agentgym_flow._util.values import typed
 from agentgym_flow.envs.webshop.game import Page, WebShopGame
 from agentgym_flow.envs.webshop.goals import WebShopGoal
 from agentgym_flow.envs.webshop.reward import Score
@@ -27,79 +24,37 @@ from agentgym_flow.errors import BadLog
 ADDRESS = "http://localhost:3000"
 """The address of the original site in its logs; our logs use it, too."""
 
+_Kinds = Mapping[str, type | tuple[type, ...]]
 
-class _Record(Struct, frozen=True, forbid_unknown_fields=True):
-    pass
-
-
-class _Goal(_Record, frozen=True):
-    asin: str
-    category: str
-    query: str
-    name: str
-    product_category: str
-    instruction_text: str
-    attributes: list[Any]
-    price_upper: float
-    goal_options: list[Any] | dict[str, Any]
-    weight: float
-
-
-class _Search(_Record, frozen=True):
-    keywords: list[Any]
-    search_result_asins: list[Any]
-    page: int
-
-
-class _Item(_Record, frozen=True):
-    keywords: str
-    page: str
-    asin: str
-    options: dict[str, Any]
-
-
-class _Done(_Record, frozen=True):
-    asin: str
-    options: dict[str, Any]
-    price: float
-
-
-class _RewardInfo(_Record, frozen=True):
-    r_type: float
-    r_att: float
-    query_match: bool
-    category_match: bool
-    title_score: float
-    r_price: bool
-    r_option: float | UnsetType = UNSET
-
-
-class _Index(_Record, frozen=True):
-    page: str
-    url: str
-    goal: _Goal
-
-
-class _Results(_Index, frozen=True):
-    content: _Search
-
-
-class _Product(_Index, frozen=True):
-    content: _Item
-
-
-class _End(_Index, frozen=True):
-    content: _Done
-    reward: float
-    reward_info: _RewardInfo
-
-
-_LINES: Mapping[str, type[_Index]] = {
-    Page.INDEX: _Index,
-    Page.RESULTS: _Results,
-    Page.ITEM: _Product,
-    Page.SUB_PAGE: _Product,
-    Page.DONE: _End,
+_GOAL: _Kinds = {
+    "asin": str,
+    "category": str,
+    "query": str,
+    "name": str,
+    "product_category": str,
+    "instruction_text": str,
+    "attributes": list,
+    "price_upper": (float, int),
+    "goal_options": (list, dict),
+    "weight": (int, float),
+}
+_SEARCH: _Kinds = {"keywords": list, "search_result_asins": list, "page": int}
+_ITEM: _Kinds = {"keywords": str, "page": str, "asin": str, "options": dict}
+_DONE: _Kinds = {"asin": str, "options": dict, "price": (float, int)}
+_CONTENT: Mapping[str, _Kinds] = {
+    Page.INDEX: {},
+    Page.RESULTS: _SEARCH,
+    Page.ITEM: _ITEM,
+    Page.SUB_PAGE: _ITEM,
+    Page.DONE: _DONE,
+}
+_REWARD_INFO: _Kinds = {
+    "r_type": (float, int),
+    "r_att": (float, int),
+    "query_match": bool,
+    "category_match": bool,
+    "title_score": (float, int),
+    "r_price": bool,
 }
 
 
@@ -143,9 +98,17 @@ class PageView:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise BadLog(f"{where}: not JSON ({error})") from None
-        if not isinstance(row, dict) or row.get("page") not in list(_LINES):
-            raise BadLog(f"{where}: not a page of a shop; `page` must be one of {', '.join(_LINES)}")
-        typed(row, _LINES[row["page"]], BadLog, where)
+        if not isinstance(row, dict) or row.get("page") not in list(_CONTENT):
+            raise BadLog(f"{where}: not a page of a shop; `page` must be one of {', '.join(_CONTENT)}")
+        page = row["page"]
+        content: _Kinds = {"content": dict} if _CONTENT[page] else {}
+        end: _Kinds = {"reward": (float, int), "reward_info": dict} if page == Page.DONE else {}
+        _check(row, {"page": str, "url": str, "goal": dict, **content, **end}, where)
+        _check(row["goal"], _GOAL, f"{where}, goal")
+        _check(row.get("content", {}), _CONTENT[page], f"{where}, content")
+        if page == Page.DONE:
+            option: _Kinds = {"r_option": (float, int)} if "r_option" in row["reward_info"] else {}
+            _check(row["reward_info"], {**_REWARD_INFO, **option}, f"{where}, reward_info")
         return cls(**row)
 
     def line(self) -> str:
@@ -235,3 +198,14 @@ def _reward_info(score: Score) -> dict[str, Any]:
         **({} if score.r_option is None else {"r_option": score.r_option}),
         "r_price": score.r_price,
     }
+
+
+def _check(row: Mapping[str, Any], kinds: _Kinds, where: str) -> None:
+    """Raise `BadLog` if the keys of `row` or the types of its values differ from `kinds`."""
+    if row.keys() != kinds.keys():
+        odd = sorted(row.keys() ^ kinds.keys())[0]
+        raise BadLog(f"{where}: field {odd!r} is {'not known' if odd in row else 'missing'}")
+    for name, kind in kinds.items():
+        truth = isinstance(row[name], bool)
+        if not isinstance(row[name], kind) or (truth and kind is not bool):
+            raise BadLog(f"{where}: field {name!r} has the wrong type, found {row[name]!r:.60}")
