@@ -45,10 +45,10 @@ REPORTED: dict[str, tuple[type, ...]] = {
     "info": (dict, type(None)),
     "prompt_ids": (list,),
 }
-"""The fields of `Turn` in the report on a turn, in this order, with the types of their JSON values."""
+"""The fields of `Turn` and its output in the report on a turn, in this order, with the types of their JSON values."""
 
 _SCORE, _PROMPT = map([*REPORTED].index, ("score", "prompt_ids"))
-_reported_of = attrgetter(*REPORTED)
+_reported_of = attrgetter(*("output.prompt_ids" if name == "prompt_ids" else name for name in REPORTED))
 
 
 def encode(episode: Episode, *, report: bool = False) -> str:
@@ -60,11 +60,12 @@ def encode(episode: Episode, *, report: bool = False) -> str:
     """
     if ERROR in episode.meta:
         raise BadSetting("an episode that was lost cannot be sent: give its lease back")
-    if any(not turn.completion_ids or turn.logprobs is None or turn.prompt_ids is None for turn in episode.turns):
+    outputs = [turn.output for turn in episode.turns]
+    if any(not one.completion_ids or one.logprobs is None or one.prompt_ids is None for one in outputs):
         raise BadSetting("an episode is sent with its tokens and log-probabilities; a turn of this one has none")
-    tokens = [[int(token) for token in turn.completion_ids or ()] for turn in episode.turns]
-    logprobs = [[float(number) for number in turn.logprobs or ()] for turn in episode.turns]
-    prompts = [prompt_digest(turn.prompt_ids or ()) for turn in episode.turns]
+    tokens = [[int(token) for token in one.completion_ids or ()] for one in outputs]
+    logprobs = [[float(number) for number in one.logprobs or ()] for one in outputs]
+    prompts = [prompt_digest(one.prompt_ids or ()) for one in outputs]
     values = [[tokens, logprobs, prompts], *([report_of(episode)] if report else [])]
     rest = [json.dumps(value, allow_nan=False, separators=(",", ":")) for value in values]
     return "\n".join([LoggedEpisode.of(episode).line(), *rest])

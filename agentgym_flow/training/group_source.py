@@ -1,8 +1,8 @@
 """Where the groups of a batch come from: which tasks are played, and who plays them.
 
 A trainer requests batch 0, 1, 2, ... `OwnRollout` plays each batch on request with the current weights. Another source
-may have batches played in advance elsewhere, with older weights. Every turn records their version (`Turn.version`), for
-which the trainer corrects (see `agentgym_flow.training.off_policy`).
+may have batches played in advance elsewhere, with older weights. Every turn records the version of the weights
+(`turn.output.version`), for which the trainer corrects (see `agentgym_flow.training.off_policy`).
 
 Every task is played in turn. A group whose attempts all have the same outcome has no variance, so its episodes get no
 advantage over each other. As a policy improves, most groups become such groups. Dynamic sampling plays additional tasks

@@ -50,8 +50,8 @@ def played(models: list[Any], tmp_path_factory: pytest.TempPathFactory) -> tuple
     lines = []
     for episode in episodes:
         for turn in episode.turns:  # what is sent is what can be written again: no half characters, no markers
-            turn.completion = turn.completion or turn.action
-        logprobs = [list(turn.logprobs or ()) for turn in episode.turns]
+            turn.output.completion = turn.output.completion or turn.action
+        logprobs = [list(turn.output.logprobs or ()) for turn in episode.turns]
         lines.append(replace(LoggedEpisode.of(episode), meta={"logprobs": logprobs}).line())
     log.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
     return log, track
